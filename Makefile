@@ -1,0 +1,60 @@
+# The doors of the build; what is behind them is in tools/, tests/run, fuzz/run and meson.build.
+#
+#   make                      the library and build/holdfast
+#   make demo                 a small show
+#   make test [T=part]        every test, or one part (engine, memory, lint, models, fuzz, ...)
+#   make lint | format        check the sources | format them
+#   make fuzz [SECONDS=60] [TARGET=url]
+#   make models | bench       the Spin models | the measurements
+#   make asan | tsan          sanitizer builds, in build-asan and build-tsan
+#   make install [PREFIX=/usr/local] [DESTDIR=...]
+#   make abi-record           put the library's symbols and structs on record, as they are now
+#   make clean
+
+SECONDS = 60
+PREFIX = /usr/local
+
+.PHONY: all demo test lint format fuzz models bench asan tsan install abi-record clean needs test-needs
+
+all: needs
+	@tools/build plain
+
+needs:
+	@tools/setup build
+
+test-needs:
+	@tools/setup test
+
+demo: all
+	@build/holdfast demo
+
+test: test-needs
+	@tests/run $(T)
+
+lint: test-needs
+	@tools/lint
+
+format: test-needs
+	@find $(wildcard include src tests bench fuzz examples sim lab) -name '*.[ch]' -exec clang-format -i {} +
+
+fuzz: test-needs
+	@fuzz/run $(SECONDS) $(TARGET)
+
+models: test-needs
+	@models/run
+
+bench: all
+	@tools/meson test -C build --benchmark --verbose --num-processes 1
+
+asan tsan: test-needs
+	@tools/build $@
+
+install: all
+	tools/meson configure build -Dprefix=$(PREFIX)
+	tools/meson install -C build
+
+abi-record: needs
+	@tests/abi/run --record
+
+clean:
+	rm -rf build build-asan build-tsan build-fuzz

@@ -1,0 +1,120 @@
+/* An orderly end on SIGTERM or Ctrl-C. The program holds one lock and waits for two that somebody else
+ * has; the signal arrives through a signalfd in the same poll loop as everything else. Then the waiting
+ * acquires are cancelled and the held lock is released, and the program ends when each of those calls has
+ * completed, leaving nothing at the store for others to wait out: neither a lock nor a place in a queue. */
+#include <holdfast/holdfast.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum { WAITING = 2 };
+static const char *const wanted[WAITING] = {"tape-1", "tape-2"};
+
+/* Blocked before the first thread is started, so that no thread takes the signal away. */
+static int open_signals(void) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    if (pthread_sigmask(SIG_BLOCK, &signals, NULL))
+        return -1;
+    return signalfd(-1, &signals, SFD_CLOEXEC);
+}
+
+static bool wait_for_signal(hf_client *client, int signals) {
+    struct pollfd fds[] = {{.fd = signals, .events = POLLIN},
+                           {.fd = hf_fd(client), .events = POLLIN}};
+    struct signalfd_siginfo info;
+    while (poll(fds, 2, -1) > 0) {
+        hf_process(client);
+        hf_call *call = hf_call_next(client);
+        if (call) {
+            fprintf(stderr, "an acquire ended too early: %s\n", hf_call_error(call));
+            return false;
+        }
+        if (fds[0].revents)
+            return read(signals, &info, sizeof(info)) == sizeof(info);
+    }
+    return false;
+}
+
+/* Takes what completes until `pending` calls have; true if each ended as it should. */
+static bool drain(hf_client *client, int pending, hf_call *release) {
+    struct pollfd fds = {.fd = hf_fd(client), .events = POLLIN};
+    bool right = true;
+    while (pending > 0 && poll(&fds, 1, -1) > 0) {
+        hf_call *call;
+        hf_process(client);
+        while ((call = hf_call_next(client))) {
+            int status = hf_call_status(call);
+            printf("%s: %s\n", call == release ? "the release" : "a waiting acquire",
+                   status ? hf_error_string(status) : "done");
+            right = right && status == (call == release ? HF_OK : HF_CANCELLED);
+            hf_call_free(call);
+            pending--;
+        }
+    }
+    return right;
+}
+
+static bool shut_down(hf_client *client, hf_hold *hold, hf_call *waiting[WAITING]) {
+    hf_call *release;
+    for (int i = 0; i < WAITING; i++)
+        hf_call_cancel(waiting[i]);
+    if (hf_release_start(hold, &release) < 0 || hf_call_queue(release, NULL) < 0)
+        return false;
+    bool right = drain(client, WAITING + 1, release);
+    hf_hold_free(hold);
+    return right;
+}
+
+static bool nobody_waits(hf_client *other, const char *name) {
+    hf_locks *locks;
+    if (hf_inspect(other, name, &locks) < 0)
+        return false;
+    bool nobody = hf_locks_count(locks) == 0 || hf_locks_at(locks, 0)->waiter_count == 0;
+    hf_locks_free(locks);
+    return nobody;
+}
+
+int main(int argc, char **argv) {
+    const char *url = argc > 1 ? argv[1] : "memory:shutdown";
+    hf_client *client, *other;
+    hf_hold *hold, *others[WAITING], *again;
+    hf_call *waiting[WAITING];
+    int signals = open_signals();
+    bool right = signals >= 0 && hf_client_open(url, NULL, &client) == HF_OK &&
+                 hf_client_open(url, NULL, &other) == HF_OK &&
+                 hf_acquire(client, "backup", NULL, &hold) == HF_OK;
+    for (int i = 0; right && i < WAITING; i++)
+        right = hf_acquire(other, wanted[i], NULL, &others[i]) == HF_OK &&
+                hf_acquire_start(client, wanted[i], NULL, &waiting[i]) == HF_OK &&
+                hf_call_queue(waiting[i], NULL) == HF_OK;
+    if (!right) {
+        fprintf(stderr, "%s\n", hf_last_error());
+        return 1;
+    }
+
+    printf("one lock is held, two are waited for; send SIGTERM to %d\n", getpid());
+    fflush(stdout);
+    right = wait_for_signal(client, signals);
+    right = right && shut_down(client, hold, waiting);
+    close(signals);
+    for (int i = 0; i < WAITING; i++) {
+        right = right && nobody_waits(other, wanted[i]);
+        hf_hold_free(others[i]);
+    }
+    hf_acquire_options try_once = HF_ACQUIRE_OPTIONS_INIT;
+    try_once.wait_ms = 0;
+    right = right && hf_acquire(other, "backup", &try_once, &again) == HF_OK;
+    printf("%s\n", right ? "nothing was left behind" : "something was left behind");
+    if (right)
+        hf_hold_free(again);
+    hf_client_close(client);
+    hf_client_close(other);
+    return right ? 0 : 1;
+}

@@ -1,0 +1,238 @@
+/* Who drives: a model of await() and of the keeper in src/client/drive.c.
+ *
+ * Threads that wait for a reply share one epoll set. One of them at a time, the driver, sits in
+ * epoll_wait without the mutex and dispatches for everybody; the others sleep, each on a condition of
+ * its own. The keeper drives when a renewal is due and nobody else does.
+ *
+ * Promised, and checked: there is never more than one driver; a call is completed once; await returns
+ * only when its call is done; every run ends, and where it ends (the judge, at the bottom) no caller
+ * waits for something that has happened and no renewal is due.
+ *
+ * Design notes.
+ * - The client's mutex is `atomic`: what a thread does under the mutex is one step for all others who
+ *   need the mutex. Promela lets go of it exactly where the thread blocks, in sleep and in epoll_wait,
+ *   and others may come first before it goes on.
+ * - The world may fall silent at any point, so "this reply comes, and then nothing ever does" is among
+ *   the runs: no later event hides a lost wake-up. That is also why renewals are counted; in life the
+ *   next one would make a delay of a hang. For the same reason wake-ups without a cause, which both
+ *   conditions and epoll_wait may have, come once.
+ * - Time is left out: the keeper's look every 10 ms is a guard, which sees what is due sooner or later.
+ *
+ * Each of these takes one safeguard away, and the model must then fail:
+ *   NO_HAND_ON     a leaving caller does not signal the first waiter
+ *   NO_RECHECK     a woken waiter that is not done drives, without looking whether somebody does
+ *   NO_BELL        who completes the driver's call from outside does not ring
+ *   KEEPER_KEEPS   the keeper steps aside without signalling the first waiter
+ *   BELL_STICKS    the driver does not read the bell, and spins
+ */
+
+#define CALLERS 3
+#define KEEPER  CALLERS
+#define NOBODY  255
+
+#ifdef LARGE
+#define CALLS 2 /* of each caller, one after the other */
+#else
+#define CALLS 1
+#endif
+
+/* The client, under its mutex. */
+byte driver = NOBODY;
+chan waiting = [CALLERS] of { byte };
+bool asleep[CALLERS];      /* on the caller's own condition */
+bool done[CALLERS] = true;
+byte call[CALLERS];        /* the generation: a reply to an earlier call is not for this one */
+byte queued[CALLERS];      /* the call that is not yet written; 0: none */
+
+/* The kernel and the store. What is ready stays ready until it is read, as with level-triggered epoll. */
+byte sent[CALLERS];        /* the call that is not yet answered; 0: none */
+chan replies = [CALLERS * CALLS] of { byte, byte }; /* caller, call */
+bool writable;             /* the socket has room again */
+bool due;                  /* the timer: a renewal */
+bool bell;                 /* the eventfd */
+bool polling;              /* somebody is in epoll_wait */
+
+#define READY (len(replies) > 0 || writable || due || bell)
+
+/* Scratch, used within one step only: no part of the state. */
+hidden byte n, generation, stage;
+
+inline signal(who) { asleep[who] = false } /* without effect when nobody sleeps there */
+inline sleep(who)  { asleep[who] = true; !asleep[who] }
+
+inline epoll_wait() { polling = true; !polling } /* until the kernel process lets us out */
+
+inline complete(who) { assert(done[who] == false); done[who] = true; signal(who) }
+
+/* The submitter writes by itself; what a full socket refuses is left to the drivers. */
+inline submit(me)
+{
+    call[me]++;
+    done[me] = false;
+    if
+    :: sent[me] = call[me]
+    :: queued[me] = call[me]
+    fi
+}
+
+inline flush()
+{
+    for (n : 0 .. CALLERS - 1) {
+        if
+        :: queued[n] -> sent[n] = queued[n]; queued[n] = 0
+        :: else
+        fi
+    }
+}
+
+/* Reads some of what is ready, at least one thing: epoll_wait may have returned before the rest came.
+ * The kinds are read in a fixed order (stage), since any other leads to the same states. */
+inline dispatch()
+{
+    stage = 0;
+    do
+    :: stage <= 1 && len(replies) > 0 ->
+        stage = 1;
+        replies ? n, generation;
+        if
+        :: call[n] == generation && !done[n] -> complete(n)
+        :: else /* stale */
+        fi
+    :: stage <= 1 && writable -> stage = 2; writable = false /* the next round flushes */
+    :: stage <= 2 && due -> stage = 3; due = false
+#ifdef BELL_STICKS
+    :: stage <= 3 && bell -> break
+#else
+    :: stage <= 3 && bell -> stage = 4; bell = false
+#endif
+    :: stage > 0 -> break
+    od
+}
+
+inline drive(me)
+{
+    assert(driver == NOBODY);
+    driver = me;
+    flush();
+    epoll_wait();
+    dispatch();
+    driver = NOBODY
+}
+
+inline hand_on()
+{
+    if
+    :: driver == NOBODY && len(waiting) > 0 -> waiting ? <n>; signal(n)
+    :: else
+    fi
+}
+
+inline await(me)
+{
+    waiting ! me;
+    do
+    :: done[me] -> break
+    :: !done[me] && driver != NOBODY ->
+        sleep(me);
+#ifdef NO_RECHECK
+        if
+        :: !done[me] -> drive(me)
+        :: else
+        fi
+#endif
+    :: !done[me] && driver == NOBODY -> drive(me)
+    od;
+    waiting ?? eval(me);
+#ifndef NO_HAND_ON
+    hand_on();
+#endif
+    assert(done[me])
+}
+
+proctype caller(byte me)
+{
+    do
+    :: atomic { call[me] < CALLS -> submit(me); await(me) }
+    od
+}
+
+proctype keeper()
+{
+    do
+    :: atomic {
+        driver == NOBODY && due ->
+        drive(KEEPER);
+#ifndef KEEPER_KEEPS
+        hand_on()
+#endif
+    }
+    od
+}
+
+/* Another thread completes a call: in the memory store a release completes the next acquire. */
+inline complete_from_outside(who)
+{
+    complete(who);
+#ifndef NO_BELL
+    if
+    :: driver == who -> bell = true
+    :: else
+    fi
+#endif
+}
+
+proctype releaser()
+{
+    if
+    :: atomic { !done[0] -> complete_from_outside(0) }
+    :: atomic { !done[1] -> complete_from_outside(1) }
+    :: atomic { !done[2] -> complete_from_outside(2) }
+    fi
+}
+
+proctype kernel()
+{
+    do
+    :: atomic { polling && READY -> polling = false }
+    od
+}
+
+inline answer(who) { atomic { sent[who] -> replies ! who, sent[who]; sent[who] = 0 } }
+
+/* What comes from outside, in any order, until it falls silent. */
+proctype world()
+{
+    byte renewals = 1, noise = 1;
+
+    do
+    :: answer(0)
+    :: answer(1)
+    :: answer(2)
+    :: atomic { !writable && (queued[0] || queued[1] || queued[2]) -> writable = true }
+    :: atomic { renewals > 0 && !due -> renewals--; due = true }
+    :: atomic { noise > 0 -> noise--; if :: bell = true :: signal(0) :: signal(1) :: signal(2) fi }
+    :: break
+    od
+}
+
+init
+{
+    atomic {
+        for (n : 0 .. CALLERS - 1) { run caller(n) }
+        run keeper();
+        run releaser();
+        run kernel();
+        run world()
+    }
+
+    /* The judge: nothing moves any more. */
+    atomic {
+        timeout ->
+        assert(!due);
+        assert(len(waiting) == 0 || !READY);
+        do
+        :: waiting ? n -> assert(!done[n])
+        :: empty(waiting) -> break
+        od
+    }
+}

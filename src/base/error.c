@@ -1,0 +1,64 @@
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static _Thread_local char last_error[512];
+
+const char *hf_error_string(int code) {
+    switch (code) {
+    case HF_OK:
+        return "success";
+#define SENTENCE(name, number, sentence) \
+    case HF_##name:                      \
+        return sentence;
+        HF_ERROR_MAP(SENTENCE)
+#undef SENTENCE
+    default:
+        return "no error of holdfast has this number";
+    }
+}
+
+const char *hf_error_name(int code) {
+    switch (code) {
+    case HF_OK:
+        return "HF_OK";
+#define NAME(name, number, sentence) \
+    case HF_##name:                  \
+        return "HF_" #name;
+        HF_ERROR_MAP(NAME)
+#undef NAME
+    default:
+        return "unknown";
+    }
+}
+
+const char *hf_last_error(void) {
+    return last_error;
+}
+
+int error_set_text(int code, const char *particulars) {
+    snprintf(last_error, sizeof(last_error), "%s%s%s", hf_error_string(code),
+             particulars ? ": " : "", particulars ? particulars : "");
+    return code;
+}
+
+int error_set(int code, const char *format, ...) {
+    char particulars[400];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(particulars, sizeof(particulars), format, arguments);
+    va_end(arguments);
+    return error_set_text(code, particulars);
+}
+
+char *error_format(const char *format, ...) {
+    char *text = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&text, format, arguments) < 0)
+        text = NULL;
+    va_end(arguments);
+    return text;
+}

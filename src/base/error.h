@@ -1,0 +1,19 @@
+/* The text of a failure. Every thread has one line in which the last failure of a public call is
+ * told; what happens inside an operation and must travel to another thread is told in a string of its
+ * own (error_format), which the operation carries. */
+#ifndef BASE_ERROR_H
+#define BASE_ERROR_H
+
+#include <holdfast/holdfast.h>
+
+/* Notes what failed for hf_last_error and returns `code`: "the sentence of the code: the particulars". */
+int error_set(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same with particulars that may be NULL: then the sentence alone. */
+int error_set_text(int code, const char *particulars);
+
+/* A formatted string for the caller to free; NULL when there is no memory, which every user of such
+ * particulars takes as "no particulars". */
+char *error_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,81 @@
+/* How a lock is asked for. */
+#include "cli/ask.h"
+
+#include "cli/wait_line.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LOOK_PATIENCE_MS = 300 };
+
+int ask_check(const struct cli *cli, const struct ask *ask) {
+    if (cli->quiet && cli->verbose)
+        return fail_usage("-q and -v exclude each other");
+    if (ask->no_wait && ask->wait_ms >= 0)
+        return fail_usage("-n and -w exclude each other");
+    if (ask->shared && ask->permits.whole)
+        return fail_usage("-s and -p exclude each other");
+    if (ask->exit_code > 255)
+        return fail_usage("--exit-code must be 0 to 255");
+    if (ask->skip_ok && ask->exit_code >= 0)
+        return fail_usage("--skip-ok and -E exclude each other");
+    return 0;
+}
+
+static hf_kind kind_of(const struct ask *ask) {
+    if (ask->shared)
+        return HF_READ;
+    if (ask->permits.whole)
+        return HF_PERMITS;
+    return ask->as_mutex ? HF_MUTEX : HF_WRITE;
+}
+
+bool ask_again(struct ask *ask, int error) {
+    bool again = (error == HF_UNSUPPORTED || error == HF_WRONG_KIND) && kind_of(ask) == HF_WRITE;
+    if (again)
+        ask->as_mutex = true;
+    return again;
+}
+
+void ask_fill(const struct ask *ask, hf_acquire_options *options) {
+    options->kind = kind_of(ask);
+    if (ask->permits.whole) {
+        options->permits = ask->permits.part;
+        options->capacity = ask->permits.whole;
+    }
+    options->wait_ms = ask->no_wait ? 0 : ask->wait_ms < 0 ? HF_FOREVER : ask->wait_ms;
+    options->label = ask->label;
+}
+
+bool ask_is_refusal(int error) {
+    return error == HF_BUSY || error == HF_TIMEOUT || error == HF_SHORT;
+}
+
+static void describe_holder(hf_client *client, const char *name, char *ret, size_t size) {
+    hf_call *look;
+    *ret = 0;
+    if (hf_inspect_start(client, name, &look) < 0)
+        return;
+    hf_call_wait(look, LOOK_PATIENCE_MS);
+    hf_locks *locks = hf_call_take_locks(look);
+    if (locks && hf_locks_count(locks) && hf_locks_at(locks, 0)->holder_count)
+        wait_line_describe(ret, size, hf_locks_at(locks, 0));
+    hf_locks_free(locks);
+    hf_call_free(look);
+}
+
+int ask_refused(const struct cli *cli, const struct ask *ask, hf_client *client, const char *name,
+                int error, const char *why, char *ret_text, size_t size) {
+    bool silent = cli->quiet || (ask->skip_ok && !cli->verbose);
+    char holder[400] = "", what[300];
+    *ret_text = 0;
+    if (!silent) {
+        if (error != HF_SHORT)
+            describe_holder(client, name, holder, sizeof(holder));
+        snprintf(what, sizeof(what), "did not acquire %s", name);
+        fail_text(ret_text, size, cli, error, *holder ? holder : why, what);
+    }
+    return ask->skip_ok          ? EXIT_SUCCESS
+           : ask->exit_code >= 0 ? (int)ask->exit_code
+                                 : EXIT_NOT_ACQUIRED;
+}

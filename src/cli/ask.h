@@ -1,0 +1,53 @@
+/* How a lock is asked for: what `run` and `acquire` have in common. */
+#ifndef CLI_ASK_H
+#define CLI_ASK_H
+
+#include "cli/options.h"
+
+struct ask {
+    bool no_wait, shared, skip_ok, as_mutex;
+    int64_t wait_ms, exit_code; /* -1: not given */
+    struct option_fraction permits;
+    const char *label;
+};
+
+#define ASK_INIT \
+    { .wait_ms = -1, .exit_code = -1 }
+
+/* The options of a command whose settings are `settings` and have a `struct ask ask`. */
+#define ASK_OPTIONS(settings)                                                            \
+    {'n', OPTION_FLAG, "no-wait", offsetof(settings, ask.no_wait), NULL, "do not wait"}, \
+        {'w',    OPTION_DURATION,                                                        \
+         "wait", offsetof(settings, ask.wait_ms),                                        \
+         "DUR",  "wait at most this long (else for ever)"},                              \
+        {'E',         OPTION_NUMBER,                                                     \
+         "exit-code", offsetof(settings, ask.exit_code),                                 \
+         "CODE",      "exit code when not acquired (75)"},                               \
+        {'s',      OPTION_FLAG,                                                          \
+         "shared", offsetof(settings, ask.shared),                                       \
+         NULL,     "with others that ask for it shared"},                                \
+        {'p',   OPTION_FRACTION,     "permits", offsetof(settings, ask.permits),         \
+         "K/N", "K out of N permits"},                                                   \
+    {                                                                                    \
+        0, OPTION_TEXT, "label", offsetof(settings, ask.label), "TEXT",                  \
+            "what others see beside the lock"                                            \
+    }
+
+/* Whether the options fit each other: 0, or EXIT_USAGE, and it was said. */
+int ask_check(const struct cli *cli, const struct ask *ask);
+
+/* What is asked of the library for that. Without -s and -p the lock is asked for as the writer of a
+ * read/write lock, so that -s goes with it as in flock(1). Where that is refused (a store that has only
+ * mutexes, a program that uses the name as one), ask_again says to ask again, with `as_mutex` set: both
+ * are exclusive. */
+void ask_fill(const struct ask *ask, hf_acquire_options *options);
+bool ask_again(struct ask *ask, int error);
+
+/* The exit code and the line ("": none is wanted) for a lock that was not acquired. */
+int ask_refused(const struct cli *cli, const struct ask *ask, hf_client *client, const char *name,
+                int error, const char *why, char *ret_text, size_t size);
+
+/* Whether an error means just that. */
+bool ask_is_refusal(int error);
+
+#endif

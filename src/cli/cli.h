@@ -1,0 +1,84 @@
+/* What the commands share: the global settings, the table of commands, and how a failure is told.
+ *
+ * The command uses the public header of the library and nothing else of it. Each command is one
+ * file with one `const struct command`; main.c has the table of them. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <holdfast/holdfast.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct option;
+
+/* Exit codes of holdfast itself; sysexits.h where that has one. */
+enum {
+    EXIT_USAGE = 64,
+    EXIT_UNREACHABLE = 69,
+    EXIT_INTERNAL = 70,
+    EXIT_NOT_ACQUIRED = 75,
+    EXIT_DENIED = 77,
+    EXIT_CONFIG = 78,
+    EXIT_LOST = 79,
+    EXIT_MAX_HOLD = 124,
+    EXIT_CANNOT_RUN = 126,
+    EXIT_NOT_FOUND = 127,
+    EXIT_BY_SIGNAL = 128, /* plus the signal */
+};
+
+/* What was given for every command. */
+struct cli {
+    const char *url; /* NULL: the default store */
+    bool json, quiet, verbose;
+};
+
+struct command {
+    const char *name;
+    const char *summary;          /* one line, for the list of commands */
+    const char *usage;            /* what follows "holdfast " */
+    const char *details;          /* paragraphs and examples, below the options */
+    const struct option *options; /* NULL: none but the global ones */
+    /* argv[0] is the command's name. Returns the exit code. */
+    int (*run)(struct cli *cli, int argc, char **argv);
+};
+
+/* All commands in the order in which help lists them; NULL after the last. */
+extern const struct command *const commands[];
+const struct command *command_find(const char *name); /* NULL: none */
+int command_unknown(const char *name);                /* says so, and which is near; EXIT_USAGE */
+
+extern const struct command acquire_command, release_command, renew_command, demo_command,
+    fence_command, help_command, run_command, stores_command, version_command;
+
+void help_print(const struct command *command);
+
+/* ---- Failures ---- */
+
+/* "holdfast: what (why); what to do", in one write. The text must be safe for a terminal: see text.h. */
+void fail_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* fail_say, and EXIT_USAGE to return. */
+int fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Which exit code an error of the library is. */
+int fail_exit_code(int error);
+
+/* Composes the line for an error of the library: what was tried, why it failed, what to do. `why` is
+ * hf_last_error() or hf_call_error(). */
+void fail_text(char *ret, size_t size, const struct cli *cli, int error, const char *why,
+               const char *what);
+
+/* Says that, with hf_last_error(), and returns the exit code. */
+int fail_error(const struct cli *cli, int error, const char *what);
+
+/* ---- The store ---- */
+
+/* Opens the store, or says why not. HF_OK, or a negative hf_error whose exit code is to be returned. */
+int store_open(const struct cli *cli, const hf_client_options *options, hf_client **ret_client);
+
+/* Whether a URL has a password, or an option that looks like one; and the URL with "***", or "",
+ * instead of them. The caller frees it; NULL: no memory. */
+bool url_has_secret(const char *url);
+char *url_without_secrets(const char *url, const char *instead);
+
+#endif

@@ -1,0 +1,106 @@
+/* How a failure is told, and with which exit code. The table below is the one place where errors of the
+ * library become exit codes and advice. */
+#include "cli/cli.h"
+
+#include "cli/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct {
+    int error, exit_code;
+    const char *advice; /* "" when the reason says it all */
+} table[] = {
+    {HF_BUSY, EXIT_NOT_ACQUIRED, "try later, or wait for it with -w"},
+    {HF_TIMEOUT, EXIT_NOT_ACQUIRED, "try later, or wait longer"},
+    {HF_CANCELLED, EXIT_NOT_ACQUIRED, ""},
+    {HF_SHORT, EXIT_NOT_ACQUIRED, "ask for less with --min-left, or for a longer --ttl"},
+    {HF_LOST, EXIT_LOST, "somebody else may hold it now"},
+    {HF_RELEASED, EXIT_LOST, ""},
+    {HF_UNKNOWN, EXIT_UNREACHABLE, "what was asked for may have happened or not; look again"},
+    {HF_NOT_YOURS, EXIT_LOST, "it has been released, lost or broken"},
+    {HF_WRONG_KIND, EXIT_CONFIG, "use it in the same way everywhere, or take another name"},
+    {HF_BAD_NAME, EXIT_USAGE, ""},
+    {HF_BAD_WEIGHT, EXIT_USAGE, "-p K/N takes K permits out of N"},
+    {HF_BAD_LEASE, EXIT_USAGE, "locks are renewed while they are held: a short --ttl is enough"},
+    {HF_BAD_URL, EXIT_CONFIG, "see: holdfast help stores"},
+    {HF_BAD_ARGUMENT, EXIT_USAGE, ""},
+    {HF_NO_STORE, EXIT_CONFIG, "what this build has: holdfast stores"},
+    {HF_UNSUPPORTED, EXIT_CONFIG, "what each store can do: holdfast stores"},
+    {HF_UNREACHABLE, EXIT_UNREACHABLE, "is it running?"},
+    {HF_DENIED, EXIT_DENIED, "check the owner and the rights, or the user in the URL"},
+    {HF_BAD_STORE, EXIT_CONFIG, "name another place, or move what is there away"},
+    {HF_STORE_FULL, EXIT_UNREACHABLE, "make room, then try again"},
+    {HF_CLOCK, EXIT_CONFIG, "set the clocks of this host and of the store right"},
+    {HF_NO_MEMORY, EXIT_INTERNAL, ""},
+    {HF_SYSTEM, EXIT_INTERNAL, ""},
+    {HF_CLOSED, EXIT_INTERNAL, ""},
+    {HF_FORKED, EXIT_INTERNAL, ""},
+    {HF_PENDING, EXIT_INTERNAL, ""},
+};
+
+static size_t find(int error) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+        if (table[i].error == error)
+            return i;
+    }
+    return sizeof(table) / sizeof(*table) - 1; /* as unexpected as HF_PENDING */
+}
+
+int fail_exit_code(int error) {
+    return error == HF_OK ? EXIT_SUCCESS : table[find(error)].exit_code;
+}
+
+static void say(const char *format, va_list args) {
+    char line[2048];
+    int used = snprintf(line, sizeof(line), "holdfast: ");
+    int more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);
+    size_t length = (size_t)used + (more > 0 ? (size_t)more : 0);
+    if (length > sizeof(line) - 2)
+        length = sizeof(line) - 2;
+    line[length++] = '\n';
+    ssize_t written = write(STDERR_FILENO, line, length);
+    (void)written; /* there is nobody else to tell */
+}
+
+void fail_say(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+}
+
+int fail_usage(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+    return EXIT_USAGE;
+}
+
+/* "a sentence: particulars" of the library is the reason; which store it is about is said in addition
+ * where that is the point. */
+void fail_text(char *ret, size_t size, const struct cli *cli, int error, const char *why,
+               const char *what) {
+    char safe[600], tried[300];
+    const char *advice = table[find(error)].advice;
+    text_safe(safe, sizeof(safe), *why ? why : hf_error_string(error));
+    text_safe(tried, sizeof(tried), what);
+    int used = snprintf(ret, size, "%s (%s)%s%s", tried, safe, *advice ? "; " : "", advice);
+    if (error == HF_UNREACHABLE && cli->url && used > 0 && (size_t)used < size) {
+        char *url = url_without_secrets(cli->url, "***");
+        snprintf(ret + used, size - (size_t)used, " the store is %s",
+                 url ? text_safe(safe, sizeof(safe), url) : "?");
+        free(url);
+    }
+}
+
+int fail_error(const struct cli *cli, int error, const char *what) {
+    char text[1024];
+    fail_text(text, sizeof(text), cli, error, hf_last_error(), what);
+    fail_say("%s", text);
+    return fail_exit_code(error);
+}

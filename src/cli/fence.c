@@ -1,0 +1,174 @@
+/* holdfast fence: the resource's side. A file remembers, for each name, the largest token that was seen;
+ * `fence check` accepts one that is not below it and refuses one that is: a holder that was paused,
+ * lost the lock and does not know it.
+ *
+ * The file has one line for each name: the token, a space, the name (safe to print). It is replaced by
+ * renaming, under flock, so that a crash leaves the old one or the new one. */
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { EXIT_REFUSED = 1, NAME_SIZE = 1100, PATH_SIZE = 4096 };
+
+struct settings {
+    bool shared;
+};
+
+static const struct option options[] = {
+    {0, OPTION_FLAG, "shared", offsetof(struct settings, shared), NULL,
+     "the hold is a shared one: always refused"},
+    {0},
+};
+
+/* Opens and locks the file that has this path now: it may be replaced while we wait for the lock. */
+static int open_locked(const char *path) {
+    for (;;) {
+        struct stat ours, theirs;
+        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (fd < 0)
+            return -1;
+        if (flock(fd, LOCK_EX) < 0 || fstat(fd, &ours) < 0) {
+            close(fd);
+            return -1;
+        }
+        if (stat(path, &theirs) == 0 && ours.st_ino == theirs.st_ino &&
+            ours.st_dev == theirs.st_dev)
+            return fd;
+        close(fd);
+    }
+}
+
+/* Copies all lines but that of `name` to `to`, and gives its token (0: it has none). Negative: the file is
+ * not ours, or cannot be written. */
+static int copy_others(FILE *from, FILE *to, const char *name, uint64_t *ret_token) {
+    char *line = NULL;
+    size_t size = 0;
+    int r = 0;
+    *ret_token = 0;
+    while (r == 0 && getline(&line, &size, from) > 0) {
+        char *end;
+        uint64_t token = strtoull(line, &end, 10);
+        line[strcspn(line, "\n")] = 0;
+        if (end == line || *end != ' ')
+            r = -1;
+        else if (strcmp(end + 1, name) == 0)
+            *ret_token = token;
+        else if (fprintf(to, "%s\n", line) < 0)
+            r = -1;
+    }
+    free(line);
+    return r;
+}
+
+static int cannot(const char *path, const char *why) {
+    char safe[300];
+    fail_say("cannot use %s (%s); fence keeps tokens there: name a file of its own that can be "
+             "written, in a folder that can",
+             text_safe(safe, sizeof(safe), path), why);
+    return EXIT_CONFIG;
+}
+
+static int refuse(const char *name, uint64_t token, uint64_t seen) {
+    fail_say("token %" PRIu64 " of %s is refused (a later holder came with %" PRIu64
+             "); the lock was lost: stop",
+             token, name, seen);
+    return EXIT_REFUSED;
+}
+
+static int replace(FILE *from, const char *path, const char *name, uint64_t token) {
+    char new_path[PATH_SIZE];
+    uint64_t seen;
+    snprintf(new_path, sizeof(new_path), "%s.new", path);
+    FILE *to = fopen(new_path, "we");
+    if (!to)
+        return cannot(new_path, strerror(errno));
+    int copied = copy_others(from, to, name, &seen);
+    bool refused = copied == 0 && token < seen;
+    bool written = copied == 0 && fprintf(to, "%" PRIu64 " %s\n", token, name) > 0 &&
+                   fflush(to) == 0 && fsync(fileno(to)) == 0;
+    written = fclose(to) == 0 && written;
+    if (!refused && written && token > seen && rename(new_path, path) < 0)
+        written = false;
+    int error = errno;
+    unlink(new_path);
+    if (copied < 0)
+        return cannot(path, "it was not written by fence");
+    if (refused)
+        return refuse(name, token, seen);
+    return written ? EXIT_SUCCESS : cannot(path, strerror(error));
+}
+
+static int check_token(const char *path, const char *raw_name, uint64_t token) {
+    char name[NAME_SIZE];
+    text_safe(name, sizeof(name), raw_name);
+    int fd = strlen(path) + 5 < PATH_SIZE ? open_locked(path) : -1;
+    if (fd < 0)
+        return cannot(path, strerror(errno));
+    FILE *from = fdopen(fd, "r");
+    if (!from) {
+        close(fd);
+        return cannot(path, strerror(errno));
+    }
+    int r = replace(from, path, name, token);
+    fclose(from); /* and with it the lock */
+    return r;
+}
+
+static bool is_shared(const struct settings *s, const char *name) {
+    const char *lock = getenv("HOLDFAST_LOCK"), *shared = getenv("HOLDFAST_SHARED");
+    return s->shared || (lock && shared && strcmp(lock, name) == 0 && strcmp(shared, "1") == 0);
+}
+
+static int run(struct cli *cli, int argc, char **argv) {
+    struct settings s = {0};
+    const char *words[4];
+    char safe[80], *end;
+    int r = options_parse_words(cli, &fence_command, &s, argc, argv, 4, 4, words);
+    if (r < 0)
+        return options_exit_code(r);
+    if (strcmp(words[0], "check") != 0)
+        return fail_usage(
+            "fence %s is not a command; did you mean fence check? try: holdfast fence "
+            "--help",
+            text_safe(safe, sizeof(safe), words[0]));
+    errno = 0;
+    uint64_t token = strtoull(words[3], &end, 10);
+    if (end == words[3] || *end || errno || token == 0 || words[3][0] == '-')
+        return fail_usage("TOKEN cannot be '%s' (it is the number in $HOLDFAST_TOKEN)",
+                          text_safe(safe, sizeof(safe), words[3]));
+    if (is_shared(&s, words[2])) {
+        fail_say(
+            "the token of a shared hold is refused (it does not order its holders); ask for the "
+            "lock without -s or -p");
+        return EXIT_REFUSED;
+    }
+    return check_token(words[1], words[2], token);
+}
+
+const struct command fence_command = {
+    .name = "fence",
+    .summary = "the resource's side: refuse a token below the largest seen",
+    .usage = "fence check FILE NAME TOKEN",
+    .options = options,
+    .run = run,
+    .details = "FILE remembers the largest token that was seen for each NAME. Exit code 0: TOKEN "
+               "is not below\n"
+               "it, go on. 1: it is, so its holder has lost the lock, or it belongs to a shared "
+               "hold. Check\n"
+               "before the first read, and again in the same step as each write.\n"
+               "\n"
+               "Examples:\n"
+               "  holdfast run deploy -c \\\n"
+               "    'holdfast fence check /srv/app/fence \"$HOLDFAST_LOCK\" \"$HOLDFAST_TOKEN\" && "
+               "./deploy'\n",
+};

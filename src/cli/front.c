@@ -1,0 +1,169 @@
+/* The front of `holdfast run`: the process that the shell knows. It passes signals to the keeper (which
+ * has the command), watches the keeper's life and the deadline, and has the exit code. */
+#include "cli/run.h"
+#include "cli/text.h"
+#include "cli/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { KEEPER, SIGNALS, SOCKET, TIMER, DESCRIPTORS };
+
+struct front {
+    struct run *run;
+    struct pollfd fds[DESCRIPTORS];
+};
+
+/* ---- Signals ---- */
+
+static void stop(struct front *f, int number) {
+    sigset_t set, before;
+    f->run->shared->front_stopped = true;
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    raise(number);
+    sigprocmask(SIG_UNBLOCK, &set, &before); /* here we stop, until somebody continues us */
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    f->run->shared->front_stopped = false;
+}
+
+/* What was typed at the terminal went to the whole group, and the command has it already. (That the
+ * terminal has gone is told to the leader of the session alone, which may be us.) */
+static void pass_on(struct front *f, const struct signalfd_siginfo *info) {
+    bool typed = info->ssi_code == SI_KERNEL && info->ssi_signo != SIGHUP;
+    unsigned char byte = (unsigned char)(info->ssi_signo | (typed ? RUN_TYPED : 0));
+    ssize_t sent = send(f->run->socket, &byte, 1, MSG_NOSIGNAL);
+    (void)sent; /* a keeper that takes none is gone or stopped, which is seen elsewhere */
+}
+
+/* The front stops when the command has, by the same signal: only then may the shell take the terminal
+ * back, and a command that does not let itself be stopped is not. What comes too late, after the command
+ * was continued, is dropped. */
+static void take_news(struct front *f) {
+    unsigned char bytes[64];
+    ssize_t count = read(f->run->socket, bytes, sizeof(bytes));
+    if (count == 0)
+        f->fds[SOCKET].fd = -1;
+    unsigned char last = count > 0 ? bytes[count - 1] : 0;
+    if (last & RUN_STOPPED && process_is_stopped(f->run->shared->child))
+        stop(f, last & ~RUN_STOPPED);
+}
+
+/* A shell that continues a job continues all of it; only who continued the front alone means the command by
+ * that. */
+static void take_signals(struct front *f) {
+    struct signalfd_siginfo info;
+    while (read(f->fds[SIGNALS].fd, &info, sizeof(info)) == sizeof(info)) {
+        pid_t child = f->run->shared->child;
+        if (info.ssi_signo == SIGTSTP && !child)
+            stop(f, SIGTSTP);
+        else if (info.ssi_signo != SIGCONT || process_is_stopped(child))
+            pass_on(f, &info);
+    }
+}
+
+/* ---- The end ---- */
+
+static int end_without_keeper(struct front *f, const char *why) {
+    struct run_shared *shared = f->run->shared;
+    bool held = shared->token != 0;
+    shared->ended = RUN_KEEPER_GONE;
+    shared->lost = held;
+    char name[300];
+    text_safe(name, sizeof(name), f->run->settings->name);
+    if (held)
+        snprintf(shared->text, sizeof(shared->text),
+                 "the lock %s cannot be kept (%s); the command was ended", name, why);
+    else
+        snprintf(shared->text, sizeof(shared->text), "cannot wait for the lock %s (%s)", name, why);
+    return held ? EXIT_LOST : EXIT_INTERNAL;
+}
+
+static int keeper_gone(struct front *f) {
+    struct run_shared *shared = f->run->shared;
+    waitpid(f->run->keeper, NULL, 0);
+    if (shared->ended)
+        return shared->exit_code;
+    tree_kill(getpid(), 0);
+    return end_without_keeper(f, "its keeper was killed");
+}
+
+/* The deadline is near and the keeper, which would have acted by now, has not. The tree goes first: as long
+ * as the keeper lives, nobody takes its death for the end of the work. */
+static int keeper_silent(struct front *f) {
+    pid_t keeper = f->run->keeper;
+    tree_kill(getpid(), keeper);
+    kill(keeper, SIGKILL);
+    waitpid(keeper, NULL, 0);
+    return end_without_keeper(f, "its keeper does not run");
+}
+
+/* ---- The loop ---- */
+
+static int64_t act_at_ms(const struct front *f) {
+    int64_t deadline_ms = f->run->shared->deadline_ms;
+    bool ignores = f->run->settings->on_lost == ON_LOST_IGNORE;
+    return deadline_ms == CLOCK_NEVER || ignores ? CLOCK_NEVER : deadline_ms - RUN_MARGIN_MS;
+}
+
+/* The keeper rings when it has written the first deadline; later ones are seen when the timer of an
+ * earlier one is up. */
+static int loop(struct front *f) {
+    for (;;) {
+        int64_t at_ms = act_at_ms(f);
+        if (clock_now_ms() >= at_ms && !f->run->shared->ended)
+            return keeper_silent(f);
+        clock_set_timer(f->fds[TIMER].fd, at_ms);
+        if (poll(f->fds, DESCRIPTORS, -1) < 0 && errno != EINTR)
+            return keeper_silent(f);
+        if (f->fds[SIGNALS].revents)
+            take_signals(f);
+        if (f->fds[SOCKET].revents)
+            take_news(f);
+        if (f->fds[KEEPER].revents)
+            return keeper_gone(f);
+    }
+}
+
+static int open_descriptors(struct front *f) {
+    sigset_t forwarded, mask = f->run->mask_before;
+    run_forwarded_signals(&forwarded);
+    sigorset(&mask, &mask, &forwarded);
+    sigaddset(&mask, SIGPIPE);
+    int fds[DESCRIPTORS] = {
+        [KEEPER] = pidfd_of(f->run->keeper),
+        [SIGNALS] = signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK),
+        [SOCKET] = f->run->socket,
+        [TIMER] = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK),
+    };
+    for (size_t i = 0; i < DESCRIPTORS; i++) {
+        if (fds[i] < 0)
+            return -1;
+        f->fds[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    }
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    return 0;
+}
+
+int front_main(struct run *run) {
+    struct front f = {.run = run};
+    int code;
+    run_let_go_of_stdio();
+    if (open_descriptors(&f) < 0) {
+        fail_say("cannot start (%s)", strerror(errno));
+        kill(run->keeper, SIGKILL);
+        return EXIT_INTERNAL;
+    }
+    code = loop(&f);
+    if (*run->shared->text)
+        fail_say("%s", run->shared->text);
+    return code;
+}

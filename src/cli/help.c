@@ -1,0 +1,65 @@
+/* holdfast help: what there is, and how each command is used. */
+#include "cli/cli.h"
+#include "cli/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_options(const char *title, const struct option *table) {
+    printf("\n%s:\n", title);
+    for (; table->name; table++) {
+        char words[64];
+        snprintf(words, sizeof(words), "%c%c%s--%s %s", table->letter ? '-' : ' ',
+                 table->letter ? table->letter : ' ', table->letter ? ", " : "  ", table->name,
+                 table->argument ? table->argument : "");
+        printf("  %-22s  %s\n", words, table->help);
+    }
+}
+
+static void print_commands(void) {
+    printf("holdfast: locks shared by processes and machines\n\n"
+           "Usage: holdfast [--url URL] [--json] [-q|-v] COMMAND ...\n\n"
+           "Commands:\n");
+    for (size_t i = 0; commands[i]; i++)
+        printf("  %-9s %s\n", commands[i]->name, commands[i]->summary);
+    print_options("Options of every command", global_options);
+    printf("\nExamples:\n"
+           "  holdfast run nightly -- ./report.sh      one at a time, on this host\n"
+           "  holdfast run -n nightly -- ./report.sh   or not at all\n"
+           "  holdfast help run                        everything about run\n");
+}
+
+void help_print(const struct command *command) {
+    if (!command) {
+        print_commands();
+        return;
+    }
+    printf("holdfast %s: %s\n\nUsage: holdfast %s\n", command->name, command->summary,
+           command->usage);
+    if (command->options)
+        print_options("Options", command->options);
+    print_options("Options of every command", global_options);
+    printf("\n%s", command->details);
+}
+
+static int run(struct cli *cli, int argc, char **argv) {
+    const char *name;
+    int r = options_parse_words(cli, &help_command, NULL, argc, argv, 0, 1, &name);
+    if (r < 0)
+        return options_exit_code(r);
+    const struct command *command = name ? command_find(name) : NULL;
+    if (name && !command)
+        return command_unknown(name);
+    help_print(command);
+    return EXIT_SUCCESS;
+}
+
+const struct command help_command = {
+    .name = "help",
+    .summary = "this, or everything about one command",
+    .usage = "help [COMMAND]",
+    .details = "Examples:\n"
+               "  holdfast help run\n",
+    .run = run,
+};

@@ -1,0 +1,579 @@
+/* The keeper of `holdfast run`: it has the store's client, waits for the lock, starts the command, renews,
+ * and ends the whole tree when it must. One loop over descriptors; nothing here blocks. */
+#include "cli/run.h"
+#include "cli/text.h"
+#include "cli/tree.h"
+#include "cli/wait_line.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    /* The keeper acts before the front does, which then finds nothing to do. */
+    KILL_MARGIN_MS = RUN_MARGIN_MS + 100,
+    KILL_AGAIN_MS = 10,
+    RELEASE_PATIENCE_MS = 3000,
+    NAMES_MAX = 65,
+    JITTER_MS = 5, /* a deadline that is later by less is the same one */
+};
+
+enum phase {
+    WAITING = 1, /* for the lock */
+    RUNNING,     /* the command, or what it left */
+    ENDING,      /* TERM has been sent, KILL comes */
+    RELEASING,
+    DONE,
+};
+
+enum { STORE, SIGNALS, FRONT, SOCKET, TIMER, DESCRIPTORS };
+
+struct keeper {
+    struct run *run;
+    const struct run_settings *settings;
+    struct ask ask; /* how the lock is asked for, as far as we have got */
+    struct run_shared *shared;
+    struct pollfd fds[DESCRIPTORS];
+    enum phase phase;
+    enum run_end end; /* why it ends; 0: it does not yet */
+    hf_client *client;
+    hf_call *call; /* acquiring, then releasing */
+    hf_hold *hold;
+    struct wait_line line;
+    pid_t child;         /* 0: not yet, or no more */
+    int64_t acquired_ms; /* and other times of CLOCK_BOOTTIME */
+    int64_t max_hold_at_ms, kill_at_ms, release_until_ms;
+    char name[300]; /* of the lock, safe to print */
+};
+
+/* ---- What is told ---- */
+
+__attribute__((format(printf, 2, 3))) static void note(const struct keeper *k, const char *format,
+                                                       ...) {
+    char text[600];
+    va_list args;
+    if (!k->settings->cli->verbose)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    fail_say("%s", text);
+}
+
+/* The end of everything: what the front will say and return. */
+__attribute__((format(printf, 4, 5))) static void finish(struct keeper *k, enum run_end end,
+                                                         int exit_code, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(k->shared->text, sizeof(k->shared->text), format, args);
+    va_end(args);
+    k->end = end;
+    k->shared->exit_code = exit_code;
+    k->phase = DONE;
+}
+
+static void fail(struct keeper *k, int error, const char *why) {
+    char what[400], text[900];
+    snprintf(what, sizeof(what), "cannot acquire %s", k->settings->name);
+    fail_text(text, sizeof(text), k->settings->cli, error, why, what);
+    finish(k, RUN_FAILED, fail_exit_code(error), "%s", text);
+}
+
+/* ---- Waiting for the lock ---- */
+
+static void not_acquired(struct keeper *k, int error, const char *why) {
+    const struct run_settings *s = k->settings;
+    char text[900];
+    int code = ask_refused(s->cli, &s->ask, k->client, s->name, error, why, text, sizeof(text));
+    finish(k, RUN_NOT_ACQUIRED, code, "%s", text);
+}
+
+static int start_acquire(struct keeper *k) {
+    const struct run_settings *s = k->settings;
+    hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
+    hf_want wants[NAMES_MAX];
+    const hf_want *list[NAMES_MAX];
+    ask_fill(&k->ask, &options);
+    options.lease_ms = s->ttl_ms;
+    options.min_left_ms = s->min_left_ms;
+    if (!s->also.count)
+        return hf_acquire_start(k->client, s->name, &options, &k->call);
+    for (size_t i = 0; i <= s->also.count; i++) {
+        wants[i] = (hf_want){sizeof(hf_want), i ? s->also.items[i - 1] : s->name, options.kind,
+                             options.permits, options.capacity};
+        list[i] = &wants[i];
+    }
+    return hf_acquire_all_start(k->client, list, s->also.count + 1, &options, &k->call);
+}
+
+/* Starts asking; an error at once is an answer, too. */
+static void ask(struct keeper *k) {
+    int r = start_acquire(k);
+    if (r < 0 && ask_again(&k->ask, r))
+        r = start_acquire(k);
+    k->phase = WAITING;
+    if (r < 0)
+        fail(k, r, hf_last_error());
+}
+
+static void interrupted(struct keeper *k, int signal) {
+    wait_line_end(&k->line);
+    k->call = hf_call_free(k->call); /* gives up the place in the queue, or the lock */
+    finish(k, RUN_INTERRUPTED, EXIT_BY_SIGNAL + signal, "%s", "");
+}
+
+/* ---- The command ---- */
+
+static void set_variable(const char *name, size_t number, const char *value) {
+    char key[40];
+    snprintf(key, sizeof(key), number ? "%s_%zu" : "%s", name, number);
+    setenv(key, value, 1);
+}
+
+/* What the command finds in its environment, which is no password. */
+static void set_environment(struct keeper *k) {
+    const struct run_settings *s = k->settings;
+    char text[40];
+    for (size_t i = 0; i <= s->also.count; i++) {
+        snprintf(text, sizeof(text), "%" PRIu64, hf_hold_token_at(k->hold, i));
+        set_variable("HOLDFAST_LOCK", i, i ? s->also.items[i - 1] : s->name);
+        set_variable("HOLDFAST_TOKEN", i, text);
+    }
+    snprintf(text, sizeof(text), "%" PRId64, hf_hold_left_ms(k->hold));
+    setenv("HOLDFAST_DEADLINE_MS", text, 1);
+    if (k->shared->exclusive)
+        unsetenv("HOLDFAST_SHARED");
+    else
+        setenv("HOLDFAST_SHARED", "1", 1);
+    const char *url = getenv("HOLDFAST_URL");
+    char *safe = url && url_has_secret(url) ? url_without_secrets(url, "") : NULL;
+    if (safe)
+        setenv("HOLDFAST_URL", safe, 1);
+    free(safe);
+}
+
+/* The new process, on its way to be the command: back in the caller's group, with the signals as they
+ * were found, and not to outlive the keeper. */
+__attribute__((noreturn)) static void become_command(struct keeper *k, pid_t keeper) {
+    setpgid(0, k->run->group);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != keeper)
+        _exit(EXIT_LOST);
+    sigaction(SIGCHLD, &k->run->child_before, NULL);
+    sigprocmask(SIG_SETMASK, &k->run->mask_before, NULL);
+    if (k->shared->front_stopped)
+        raise(SIGSTOP); /* the job was stopped while it waited: the command is part of it */
+    execvp(k->settings->command[0], k->settings->command);
+    k->shared->start_errno = errno;
+    _exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN);
+}
+
+static void ring(struct keeper *k, unsigned char byte) {
+    ssize_t sent = send(k->run->socket, &byte, 1, MSG_NOSIGNAL);
+    (void)sent; /* a front that takes none has gone, which is seen elsewhere */
+}
+
+static void start_command(struct keeper *k) {
+    pid_t keeper = getpid();
+    set_environment(k);
+    ring(k, RUN_BELL); /* before there is anything to end */
+    k->child = fork();
+    if (k->child == 0)
+        become_command(k, keeper);
+    if (k->child < 0) {
+        k->shared->start_errno = errno;
+        k->child = 0;
+    }
+    k->shared->child = k->child;
+    run_let_go_of_stdio();
+}
+
+/* ---- The deadline ---- */
+
+/* Publishes a deadline that is later than the one known. `now` is read first: never too late. */
+static void publish_deadline(struct keeper *k) {
+    int64_t now_ms = clock_now_ms(), deadline_ms = now_ms + hf_hold_left_ms(k->hold);
+    int64_t known_ms = k->shared->deadline_ms;
+    if (known_ms == CLOCK_NEVER || deadline_ms > known_ms + JITTER_MS)
+        k->shared->deadline_ms = deadline_ms;
+}
+
+static int64_t earlier(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* When a lock that has not been renewed until then is given up. */
+static int64_t give_up_at_ms(const struct keeper *k) {
+    int64_t before_ms = k->settings->on_lost == ON_LOST_KILL ? 0 : k->settings->grace_ms;
+    if (before_ms < KILL_MARGIN_MS)
+        before_ms = KILL_MARGIN_MS;
+    return k->shared->deadline_ms - before_ms;
+}
+
+static void kill_tree(struct keeper *k) {
+    tree_signal(getpid(), 0, SIGKILL);
+    k->kill_at_ms = clock_now_ms() + KILL_AGAIN_MS;
+}
+
+/* TERM now, KILL at `kill_at_ms`, and in any case before the deadline. There is no way back. */
+static void begin_ending(struct keeper *k, enum run_end end, int64_t kill_at_ms) {
+    kill_at_ms = earlier(kill_at_ms, k->shared->deadline_ms - KILL_MARGIN_MS);
+    if (k->phase == ENDING) {
+        k->kill_at_ms = earlier(k->kill_at_ms, kill_at_ms);
+        return;
+    }
+    k->phase = ENDING;
+    k->end = end;
+    k->kill_at_ms = kill_at_ms;
+    if (clock_now_ms() >= kill_at_ms)
+        return;
+    tree_signal(getpid(), 0, SIGTERM);
+    tree_signal(getpid(), 0, SIGCONT); /* who is stopped could not act on it */
+}
+
+static void ignore_loss(struct keeper *k) {
+    fail_say("the lock %s was lost; the command goes on (--on-lost ignore)", k->name);
+    k->shared->lost = true;
+    k->shared->deadline_ms = CLOCK_NEVER;
+}
+
+/* Looks after the lock while the tree lives. */
+static void watch_lock(struct keeper *k) {
+    int64_t now_ms = clock_now_ms();
+    if (k->shared->lost)
+        return;
+    bool held = hf_check(k->hold, 0) == HF_OK;
+    if (held && k->end != RUN_LOST)
+        publish_deadline(k);
+    bool ignores = k->settings->on_lost == ON_LOST_IGNORE;
+    if (ignores && !held)
+        ignore_loss(k);
+    else if (!ignores && (!held || now_ms >= give_up_at_ms(k))) {
+        bool at_once = k->settings->on_lost == ON_LOST_KILL;
+        k->shared->lost = true;
+        begin_ending(k, RUN_LOST, at_once ? now_ms : now_ms + k->settings->grace_ms);
+    }
+    if (k->phase == RUNNING && now_ms >= k->max_hold_at_ms)
+        begin_ending(k, RUN_MAX_HOLD, now_ms + k->settings->grace_ms);
+}
+
+/* ---- Getting the lock, letting it go ---- */
+
+static void acquired(struct keeper *k) {
+    const struct run_settings *s = k->settings;
+    k->hold = hf_call_take_hold(k->call);
+    k->call = hf_call_free(k->call);
+    k->acquired_ms = clock_now_ms();
+    k->shared->waited_ms = k->acquired_ms - k->line.since_ms;
+    k->shared->token = hf_hold_token(k->hold);
+    k->shared->exclusive = hf_hold_is_exclusive(k->hold);
+    k->max_hold_at_ms = s->max_hold_ms < 0 ? CLOCK_NEVER : k->acquired_ms + s->max_hold_ms;
+    publish_deadline(k);
+    k->phase = RUNNING;
+    note(k, "acquired %s (token %" PRIu64 ")", k->name, hf_hold_token(k->hold));
+    if (hf_check(k->hold, KILL_MARGIN_MS) == HF_OK)
+        start_command(k);
+}
+
+static void watch_acquire(struct keeper *k) {
+    int status = hf_call_status(k->call);
+    if (status == HF_PENDING) {
+        wait_line_step(&k->line);
+        return;
+    }
+    if (ask_again(&k->ask, status)) {
+        k->call = hf_call_free(k->call);
+        ask(k);
+        return;
+    }
+    wait_line_end(&k->line);
+    if (status == HF_OK)
+        acquired(k);
+    else if (ask_is_refusal(status))
+        not_acquired(k, status, hf_call_error(k->call));
+    else
+        fail(k, status, hf_call_error(k->call));
+}
+
+static void start_release(struct keeper *k) {
+    k->phase = RELEASING;
+    k->shared->deadline_ms = CLOCK_NEVER;
+    k->shared->held_ms = clock_now_ms() - k->acquired_ms;
+    k->release_until_ms = clock_now_ms() + RELEASE_PATIENCE_MS;
+    int r = hf_release_start(k->hold, &k->call);
+    if (r < 0)
+        k->shared->released = r;
+}
+
+/* ---- How it ended ---- */
+
+static int child_code(const struct keeper *k) {
+    int status = k->shared->child_status;
+    return status == -1          ? EXIT_INTERNAL
+           : WIFSIGNALED(status) ? EXIT_BY_SIGNAL + WTERMSIG(status)
+                                 : WEXITSTATUS(status);
+}
+
+static void conclude_unstarted(struct keeper *k) {
+    char command[200];
+    int error = k->shared->start_errno;
+    text_safe(command, sizeof(command), k->settings->command[0]);
+    finish(k, RUN_CANNOT_START, error == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN,
+           "cannot run %s (%s)%s", command, strerror(error),
+           error == ENOENT ? "; is it installed, and in PATH?" : "");
+}
+
+/* Ctrl-C and a reader that went away are everyday ends; they need no line. */
+static void conclude_exited(struct keeper *k) {
+    int status = k->shared->child_status, signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    int released = k->shared->released;
+    bool quiet = k->settings->cli->quiet;
+    if (released < 0 && !quiet)
+        finish(
+            k, RUN_EXITED, child_code(k),
+            "the command has ended; the store has not confirmed that %s is free (%s); it will be "
+            "when its lease ends",
+            k->name, hf_error_string(released));
+    else if (signal && signal != SIGINT && signal != SIGPIPE && !quiet)
+        finish(k, RUN_EXITED, child_code(k), "the command was ended by signal %d (%s)", signal,
+               strsignal(signal));
+    else
+        finish(k, RUN_EXITED, child_code(k), "%s", "");
+}
+
+static void conclude_lost(struct keeper *k) {
+    if (k->end == RUN_LOST)
+        finish(k, RUN_LOST, EXIT_LOST,
+               "the lock %s was lost (broken, or not renewed in time); the command was ended",
+               k->name);
+    else
+        finish(k, RUN_LOST, EXIT_LOST,
+               "the lock %s was lost while the command ran; others may have held it meanwhile",
+               k->name);
+    k->shared->lost = true;
+}
+
+static void conclude(struct keeper *k) {
+    char time[32];
+    if (k->end == RUN_MAX_HOLD)
+        finish(k, RUN_MAX_HOLD, EXIT_MAX_HOLD, "the command was ended after %s (--max-hold)",
+               text_duration(time, sizeof(time), k->settings->max_hold_ms));
+    else if (k->end == RUN_LOST || k->shared->lost || k->shared->released == HF_LOST)
+        conclude_lost(k);
+    else if (k->end == RUN_FRONT_GONE)
+        finish(k, RUN_FRONT_GONE, EXIT_INTERNAL, "%s", "");
+    else if (k->shared->start_errno)
+        conclude_unstarted(k);
+    else
+        conclude_exited(k);
+}
+
+static void watch_release(struct keeper *k) {
+    int status = k->call ? hf_call_status(k->call) : k->shared->released;
+    if (status == HF_PENDING && clock_now_ms() < k->release_until_ms)
+        return;
+    k->shared->released = status == HF_PENDING ? HF_UNKNOWN : status;
+    k->call = hf_call_free(k->call);
+    if (!k->shared->released)
+        note(k, "released %s", k->name);
+    conclude(k);
+}
+
+/* ---- Processes ---- */
+
+static void child_changed(struct keeper *k, int status) {
+    if (WIFSTOPPED(status)) {
+        ring(k, (unsigned char)(RUN_STOPPED | WSTOPSIG(status)));
+        return;
+    }
+    k->shared->child_status = status;
+    k->shared->child = k->child = 0;
+}
+
+/* We are the subreaper: no child left means that the whole tree has gone. */
+static void reap(struct keeper *k) {
+    int status;
+    pid_t pid, child = k->child;
+    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
+        if (pid == k->child)
+            child_changed(k, status);
+    }
+    if (pid < 0 && errno == ECHILD)
+        start_release(k);
+    else if (child && !k->child)
+        note(k, "the command has ended; %s stays held until what it started has, too", k->name);
+}
+
+static void step_tree(struct keeper *k) {
+    reap(k);
+    if (k->phase != RUNNING && k->phase != ENDING)
+        return;
+    watch_lock(k);
+    if (k->phase == ENDING && clock_now_ms() >= k->kill_at_ms)
+        kill_tree(k);
+}
+
+static void step(struct keeper *k) {
+    enum phase before;
+    do {
+        before = k->phase;
+        switch (k->phase) {
+        case WAITING:
+            watch_acquire(k);
+            break;
+        case RUNNING:
+        case ENDING:
+            step_tree(k);
+            break;
+        case RELEASING:
+            watch_release(k);
+            break;
+        case DONE:
+            break;
+        }
+    } while (k->phase != before);
+}
+
+/* ---- Signals and the front ---- */
+
+static void take_signal(struct keeper *k, int signal, bool typed) {
+    bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+    if (k->phase == WAITING) {
+        if (ends)
+            interrupted(k, signal);
+    } else if (k->phase == RUNNING || k->phase == ENDING) {
+        if (typed)
+            return;
+        if (k->child)
+            kill(k->child, signal);
+        else
+            tree_signal(getpid(), 0, signal);
+    }
+}
+
+static void take_own_signals(struct keeper *k) {
+    struct signalfd_siginfo info;
+    while (read(k->fds[SIGNALS].fd, &info, sizeof(info)) == sizeof(info)) {
+        if (info.ssi_signo != SIGCHLD)
+            take_signal(k, (int)info.ssi_signo, false);
+    }
+}
+
+static void take_passed_on(struct keeper *k) {
+    unsigned char bytes[64];
+    ssize_t count = read(k->run->socket, bytes, sizeof(bytes));
+    if (count == 0)
+        k->fds[SOCKET].fd = -1;
+    for (ssize_t i = 0; i < count; i++)
+        take_signal(k, bytes[i] & ~RUN_TYPED, bytes[i] & RUN_TYPED);
+}
+
+static void front_gone(struct keeper *k) {
+    k->fds[FRONT].fd = -1;
+    if (k->phase == WAITING)
+        interrupted(k, SIGHUP);
+    else if (k->phase == RUNNING)
+        begin_ending(k, RUN_FRONT_GONE, clock_now_ms() + k->settings->grace_ms);
+}
+
+/* ---- The loop ---- */
+
+static int64_t next_ms(const struct keeper *k) {
+    switch (k->phase) {
+    case WAITING:
+        return k->line.next_ms;
+    case RUNNING:
+        if (k->shared->lost)
+            return k->max_hold_at_ms;
+        if (k->settings->on_lost == ON_LOST_IGNORE)
+            return earlier(k->max_hold_at_ms, k->shared->deadline_ms);
+        return earlier(k->max_hold_at_ms, give_up_at_ms(k));
+    case ENDING:
+        return k->kill_at_ms;
+    case RELEASING:
+        return k->release_until_ms;
+    case DONE:
+        break;
+    }
+    return CLOCK_NEVER;
+}
+
+static void loop(struct keeper *k) {
+    for (step(k); k->phase != DONE; step(k)) {
+        clock_set_timer(k->fds[TIMER].fd, next_ms(k));
+        poll(k->fds, DESCRIPTORS, -1);
+        if (k->fds[STORE].revents)
+            hf_process(k->client);
+        if (k->fds[SIGNALS].revents)
+            take_own_signals(k);
+        if (k->fds[SOCKET].revents)
+            take_passed_on(k);
+        if (k->fds[FRONT].revents && k->phase != DONE)
+            front_gone(k);
+    }
+}
+
+/* ---- Beginning ---- */
+
+static int open_descriptors(struct keeper *k) {
+    sigset_t taken;
+    run_forwarded_signals(&taken);
+    sigaddset(&taken, SIGCHLD);
+    int fds[DESCRIPTORS] = {
+        [STORE] = hf_fd(k->client),
+        [SIGNALS] = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK),
+        [FRONT] = pidfd_of(k->run->front),
+        [SOCKET] = k->run->socket,
+        [TIMER] = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK),
+    };
+    for (size_t i = 0; i < DESCRIPTORS; i++) {
+        if (fds[i] < 0)
+            return -1;
+        k->fds[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    }
+    return getppid() == k->run->front ? 0 : -1; /* else the pidfd is of somebody else */
+}
+
+static int begin(struct keeper *k) {
+    const char *command = strrchr(k->settings->command[0], '/');
+    hf_client_options options = HF_CLIENT_OPTIONS_INIT;
+    options.command = k->settings->shell_command ? "sh -c"
+                      : command                  ? command + 1
+                                                 : k->settings->command[0];
+    int r = hf_client_open(k->settings->cli->url, &options, &k->client);
+    if (r < 0) {
+        fail(k, r, hf_last_error());
+        return -1;
+    }
+    if (open_descriptors(k) < 0) {
+        finish(k, RUN_FAILED, EXIT_INTERNAL, "cannot start (%s)", strerror(errno));
+        return -1;
+    }
+    wait_line_start(&k->line, k->settings->cli, k->settings->name, k->run->group, k->client);
+    ask(k);
+    return 0;
+}
+
+int keeper_main(struct run *run) {
+    struct keeper k = {.run = run, .settings = run->settings, .shared = run->shared};
+    k.ask = run->settings->ask;
+    text_safe(k.name, sizeof(k.name), run->settings->name);
+    setpgid(0, 0);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (begin(&k) == 0)
+        loop(&k);
+    hf_call_free(k.call);
+    hf_hold_free(k.hold);
+    hf_client_close(k.client);
+    run->shared->ended = k.end;
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,55 @@
+/* The command `holdfast`: global options, then one of the commands in the table. */
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct command *const commands[] = {
+    &run_command,  &acquire_command, &renew_command,   &release_command, &fence_command,
+    &demo_command, &stores_command,  &version_command, &help_command,    NULL,
+};
+
+const struct command *command_find(const char *name) {
+    for (size_t i = 0; commands[i]; i++) {
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    }
+    return NULL;
+}
+
+int command_unknown(const char *name) {
+    char safe[80];
+    const char *nearest = NULL;
+    size_t best = 4;
+    for (size_t i = 0; commands[i]; i++) {
+        size_t distance = text_distance(name, commands[i]->name);
+        if (distance < best && distance < strlen(commands[i]->name)) {
+            best = distance;
+            nearest = commands[i]->name;
+        }
+    }
+    text_safe(safe, sizeof(safe), name);
+    if (nearest)
+        return fail_usage("%s is not a command; did you mean %s? try: holdfast help", safe,
+                          nearest);
+    return fail_usage("%s is not a command; try: holdfast help", safe);
+}
+
+int main(int argc, char **argv) {
+    const char *url = getenv("HOLDFAST_URL");
+    struct cli cli = {.url = url && *url ? url : NULL};
+    int used = options_parse(&cli, NULL, NULL, argc - 1, argv + 1);
+    if (used < 0)
+        return options_exit_code(used);
+    int at = 1 + used;
+    if (at == argc) {
+        help_print(NULL);
+        return EXIT_USAGE;
+    }
+    const struct command *command = command_find(argv[at]);
+    if (!command)
+        return command_unknown(argv[at]);
+    return command->run(&cli, argc - at, argv + at);
+}

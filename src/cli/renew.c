@@ -1,0 +1,62 @@
+/* holdfast renew: more time for what holdfast acquire began, and the question whether it is still held. */
+#include "cli/holder.h"
+#include "cli/json.h"
+#include "cli/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct settings {
+    int64_t ttl_ms;
+};
+
+static const struct option options[] = {
+    {0, OPTION_DURATION, "ttl", offsetof(struct settings, ttl_ms), "DUR",
+     "from now on (else as it was given to acquire)"},
+    {0},
+};
+
+static void print(const struct holder_reply *reply) {
+    struct json json = {.file = stdout};
+    json_object(&json, NULL);
+    json_token(&json, "token", reply->token);
+    json_number(&json, "left_ms", reply->left_ms);
+    json_object_end(&json);
+    json_end(&json);
+}
+
+static int run(struct cli *cli, int argc, char **argv) {
+    struct settings s = {.ttl_ms = -1};
+    const char *word;
+    int r = options_parse_words(cli, &renew_command, &s, argc, argv, 0, 1, &word);
+    if (r < 0)
+        return options_exit_code(r);
+    const char *id = holder_id(word);
+    if (!id)
+        return EXIT_USAGE;
+    struct holder_request request = {.verb = HOLDER_RENEW, .ttl_ms = s.ttl_ms};
+    struct holder_reply reply;
+    r = holder_ask(id, &request, &reply);
+    if (r == HF_OK)
+        r = reply.error;
+    if (r < 0)
+        return holder_failed(cli, r);
+    if (cli->json)
+        print(&reply);
+    return EXIT_SUCCESS;
+}
+
+const struct command renew_command = {
+    .name = "renew",
+    .summary = "for scripts: more time for what acquire took",
+    .usage = "renew [HOLD] [--ttl DUR]",
+    .options = options,
+    .run = run,
+    .details = "Starts the time of acquire --ttl again. The lease at the store is renewed by "
+               "itself; so this is\n"
+               "also how to ask whether the lock is still held: exit code 79 says that it is not.\n"
+               "\n"
+               "Examples:\n"
+               "  holdfast renew || exit\n"
+               "  holdfast renew --ttl 20m\n",
+};

@@ -1,0 +1,246 @@
+/* holdfast run: runs a command while holding a lock.
+ *
+ * Design notes. It is two processes, because one that is killed or stopped cannot end anything:
+ *
+ *     shell ── front ── keeper ── the command and its descendants
+ *
+ *  - The front stays in the shell's job: it has the exit code, passes signals on, and stops when the
+ *    command is stopped. The keeper is in a process group of its own, so that nothing typed reaches it:
+ *    it has the store's client, renews, and is the parent of the command. The command is put back into
+ *    the front's group: pipes, Ctrl-C, Ctrl-Z and the terminal work as without holdfast.
+ *  - Both are subreapers: a descendant whose parent dies becomes the keeper's child, or the front's when
+ *    there is no keeper. So "no child left" means that the whole tree has gone.
+ *  - The keeper writes D, the deadline, to a page that both have. If D − 200 ms comes and the page has no
+ *    later one, the front ends the tree: the keeper has been stopped. If the keeper dies, the front
+ *    ends the tree; if the front dies, the keeper does. PR_SET_PDEATHSIG ends the command itself even if
+ *    both are killed at once.
+ *  - The lock is released when the whole tree has gone, not when the command has. */
+#include "cli/run.h"
+
+#include "cli/text.h"
+#include "cli/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TTL_LEAST_MS = 1000, GRACE_MOST_MS = 5000 };
+
+#define AT(field) offsetof(struct run_settings, field)
+static const struct option options[] = {
+    ASK_OPTIONS(struct run_settings),
+    {0, OPTION_FLAG, "skip-ok", AT(ask.skip_ok), NULL, "not acquired is success: for cron"},
+    {0, OPTION_LIST, "also", AT(also), "NAME", "this lock too, all or none; repeat for more"},
+    {0, OPTION_DURATION, "ttl", AT(ttl_ms), "DUR", "the lease, which is renewed (30s)"},
+    {0, OPTION_DURATION, "grace", AT(grace_ms), "DUR",
+     "from TERM to KILL when it must end (ttl/4, at most 5s)"},
+    {0, OPTION_TEXT, "on-lost", AT(on_lost_word), "WHAT",
+     "term, kill or ignore: what is done to the command (term)"},
+    {0, OPTION_DURATION, "max-hold", AT(max_hold_ms), "DUR", "end the command after this long"},
+    {0, OPTION_DURATION, "min-left", AT(min_left_ms), "DUR",
+     "start only with this much of the lease left"},
+    {'c', OPTION_TEXT, "command", AT(shell_command), "STRING", "run STRING through /bin/sh"},
+    {0, OPTION_TEXT, "report", AT(report), "FILE", "write what happened, as JSON"},
+    {0},
+};
+
+/* ---- Settings ---- */
+
+static int choose_on_lost(struct run_settings *s) {
+    static const char *const words[] = {"term", "kill", "ignore"};
+    char safe[80];
+    s->on_lost = ON_LOST_TERM;
+    if (!s->on_lost_word)
+        return 0;
+    for (size_t i = 0; i < 3; i++) {
+        if (strcmp(s->on_lost_word, words[i]) == 0) {
+            s->on_lost = (enum run_on_lost)(ON_LOST_TERM + i);
+            return 0;
+        }
+    }
+    return fail_usage("--on-lost cannot be '%s' (it is term, kill or ignore)",
+                      text_safe(safe, sizeof(safe), s->on_lost_word));
+}
+
+static int choose_times(struct run_settings *s) {
+    if (s->ttl_ms < 0)
+        s->ttl_ms = HF_DEFAULT_LEASE_MS;
+    if (s->ttl_ms < TTL_LEAST_MS)
+        return fail_usage("--ttl must be 1s at least (less does not leave the time to end a "
+                          "command whose lock is lost)");
+    if (s->grace_ms < 0)
+        s->grace_ms = s->ttl_ms / 4 < GRACE_MOST_MS ? s->ttl_ms / 4 : GRACE_MOST_MS;
+    if (s->grace_ms > s->ttl_ms / 2)
+        return fail_usage("--grace must be at most half of --ttl (the command would be ended while "
+                          "its lock can still be renewed)");
+    return 0;
+}
+
+static int check(struct run_settings *s) {
+    int r = ask_check(s->cli, &s->ask);
+    if (!r)
+        r = choose_on_lost(s);
+    return r ? r : choose_times(s);
+}
+
+static int choose_command(struct run_settings *s, char **words) {
+    static char path[] = "/bin/sh", flag[] = "-c", *shell[] = {path, flag, NULL, NULL};
+    if (s->shell_command && *words)
+        return fail_usage("with -c there is no other command (a word is left over)");
+    if (!s->shell_command && !*words)
+        return fail_usage("what shall be run? it is: holdfast %s", run_command.usage);
+    shell[2] = (char *)s->shell_command;
+    s->command = s->shell_command ? shell : words;
+    return 0;
+}
+
+/* Options may stand before the name and behind it; behind those the command begins. */
+static int parse(struct cli *cli, struct run_settings *s, int argc, char **argv) {
+    int at = 1, used = options_parse(cli, &run_command, s, argc - at, argv + at);
+    if (used < 0)
+        return used;
+    at += used;
+    if (at == argc) {
+        fail_say("the name of the lock is missing; it is: holdfast %s", run_command.usage);
+        return -EXIT_USAGE; /* any negative number but that of help */
+    }
+    s->name = argv[at++];
+    used = options_parse(cli, &run_command, s, argc - at, argv + at);
+    return used < 0 ? used : at + used;
+}
+
+/* ---- Two processes ---- */
+
+void run_forwarded_signals(sigset_t *ret) {
+    static const int signals[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1,
+                                  SIGUSR2, SIGWINCH, SIGCONT, SIGTSTP};
+    sigemptyset(ret);
+    for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
+        struct sigaction action;
+        sigaction(signals[i], NULL, &action);
+        if (action.sa_handler != SIG_IGN)
+            sigaddset(ret, signals[i]);
+    }
+}
+
+void run_let_go_of_stdio(void) {
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0)
+        return;
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    if (null > STDERR_FILENO)
+        close(null);
+}
+
+/* Every signal waits until each process has its own way to take it. */
+static void block_signals(struct run *run) {
+    static const int never[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    sigset_t all;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof(never) / sizeof(*never); i++)
+        sigdelset(&all, never[i]);
+    sigprocmask(SIG_SETMASK, &all, &run->mask_before);
+    struct sigaction normal = {.sa_handler = SIG_DFL}; /* a shell may have left it ignored */
+    sigaction(SIGCHLD, &normal, &run->child_before);
+}
+
+static int cannot_start(const char *what) {
+    fail_say("cannot start (%s: %s)", what, strerror(errno));
+    return EXIT_INTERNAL;
+}
+
+static int split(struct run *run) {
+    int sockets[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets) < 0)
+        return cannot_start("socketpair");
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    block_signals(run);
+    run->keeper = fork();
+    if (run->keeper < 0)
+        return cannot_start("fork");
+    bool is_keeper = run->keeper == 0;
+    run->socket = sockets[is_keeper];
+    close(sockets[!is_keeper]);
+    if (is_keeper)
+        _exit(keeper_main(run));
+    return front_main(run);
+}
+
+static int start(const struct run_settings *s) {
+    struct run run = {.settings = s, .front = getpid(), .group = getpgrp()};
+    run.shared =
+        mmap(NULL, sizeof(*run.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (run.shared == MAP_FAILED)
+        return cannot_start("mmap");
+    run.shared->deadline_ms = CLOCK_NEVER;
+    run.shared->child_status = -1;
+    run.shared->released = HF_PENDING;
+    int report = s->report ? report_open(s->report) : -1;
+    if (s->report && report < 0)
+        return EXIT_USAGE;
+    int code = split(&run);
+    if (report >= 0)
+        report_write(report, &run, code);
+    return code;
+}
+
+static int run(struct cli *cli, int argc, char **argv) {
+    struct run_settings s = {
+        .cli = cli, .ask = ASK_INIT, .ttl_ms = -1, .grace_ms = -1, .max_hold_ms = -1};
+    int at = parse(cli, &s, argc, argv);
+    if (at < 0)
+        return options_exit_code(at);
+    int r = check(&s);
+    if (!r)
+        r = choose_command(&s, argv + at);
+    return r ? r : start(&s);
+}
+
+const struct command run_command = {
+    .name = "run",
+    .summary = "run a command while holding a lock",
+    .usage = "run NAME [options] [--] COMMAND [ARG...]",
+    .options = options,
+    .run = run,
+    .details =
+        "Waits for the lock NAME, runs COMMAND, and lets the lock go when COMMAND and everything "
+        "that\n"
+        "it started have ended: a daemon that COMMAND leaves behind keeps the lock. Standard "
+        "input,\n"
+        "output and the terminal are COMMAND's. Times are written as 500ms, 90s, 5m or 1h30m.\n"
+        "\n"
+        "If the lock is lost, or cannot be renewed in time, COMMAND and all its descendants get "
+        "TERM, and\n"
+        "KILL before anybody else can have the lock. --on-lost kill skips the TERM; with "
+        "--on-lost\n"
+        "ignore COMMAND goes on, and the exit code is still 79.\n"
+        "\n"
+        "COMMAND finds in its environment: HOLDFAST_LOCK, HOLDFAST_TOKEN (of --also: "
+        "HOLDFAST_LOCK_1,\n"
+        "HOLDFAST_TOKEN_1, ...), HOLDFAST_DEADLINE_MS (how much of the lease is left at its "
+        "start),\n"
+        "HOLDFAST_SHARED=1 if others may hold the lock too: then the token does not fence. It "
+        "finds\n"
+        "no passwords of the store.\n"
+        "\n"
+        "INT TERM HUP QUIT USR1 USR2 WINCH CONT are passed on to COMMAND.\n"
+        "\n"
+        "Exit code: COMMAND's own, or 128 + the signal that ended it; 64 usage, 69 store "
+        "unreachable,\n"
+        "70 internal, 75 not acquired, 77 not permitted, 78 configuration, 79 the lock was lost,\n"
+        "124 --max-hold, 126 and 127 COMMAND cannot be executed. A line on stderr says which.\n"
+        "\n"
+        "Examples:\n"
+        "  holdfast run nightly -- ./report.sh           one at a time; the others wait\n"
+        "  holdfast run nightly --skip-ok -n ./report.sh   from cron: skip it if it still runs\n"
+        "  holdfast run -w 5m deploy -- make deploy      wait for five minutes at most\n"
+        "  holdfast run -p 1/4 gpu -- ./train            four at a time\n"
+        "  holdfast run -s data -- ./read; holdfast run data -- ./write\n"
+        "  holdfast run data -c 'sort < in > out'        through the shell\n",
+};

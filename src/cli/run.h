@@ -1,0 +1,88 @@
+/* What the two processes of `holdfast run` have in common; run.c tells why there are two. */
+#ifndef CLI_RUN_H
+#define CLI_RUN_H
+
+#include "cli/ask.h"
+#include "cli/cli.h"
+#include "cli/clock.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+/* The tree is ended this long before the deadline, by whichever of the two comes first. */
+#define RUN_MARGIN_MS 200
+
+enum run_on_lost { ON_LOST_TERM = 1, ON_LOST_KILL, ON_LOST_IGNORE };
+
+struct run_settings {
+    const struct cli *cli;
+    struct ask ask;
+    enum run_on_lost on_lost;
+    const char *on_lost_word;
+    int64_t ttl_ms, grace_ms, max_hold_ms, min_left_ms; /* -1: not given */
+    struct option_list also;
+    const char *name, *shell_command, *report;
+    char **command; /* what to run, NULL at its end */
+};
+
+/* How it ended. */
+enum run_end {
+    RUN_EXITED = 1,   /* the command ended by itself */
+    RUN_NOT_ACQUIRED, /* not in time */
+    RUN_FAILED,       /* the store, or this host, failed before the command was started */
+    RUN_INTERRUPTED,  /* by a signal, while waiting */
+    RUN_CANNOT_START, /* the command cannot be executed */
+    RUN_LOST,
+    RUN_MAX_HOLD,
+    RUN_KEEPER_GONE, /* the keeper was killed or stopped */
+    RUN_FRONT_GONE,
+};
+
+/* A page that both have. The keeper writes and the front reads, what is below `ended` once that is set. */
+struct run_shared {
+    _Atomic int64_t deadline_ms; /* D on CLOCK_BOOTTIME; CLOCK_NEVER: the lock is not held */
+    _Atomic int start_errno;     /* why the command could not be executed; written by its process */
+    _Atomic uint64_t token;
+    _Atomic pid_t child;
+    _Atomic bool front_stopped; /* written by the front */
+    _Atomic int ended;          /* enum run_end; 0: not yet */
+    int exit_code;
+    int child_status; /* as of waitpid; -1: there was no child */
+    int released;     /* of hf_release; HF_PENDING: nothing was to be released */
+    bool exclusive, lost;
+    int64_t waited_ms, held_ms;
+    char text[1024]; /* for stderr; "": nothing to say */
+};
+
+struct run {
+    const struct run_settings *settings;
+    struct run_shared *shared;
+    int socket; /* to the other process: see enum run_byte */
+    pid_t front, keeper, group;
+    sigset_t mask_before;          /* what the command shall find: what we found */
+    struct sigaction child_before; /* the same of SIGCHLD, which we need */
+};
+
+/* What the two say to each other in bytes: numbers of signals, with a mark. */
+enum run_byte {
+    RUN_TYPED = 0x80,   /* from the front: typed at the terminal, so the command has it already */
+    RUN_STOPPED = 0x80, /* from the keeper: the command has been stopped by this signal */
+    RUN_BELL = 1,       /* from the keeper: there is a deadline to watch */
+};
+
+/* Signals that are passed on to the command, less those that were ignored when we were started. */
+void run_forwarded_signals(sigset_t *ret);
+
+/* Gives standard input and output up: they are the command's, and whoever reads them sees it end. */
+void run_let_go_of_stdio(void);
+
+/* Each is one process; they return the exit code. */
+int front_main(struct run *run);
+int keeper_main(struct run *run);
+
+/* Writes the report of how it ended. */
+int report_open(const char *path); /* a descriptor; negative: it said why not */
+void report_write(int fd, const struct run *run, int exit_code);
+
+#endif

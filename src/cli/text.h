@@ -1,0 +1,29 @@
+/* Text for people: names that are safe on a terminal, times as people write them, the nearest word. */
+#ifndef CLI_TEXT_H
+#define CLI_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The length of the UTF-8 character at `text`, or 0 where there is none (also at the end). */
+size_t text_utf8_length(const char *text);
+
+/* Copies `text` so that it can be shown: control characters (also those of Unicode that turn the
+ * direction of writing) and bytes that are not UTF-8 become \xNN, a backslash \\. Cut to `size` at the
+ * boundary of a character. Returns `ret`. */
+char *text_safe(char *ret, size_t size, const char *text);
+
+/* Quotes `text` for a POSIX shell; the caller frees it. */
+char *text_shell_quoted(const char *text);
+
+/* "850ms", "12s", "4m10s", "2h05m", "3d04h". Returns `ret`. */
+char *text_duration(char *ret, size_t size, int64_t ms);
+
+/* Milliseconds from "500ms", "90s", "5m", "1h30m", "1.5s", "2d"; a number alone is seconds. Returns 0, or
+ * -1 for what is none of these. */
+int text_parse_duration(const char *text, int64_t *ret_ms);
+
+/* How many letters must be changed, added, removed or swapped to turn one word into the other. */
+size_t text_distance(const char *a, const char *b);
+
+#endif

@@ -1,0 +1,160 @@
+/* The line for those who wait. */
+#include "cli/wait_line.h"
+
+#include "cli/clock.h"
+#include "cli/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum {
+    FIRST_MS = 300, /* who waits for less than this needs no line */
+    REDRAW_MS = 1000,
+    RARELY_MS = 60000,
+    RAREST_MS = 600000,
+};
+
+static int64_t wall_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static const char *ordinal_ending(size_t n) {
+    if (n % 100 >= 11 && n % 100 <= 13)
+        return "th";
+    return n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
+}
+
+static size_t find_self(const hf_lock_info *info) {
+    char host[256] = "";
+    gethostname(host, sizeof(host) - 1);
+    for (size_t i = 0; i < info->waiter_count; i++) {
+        const hf_party *party = info->waiters[i];
+        if (party->pid == getpid() && strcmp(party->host, host) == 0)
+            return i + 1;
+    }
+    return 0;
+}
+
+__attribute__((format(printf, 3, 4))) static void append(char *ret, size_t size, const char *format,
+                                                         ...) {
+    size_t used = strlen(ret);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(ret + used, size - used, format, args);
+    va_end(args);
+}
+
+static void describe_holder(char *ret, size_t size, const hf_party *holder, size_t count) {
+    char host[80], words[80], time[32];
+    append(ret, size, "held by %s pid %lld",
+           *holder->host ? text_safe(host, sizeof(host), holder->host) : "?",
+           (long long)holder->pid);
+    const char *what = *holder->label ? holder->label : holder->command;
+    if (*what)
+        append(ret, size, " (%s)", text_safe(words, sizeof(words), what));
+    if (count > 1)
+        append(ret, size, " and %zu more", count - 1);
+    if (holder->since_ms)
+        append(ret, size, " for %s",
+               text_duration(time, sizeof(time), wall_ms() - holder->since_ms));
+}
+
+void wait_line_describe(char *ret, size_t size, const hf_lock_info *info) {
+    char time[32];
+    *ret = 0;
+    if (info->holder_count)
+        describe_holder(ret, size, info->holders[0], info->holder_count);
+    size_t self = find_self(info);
+    if (self)
+        append(ret, size, "%s%zu%s of %zu", *ret ? " · " : "", self, ordinal_ending(self),
+               info->waiter_count);
+    if (info->holder_count)
+        append(ret, size, " · lease %s left",
+               text_duration(time, sizeof(time), info->holders[0]->left_ms));
+}
+
+/* ---- Drawing ---- */
+
+/* Cut to the terminal's width, counted in characters, so that the line can be drawn over. */
+static void cut_to_width(char *text) {
+    struct winsize size = {0};
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col < 2)
+        size.ws_col = 80;
+    size_t columns = 0;
+    while (*text && columns + 1 < size.ws_col) {
+        size_t length = text_utf8_length(text);
+        text += length ? length : 1;
+        columns++;
+    }
+    *text = 0;
+}
+
+/* A stopped or background job does not draw over the terminal of another. */
+static bool may_draw(const struct wait_line *line) {
+    return tcgetpgrp(STDERR_FILENO) == line->group;
+}
+
+static void draw(struct wait_line *line, char *text) {
+    if (!line->terminal) {
+        fail_say("%s", text);
+    } else if (may_draw(line)) {
+        cut_to_width(text);
+        dprintf(STDERR_FILENO, "\r%s\x1b[K", text);
+        line->drawn = true;
+    }
+}
+
+static void show(struct wait_line *line, const hf_locks *locks) {
+    char text[600], time[32], who[400] = "", name[200];
+    if (locks && hf_locks_count(locks))
+        wait_line_describe(who, sizeof(who), hf_locks_at(locks, 0));
+    text_duration(time, sizeof(time), clock_now_ms() - line->since_ms);
+    text_safe(name, sizeof(name), line->name);
+    if (line->terminal)
+        snprintf(text, sizeof(text), "waiting %s%s%s", time, *who ? " · " : "", who);
+    else
+        snprintf(text, sizeof(text), "waiting for %s %s%s%s", name, time, *who ? " · " : "", who);
+    draw(line, text);
+}
+
+/* ---- When ---- */
+
+void wait_line_start(struct wait_line *line, const struct cli *cli, const char *name, pid_t group,
+                     hf_client *client) {
+    *line = (struct wait_line){.name = name, .group = group, .client = client};
+    line->since_ms = clock_now_ms();
+    line->terminal = isatty(STDERR_FILENO);
+    line->pause_ms = line->terminal ? REDRAW_MS : RARELY_MS;
+    line->next_ms = cli->quiet ? CLOCK_NEVER : line->since_ms + FIRST_MS;
+}
+
+void wait_line_step(struct wait_line *line) {
+    if (line->look && hf_call_status(line->look) != HF_PENDING) {
+        hf_locks *locks = hf_call_take_locks(line->look);
+        show(line, locks);
+        hf_locks_free(locks);
+        line->look = hf_call_free(line->look);
+    }
+    int64_t now_ms = clock_now_ms();
+    if (now_ms < line->next_ms)
+        return;
+    if (!line->look && hf_inspect_start(line->client, line->name, &line->look) < 0)
+        line->look = NULL;
+    line->next_ms = now_ms + line->pause_ms;
+    if (!line->terminal)
+        line->pause_ms = line->pause_ms < RAREST_MS / 2 ? 2 * line->pause_ms : RAREST_MS;
+    if (line->look && hf_call_status(line->look) != HF_PENDING)
+        wait_line_step(line);
+}
+
+void wait_line_end(struct wait_line *line) {
+    line->look = hf_call_free(line->look);
+    if (line->drawn && may_draw(line))
+        dprintf(STDERR_FILENO, "\r\x1b[K");
+    line->next_ms = CLOCK_NEVER;
+}

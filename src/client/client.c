@@ -1,0 +1,310 @@
+/* Opening and closing a client, and telling a forked child. */
+#include "client/client.h"
+
+#include "base/error.h"
+#include "base/url.h"
+#include "world/epoch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_URL "memory:"
+
+enum { CLOSE_PATIENCE_US = 1000000, HOST_NAME_SIZE = 256 };
+
+/* ---- Entering and leaving ---- */
+
+static bool is_forked(const hf_client *c) {
+    return c->epoch != world_epoch();
+}
+
+bool client_lock(hf_client *c) {
+    if (is_forked(c))
+        return false;
+    pthread_mutex_lock(&c->mutex);
+    return true;
+}
+
+void client_unlock(hf_client *c) {
+    pthread_mutex_unlock(&c->mutex);
+}
+
+int client_enter(hf_client *c) {
+    if (!c)
+        return error_set(HF_BAD_ARGUMENT, "the client is NULL");
+    if (!client_lock(c))
+        return error_set_text(HF_FORKED, NULL);
+    if (c->closed) {
+        client_unlock(c);
+        return error_set_text(HF_CLOSED, NULL);
+    }
+    client_tell_time(c);
+    return HF_OK;
+}
+
+void client_ref(hf_client *c) {
+    c->refs++;
+}
+
+void client_unref(hf_client *c) {
+    bool forked = is_forked(c);
+    bool last = --c->refs == 0;
+    if (!forked)
+        pthread_mutex_unlock(&c->mutex);
+    if (!last)
+        return;
+    if (!forked) {
+        pthread_cond_destroy(&c->keeper_cond);
+        pthread_cond_destroy(&c->dispatcher_cond);
+        pthread_cond_destroy(&c->ran);
+        pthread_mutex_destroy(&c->mutex);
+    }
+    free(c->identity);
+    free(c);
+}
+
+int client_read_options(void *own, size_t own_size, const void *given) {
+    if (!given)
+        return HF_OK;
+    size_t size;
+    memcpy(&size, given, sizeof(size));
+    if (size < own_size)
+        return error_set(HF_BAD_ARGUMENT,
+                         "an option struct says that it has %zu bytes, not %zu; "
+                         "was it initialised?",
+                         size, own_size);
+    const char *bytes = given;
+    for (size_t i = own_size; i < size; i++) {
+        if (bytes[i])
+            return error_set(HF_BAD_ARGUMENT, "an option was set that this version of the library "
+                                              "does not have");
+    }
+    memcpy(own, given, own_size);
+    memcpy(own, &own_size, sizeof(own_size));
+    return HF_OK;
+}
+
+/* ---- What the store tells ---- */
+
+static void completed(struct store_host *host, struct store_op *op) {
+    hf_client *c = container_of(host, hf_client, host);
+    list_append(&c->completed, &op->link);
+}
+
+static void wake(struct store_host *host, uint64_t seq) {
+    engine_wake(&container_of(host, hf_client, host)->engine, seq);
+}
+
+static void gone(struct store_host *host, uint64_t seq) {
+    engine_gone(&container_of(host, hf_client, host)->engine, seq);
+}
+
+static void timer_due(struct world_timer *timer) {
+    hf_client *c = container_of(timer, hf_client, timer);
+    client_tell_time(c);
+    engine_tick(&c->engine);
+}
+
+/* ---- Opening ---- */
+
+static int check_options(const hf_client_options *options) {
+    int64_t most_ms = INT64_C(24) * 3600 * 1000;
+    if (options->max_lease_ms < 1 || options->max_lease_ms > most_ms)
+        return error_set(HF_BAD_ARGUMENT, "max_lease_ms is %" PRId64 ", not 1 to %" PRId64,
+                         options->max_lease_ms, most_ms);
+    if (options->wait_lease_ms < 1 || options->wait_lease_ms > most_ms)
+        return error_set(HF_BAD_ARGUMENT, "wait_lease_ms is %" PRId64 ", not 1 to %" PRId64,
+                         options->wait_lease_ms, most_ms);
+    if (options->drift_ppm > 500000)
+        return error_set(HF_BAD_ARGUMENT, "drift_ppm is %" PRIu32 ", above a half",
+                         options->drift_ppm);
+    if (options->token_floor >= STORE_TOKEN_LIMIT)
+        return error_set(HF_BAD_ARGUMENT, "token_floor is not below 2^53");
+    return HF_OK;
+}
+
+static int set_identity(hf_client *c, const char *command) {
+    if (!command)
+        command = program_invocation_short_name;
+    size_t command_size = strlen(command) + 1;
+    c->identity = malloc(HOST_NAME_SIZE + command_size);
+    if (!c->identity)
+        return error_set_text(HF_NO_MEMORY, NULL);
+    if (gethostname(c->identity, HOST_NAME_SIZE) < 0)
+        strcpy(c->identity, "?");
+    c->identity[HOST_NAME_SIZE - 1] = 0;
+    struct store_identity *who = &c->host.identity;
+    who->host = c->identity;
+    who->command = memcpy(c->identity + HOST_NAME_SIZE, command, command_size);
+    who->pid = getpid();
+    world_random(c->world, who->id, sizeof(who->id));
+    return HF_OK;
+}
+
+static void init(hf_client *c, struct world *world, const hf_client_options *options) {
+    c->refs = 1;
+    c->epoch = world_epoch();
+    c->world = world;
+    c->loop_fd = c->signal_fd = -1;
+    pthread_mutex_init(&c->mutex, NULL);
+    client_init_cond(&c->keeper_cond);
+    client_init_cond(&c->dispatcher_cond);
+    client_init_cond(&c->ran);
+    list_init(&c->completed);
+    list_init(&c->looks);
+    list_init(&c->waiting);
+    list_init(&c->notices);
+    list_init(&c->done);
+    world_bell_add(world, &c->bell, NULL);
+    c->host.world = world;
+    c->host.wait_lease_us = options->wait_lease_ms * 1000;
+    c->host.max_lease_us = options->max_lease_ms * 1000;
+    c->host.token_floor = options->token_floor;
+    c->host.completed = completed;
+    c->host.wake = wake;
+    c->host.gone = gone;
+    struct engine_config config = {
+        .wait_lease_us = c->host.wait_lease_us,
+        .max_lease_us = c->host.max_lease_us,
+        .drift_ppm = options->drift_ppm,
+    };
+    world_random(world, &config.random, sizeof(config.random));
+    engine_init(&c->engine, &config);
+}
+
+/* Ends a client that has no store (any more). Takes the program's reference, and the mutex, away. */
+static void dismantle(hf_client *c) {
+    engine_free(&c->engine);
+    notice_close_fds(c);
+    world_close(c->world);
+    c->world = NULL;
+    c->closed = true;
+    client_unref(c);
+}
+
+static int open_store(hf_client *c, const struct url *url) {
+    const struct store_driver *driver;
+    char *text = NULL;
+    int r = store_find(url->scheme, &driver, &text);
+    if (!r)
+        r = driver->open(&c->host, url, &c->store, &text);
+    if (r < 0)
+        error_set_text(r, text);
+    free(text);
+    return r;
+}
+
+static int open_url(hf_client *c, const char *text) {
+    struct url url;
+    const char *why = NULL;
+    int r = url_parse(text ? text : DEFAULT_URL, &url, &why);
+    if (r < 0)
+        return error_set_text(r, why);
+    r = open_store(c, &url);
+    url_free(&url);
+    return r;
+}
+
+int client_open_in(struct world *world, const char *url, const hf_client_options *given,
+                   hf_client **ret_client) {
+    hf_client_options options = HF_CLIENT_OPTIONS_INIT;
+    int r = client_read_options(&options, sizeof(options), given);
+    if (!r)
+        r = check_options(&options);
+    if (!r && !world_epoch_start())
+        r = error_set(HF_SYSTEM, "no page that a fork wipes: %s", strerror(errno));
+    hf_client *c = r < 0 ? NULL : calloc(1, sizeof(*c));
+    if (!c) {
+        world_close(world);
+        return r < 0 ? r : error_set_text(HF_NO_MEMORY, NULL);
+    }
+    init(c, world, &options);
+    pthread_mutex_lock(&c->mutex);
+    r = set_identity(c, options.command);
+    if (!r && world_timer_add(world, &c->timer, timer_due) < 0)
+        r = error_set_text(HF_NO_MEMORY, NULL);
+    if (!r)
+        r = open_url(c, url);
+    if (r < 0) {
+        dismantle(c);
+        return r;
+    }
+    pthread_mutex_unlock(&c->mutex);
+    *ret_client = c;
+    return HF_OK;
+}
+
+int hf_client_open(const char *url, const hf_client_options *options, hf_client **ret_client) {
+    if (!ret_client)
+        return error_set(HF_BAD_ARGUMENT, "ret_client is NULL");
+    struct world *world;
+    int r = world_open_real(&world);
+    if (r < 0)
+        return error_set(r, "%s", strerror(errno));
+    return client_open_in(world, url, options, ret_client);
+}
+
+/* ---- Closing ---- */
+
+/* What the store did not confirm ends here. Operations that were put out but never submitted are told
+ * what those in flight were told. */
+static void abandon(hf_client *c) {
+    struct list *node;
+    client_take_answers(c);
+    while ((node = list_pop(&c->engine.out))) {
+        struct store_op *op = container_of(node, struct store_op, link);
+        store_complete(&c->host, op, STORE_UNKNOWN);
+        client_take_answers(c);
+    }
+    engine_abandon(&c->engine);
+    client_take_answers(c);
+}
+
+static void complete_looks(hf_client *c) {
+    while (!list_empty(&c->looks))
+        call_complete(container_of(c->looks.next, hf_call, link), HF_CLOSED, NULL);
+}
+
+/* In a forked child: only memory, and the child's own copies of descriptors. */
+static void close_forked(hf_client *c) {
+    if (!c->closed) {
+        c->closed = true;
+        notice_close_fds(c);
+        world_close(c->world);
+    }
+    client_unref(c);
+}
+
+hf_client *hf_client_close(hf_client *c) {
+    if (!c)
+        return NULL;
+    if (!client_lock(c)) {
+        close_forked(c);
+        return NULL;
+    }
+    if (c->closed) {
+        client_unlock(c);
+        return NULL;
+    }
+    client_tell_time(c);
+    c->closed = true;
+    engine_shutdown(&c->engine);
+    complete_looks(c);
+    client_pump(c);
+    client_drain(c, c->engine.now_us + CLOSE_PATIENCE_US);
+    client_unlock(c);
+    client_stop_keeper(c);
+    notice_stop(c);
+    pthread_mutex_lock(&c->mutex);
+    c->store->driver->close(c->store);
+    abandon(c);
+    dismantle(c);
+    return NULL;
+}
+
+const char *hf_version(void) {
+    return HF_VERSION;
+}

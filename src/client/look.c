@@ -1,0 +1,121 @@
+/* Looking at locks, and breaking them: single operations of the store, without the engine. The store may
+ * keep such an operation for longer than the program waits for it, so these calls live on the heap also
+ * when the program blocks for them. */
+#include "client/client.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_MAX_BYTES = 255, LIST_LIMIT = 1000 };
+
+/* Copies the strings that the operation points to; they must outlive the caller's. */
+static int set_strings(hf_call *call, const char *name, const char *after) {
+    size_t name_size = strlen(name) + 1, after_size = after ? strlen(after) + 1 : 0;
+    call->strings = malloc(name_size + after_size);
+    if (!call->strings)
+        return error_set_text(HF_NO_MEMORY, NULL);
+    call->op.name = memcpy(call->strings, name, name_size);
+    call->op.after = after ? memcpy(call->strings + name_size, after, after_size) : NULL;
+    return HF_OK;
+}
+
+static int check_text(const char *text, const char *what, size_t least) {
+    size_t size = text ? strlen(text) : 0;
+    if (size >= least && size <= NAME_MAX_BYTES)
+        return HF_OK;
+    return error_set(HF_BAD_NAME, "%s has %zu", what, size);
+}
+
+/* Starts the operation; in any case leaves the client. */
+static int start(hf_client *c, enum store_op_type type, const char *name, const char *after,
+                 size_t limit, uint64_t token, hf_call **ret_call) {
+    hf_call *call = call_new(c, CALL_LOOK);
+    if (!call)
+        return HF_NO_MEMORY;
+    int r = HF_OK;
+    if (!(c->store->driver->capabilities & STORE_CAN_LOOK))
+        r = error_set(HF_UNSUPPORTED, "%s: cannot be looked into", c->store->driver->info.scheme);
+    if (!r)
+        r = set_strings(call, name, after);
+    if (!r) {
+        call->op.type = type;
+        if (type == STORE_LIST)
+            call->op.limit = limit;
+        else
+            call->op.token = token;
+        call->op_in_flight = true;
+        list_append(&c->looks, &call->link);
+        list_append(&c->engine.out, &call->op.link);
+    }
+    return call_hand_out(call, r, ret_call);
+}
+
+int hf_inspect_start(hf_client *c, const char *name, hf_call **ret_call) {
+    if (!ret_call)
+        return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
+    int r = check_text(name, "it", 1);
+    if (!r)
+        r = client_enter(c);
+    return r < 0 ? r : start(c, STORE_INSPECT, name, NULL, 0, 0, ret_call);
+}
+
+int hf_list_start(hf_client *c, const char *prefix, const char *after, size_t limit,
+                  hf_call **ret_call) {
+    if (!ret_call)
+        return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
+    if (limit == 0 || limit > LIST_LIMIT)
+        return error_set(HF_BAD_ARGUMENT, "limit is %zu, not 1 to %d", limit, LIST_LIMIT);
+    int r = check_text(prefix, "the prefix", 0);
+    if (!r)
+        r = check_text(after, "the name to go on after", 0);
+    if (!r)
+        r = client_enter(c);
+    return r < 0 ? r : start(c, STORE_LIST, prefix ? prefix : "", after, limit, 0, ret_call);
+}
+
+int hf_break_start(hf_client *c, const char *name, uint64_t token, hf_call **ret_call) {
+    if (!ret_call)
+        return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
+    int r = check_text(name, "it", 1);
+    if (!r && token == 0)
+        r = error_set(HF_BAD_ARGUMENT, "no hold has the token 0");
+    if (!r)
+        r = client_enter(c);
+    return r < 0 ? r : start(c, STORE_BREAK, name, NULL, 0, token, ret_call);
+}
+
+/* The blocking form of a call that was started, or not: r. */
+static int finish(int r, hf_call *call, hf_locks **ret_locks) {
+    if (r < 0)
+        return r;
+    r = hf_call_wait(call, HF_FOREVER);
+    if (!r && ret_locks)
+        *ret_locks = hf_call_take_locks(call);
+    hf_call_free(call);
+    return r;
+}
+
+int hf_inspect(hf_client *c, const char *name, hf_locks **ret_locks) {
+    hf_call *call;
+    if (!ret_locks)
+        return error_set(HF_BAD_ARGUMENT, "ret_locks is NULL");
+    int r = hf_inspect_start(c, name, &call);
+    return finish(r, call, ret_locks);
+}
+
+int hf_list(hf_client *c, const char *prefix, const char *after, size_t limit,
+            hf_locks **ret_locks) {
+    hf_call *call;
+    if (!ret_locks)
+        return error_set(HF_BAD_ARGUMENT, "ret_locks is NULL");
+    int r = hf_list_start(c, prefix, after, limit, &call);
+    return finish(r, call, ret_locks);
+}
+
+int hf_break(hf_client *c, const char *name, uint64_t token) {
+    hf_call *call;
+    int r = hf_break_start(c, name, token, &call);
+    return finish(r, call, NULL);
+}

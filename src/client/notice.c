@@ -1,0 +1,172 @@
+/* The program's callbacks, and its own loop.
+ *
+ * A callback that is due is a notice in the client's list. It is run without the mutex, one at a time, by
+ * hf_process, if the program has asked for hf_fd, or else by the dispatcher, a thread that does nothing
+ * else. Never by a thread that drives: a callback that blocks must not stop a renewal.
+ *
+ * hf_fd is an epoll of two: the world's own descriptor (something is ready to be driven) and an eventfd
+ * that says that callbacks or completed calls wait for the program. They cannot be one: whoever drives
+ * empties the first, and only the program the second. */
+#include "client/client.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static bool has_loop(const hf_client *c) {
+    return c->loop_fd >= 0 || !c->world->threads;
+}
+
+/* Runs the first notice; the mutex is given back meanwhile. */
+static void run_first(hf_client *c) {
+    c->running = container_of(list_pop(&c->notices), struct notice, link);
+    c->runner = pthread_self();
+    struct notice *notice = c->running;
+    pthread_mutex_unlock(&c->mutex);
+    notice->run(notice); /* after this it may have been freed */
+    pthread_mutex_lock(&c->mutex);
+    c->running = NULL;
+    pthread_cond_broadcast(&c->ran);
+}
+
+static void run_all(hf_client *c) {
+    while (!c->running && !list_empty(&c->notices))
+        run_first(c);
+}
+
+static void *dispatcher_main(void *arg) {
+    hf_client *c = arg;
+    pthread_mutex_lock(&c->mutex);
+    while (!c->dispatcher_stops) {
+        if (c->loop_fd < 0)
+            run_all(c);
+        if (!c->dispatcher_stops)
+            pthread_cond_wait(&c->dispatcher_cond, &c->mutex);
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return NULL;
+}
+
+int notice_prepare(hf_client *c) {
+    if (c->closed || has_loop(c) || c->dispatcher_runs)
+        return HF_OK;
+    int r = client_start_thread(&c->dispatcher, dispatcher_main, c);
+    c->dispatcher_runs = r == HF_OK;
+    return r;
+}
+
+void notice_signal(hf_client *c) {
+    uint64_t one = 1;
+    if (c->signal_fd < 0 || c->signalled)
+        return;
+    c->signalled = write(c->signal_fd, &one, sizeof(one)) > 0;
+}
+
+void notice_add(hf_client *c, struct notice *notice, void (*run)(struct notice *)) {
+    notice->run = run;
+    list_append(&c->notices, &notice->link);
+    if (c->dispatcher_runs)
+        pthread_cond_signal(&c->dispatcher_cond);
+    notice_signal(c);
+}
+
+void notice_drop(hf_client *c, struct notice *notice) {
+    static struct notice freed; /* what runs when what ran has freed itself: nobody waits for it */
+    list_remove(&notice->link);
+    while (c->running == notice && !pthread_equal(c->runner, pthread_self()))
+        pthread_cond_wait(&c->ran, &c->mutex);
+    if (c->running == notice)
+        c->running = &freed; /* its address may soon be another's */
+}
+
+void notice_stop(hf_client *c) {
+    if (c->dispatcher_runs) {
+        pthread_mutex_lock(&c->mutex);
+        c->dispatcher_stops = true;
+        pthread_cond_signal(&c->dispatcher_cond);
+        pthread_mutex_unlock(&c->mutex);
+        pthread_join(c->dispatcher, NULL);
+    }
+    pthread_mutex_lock(&c->mutex);
+    while (c->running)
+        pthread_cond_wait(&c->ran, &c->mutex);
+    run_all(c);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+/* ---- The program's loop ---- */
+
+static void close_fd(int *fd) {
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+void notice_close_fds(hf_client *c) {
+    close_fd(&c->loop_fd);
+    close_fd(&c->signal_fd);
+}
+
+static int add_to(int epoll_fd, int fd) {
+    struct epoll_event event = {.events = EPOLLIN};
+    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+static int open_loop(hf_client *c) {
+    int loop_fd = epoll_create1(EPOLL_CLOEXEC);
+    c->signal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (loop_fd < 0 || c->signal_fd < 0 || add_to(loop_fd, c->signal_fd) < 0 ||
+        add_to(loop_fd, c->world->fd) < 0) {
+        int error = errno;
+        close_fd(&loop_fd);
+        close_fd(&c->signal_fd);
+        return error_set(HF_SYSTEM, "cannot make a descriptor for hf_fd: %s", strerror(error));
+    }
+    c->loop_fd = loop_fd;
+    if (!list_empty(&c->notices) || !list_empty(&c->done))
+        notice_signal(c);
+    return HF_OK;
+}
+
+int hf_fd(hf_client *c) {
+    int r = client_enter(c);
+    if (r < 0)
+        return r;
+    if (c->world->fd < 0)
+        r = error_set(HF_SYSTEM, "this world has no descriptors");
+    else if (c->loop_fd < 0)
+        r = open_loop(c);
+    int fd = r < 0 ? r : c->loop_fd;
+    client_unlock(c);
+    return fd;
+}
+
+static void clear_signal(hf_client *c) {
+    uint64_t count;
+    if (c->signalled && read(c->signal_fd, &count, sizeof(count)) > 0)
+        c->signalled = false;
+}
+
+int hf_process(hf_client *c) {
+    int r = client_enter(c);
+    if (r < 0)
+        return r;
+    client_ref(c);
+    clear_signal(c);
+    if (!c->driver) {
+        world_wait_for(c->world, 0);
+        world_dispatch(c->world);
+        client_pump(c);
+        c->drove_us = c->engine.now_us;
+    }
+    if (has_loop(c))
+        run_all(c);
+    if (!list_empty(&c->done) || !list_empty(&c->notices))
+        notice_signal(c); /* there is more than this call could do */
+    client_unref(c);
+    return HF_OK;
+}

@@ -1,0 +1,691 @@
+/* Design notes.
+ *
+ * One operation for each hold is in flight at most (its op), besides a renewal, which is batched with
+ * others'. Whoever gives up while the question is in flight is answered at once; the hold stays with
+ * the engine as RELEASING until the answer has come and what it granted has been released.
+ *
+ * D is counted from asked_us, the time at which the operation was put out: never from an answer.
+ *
+ * Each hold has one place in the heap, the earlier of two times: when it will act next (act_at_us), and when
+ * its present state ends by itself (limit_us). Everything that changes either ends with schedule(). */
+#include "engine/engine.h"
+
+#include "base/error.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BATCH = 256,           /* renewals in one operation */
+    BATCHES_AT_ONCE = 4,   /* in one tick */
+    MARGIN_US = 2000,      /* of D, besides the drift: timers and rounding */
+    FIRST_RETRY_US = 20000 /* after a failure; doubled each time */
+};
+
+/* A RENEW in flight. The client submits its op; it comes back through engine_completed. */
+struct renewals {
+    struct store_op op;
+    int64_t asked_us;
+    struct store_renewal items[BATCH];
+};
+
+static struct hold *hold_of_op(const struct store_op *op) {
+    return container_of(op, struct hold, op);
+}
+
+static struct hold *hold_of_due(struct heap_node *node) {
+    return container_of(node, struct hold, due);
+}
+
+/* ---- Time ---- */
+
+static int64_t min(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t max(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+void engine_set_time(struct engine *e, int64_t now_us, int64_t wall_us) {
+    e->now_us = max(e->now_us, now_us);
+    e->wall_us = wall_us;
+}
+
+static int64_t margin_us(const struct engine *e, int64_t lease_us) {
+    return lease_us * (int64_t)e->config.drift_ppm / 1000000 + MARGIN_US;
+}
+
+int64_t engine_validity_us(const struct engine *e, int64_t lease_us) {
+    return lease_us - margin_us(e, lease_us);
+}
+
+static bool is_held(const struct hold *hold) {
+    return hold->state == HOLD_HELD || hold->state == HOLD_SUSPECT;
+}
+
+int64_t engine_left_us(const struct engine *e, const struct hold *hold) {
+    return is_held(hold) ? max(0, hold->deadline_us - e->now_us) : 0;
+}
+
+static struct request *acquire_request(const struct hold *hold) {
+    struct request *request = hold->requests;
+    while (request && request->type != REQUEST_ACQUIRE)
+        request = request->next;
+    return request;
+}
+
+/* When the hold's present state ends by itself. */
+static int64_t limit_us(const struct hold *hold) {
+    if (is_held(hold))
+        return hold->deadline_us;
+    struct request *request = acquire_request(hold);
+    /* A try has no time limit of its own: it takes as long as the store's one answer. */
+    return request && request->give_up_us ? request->give_up_us : ENGINE_NEVER;
+}
+
+static void schedule(struct engine *e, struct hold *hold) {
+    int64_t at = min(hold->act_at_us, limit_us(hold));
+    if (at == ENGINE_NEVER)
+        heap_remove(&e->due, &hold->due);
+    else
+        heap_set(&e->due, &hold->due, at);
+}
+
+int64_t engine_due_us(const struct engine *e) {
+    struct heap_node *first = heap_first(&e->due);
+    return first ? first->at : ENGINE_NEVER;
+}
+
+static uint64_t random_below(struct engine *e, uint64_t limit) {
+    e->config.random = map_hash_number(e->config.random + 1);
+    return limit ? e->config.random % limit : 0;
+}
+
+/* When to try again after a failure: doubling, capped, and spread so that clients part ways. */
+static int64_t retry_at_us(struct engine *e, struct hold *hold, int64_t cap_us) {
+    int64_t delay = min((int64_t)FIRST_RETRY_US << min(hold->failures, 10), max(cap_us, 1000));
+    if (hold->failures < UINT8_MAX)
+        hold->failures++;
+    return e->now_us + delay / 2 + (int64_t)random_below(e, (uint64_t)delay / 2 + 1);
+}
+
+/* ---- What goes out to the client ---- */
+
+static void put_out(struct engine *e, struct store_op *op) {
+    list_append(&e->out, &op->link);
+}
+
+static char *take_text(struct store_op *op) {
+    char *text = op->text;
+    op->text = NULL;
+    return text;
+}
+
+static void send(struct engine *e, struct hold *hold, enum store_op_type type) {
+    assert(!hold->in_flight);
+    hold->in_flight = true;
+    hold->asked_us = e->now_us;
+    hold->act_at_us = ENGINE_NEVER;
+    hold->op.type = type;
+    hold->op.outcome = 0;
+    hold->op.reason = 0;
+    free(take_text(&hold->op)); /* of the last answer: nobody asked for it */
+    put_out(e, &hold->op);
+    schedule(e, hold);
+}
+
+static void add_news(struct engine *e, struct hold *hold, enum hold_news news) {
+    hold->news |= news;
+    if (list_empty(&hold->link))
+        list_append(&e->news, &hold->link);
+}
+
+static void add_request(struct hold *hold, struct request *request) {
+    request->hold = hold;
+    request->next = hold->requests;
+    hold->requests = request;
+}
+
+/* Finishes one request. Takes `text` over. */
+static void finish(struct engine *e, struct request *request, int result, char *text) {
+    struct request **link = &request->hold->requests;
+    while (*link != request)
+        link = &(*link)->next;
+    *link = request->next;
+    request->hold = NULL;
+    request->result = result;
+    request->text = text;
+    list_append(&e->finished, &request->link);
+}
+
+/* Finishes all requests of a type. Takes `text` over, for the first of them. */
+static void finish_all(struct engine *e, struct hold *hold, enum request_type type, int result,
+                       char *text) {
+    for (struct request *request = hold->requests, *next; request; request = next) {
+        next = request->next;
+        if (request->type == type) {
+            finish(e, request, result, text);
+            text = NULL;
+        }
+    }
+    free(text);
+}
+
+/* ---- The ends of a hold ---- */
+
+static void cancel_renewal(struct hold *hold) {
+    if (hold->renewal)
+        hold->renewal->of = NULL;
+    hold->renewal = NULL;
+}
+
+static void forbid_reentry(struct engine *e, struct hold *hold) {
+    if (hold->reentry)
+        map_remove(&e->by_owner, &hold->reentry->node);
+    hold->reentry = NULL;
+}
+
+static void end(struct engine *e, struct hold *hold) {
+    finish_all(e, hold, REQUEST_RELEASE, HF_OK, NULL); /* there was nothing to release */
+    assert(!hold->in_flight && !hold->requests && !hold->renewal);
+    free(take_text(&hold->op));
+    hold->state = HOLD_OVER;
+    heap_remove(&e->due, &hold->due);
+    map_remove(&e->by_seq, &hold->by_seq);
+    forbid_reentry(e, hold);
+    e->hold_count--;
+    add_news(e, hold, HOLD_ENDED);
+}
+
+static void send_release(struct engine *e, struct hold *hold) {
+    hold->failures = 0;
+    send(e, hold, STORE_RELEASE);
+}
+
+/* The program is done with it. What the store may still have is released, again and again until it
+ * confirms or must have forgotten by itself. */
+static void let_go(struct engine *e, struct hold *hold) {
+    int64_t longest_us = max(hold->op.lease_us, e->config.wait_lease_us);
+    int64_t from_us = max(e->now_us, is_held(hold) ? hold->deadline_us - longest_us : 0);
+    hold->state = HOLD_RELEASING;
+    hold->deadline_us = from_us + longest_us + 2 * margin_us(e, longest_us);
+    hold->act_at_us = ENGINE_NEVER;
+    cancel_renewal(hold);
+    forbid_reentry(e, hold);
+    schedule(e, hold);
+    if (hold->in_flight)
+        return; /* the answer decides */
+    if (hold->may_exist)
+        send_release(e, hold);
+    else
+        end(e, hold);
+}
+
+/* Gives up acquiring. Takes `text` over. */
+static void withdraw(struct engine *e, struct hold *hold, int result, char *text) {
+    finish(e, acquire_request(hold), result, text);
+    let_go(e, hold);
+}
+
+static void lose(struct engine *e, struct hold *hold) {
+    hold->state = HOLD_LOST;
+    hold->was_lost = true;
+    hold->act_at_us = ENGINE_NEVER;
+    cancel_renewal(hold);
+    forbid_reentry(e, hold);
+    schedule(e, hold);
+    finish_all(e, hold, REQUEST_RENEW, HF_LOST, NULL);
+    add_news(e, hold, HOLD_WAS_LOST);
+}
+
+/* ---- Acquiring ---- */
+
+static void ask(struct engine *e, struct hold *hold) {
+    struct request *request = acquire_request(hold);
+    uint64_t wall = e->wall_us > 0 ? (uint64_t)e->wall_us : 0;
+    hold->state = HOLD_ASKING;
+    hold->woken = false;
+    hold->op.floor = wall > e->largest_token ? wall : e->largest_token + 1;
+    hold->op.below = 0;
+    hold->op.flags =
+        (uint8_t)((request->give_up_us ? STORE_WAIT : 0) | (hold->barges ? STORE_BARGE : 0));
+    send(e, hold, STORE_ACQUIRE);
+}
+
+static uint64_t owner_hash(const char *name, const struct owner *owner) {
+    return map_hash(name, strlen(name), owner->key);
+}
+
+int engine_acquire(struct engine *e, struct hold *hold, struct request *request) {
+    if (!heap_reserve(&e->due, e->hold_count + 1))
+        return HF_NO_MEMORY;
+    e->hold_count++;
+    list_init(&hold->link);
+    list_init(&hold->op.link);
+    hold->op.seq = ++e->last_seq;
+    map_add(&e->by_seq, &hold->by_seq, map_hash_number(hold->op.seq));
+    struct reentry *reentry = hold->reentry;
+    if (reentry) {
+        reentry->hold = hold;
+        reentry->entered = 1;
+        map_add(&e->by_owner, &reentry->node, owner_hash(hold->op.name, &reentry->owner));
+    }
+    add_request(hold, request);
+    ask(e, hold);
+    return HF_OK;
+}
+
+static void ask_later(struct engine *e, struct hold *hold, int64_t at_us) {
+    hold->state = HOLD_QUEUED;
+    hold->act_at_us = at_us;
+    schedule(e, hold);
+}
+
+static void granted(struct engine *e, struct hold *hold) {
+    struct request *request = acquire_request(hold);
+    int64_t deadline_us = hold->asked_us + engine_validity_us(e, hold->op.lease_us);
+    int64_t left_us = deadline_us - e->now_us;
+    if (left_us <= 0 || left_us < request->min_left_us) {
+        withdraw(
+            e, hold, HF_SHORT,
+            error_format("%" PRId64 " ms were left when it was granted", max(left_us, 0) / 1000));
+        return;
+    }
+    hold->state = HOLD_HELD;
+    hold->failures = 0;
+    hold->deadline_us = deadline_us;
+    hold->act_at_us = hold->renews ? hold->asked_us + hold->op.lease_us / 3 : ENGINE_NEVER;
+    schedule(e, hold);
+    finish(e, request, HF_OK, NULL);
+}
+
+/* Somebody else's time left that no lease of ours can have: a clock was set back. */
+static bool is_clock_error(const struct engine *e, const struct store_op *op) {
+    return !(op->flags & STORE_FOREIGN) && op->left_us > e->config.max_lease_us;
+}
+
+static char *clock_text(const struct engine *e, const struct store_op *op) {
+    return error_format("its holder's lease shows %" PRId64 " s left, and no lease is longer than "
+                        "max_lease, %" PRId64 " s",
+                        op->left_us / 1000000, e->config.max_lease_us / 1000000);
+}
+
+static void queued(struct engine *e, struct hold *hold) {
+    hold->failures = 0;
+    if (is_clock_error(e, &hold->op)) {
+        withdraw(e, hold, HF_CLOCK, clock_text(e, &hold->op));
+        return;
+    }
+    if (hold->woken) {
+        ask(e, hold);
+        return;
+    }
+    /* Often enough to keep the place; the head also when what is in front of it must have ended. */
+    int64_t again_us = e->config.wait_lease_us / 3;
+    if (hold->op.flags & STORE_HEAD)
+        again_us = min(again_us, max(hold->op.left_us, 0) + 1000);
+    ask_later(e, hold, e->now_us + again_us);
+}
+
+static void refused(struct engine *e, struct hold *hold) {
+    struct request *request = acquire_request(hold);
+    int reason = hold->op.reason;
+    /* Who waits in a queue outlasts a store that goes away for a while. */
+    if (reason == HF_UNREACHABLE && hold->had_answer && request->give_up_us) {
+        ask_later(e, hold, retry_at_us(e, hold, e->config.wait_lease_us / 3));
+        return;
+    }
+    if (reason == HF_BUSY && is_clock_error(e, &hold->op)) {
+        free(take_text(&hold->op));
+        withdraw(e, hold, HF_CLOCK, clock_text(e, &hold->op));
+        return;
+    }
+    withdraw(e, hold, reason, take_text(&hold->op));
+}
+
+static void acquire_answered(struct engine *e, struct hold *hold) {
+    enum store_outcome outcome = hold->op.outcome;
+    /* REFUSED was not done, but an unanswered one before it may have been; BUSY is the store's word that
+     * it knows nothing of this attempt. */
+    if (outcome != STORE_REFUSED)
+        hold->may_exist = true;
+    else if (hold->op.reason == HF_BUSY)
+        hold->may_exist = false;
+    if (outcome == STORE_DONE && e->largest_token < hold->op.token)
+        e->largest_token = hold->op.token;
+    if (hold->state == HOLD_RELEASING) { /* given up meanwhile */
+        let_go(e, hold);
+        return;
+    }
+    switch (outcome) {
+    case STORE_DONE:
+        granted(e, hold);
+        break;
+    case STORE_QUEUED:
+        queued(e, hold);
+        break;
+    case STORE_UNKNOWN:
+        if (acquire_request(hold)->give_up_us)
+            ask_later(e, hold, retry_at_us(e, hold, e->config.wait_lease_us / 3));
+        else
+            withdraw(e, hold, HF_UNKNOWN, take_text(&hold->op));
+        break;
+    default:
+        refused(e, hold);
+    }
+    if (outcome != STORE_UNKNOWN)
+        hold->had_answer = true;
+}
+
+/* The time to wait has passed. Was it a long queue, or a store that fell silent? */
+static void give_up(struct engine *e, struct hold *hold) {
+    bool silent = hold->op.outcome == STORE_UNKNOWN || !hold->had_answer;
+    withdraw(e, hold, silent ? HF_UNKNOWN : HF_TIMEOUT, take_text(&hold->op));
+}
+
+/* ---- Reentrancy ---- */
+
+static int check_reentry(const struct store_op *held, const struct store_op *wanted) {
+    if (held->kind != wanted->kind || held->capacity != wanted->capacity)
+        return HF_WRONG_KIND;
+    if (wanted->weight > held->weight)
+        return held->kind == STORE_RW ? HF_WRONG_KIND : HF_BAD_WEIGHT;
+    return HF_OK;
+}
+
+static bool same_owner(const struct owner *a, const struct owner *b) {
+    return a->key == b->key && a->is_thread == b->is_thread;
+}
+
+int engine_reenter(struct engine *e, const struct store_op *wanted, const struct owner *owner,
+                   struct hold **ret_hold) {
+    *ret_hold = NULL;
+    for (struct map_node *node = map_find(&e->by_owner, owner_hash(wanted->name, owner)); node;
+         node = map_find_next(node)) {
+        struct reentry *reentry = container_of(node, struct reentry, node);
+        struct hold *hold = reentry->hold;
+        if (!same_owner(&reentry->owner, owner) || strcmp(hold->op.name, wanted->name) != 0 ||
+            engine_left_us(e, hold) == 0)
+            continue;
+        int r = check_reentry(&hold->op, wanted);
+        if (r < 0)
+            return r;
+        reentry->entered++;
+        *ret_hold = hold;
+        return HF_OK;
+    }
+    return HF_OK;
+}
+
+/* ---- Renewing ---- */
+
+static void flush_batch(struct engine *e) {
+    if (e->batch)
+        put_out(e, &e->batch->op);
+    e->batch = NULL;
+}
+
+static bool open_batch(struct engine *e) {
+    if (e->batch)
+        return true;
+    struct renewals *batch = malloc(sizeof(*batch));
+    if (!batch)
+        return false;
+    batch->op = (struct store_op){.type = STORE_RENEW, .renewals = batch->items};
+    list_init(&batch->op.link);
+    batch->asked_us = e->now_us;
+    e->batch = batch;
+    return true;
+}
+
+static void renewal_failed(struct engine *e, struct hold *hold, int reason, char *text) {
+    finish_all(e, hold, REQUEST_RENEW, reason, text);
+    hold->state = HOLD_SUSPECT;
+    if (hold->renews)
+        hold->act_at_us = retry_at_us(e, hold, hold->op.lease_us / 6);
+    schedule(e, hold);
+}
+
+/* Puts the hold into the batch that is being filled. */
+static void add_renewal(struct engine *e, struct hold *hold) {
+    if (!open_batch(e)) {
+        renewal_failed(e, hold, HF_NO_MEMORY, NULL);
+        return;
+    }
+    struct renewals *batch = e->batch;
+    hold->renewal = &batch->items[batch->op.renewal_count++];
+    *hold->renewal = (struct store_renewal){.of = &hold->op};
+    hold->act_at_us = ENGINE_NEVER;
+    schedule(e, hold);
+    if (batch->op.renewal_count == BATCH)
+        flush_batch(e);
+}
+
+static void renewed(struct engine *e, struct hold *hold, int64_t asked_us) {
+    hold->deadline_us = max(hold->deadline_us, asked_us + engine_validity_us(e, hold->op.lease_us));
+    if (hold->deadline_us <= e->now_us) {
+        lose(e, hold);
+        return;
+    }
+    hold->state = HOLD_HELD;
+    hold->failures = 0;
+    if (hold->renews)
+        hold->act_at_us = asked_us + hold->op.lease_us / 3;
+    schedule(e, hold);
+    finish_all(e, hold, REQUEST_RENEW, HF_OK, NULL);
+}
+
+static void renewals_answered(struct engine *e, struct renewals *batch) {
+    struct store_op *op = &batch->op;
+    for (size_t i = 0; i < op->renewal_count; i++) {
+        if (!batch->items[i].of)
+            continue;
+        struct hold *hold = hold_of_op(batch->items[i].of);
+        enum store_outcome outcome =
+            op->outcome == STORE_DONE ? batch->items[i].outcome : (enum store_outcome)op->outcome;
+        hold->renewal = NULL;
+        if (outcome == STORE_DONE) {
+            renewed(e, hold, batch->asked_us);
+        } else if (outcome == STORE_NOT_YOURS) {
+            hold->may_exist = false;
+            lose(e, hold);
+        } else {
+            int reason = op->outcome == STORE_REFUSED ? op->reason : HF_UNKNOWN;
+            renewal_failed(e, hold, reason, op->text ? error_format("%s", op->text) : NULL);
+        }
+    }
+    free(op->text);
+    free(batch);
+}
+
+void engine_renew(struct engine *e, struct hold *hold, struct request *request, int64_t lease_us) {
+    add_request(hold, request);
+    if (is_held(hold) && engine_left_us(e, hold) == 0)
+        lose(e, hold); /* its timer has not come yet; finishes the request */
+    else if (!is_held(hold))
+        finish(e, request, hold->state == HOLD_LOST ? HF_LOST : HF_RELEASED, NULL);
+    if (!is_held(hold))
+        return;
+    cancel_renewal(hold); /* of an older lease; this one replaces it */
+    hold->op.lease_us = lease_us;
+    add_renewal(e, hold);
+    flush_batch(e);
+}
+
+/* ---- Releasing ---- */
+
+void engine_release(struct engine *e, struct hold *hold, struct request *request) {
+    if (is_held(hold) && engine_left_us(e, hold) == 0)
+        lose(e, hold);
+    if (request)
+        add_request(hold, request);
+    if (is_held(hold) && hold->reentry && --hold->reentry->entered > 0) {
+        finish_all(e, hold, REQUEST_RELEASE, HF_OK, NULL);
+        return; /* it was entered more often than left */
+    }
+    finish_all(e, hold, REQUEST_RENEW, HF_RELEASED, NULL);
+    if (hold->was_lost)
+        finish_all(e, hold, REQUEST_RELEASE, HF_LOST, NULL);
+    switch ((enum hold_state)hold->state) {
+    case HOLD_ASKING:
+    case HOLD_QUEUED:
+        withdraw(e, hold, HF_CANCELLED, NULL);
+        break;
+    case HOLD_HELD:
+    case HOLD_SUSPECT:
+    case HOLD_LOST:
+        let_go(e, hold);
+        break;
+    case HOLD_RELEASING: /* the answer that it waits for is this request's too */
+        break;
+    case HOLD_OVER:
+        finish_all(e, hold, REQUEST_RELEASE, HF_RELEASED, NULL);
+    }
+}
+
+static void release_answered(struct engine *e, struct hold *hold) {
+    struct store_op *op = &hold->op;
+    bool confirmed = op->outcome == STORE_DONE || op->outcome == STORE_NOT_YOURS;
+    int result = op->outcome == STORE_DONE        ? HF_OK
+                 : op->outcome == STORE_NOT_YOURS ? HF_LOST
+                 : op->outcome == STORE_REFUSED   ? op->reason
+                                                  : HF_UNKNOWN;
+    finish_all(e, hold, REQUEST_RELEASE, result, take_text(op));
+    if (confirmed || e->now_us >= hold->deadline_us) {
+        end(e, hold);
+        return;
+    }
+    hold->act_at_us = retry_at_us(e, hold, e->config.wait_lease_us / 3);
+    schedule(e, hold);
+}
+
+void engine_cancel(struct engine *e, struct request *request, int reason) {
+    if (request->type == REQUEST_ACQUIRE)
+        withdraw(e, request->hold, reason, NULL);
+    else
+        finish(e, request, reason, NULL);
+}
+
+void engine_shutdown(struct engine *e) {
+    for (struct map_node *node = map_first(&e->by_seq), *next; node; node = next) {
+        next = map_after(&e->by_seq, node);
+        struct hold *hold = container_of(node, struct hold, by_seq);
+        finish_all(e, hold, REQUEST_RENEW, HF_CLOSED, NULL);
+        finish_all(e, hold, REQUEST_RELEASE, HF_CLOSED, NULL);
+        if (acquire_request(hold))
+            withdraw(e, hold, HF_CLOSED, NULL);
+        else if (hold->state != HOLD_RELEASING)
+            let_go(e, hold);
+    }
+}
+
+void engine_abandon(struct engine *e) {
+    struct map_node *node;
+    while ((node = map_first(&e->by_seq)))
+        end(e, container_of(node, struct hold, by_seq));
+}
+
+/* ---- What happens ---- */
+
+static struct hold *find(const struct engine *e, uint64_t seq) {
+    /* The hash is a bijection: what has the hash of the number has the number. */
+    struct map_node *node = map_find(&e->by_seq, map_hash_number(seq));
+    return node ? container_of(node, struct hold, by_seq) : NULL;
+}
+
+void engine_wake(struct engine *e, uint64_t seq) {
+    struct hold *hold = find(e, seq);
+    if (hold && hold->state == HOLD_QUEUED)
+        ask(e, hold);
+    else if (hold && hold->state == HOLD_ASKING)
+        hold->woken = true;
+}
+
+void engine_gone(struct engine *e, uint64_t seq) {
+    struct hold *hold = find(e, seq);
+    if (hold && is_held(hold)) {
+        hold->may_exist = false;
+        lose(e, hold);
+    }
+}
+
+void engine_completed(struct engine *e, struct store_op *op) {
+    if (op->type == STORE_RENEW) {
+        renewals_answered(e, container_of(op, struct renewals, op));
+        return;
+    }
+    struct hold *hold = hold_of_op(op);
+    assert(hold->in_flight);
+    hold->in_flight = false;
+    if (op->type == STORE_ACQUIRE)
+        acquire_answered(e, hold);
+    else
+        release_answered(e, hold);
+}
+
+/* True if the hold can join a batch that goes out now: what is due, or will be within a small part of its
+ * lease, unless that is a retry, which has its reason to wait. */
+static bool may_renew_now(const struct engine *e, const struct hold *hold) {
+    int64_t early_us = hold->failures ? 0 : hold->op.lease_us / 64;
+    return is_held(hold) && hold->deadline_us > e->now_us &&
+           hold->act_at_us <= e->now_us + early_us;
+}
+
+static void act(struct engine *e, struct hold *hold) {
+    bool ended = limit_us(hold) <= e->now_us;
+    switch ((enum hold_state)hold->state) {
+    case HOLD_ASKING:
+        give_up(e, hold);
+        break;
+    case HOLD_QUEUED:
+        if (ended)
+            give_up(e, hold);
+        else
+            ask(e, hold);
+        break;
+    case HOLD_HELD:
+    case HOLD_SUSPECT:
+        lose(e, hold);
+        break;
+    case HOLD_RELEASING:
+        send(e, hold, STORE_RELEASE);
+        break;
+    case HOLD_LOST:
+    case HOLD_OVER:
+        assert(!"nothing is due for a hold that has ended");
+    }
+}
+
+void engine_tick(struct engine *e) {
+    struct heap_node *first;
+    for (int renewals = 0; renewals < BATCH * BATCHES_AT_ONCE && (first = heap_first(&e->due));) {
+        struct hold *hold = hold_of_due(first);
+        if (may_renew_now(e, hold)) {
+            add_renewal(e, hold);
+            renewals++;
+        } else if (first->at <= e->now_us) {
+            act(e, hold);
+        } else {
+            break;
+        }
+    }
+    flush_batch(e);
+}
+
+void engine_init(struct engine *e, const struct engine_config *config) {
+    *e = (struct engine){.config = *config};
+    list_init(&e->out);
+    list_init(&e->finished);
+    list_init(&e->news);
+    map_init(&e->by_seq);
+    map_init(&e->by_owner);
+}
+
+void engine_free(struct engine *e) {
+    heap_free(&e->due);
+    map_free(&e->by_seq);
+    map_free(&e->by_owner);
+}

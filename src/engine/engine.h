@@ -1,0 +1,151 @@
+/* What a lock does over time: asking, waiting, asking again, holding, renewing, losing, letting go.
+ *
+ * The engine is pure. It is told the time (engine_set_time) and what happened (a request of the program, an
+ * answer or a word of the store, the clock), and it changes its own state and three lists that the client
+ * works off after each call: `out`, operations to submit to the store; `finished`, requests that have
+ * their result; `news`, holds that were lost or that the engine is done with. It does no I/O, reads no
+ * clock, starts no thread, and calls nobody: whoever drives it decides when, and a test drives it by hand.
+ *
+ * Memory is the caller's: a hold from engine_acquire until the news HOLD_ENDED, a request until it is
+ * finished. Room for scheduling is reserved at engine_acquire, which is thus the only call that can fail
+ * for want of memory. (A renewal that finds none is tried again, like one that the store did not answer.) */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "base/heap.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "store/store.h"
+
+#define ENGINE_NEVER INT64_MAX
+
+enum hold_state {
+    HOLD_ASKING,    /* an ACQUIRE is in flight */
+    HOLD_QUEUED,    /* it will be asked again: at act_at_us, or when woken */
+    HOLD_HELD,      /* granted, with time left */
+    HOLD_SUSPECT,   /* held, but the last renewal failed */
+    HOLD_LOST,      /* final, until it is released */
+    HOLD_RELEASING, /* the program is done with it; the store may have to hear of that */
+    HOLD_OVER,      /* the engine knows it no more */
+};
+
+enum hold_news { HOLD_WAS_LOST = 1, HOLD_ENDED = 2 };
+
+enum request_type { REQUEST_ACQUIRE, REQUEST_RENEW, REQUEST_RELEASE };
+
+/* Who may enter a lock again that it has: a thread, or a key of the program's. */
+struct owner {
+    uint64_t key;
+    bool is_thread;
+};
+
+/* What a hold has besides if it can be entered again. */
+struct reentry {
+    struct map_node node; /* in by_owner, from asking until the hold ends */
+    struct hold *hold;
+    struct owner owner;
+    uint32_t entered;
+};
+
+/* What the program waits for. */
+struct request {
+    struct list link;     /* in the engine's `finished` */
+    struct request *next; /* of the same hold */
+    struct hold *hold;    /* NULL when it is not pending */
+    void *context;        /* the client's */
+    enum request_type type;
+    int result;          /* once finished */
+    char *text;          /* particulars of the result or NULL; the client frees it */
+    int64_t give_up_us;  /* ACQUIRE: until when to wait; ENGINE_NEVER; 0: try once */
+    int64_t min_left_us; /* ACQUIRE: with less, let go */
+};
+
+/* An attempt to acquire, and what it becomes. */
+struct hold {
+    struct store_op op; /* its one operation; what is acquired is described in it for good */
+    struct heap_node due;
+    struct map_node by_seq;
+    struct list link; /* in `news` */
+    struct request *requests;
+    struct store_renewal *renewal; /* in flight */
+    struct reentry *reentry;       /* NULL: it cannot be entered again */
+    int64_t asked_us;              /* when the operation was sent */
+    int64_t act_at_us;             /* when to ask again, to renew, to repeat the release */
+    int64_t deadline_us;           /* held: D; releasing: when the store has forgotten it */
+    uint8_t state;
+    uint8_t news;     /* enum hold_news */
+    uint8_t failures; /* in a row, for the backoff */
+    bool barges : 1, renews : 1;
+    bool in_flight : 1;  /* op is with the store */
+    bool woken : 1;      /* a WAKE came while the question was in flight */
+    bool may_exist : 1;  /* the store may know this attempt, and must hear that it is over */
+    bool had_answer : 1; /* the store has answered it at least once */
+    bool was_lost : 1;
+};
+
+struct engine_config {
+    int64_t wait_lease_us, max_lease_us;
+    uint32_t drift_ppm;
+    uint64_t random; /* a seed, for jitter */
+};
+
+struct engine {
+    struct engine_config config;
+    int64_t now_us, wall_us;
+    struct list out, finished, news;
+    struct heap due;
+    struct map by_seq, by_owner;
+    uint64_t last_seq, largest_token;
+    size_t hold_count;
+    struct renewals *batch; /* being filled */
+};
+
+void engine_init(struct engine *engine, const struct engine_config *config);
+void engine_free(struct engine *engine);
+
+/* The time of what is told next. Time that goes back stands still. */
+void engine_set_time(struct engine *engine, int64_t now_us, int64_t wall_us);
+
+/* What a lease gives, less the drift of clocks: its time counted from the sending of the request. */
+int64_t engine_validity_us(const struct engine *engine, int64_t lease_us);
+
+/* Starts to acquire what hold->op describes (name, label, kind, capacity, weight, lease_us), with the
+ * hold's barges, renews and reentry (its owner); everything else zeroed. The request says for how
+ * long. HF_OK or HF_NO_MEMORY. */
+int engine_acquire(struct engine *engine, struct hold *hold, struct request *request);
+
+/* The hold that this owner has of the name, entered once more; NULL in *ret_hold when there is none.
+ * HF_WRONG_KIND, HF_BAD_WEIGHT when it cannot serve for what `wanted` asks. */
+int engine_reenter(struct engine *engine, const struct store_op *wanted, const struct owner *owner,
+                   struct hold **ret_hold);
+
+/* Ends the waiting of a pending request, with HF_CANCELLED or another reason. An acquire is withdrawn. */
+void engine_cancel(struct engine *engine, struct request *request, int reason);
+
+/* Renews now, for lease_us. HF_LOST and the like come as the request's result. */
+void engine_renew(struct engine *engine, struct hold *hold, struct request *request,
+                  int64_t lease_us);
+
+/* Lets go (or leaves once, if it was entered more often). `request` may be NULL: nobody waits. After the
+ * last release the hold is the engine's until HOLD_ENDED. */
+void engine_release(struct engine *engine, struct hold *hold, struct request *request);
+
+/* The end: every request finishes with HF_CLOSED, every hold is let go. When the store has been closed,
+ * and so nothing is in flight any more, engine_abandon ends what it did not confirm. */
+void engine_shutdown(struct engine *engine);
+void engine_abandon(struct engine *engine);
+
+/* From the store. */
+void engine_completed(struct engine *engine, struct store_op *op);
+void engine_wake(struct engine *engine, uint64_t seq);
+void engine_gone(struct engine *engine, uint64_t seq);
+
+/* Does what is due. Call it again, after what it put out was submitted, while engine_due_us is not later
+ * than now: a very large number of renewals is done in portions. */
+void engine_tick(struct engine *engine);
+int64_t engine_due_us(const struct engine *engine); /* ENGINE_NEVER: nothing */
+
+/* Time left until D; 0 when it is not held. */
+int64_t engine_left_us(const struct engine *engine, const struct hold *hold);
+
+#endif

@@ -1,0 +1,442 @@
+/* Holding: renewing, failing to renew, losing. */
+#include "engine/story_test.h"
+
+/* A store that does not answer renewals, until the clock shows so much. Returns how often it was asked. */
+static int nobody_answers_until_us(int64_t us) {
+    int asked = 0;
+    while (engine_due_us(&story.engine) <= us) {
+        at_us(engine_due_us(&story.engine));
+        while (!list_empty(&story.fresh)) {
+            fail_renewal(expect_renewal(1), STORE_UNKNOWN, 0);
+            asked++;
+        }
+    }
+    at_us(us);
+    return asked;
+}
+
+/* ---- Renewing ----------------------------------------------------------------------------- */
+
+STORY(a_hold_is_renewed_at_each_third_of_its_lease) {
+    struct actor *a = held("x");
+    for (int i = 1; i <= 5; i++) {
+        at_us(i * THIRD_MS * INT64_C(1000) - 1);
+        expect_nothing();
+        at_ms(i * THIRD_MS);
+        struct store_op *op = expect_renewal(1);
+        CHECK(op->renewals[0].of == &a->hold->op);
+        answer_renewal(op, STORE_DONE);
+        expect_state(a, HOLD_HELD);
+        expect_left_ms(a, VALID_MS);
+    }
+}
+
+STORY(a_renewal_moves_the_deadline_by_its_question_and_not_by_its_answer) {
+    struct actor *a = held("x");
+    at_ms(THIRD_MS);
+    struct store_op *op = expect_renewal(1);
+    at_ms(THIRD_MS + 4000);
+    expect_left_ms(a, VALID_MS - 14000);
+    answer_renewal(op, STORE_DONE);
+    expect_left_ms(a, VALID_MS - 4000);
+    at_us(2 * THIRD_MS * 1000 - 1);
+    expect_nothing();
+    at_ms(2 * THIRD_MS);
+    expect_renewal(1);
+}
+
+STORY(three_hundred_holds_are_renewed_with_two_operations) {
+    for (int i = 0; i < 300; i++)
+        held("x");
+    at_ms(THIRD_MS);
+    struct store_op *first = expect_renewal(256), *second = expect_renewal(44);
+    expect_nothing();
+    answer_renewal(first, STORE_DONE);
+    answer_renewal(second, STORE_DONE);
+    CHECK_EQ_INT(engine_due_us(&story.engine), 2 * THIRD_MS * 1000);
+}
+
+STORY(five_thousand_holds_are_renewed_in_portions) {
+    for (int i = 0; i < 5000; i++)
+        held("x");
+    wakes_up_at_ms(THIRD_MS);
+    size_t renewed_count = 0;
+    for (int portion = 0; renewed_count < 5000; portion++) {
+        size_t in_portion = 0;
+        while (!list_empty(&story.fresh)) {
+            size_t count = container_of(story.fresh.next, struct store_op, link)->renewal_count;
+            CHECK(count <= 256);
+            answer_renewal(expect_renewal(count), STORE_DONE);
+            in_portion += count;
+        }
+        CHECK_EQ_INT(in_portion, portion < 4 ? 1024 : 5000 - 4 * 1024);
+        renewed_count += in_portion;
+        CHECK_EQ_INT(engine_due_us(&story.engine) <= story.engine.now_us, renewed_count < 5000);
+        tick();
+    }
+    list_each(node, &story.actors)
+        expect_left_ms(container_of(node, struct actor, link), VALID_MS);
+}
+
+STORY(a_hold_that_is_nearly_due_goes_along_with_one_that_is) {
+    held("x");
+    at_ms(400);
+    held("y");
+    at_ms(1000);
+    held("z");
+    at_ms(THIRD_MS);
+    answer_renewal(expect_renewal(2), STORE_DONE);
+    at_ms(THIRD_MS + 999);
+    expect_nothing();
+    at_ms(THIRD_MS + 1000);
+    expect_renewal(1);
+}
+
+STORY(a_hold_that_is_not_to_be_renewed_ends_with_its_lease) {
+    struct actor *a = make("x");
+    a->hold->renews = false;
+    held_by(a);
+    at_us(VALID_MS * 1000 - 1);
+    expect_nothing();
+    expect_left_us(a, 1);
+    at_ms(VALID_MS);
+    expect_lost(a);
+    expect_nothing();
+}
+
+/* ---- Renewals that fail ------------------------------------------------------------------- */
+
+STORY(a_hold_whose_renewals_fail_is_suspect_and_lost_exactly_at_its_deadline) { /* row 23 */
+    struct actor *a = held("x");
+    int asked = nobody_answers_until_us(VALID_MS * 1000 - 1);
+    CHECK(asked > 8); /* 20, 40, … 5000 ms apart */
+    CHECK(asked < 25);
+    expect_state(a, HOLD_SUSPECT);
+    expect_left_us(a, 1);
+    expect_nothing();
+    at_ms(VALID_MS);
+    expect_state(a, HOLD_LOST);
+    expect_lost(a);
+    expect_nothing();
+    at_ms(VALID_MS * 3);
+    expect_nothing();
+}
+
+STORY(a_failed_renewal_is_tried_again_after_a_while_that_doubles) {
+    held("x");
+    at_ms(THIRD_MS);
+    int64_t longest_us = 20000;
+    for (int i = 0; i < 8; i++) {
+        int64_t failed_us = story.engine.now_us;
+        fail_renewal(expect_renewal(1), STORE_UNKNOWN, 0);
+        at_us(failed_us + longest_us / 2 - 1);
+        expect_nothing();
+        at_us(failed_us + longest_us);
+        longest_us *= 2;
+    }
+    expect_renewal(1);
+}
+
+/* As happens when the timers of other holds go off all the time. */
+STORY(a_failed_renewal_is_not_tried_again_the_very_moment) {
+    struct actor *a = held("x");
+    at_ms(THIRD_MS);
+    fail_renewal(expect_renewal(1), STORE_REFUSED, HF_UNREACHABLE);
+    expect_state(a, HOLD_SUSPECT);
+    tick();
+    expect_nothing();
+}
+
+STORY(a_renewal_that_succeeds_after_failures_makes_all_well) { /* row 23 */
+    struct actor *a = held("x");
+    nobody_answers_until_us(VALID_MS * 1000 / 2);
+    expect_state(a, HOLD_SUSPECT);
+    at_us(engine_due_us(&story.engine));
+    int64_t asked_us = story.engine.now_us;
+    answer_renewal(expect_renewal(1), STORE_DONE);
+    expect_state(a, HOLD_HELD);
+    expect_left_ms(a, VALID_MS);
+    at_us(asked_us + THIRD_MS * 1000 - 1);
+    expect_nothing();
+    at_us(asked_us + THIRD_MS * 1000);
+    fail_renewal(expect_renewal(1), STORE_UNKNOWN, 0);
+    at_us(asked_us + THIRD_MS * 1000 + 20000); /* and the backoff begins anew */
+    expect_renewal(1);
+}
+
+STORY(a_refused_renewal_is_no_loss) { /* row 15 */
+    struct actor *a = held("x");
+    at_ms(THIRD_MS);
+    fail_renewal(expect_renewal(1), STORE_REFUSED, HF_STORE_FULL);
+    expect_state(a, HOLD_SUSPECT);
+    expect_left_ms(a, VALID_MS - THIRD_MS);
+    at_ms(THIRD_MS + 20);
+    expect_renewal(1);
+}
+
+STORY(each_hold_of_a_renewal_has_its_own_outcome) {
+    struct actor *a = held("x"), *b = held("y"), *c = held("z");
+    at_ms(THIRD_MS);
+    struct store_op *op = expect_renewal(3);
+    for (int i = 0; i < 3; i++) {
+        struct actor *actor = actor_of(op->renewals[i].of);
+        op->renewals[i].outcome = actor == a   ? STORE_DONE
+                                  : actor == b ? STORE_UNKNOWN
+                                               : STORE_NOT_YOURS;
+    }
+    HERE(complete(op, STORE_DONE, 0, NULL));
+    expect_state(a, HOLD_HELD);
+    expect_state(b, HOLD_SUSPECT);
+    expect_state(c, HOLD_LOST);
+    expect_lost(c);
+}
+
+STORY(a_renewal_that_is_never_answered_loses_the_hold_at_its_deadline) {
+    struct actor *a = held("x");
+    at_ms(THIRD_MS);
+    struct store_op *op = expect_renewal(1);
+    at_us(VALID_MS * 1000 - 1);
+    expect_nothing();
+    at_ms(VALID_MS);
+    expect_lost(a);
+    CHECK(!op->renewals[0].of);
+    answer_renewal(op, STORE_DONE); /* a loss is final */
+    expect_state(a, HOLD_LOST);
+}
+
+STORY(an_answer_that_is_older_than_what_it_gave_comes_too_late) {
+    struct actor *a = held("x");
+    at_ms(THIRD_MS);
+    struct store_op *op = expect_renewal(1);
+    wakes_up_to_an_answer_at_ms(THIRD_MS + VALID_MS);
+    answer_renewal(op, STORE_DONE);
+    expect_lost(a);
+}
+
+/* ---- Losing ------------------------------------------------------------------------------- */
+
+STORY(a_hold_whose_process_slept_past_its_deadline_is_lost) {
+    struct actor *a = held("x");
+    wakes_up_at_ms(VALID_MS);
+    expect_lost(a);
+    expect_nothing();
+    wakes_up_at_ms(VALID_MS * 2);
+    gone(a);
+    expect_nothing(); /* it is told once */
+}
+
+STORY(a_process_that_wakes_just_before_the_deadline_renews) {
+    struct actor *a = held("x");
+    wakes_up_at_ms(VALID_MS - 1);
+    answer_renewal(expect_renewal(1), STORE_DONE);
+    expect_left_ms(a, VALID_MS);
+}
+
+STORY(a_hold_shows_no_time_left_from_its_deadline_on_even_before_the_timer) {
+    struct actor *a = held("x");
+    HERE(set_clock(VALID_MS * 1000));
+    expect_left_us(a, 0);
+    HERE(set_clock(VALID_MS * 2000));
+    expect_left_us(a, 0);
+    tick();
+    expect_lost(a);
+}
+
+STORY(a_renewal_of_what_is_not_ours_any_more_loses_the_hold_at_once) { /* rows 10, 12, 13 */
+    struct actor *a = held("x");
+    at_ms(THIRD_MS);
+    answer_renewal(expect_renewal(1), STORE_NOT_YOURS);
+    expect_lost(a);
+    at_ms(VALID_MS * 2);
+    expect_nothing();
+}
+
+STORY(a_hold_that_is_gone_at_the_store_is_lost_at_once) {
+    struct actor *a = held("x");
+    at_ms(100);
+    gone(a);
+    expect_lost(a);
+    gone(a);
+    at_ms(VALID_MS * 2);
+    expect_nothing();
+}
+
+STORY(a_hold_that_is_gone_ignores_the_renewal_in_flight) {
+    struct actor *a = held("x");
+    at_ms(THIRD_MS);
+    struct store_op *op = expect_renewal(1);
+    gone(a);
+    expect_lost(a);
+    answer_renewal(op, STORE_DONE);
+    expect_state(a, HOLD_LOST);
+}
+
+STORY(gone_means_nothing_to_who_does_not_hold) {
+    struct actor *leaving = held("y"), *waiting = acquire("x", FOREVER);
+    expect_op(waiting, STORE_ACQUIRE);
+    gone(waiting);
+    answer_queued(waiting, 20000, 0);
+    gone(waiting);
+    release_without_waiting(leaving);
+    expect_op(leaving, STORE_RELEASE);
+    gone(leaving);
+    engine_gone(&story.engine, 12345);
+    expect_nothing();
+}
+
+/* ---- Renewing by hand --------------------------------------------------------------------- */
+
+STORY(a_renewal_by_hand_goes_out_at_once_and_changes_the_lease_for_good) {
+    struct actor *a = held("x");
+    at_ms(1000);
+    renew(a, 60000);
+    struct store_op *op = expect_renewal(1);
+    CHECK_EQ_INT(op->renewals[0].of->lease_us, 60000000);
+    at_ms(1200);
+    expect_nothing();
+    answer_renewal(op, STORE_DONE);
+    expect_renewed(a, HF_OK);
+    expect_left_ms(a, 59398 - 200);
+    at_ms(20999);
+    expect_nothing();
+    at_ms(21000);
+    answer_renewal(expect_renewal(1), STORE_DONE);
+    expect_left_ms(a, 59398);
+}
+
+STORY(a_renewal_never_shortens) {
+    struct actor *a = held("x");
+    at_ms(1000);
+    renew(a, 3000);
+    answer_renewal(expect_renewal(1), STORE_DONE);
+    expect_renewed(a, HF_OK);
+    expect_left_ms(a, VALID_MS - 1000);
+    at_ms(1999);
+    expect_nothing();
+    at_ms(2000);
+    expect_renewal(1);
+}
+
+STORY(a_renewal_by_hand_replaces_the_one_in_flight) {
+    struct actor *a = held("x");
+    at_ms(THIRD_MS);
+    struct store_op *old = expect_renewal(1);
+    at_ms(THIRD_MS + 50);
+    renew(a, 60000);
+    struct store_op *new = expect_renewal(1);
+    CHECK(!old->renewals[0].of);
+    answer_renewal(old, STORE_NOT_YOURS);
+    expect_nothing();
+    expect_left_ms(a, VALID_MS - THIRD_MS - 50);
+    answer_renewal(new, STORE_DONE);
+    expect_renewed(a, HF_OK);
+    expect_left_ms(a, 59398);
+}
+
+STORY(the_answer_to_the_last_renewal_by_hand_is_that_to_all_of_them) {
+    struct actor *a = held("x");
+    renew(a, 10000);
+    struct store_op *first = expect_renewal(1);
+    renew(a, 20000);
+    struct store_op *second = expect_renewal(1);
+    answer_renewal(first, STORE_DONE);
+    expect_nothing();
+    answer_renewal(second, STORE_DONE);
+    expect_renewed(a, HF_OK);
+    expect_renewed(a, HF_OK);
+}
+
+STORY(a_renewal_by_hand_that_fails_says_so_and_the_hold_goes_on) {
+    struct actor *a = held("x");
+    renew(a, LEASE_MS);
+    HERE(complete(expect_renewal(1), STORE_REFUSED, HF_UNREACHABLE, "connection refused"));
+    expect_renewed(a, HF_UNREACHABLE);
+    CHECK_EQ_STR(a->text, "connection refused");
+    expect_state(a, HOLD_SUSPECT);
+    expect_left_ms(a, VALID_MS);
+    at_ms(20);
+    answer_renewal(expect_renewal(1), STORE_DONE);
+    expect_state(a, HOLD_HELD);
+    renew(a, LEASE_MS);
+    fail_renewal(expect_renewal(1), STORE_UNKNOWN, 0);
+    expect_renewed(a, HF_UNKNOWN);
+    expect_state(a, HOLD_SUSPECT);
+}
+
+STORY(a_renewal_by_hand_that_alone_was_refused_is_not_told_as_done) {
+    struct actor *a = held("x");
+    renew(a, LEASE_MS);
+    struct store_op *op = expect_renewal(1);
+    op->renewals[0].outcome = STORE_REFUSED; /* the operation was done, this hold was not renewed */
+    HERE(complete(op, STORE_DONE, 0, NULL));
+    CHECK_EQ_INT(a->told[REQUEST_RENEW].count, 1);
+    CHECK(a->told[REQUEST_RENEW].results[0] < 0);
+    a->told[REQUEST_RENEW].read++;
+}
+
+STORY(a_renewal_by_hand_that_finds_the_hold_gone_says_lost) {
+    struct actor *a = held("x");
+    renew(a, LEASE_MS);
+    answer_renewal(expect_renewal(1), STORE_NOT_YOURS);
+    expect_renewed(a, HF_LOST);
+    expect_lost(a);
+    renew(a, LEASE_MS);
+    expect_renewed(a, HF_LOST);
+    expect_nothing();
+}
+
+STORY(a_loss_ends_a_renewal_by_hand_that_is_in_flight) {
+    struct actor *a = held("x");
+    at_ms(THIRD_MS - 1);
+    renew(a, LEASE_MS);
+    expect_renewal(1);
+    at_ms(VALID_MS);
+    expect_renewed(a, HF_LOST);
+    expect_lost(a);
+}
+
+STORY(what_is_past_its_deadline_is_not_renewed_even_before_the_timer) {
+    struct actor *a = held("x");
+    HERE(set_clock(VALID_MS * 1000));
+    renew(a, LEASE_MS);
+    expect_renewed(a, HF_LOST);
+    expect_lost(a);
+    expect_nothing();
+}
+
+STORY(what_is_released_is_not_renewed) {
+    struct actor *a = held("x");
+    release_without_waiting(a);
+    expect_op(a, STORE_RELEASE);
+    renew(a, LEASE_MS);
+    expect_renewed(a, HF_RELEASED);
+    expect_nothing();
+}
+
+STORY(a_hold_that_is_not_renewed_by_itself_can_be_by_hand) {
+    struct actor *a = make("x");
+    a->hold->renews = false;
+    held_by(a);
+    at_ms(20000);
+    renew(a, LEASE_MS);
+    answer_renewal(expect_renewal(1), STORE_DONE);
+    expect_renewed(a, HF_OK);
+    expect_left_ms(a, VALID_MS);
+    renew(a, LEASE_MS);
+    fail_renewal(expect_renewal(1), STORE_UNKNOWN, 0);
+    expect_renewed(a, HF_UNKNOWN);
+    at_us((20000 + VALID_MS) * 1000 - 1);
+    expect_nothing(); /* nor is a failure repeated */
+    at_ms(20000 + VALID_MS);
+    expect_lost(a);
+}
+
+STORY(who_no_longer_waits_for_a_renewal_is_told_so_and_it_goes_on) {
+    struct actor *a = held("x");
+    at_ms(1000);
+    struct request *request = renew(a, LEASE_MS);
+    HERE((engine_cancel(&story.engine, request, HF_CANCELLED), settle()));
+    expect_renewed(a, HF_CANCELLED);
+    answer_renewal(expect_renewal(1), STORE_DONE);
+    expect_left_ms(a, VALID_MS);
+}

@@ -1,0 +1,137 @@
+#include "store/locks.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct lock {
+    hf_lock_info info;
+    hf_party **parties[2]; /* by role; info points to the same */
+    char name[];
+};
+
+struct hf_locks {
+    size_t count;
+    struct lock **locks;
+};
+
+struct hf_locks *locks_new(void) {
+    return calloc(1, sizeof(struct hf_locks));
+}
+
+/* Room for one more pointer after `count`; what is allocated is the next power of two. */
+static bool room_for_one(void *ret_array, size_t count) {
+    bool is_full = (count & (count - 1)) == 0;
+    if (!is_full)
+        return true;
+    void **array;
+    memcpy(&array, ret_array, sizeof(array));
+    array = realloc(array, (count ? count * 2 : 1) * sizeof(*array));
+    if (array)
+        memcpy(ret_array, &array, sizeof(array));
+    return array != NULL;
+}
+
+static hf_kind public_kind(enum store_kind kind) {
+    return kind == STORE_MUTEX ? HF_MUTEX : kind == STORE_RW ? HF_WRITE : HF_PERMITS;
+}
+
+bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, uint32_t capacity,
+               uint64_t token) {
+    size_t size = strlen(name) + 1;
+    struct lock *lock = calloc(1, sizeof(*lock) + size);
+    if (!lock || !room_for_one(&locks->locks, locks->count)) {
+        free(lock);
+        return false;
+    }
+    memcpy(lock->name, name, size);
+    lock->info = (hf_lock_info){
+        .size = sizeof(lock->info),
+        .name = lock->name,
+        .kind = public_kind(kind),
+        .capacity = capacity,
+        .token = token,
+    };
+    locks->locks[locks->count++] = lock;
+    return true;
+}
+
+void locks_format_owner(const uint8_t id[16], uint64_t seq, char ret_text[LOCKS_OWNER_SIZE]) {
+    for (int i = 0; i < 16; i++)
+        snprintf(ret_text + i * 2, 3, "%02x", id[i]);
+    snprintf(ret_text + 32, LOCKS_OWNER_SIZE - 32, "-%" PRIx64, seq);
+}
+
+/* Copies `text` to *end and moves that on. */
+static const char *keep(char **end, const char *text) {
+    char *kept = *end;
+    *end = stpcpy(kept, text ? text : "") + 1;
+    return kept;
+}
+
+static size_t size_of(const char *text) {
+    return text ? strlen(text) + 1 : 1;
+}
+
+static hf_party *party_new(const hf_party *from, const char *owner) {
+    size_t size = sizeof(hf_party) + size_of(owner) + size_of(from->host) + size_of(from->command) +
+                  size_of(from->label);
+    hf_party *party = malloc(size);
+    if (!party)
+        return NULL;
+    *party = *from;
+    party->size = sizeof(*party);
+    char *end = (char *)(party + 1);
+    party->owner = keep(&end, owner);
+    party->host = keep(&end, from->host);
+    party->command = keep(&end, from->command);
+    party->label = keep(&end, from->label);
+    return party;
+}
+
+bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
+                     const uint8_t id[16], uint64_t seq) {
+    struct lock *lock = locks->locks[locks->count - 1];
+    size_t *count = role == LOCKS_HOLDER ? &lock->info.holder_count : &lock->info.waiter_count;
+    char owner[LOCKS_OWNER_SIZE], abbreviated[LOCKS_OWNER_SIZE];
+    locks_format_owner(id, seq, owner);
+    snprintf(abbreviated, sizeof(abbreviated), "%.8s-%" PRIx64, owner, seq);
+    hf_party *copy = party_new(party, abbreviated);
+    if (!copy || !room_for_one(&lock->parties[role], *count)) {
+        free(copy);
+        return false;
+    }
+    lock->parties[role][(*count)++] = copy;
+    lock->info.holders = (const hf_party *const *)lock->parties[LOCKS_HOLDER];
+    lock->info.waiters = (const hf_party *const *)lock->parties[LOCKS_WAITER];
+    return true;
+}
+
+size_t hf_locks_count(const hf_locks *locks) {
+    return locks ? locks->count : 0;
+}
+
+const hf_lock_info *hf_locks_at(const hf_locks *locks, size_t index) {
+    return index < hf_locks_count(locks) ? &locks->locks[index]->info : NULL;
+}
+
+static void free_all(hf_party **parties, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        free(parties[i]);
+    free(parties);
+}
+
+hf_locks *hf_locks_free(hf_locks *locks) {
+    if (!locks)
+        return NULL;
+    for (size_t i = 0; i < locks->count; i++) {
+        struct lock *lock = locks->locks[i];
+        free_all(lock->parties[LOCKS_HOLDER], lock->info.holder_count);
+        free_all(lock->parties[LOCKS_WAITER], lock->info.waiter_count);
+        free(lock);
+    }
+    free(locks->locks);
+    free(locks);
+    return NULL;
+}

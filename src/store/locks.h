@@ -1,0 +1,26 @@
+/* What a look found: how a store builds the hf_locks that INSPECT and LIST answer with. Strings are
+ * copied; NULL stands for "". Each call says false when there is no memory; the list is then still
+ * sound and must be freed. */
+#ifndef STORE_LOCKS_H
+#define STORE_LOCKS_H
+
+#include "store/store.h"
+
+struct hf_locks *locks_new(void);
+
+/* Adds a lock; the parties added after it are its. */
+bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, uint32_t capacity,
+               uint64_t token);
+
+enum locks_role { LOCKS_HOLDER, LOCKS_WAITER };
+
+/* Adds somebody to the lock added last: `party` with the owner id in full in `id` and `seq`, which is
+ * abbreviated here (party->owner is not looked at). */
+bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
+                     const uint8_t id[16], uint64_t seq);
+
+/* An owner id in full: 32 hex digits, '-', the sequence number in hex. */
+enum { LOCKS_OWNER_SIZE = 32 + 1 + 16 + 1 };
+void locks_format_owner(const uint8_t id[16], uint64_t seq, char ret_text[LOCKS_OWNER_SIZE]);
+
+#endif

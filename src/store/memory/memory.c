@@ -1,0 +1,676 @@
+/* The memory store: locks among the threads of one process, and the reference for the lock model. Other
+ * stores are compared with this one, so it prefers the plain way to the fast one.
+ *
+ * A space is a set of names, shared by all clients of the process that open the same URL. A name has at
+ * most one lock; a claim is somebody's place at it: WAITING in the queue, RESERVED (it is this claim's
+ * turn, and it has until its wait lease ends to ask again) or HELD. The weight of the reserved and
+ * the held counts as used. Claims end by release, by break, or by time: nothing watches the clock, but
+ * whoever asks next sweeps what has ended before (sweep), and what sweeping frees goes to those who wait
+ * (advance). The host's clock is the store's clock.
+ *
+ * Threads: one mutex for each space. A client calls with its own mutex held, so a client can never be
+ * called from here: what another client must hear is put in its session's inbox and its bell is rung. */
+#include "base/error.h"
+#include "base/map.h"
+#include "base/url.h"
+#include "store/drivers.h"
+#include "store/locks.h"
+#include "store/store.h"
+#include "world/epoch.h"
+#include "world/world.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The spaces of a process. A forked child makes its own: its parent's may be locked for ever. */
+struct spaces {
+    uint64_t epoch;
+    struct spaces *parents;
+    pthread_mutex_t mutex;
+    struct list list;
+};
+
+struct space {
+    struct list link; /* in the spaces' list */
+    struct spaces *spaces;
+    unsigned users;
+    pthread_mutex_t mutex;
+    struct map locks, claims;
+    struct list idle; /* locks that nobody claims, the longest unused first */
+    uint64_t token_base;
+    struct session *calling; /* whose operation goes on: it looks into its inbox itself */
+    char name[];
+};
+
+/* The store of one client. Lives until it is closed and its last claim has ended. */
+struct session {
+    struct store store;
+    struct store_host *host; /* NULL: closed */
+    struct space *space;
+    struct store_identity identity;
+    struct world_bell bell;
+    struct list inbox; /* claims of which the client must hear */
+    size_t claims;
+    char strings[]; /* of the identity */
+};
+
+struct lock {
+    struct map_node by_name;
+    struct list idle;
+    struct list holders; /* held and reserved, the first to expire first */
+    struct list queue;   /* waiting, the first come first */
+    uint64_t token;
+    int64_t idle_since_us;
+    uint32_t used, capacity;
+    uint8_t kind;
+    char name[];
+};
+
+enum claim_state { WAITING, RESERVED, HELD, BROKEN };
+
+struct claim {
+    struct map_node by_owner;
+    struct list link;  /* in the lock's holders or queue */
+    struct list inbox; /* in the session's */
+    struct session *session;
+    struct lock *lock;
+    uint64_t seq, token;
+    int64_t until_us; /* when the lease, or the wait lease, ends on the host's clock */
+    int64_t since_us; /* wall clock */
+    uint32_t weight;
+    uint8_t state;
+    bool barges;
+    char label[];
+};
+
+static _Atomic(struct spaces *) all_spaces;
+
+/* ---- Finding and making ---- */
+
+static uint64_t owner_hash(const struct session *session, uint64_t seq) {
+    return map_hash_number((uintptr_t)session ^ map_hash_number(seq));
+}
+
+static struct claim *find_claim(struct session *session, uint64_t seq) {
+    uint64_t hash = owner_hash(session, seq);
+    for (struct map_node *node = map_find(&session->space->claims, hash); node;
+         node = map_find_next(node)) {
+        struct claim *claim = container_of(node, struct claim, by_owner);
+        if (claim->session == session && claim->seq == seq)
+            return claim;
+    }
+    return NULL;
+}
+
+static struct lock *find_lock(struct space *space, const char *name) {
+    uint64_t hash = map_hash(name, strlen(name), 0);
+    for (struct map_node *node = map_find(&space->locks, hash); node; node = map_find_next(node)) {
+        struct lock *lock = container_of(node, struct lock, by_name);
+        if (strcmp(lock->name, name) == 0)
+            return lock;
+    }
+    return NULL;
+}
+
+static struct lock *lock_new(struct space *space, const char *name, int64_t now_us) {
+    size_t size = strlen(name) + 1;
+    struct lock *lock = calloc(1, sizeof(*lock) + size);
+    if (!lock)
+        return NULL;
+    memcpy(lock->name, name, size);
+    list_init(&lock->holders);
+    list_init(&lock->queue);
+    lock->idle_since_us = now_us;
+    list_append(&space->idle, &lock->idle);
+    map_add(&space->locks, &lock->by_name, map_hash(name, size - 1, 0));
+    return lock;
+}
+
+static void lock_free(struct space *space, struct lock *lock) {
+    map_remove(&space->locks, &lock->by_name);
+    list_remove(&lock->idle);
+    free(lock);
+}
+
+static bool is_unused(const struct lock *lock) {
+    return list_empty(&lock->holders) && list_empty(&lock->queue);
+}
+
+static struct claim *claim_new(struct session *session, struct lock *lock,
+                               const struct store_op *op) {
+    size_t label_size = op->label ? strlen(op->label) + 1 : 1;
+    struct claim *claim = calloc(1, sizeof(*claim) + label_size);
+    if (!claim)
+        return NULL;
+    if (op->label)
+        memcpy(claim->label, op->label, label_size);
+    claim->session = session;
+    claim->lock = lock;
+    claim->seq = op->seq;
+    claim->weight = op->weight;
+    claim->barges = op->flags & STORE_BARGE;
+    claim->since_us = world_wall_us(session->host->world);
+    list_init(&claim->link);
+    list_init(&claim->inbox);
+    map_add(&session->space->claims, &claim->by_owner, owner_hash(session, op->seq));
+    session->claims++;
+    list_remove(&lock->idle);
+    return claim;
+}
+
+static void session_free_if_done(struct session *session) {
+    if (!session->host && session->claims == 0)
+        free(session);
+}
+
+static void claim_free(struct claim *claim) {
+    struct session *session = claim->session;
+    list_remove(&claim->inbox);
+    free(claim);
+    session->claims--;
+    session_free_if_done(session);
+}
+
+/* Takes the claim from its lock; it is not freed. */
+static void detach(struct claim *claim, int64_t now_us) {
+    struct lock *lock = claim->lock;
+    struct space *space = claim->session->space;
+    if (claim->state != WAITING)
+        lock->used -= claim->weight;
+    list_remove(&claim->link);
+    map_remove(&space->claims, &claim->by_owner);
+    if (is_unused(lock)) {
+        lock->idle_since_us = now_us;
+        list_append(&space->idle, &lock->idle);
+    }
+}
+
+static void end_claim(struct claim *claim, int64_t now_us) {
+    detach(claim, now_us);
+    claim_free(claim);
+}
+
+/* ---- Time, and whose turn it is ---- */
+
+static void tell(struct claim *claim) {
+    struct session *session = claim->session;
+    if (session->host && list_empty(&claim->inbox)) {
+        list_append(&session->inbox, &claim->inbox);
+        if (session != session->space->calling)
+            world_bell_ring(&session->bell);
+    }
+}
+
+/* Among the holders, by the time at which it ends. Equal leases go to the end at once. */
+static void place_among_holders(struct lock *lock, struct claim *claim) {
+    list_remove(&claim->link);
+    struct list *after = lock->holders.prev;
+    while (after != &lock->holders &&
+           container_of(after, struct claim, link)->until_us > claim->until_us)
+        after = after->prev;
+    list_insert_before(after->next, &claim->link);
+}
+
+static struct claim *first_of(struct list *list) {
+    return list_empty(list) ? NULL : container_of(list->next, struct claim, link);
+}
+
+/* Ends the claims whose time has passed: of the holders all, of the queue those in front. */
+static void sweep(struct lock *lock, int64_t now_us) {
+    struct claim *claim;
+    while ((claim = first_of(&lock->holders)) && claim->until_us <= now_us)
+        end_claim(claim, now_us);
+    while ((claim = first_of(&lock->queue)) && claim->until_us <= now_us)
+        end_claim(claim, now_us);
+}
+
+static bool fits(const struct lock *lock, uint32_t weight) {
+    return weight <= lock->capacity - lock->used;
+}
+
+/* Reserves the lock for as many of those in front of the queue as fit, and wakes them. */
+static void advance(struct lock *lock, int64_t now_us) {
+    struct claim *claim;
+    for (;;) {
+        sweep(lock, now_us);
+        claim = first_of(&lock->queue);
+        if (!claim || !fits(lock, claim->weight))
+            return;
+        claim->state = RESERVED;
+        lock->used += claim->weight;
+        place_among_holders(lock, claim);
+        tell(claim);
+    }
+}
+
+/* Forgets the counters that nobody used for a week. */
+static void forget_idle(struct space *space, int64_t now_us) {
+    while (!list_empty(&space->idle)) {
+        struct lock *lock = container_of(space->idle.next, struct lock, idle);
+        if (now_us - lock->idle_since_us < STORE_COUNTER_IDLE_US)
+            return;
+        lock_free(space, lock);
+    }
+}
+
+/* ---- The operations ---- */
+
+/* The lock of the request, of its kind; NULL when the request has been refused. */
+static struct lock *lock_for(struct session *session, struct store_op *op, int64_t now_us) {
+    struct lock *lock = find_lock(session->space, op->name);
+    if (!lock)
+        lock = lock_new(session->space, op->name, now_us);
+    if (!lock) {
+        store_refuse(session->host, op, HF_NO_MEMORY, NULL);
+        return NULL;
+    }
+    advance(lock, now_us);
+    if (is_unused(lock)) {
+        lock->kind = op->kind;
+        lock->capacity = op->capacity;
+    } else if (lock->kind != op->kind || lock->capacity != op->capacity) {
+        store_refuse(session->host, op, HF_WRONG_KIND,
+                     store_describe_kind(lock->kind, lock->capacity));
+        return NULL;
+    }
+    return lock;
+}
+
+/* Grants: the token, the lease. A claim that holds already gets the same again: a repeat. */
+static void take(struct session *session, struct claim *claim, struct store_op *op,
+                 int64_t now_us) {
+    struct lock *lock = claim->lock;
+    /* Seen from the counter, a repeat asks for the token that it has, or for a larger floor. */
+    uint64_t counter = claim->state == HELD ? claim->token - 1 : lock->token;
+    char *text = NULL;
+    uint64_t token;
+    int r = store_next_token(counter, op->floor, op->below, session->space->token_base,
+                             world_wall_us(session->host->world), &token, &text);
+    if (r < 0) {
+        end_claim(claim, now_us);
+        advance(lock, now_us);
+        store_refuse(session->host, op, r, text);
+        return;
+    }
+    if (claim->state == WAITING)
+        lock->used += claim->weight;
+    if (claim->state != HELD)
+        claim->since_us = world_wall_us(session->host->world);
+    claim->state = HELD;
+    claim->token = token;
+    if (lock->token < token)
+        lock->token = token;
+    if (claim->until_us < now_us + op->lease_us)
+        claim->until_us = now_us + op->lease_us;
+    place_among_holders(lock, claim);
+    list_remove(&claim->inbox);
+    op->token = token;
+    store_complete(session->host, op, STORE_DONE);
+}
+
+/* How long until the first of the holders ends, if nobody lets go before. */
+static int64_t left_us(struct lock *lock, int64_t now_us) {
+    struct claim *first = first_of(&lock->holders);
+    return first ? first->until_us - now_us : 0;
+}
+
+/* At the end of the queue; or, for one that barges, before those that do not. */
+static void queue_up(struct lock *lock, struct claim *claim) {
+    struct list *before = &lock->queue;
+    if (claim->barges) {
+        before = lock->queue.next;
+        while (before != &lock->queue && container_of(before, struct claim, link)->barges)
+            before = before->next;
+    }
+    list_insert_before(before, &claim->link);
+}
+
+static void acquire(struct session *session, struct store_op *op, int64_t now_us) {
+    forget_idle(session->space, now_us);
+    struct lock *lock = lock_for(session, op, now_us);
+    if (!lock)
+        return;
+    struct claim *claim = find_claim(session, op->seq);
+    bool may_take = claim && claim->state != WAITING;
+    if (!may_take)
+        may_take = fits(lock, op->weight) && (list_empty(&lock->queue) || op->flags & STORE_BARGE);
+    if (!may_take && !(op->flags & STORE_WAIT)) {
+        op->left_us = left_us(lock, now_us);
+        store_refuse(session->host, op, HF_BUSY, NULL);
+        return;
+    }
+    if (!claim && !(claim = claim_new(session, lock, op))) {
+        store_refuse(session->host, op, HF_NO_MEMORY, NULL);
+        return;
+    }
+    if (may_take) {
+        take(session, claim, op, now_us);
+        return;
+    }
+    claim->until_us = now_us + session->host->wait_lease_us;
+    if (list_empty(&claim->link))
+        queue_up(lock, claim);
+    if (lock->queue.next == &claim->link)
+        op->flags |= STORE_HEAD;
+    op->left_us = left_us(lock, now_us);
+    store_complete(session->host, op, STORE_QUEUED);
+}
+
+static void renew(struct session *session, struct store_op *op, int64_t now_us) {
+    for (size_t i = 0; i < op->renewal_count; i++) {
+        struct store_renewal *renewal = &op->renewals[i];
+        if (!renewal->of)
+            continue;
+        struct claim *claim = find_claim(session, renewal->of->seq);
+        if (!claim || claim->state != HELD || claim->until_us <= now_us) {
+            renewal->outcome = STORE_NOT_YOURS;
+            continue;
+        }
+        if (claim->until_us < now_us + renewal->of->lease_us)
+            claim->until_us = now_us + renewal->of->lease_us;
+        place_among_holders(claim->lock, claim);
+        renewal->outcome = STORE_DONE;
+    }
+    store_complete(session->host, op, STORE_DONE);
+}
+
+static void release(struct session *session, struct store_op *op, int64_t now_us) {
+    struct lock *lock = find_lock(session->space, op->name);
+    if (lock)
+        sweep(lock, now_us);
+    struct claim *claim = find_claim(session, op->seq);
+    if (claim)
+        end_claim(claim, now_us);
+    if (lock)
+        advance(lock, now_us);
+    store_complete(session->host, op, claim ? STORE_DONE : STORE_NOT_YOURS);
+}
+
+static struct claim *holder_with(struct lock *lock, uint64_t token) {
+    list_each(node, &lock->holders) {
+        struct claim *claim = container_of(node, struct claim, link);
+        if (claim->state == HELD && claim->token == token)
+            return claim;
+    }
+    return NULL;
+}
+
+static void break_hold(struct session *session, struct store_op *op, int64_t now_us) {
+    struct lock *lock = find_lock(session->space, op->name);
+    if (lock)
+        sweep(lock, now_us);
+    struct claim *claim = lock ? holder_with(lock, op->token) : NULL;
+    if (!claim) {
+        store_complete(session->host, op, STORE_NOT_YOURS);
+        return;
+    }
+    lock->token++;
+    detach(claim, now_us);
+    claim->state = BROKEN;
+    tell(claim);
+    if (list_empty(&claim->inbox))
+        claim_free(claim); /* its client is closed: nobody to tell */
+    advance(lock, now_us);
+    store_complete(session->host, op, STORE_DONE);
+}
+
+/* ---- Looking ---- */
+
+static bool add_parties(struct hf_locks *locks, struct list *claims, int64_t now_us) {
+    list_each(node, claims) {
+        struct claim *claim = container_of(node, struct claim, link);
+        const struct store_identity *who = &claim->session->identity;
+        hf_party party = {
+            .host = who->host,
+            .command = who->command,
+            .label = claim->label,
+            .pid = who->pid,
+            .token = claim->state == HELD ? claim->token : 0,
+            .weight = claim->weight,
+            .since_ms = claim->since_us / 1000,
+            .left_ms = (claim->until_us - now_us) / 1000,
+        };
+        if (claim->until_us <= now_us)
+            continue; /* dead, and still in the queue */
+        enum locks_role role = claim->state == HELD ? LOCKS_HOLDER : LOCKS_WAITER;
+        if (!locks_add_party(locks, role, &party, who->id, claim->seq))
+            return false;
+    }
+    return true;
+}
+
+static bool add_lock(struct hf_locks *locks, struct lock *lock, int64_t now_us) {
+    return locks_add(locks, lock->name, lock->kind, lock->capacity, lock->token) &&
+           add_parties(locks, &lock->holders, now_us) && add_parties(locks, &lock->queue, now_us);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(struct lock *const *)a)->name, (*(struct lock *const *)b)->name);
+}
+
+/* The locks in use that match, in the order of their names; false when there is no memory. */
+static bool find_matching(struct space *space, const struct store_op *op, int64_t now_us,
+                          struct lock ***ret_found, size_t *ret_count) {
+    struct lock **found = calloc(space->locks.count + 1, sizeof(struct lock *));
+    if (!found)
+        return false;
+    size_t count = 0, prefix_size = strlen(op->name);
+    for (struct map_node *node = map_first(&space->locks); node;
+         node = map_after(&space->locks, node)) {
+        struct lock *lock = container_of(node, struct lock, by_name);
+        advance(lock, now_us);
+        if (!is_unused(lock) && strncmp(lock->name, op->name, prefix_size) == 0 &&
+            (!op->after || strcmp(lock->name, op->after) > 0))
+            found[count++] = lock;
+    }
+    qsort(found, count, sizeof(struct lock *), by_name);
+    *ret_found = found;
+    *ret_count = count;
+    return true;
+}
+
+static bool look(struct session *session, struct store_op *op, int64_t now_us) {
+    op->locks = locks_new();
+    if (!op->locks)
+        return false;
+    if (op->type == STORE_INSPECT) {
+        struct lock *lock = find_lock(session->space, op->name);
+        if (lock)
+            advance(lock, now_us);
+        return !lock || add_lock(op->locks, lock, now_us);
+    }
+    struct lock **found;
+    size_t count;
+    bool ok = find_matching(session->space, op, now_us, &found, &count);
+    if (!ok)
+        return false;
+    for (size_t i = 0; ok && i < count && i < op->limit; i++)
+        ok = add_lock(op->locks, found[i], now_us);
+    free(found);
+    return ok;
+}
+
+static void inspect(struct session *session, struct store_op *op, int64_t now_us) {
+    if (look(session, op, now_us)) {
+        store_complete(session->host, op, STORE_DONE);
+        return;
+    }
+    op->locks = hf_locks_free(op->locks);
+    store_refuse(session->host, op, HF_NO_MEMORY, NULL);
+}
+
+/* ---- The driver ---- */
+
+/* Tells the client what has happened to its claims. */
+static void empty_inbox(struct session *session) {
+    struct list *node;
+    while ((node = list_pop(&session->inbox))) {
+        struct claim *claim = container_of(node, struct claim, inbox);
+        if (claim->state == BROKEN) {
+            session->host->gone(session->host, claim->seq);
+            claim_free(claim);
+        } else {
+            session->host->wake(session->host, claim->seq);
+        }
+    }
+}
+
+static void bell_rang(struct world_bell *bell) {
+    struct session *session = container_of(bell, struct session, bell);
+    pthread_mutex_lock(&session->space->mutex);
+    empty_inbox(session);
+    pthread_mutex_unlock(&session->space->mutex);
+}
+
+static void memory_submit(struct store *store, struct store_op *op) {
+    static void (*const operations[])(struct session *, struct store_op *, int64_t) = {
+        [STORE_ACQUIRE] = acquire,  [STORE_RENEW] = renew,     [STORE_RELEASE] = release,
+        [STORE_BREAK] = break_hold, [STORE_INSPECT] = inspect, [STORE_LIST] = inspect,
+    };
+    struct session *session = container_of(store, struct session, store);
+    struct space *space = session->space;
+    pthread_mutex_lock(&space->mutex);
+    space->calling = session;
+    operations[op->type](session, op, world_host_us(session->host->world));
+    space->calling = NULL;
+    empty_inbox(session);
+    pthread_mutex_unlock(&space->mutex);
+}
+
+static struct spaces *spaces_of_process(void) {
+    struct spaces *present = atomic_load(&all_spaces);
+    uint64_t epoch = world_epoch();
+    if (present && present->epoch == epoch)
+        return present;
+    struct spaces *own = calloc(1, sizeof(*own));
+    if (!own)
+        return NULL;
+    own->epoch = epoch;
+    own->parents = present;
+    pthread_mutex_init(&own->mutex, NULL);
+    list_init(&own->list);
+    if (atomic_compare_exchange_strong(&all_spaces, &present, own))
+        return own;
+    free(own);
+    return present; /* another thread was first */
+}
+
+static struct space *space_find(struct spaces *spaces, const char *name) {
+    list_each(node, &spaces->list) {
+        struct space *space = container_of(node, struct space, link);
+        if (strcmp(space->name, name) == 0)
+            return space;
+    }
+    return NULL;
+}
+
+static struct space *space_new(struct spaces *spaces, const char *name) {
+    size_t size = strlen(name) + 1;
+    struct space *space = calloc(1, sizeof(*space) + size);
+    if (!space)
+        return NULL;
+    memcpy(space->name, name, size);
+    space->spaces = spaces;
+    pthread_mutex_init(&space->mutex, NULL);
+    map_init(&space->locks);
+    map_init(&space->claims);
+    list_init(&space->idle);
+    list_append(&spaces->list, &space->link);
+    return space;
+}
+
+static struct space *space_join(const char *name) {
+    struct spaces *spaces = spaces_of_process();
+    if (!spaces)
+        return NULL;
+    pthread_mutex_lock(&spaces->mutex);
+    struct space *space = space_find(spaces, name);
+    if (!space)
+        space = space_new(spaces, name);
+    if (space)
+        space->users++;
+    pthread_mutex_unlock(&spaces->mutex);
+    return space;
+}
+
+static void space_free(struct space *space) {
+    list_remove(&space->link);
+    struct map_node *node;
+    while ((node = map_first(&space->claims)))
+        end_claim(container_of(node, struct claim, by_owner), 0);
+    while ((node = map_first(&space->locks)))
+        lock_free(space, container_of(node, struct lock, by_name));
+    map_free(&space->claims);
+    map_free(&space->locks);
+    pthread_mutex_destroy(&space->mutex);
+    free(space);
+}
+
+static void space_leave(struct space *space) {
+    struct spaces *spaces = space->spaces;
+    pthread_mutex_lock(&spaces->mutex);
+    if (--space->users == 0)
+        space_free(space);
+    pthread_mutex_unlock(&spaces->mutex);
+}
+
+static void memory_close(struct store *store) {
+    struct session *session = container_of(store, struct session, store);
+    struct space *space = session->space;
+    pthread_mutex_lock(&space->mutex);
+    world_bell_drop(&session->bell);
+    empty_inbox(session);
+    session->host = NULL;
+    session_free_if_done(session);
+    pthread_mutex_unlock(&space->mutex);
+    space_leave(space);
+}
+
+static struct session *session_new(struct store_host *host) {
+    const struct store_identity *who = &host->identity;
+    size_t host_size = strlen(who->host) + 1, command_size = strlen(who->command) + 1;
+    struct session *session = calloc(1, sizeof(*session) + host_size + command_size);
+    if (!session)
+        return NULL;
+    session->host = host;
+    session->identity = *who;
+    session->identity.host = memcpy(session->strings, who->host, host_size);
+    session->identity.command = memcpy(session->strings + host_size, who->command, command_size);
+    list_init(&session->inbox);
+    return session;
+}
+
+static int memory_open(struct store_host *host, const struct url *url, struct store **ret_store,
+                       char **ret_text) {
+    if (url->host_count || url->option_count) {
+        *ret_text = error_format("memory: takes a name and nothing else, as in memory:jobs");
+        return HF_BAD_URL;
+    }
+    struct session *session = session_new(host);
+    if (!session)
+        return HF_NO_MEMORY;
+    session->space = space_join(url->path);
+    if (!session->space) {
+        free(session);
+        return HF_NO_MEMORY;
+    }
+    pthread_mutex_lock(&session->space->mutex);
+    if (session->space->token_base < host->token_floor)
+        session->space->token_base = host->token_floor;
+    pthread_mutex_unlock(&session->space->mutex);
+    session->store.driver = &store_memory;
+    world_bell_add(host->world, &session->bell, bell_rang);
+    *ret_store = &session->store;
+    return HF_OK;
+}
+
+const struct store_driver store_memory = {
+    .abi = STORE_ABI,
+    .info = {sizeof(hf_store_info), "memory", "threads of one process", "timed", 1, ""},
+    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_LOOK,
+    .open = memory_open,
+    .submit = memory_submit,
+    .close = memory_close,
+};

@@ -1,0 +1,147 @@
+/* Which store a URL names: built in, or a module that is loaded. The modules are those that tests/meson.build
+ * makes of tests/support/test_module.c. */
+#include "check.h"
+#include "store/store.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <sys/stat.h>
+
+static void set_module_path(const char *path) {
+    CHECK(setenv("HOLDFAST_MODULE_PATH", path, 1) == 0);
+}
+
+/* The particulars of a failure to find, for the test to free. */
+static char *why_not(const char *scheme) {
+    const struct store_driver *driver = NULL;
+    char *text = NULL;
+    CHECK_EQ_INT(store_find(scheme, &driver, &text), HF_NO_STORE);
+    CHECK(driver == NULL && text != NULL);
+    return text;
+}
+
+static void check_says(const char *scheme, const char *words) {
+    char *text = why_not(scheme);
+    if (!strstr(text, words))
+        test_fail(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", text, words);
+    free(text);
+}
+
+TEST(the_memory_store_is_built_in) {
+    const struct store_driver *driver;
+    char *text = NULL;
+    CHECK_EQ_INT(store_find("memory", &driver, &text), HF_OK);
+    CHECK_EQ_STR(driver->info.scheme, "memory");
+    CHECK(text == NULL);
+}
+
+TEST(the_stores_are_listed) {
+    const hf_store_info *first = hf_store_at(0);
+    CHECK_EQ_STR(first->scheme, "memory");
+    CHECK_EQ_STR(first->package, "");
+    CHECK(first->available && first->summary[0] && first->tier[0]);
+    size_t count = 0;
+    while (hf_store_at(count))
+        count++;
+    CHECK(hf_store_at(count) == NULL && hf_store_at(SIZE_MAX) == NULL);
+}
+
+TEST(a_module_is_loaded_for_its_scheme) {
+    set_module_path(TEST_MODULE_DIR);
+    const struct store_driver *driver, *again;
+    char *text = NULL;
+    CHECK_EQ_INT(store_find("testmodule", &driver, &text), HF_OK);
+    CHECK_EQ_INT(driver->abi, STORE_ABI);
+    CHECK_EQ_STR(driver->info.scheme, "testmodule");
+    CHECK_EQ_INT(store_find("testmodule", &again, &text), HF_OK);
+    CHECK(again == driver);
+}
+
+TEST(a_client_works_on_a_module) {
+    set_module_path(TEST_MODULE_DIR);
+    hf_client *client;
+    hf_hold *hold;
+    hf_locks *locks;
+    CHECK_EQ_INT(hf_client_open("testmodule:anything", NULL, &client), HF_OK);
+    CHECK_EQ_INT(hf_acquire(client, "x", NULL, &hold), HF_DENIED);
+    CHECK_EQ_INT(hf_inspect(client, "x", &locks), HF_DENIED);
+    hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
+    options.kind = HF_READ;
+    CHECK_EQ_INT(hf_acquire(client, "x", &options, &hold), HF_UNSUPPORTED);
+    CHECK(strstr(hf_last_error(), "testmodule: has no read/write locks") != NULL);
+    options.kind = HF_PERMITS;
+    CHECK_EQ_INT(hf_acquire(client, "x", &options, &hold), HF_UNSUPPORTED);
+    hf_client_close(client);
+}
+
+TEST(a_missing_module_names_its_package) {
+    set_module_path("/nonexistent");
+    check_says("redis", "libholdfast-redis");
+    check_says("redis", "/nonexistent/holdfast-redis.so");
+    hf_client *client;
+    CHECK_EQ_INT(hf_client_open("redis://user:secret@localhost/0", NULL, &client), HF_NO_STORE);
+    CHECK(strstr(hf_last_error(), "libholdfast-redis") != NULL);
+    CHECK(strstr(hf_last_error(), "secret") == NULL);
+}
+
+TEST(without_a_path_the_installed_modules_are_looked_for) {
+    unsetenv("HOLDFAST_MODULE_PATH");
+    check_says("nosuchstore", "/holdfast/holdfast-nosuchstore.so");
+}
+
+TEST(a_module_of_another_version_is_refused) {
+    set_module_path(TEST_MODULE_DIR);
+    check_says("testoldabi", "another version of holdfast");
+    check_says("testoldabi", "holdfast-testoldabi.so");
+}
+
+TEST(a_library_that_is_no_module_is_refused) {
+    set_module_path(TEST_MODULE_DIR);
+    check_says("testnosymbol", "holdfast_store_driver");
+}
+
+TEST(a_file_that_is_no_library_is_refused) {
+    char folder[] = "/tmp/holdfast-registry-XXXXXX", path[PATH_MAX];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/holdfast-text.so", folder);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    fputs("not a library\n", file);
+    fclose(file);
+    set_module_path(folder);
+    char *text = why_not("text");
+    CHECK(unlink(path) == 0 && rmdir(folder) == 0);
+    CHECK(strstr(text, "cannot be loaded") && strstr(text, path));
+    free(text);
+}
+
+/* A path that is cut off must not name another file than was meant. */
+TEST(a_path_that_is_too_long_finds_nothing) {
+    char path[2 * PATH_MAX];
+    memset(path, 'x', sizeof path - 1);
+    path[0] = '/';
+    path[sizeof path - 1] = 0;
+    set_module_path(path);
+    free(why_not("testmodule"));
+}
+
+static void *find_module(void *arg) {
+    (void)arg;
+    for (int i = 0; i < 50; i++) {
+        const struct store_driver *driver;
+        char *text = NULL;
+        CHECK_EQ_INT(store_find("testmodule", &driver, &text), HF_OK);
+        CHECK_EQ_INT(store_find("testnosymbol", &driver, &text), HF_NO_STORE);
+        free(text);
+    }
+    return NULL;
+}
+
+TEST(threads_may_load_at_once) {
+    set_module_path(TEST_MODULE_DIR);
+    pthread_t threads[4];
+    for (size_t i = 0; i < 4; i++)
+        CHECK(pthread_create(&threads[i], NULL, find_module, NULL) == 0);
+    for (size_t i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+}

@@ -1,0 +1,46 @@
+/* Rules of the lock model that several stores share. */
+#include "base/error.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+
+int store_next_token(uint64_t counter, uint64_t floor, uint64_t below, uint64_t base,
+                     int64_t server_wall_us, uint64_t *ret_token, char **ret_text) {
+    if (below && counter > below) {
+        *ret_text = error_format("its token has moved on to %" PRIu64, counter);
+        return HF_NOT_YOURS;
+    }
+    uint64_t clock = server_wall_us > 0 ? (uint64_t)server_wall_us : 0;
+    uint64_t limit = (clock > base ? clock : base) + STORE_FLOOR_AHEAD_US;
+    if (floor > limit) {
+        if (!counter) {
+            *ret_text = error_format("the client's clock proposes the token %" PRIu64
+                                     ", more than a day ahead of the store's clock",
+                                     floor);
+            return HF_CLOCK;
+        }
+        floor = limit;
+    }
+    uint64_t token = counter + 1;
+    if (token < floor)
+        token = floor;
+    if (token < base)
+        token = base;
+    if (token >= STORE_TOKEN_LIMIT) {
+        *ret_text = error_format("the name's tokens are used up at %" PRIu64, token);
+        return HF_CLOCK;
+    }
+    *ret_token = token;
+    return HF_OK;
+}
+
+char *store_describe_kind(enum store_kind kind, uint32_t capacity) {
+    switch (kind) {
+    case STORE_MUTEX:
+        return error_format("it is a mutex");
+    case STORE_RW:
+        return error_format("it is a read/write lock");
+    default:
+        return error_format("it is permits out of %" PRIu32, capacity);
+    }
+}

@@ -1,0 +1,488 @@
+/* What happens to locks and claims: acquire, renew, release, break. All of it is inside one transaction that
+ * sqlite.c begins and commits; a statement that fails leaves its trace in the database's `failed`, and
+ * then nothing of this happened.
+ *
+ * This is memory.c in SQL, with one addition: a claim also ends when its process has certainly ended
+ * (process.c). To find that out costs system calls, so it is looked at only where somebody would have to
+ * wait for it: by the head of the queue for the holders, by everybody else in the queue for the
+ * one just before, and for the one to whom the lock would be handed. */
+#include "store/sqlite/sqlite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOOKED_AT_MAX = 64 }; /* processes, in one operation */
+
+#define DAY_US (INT64_C(24) * 3600 * 1000000)
+
+/* ---- Reading ---- */
+
+static void read_claim(sqlite3_stmt *row, struct claim *ret) {
+    *ret = (struct claim){
+        .state = (uint8_t)sqlite3_column_int(row, 0),
+        .ticket = sqlite3_column_int64(row, 1),
+        .weight = (uint32_t)sqlite3_column_int64(row, 2),
+        .until_us = sqlite3_column_int64(row, 3),
+        .seq = (uint64_t)sqlite3_column_int64(row, 5),
+        .token = (uint64_t)sqlite3_column_int64(row, 6),
+        .since_us = sqlite3_column_int64(row, 7),
+        .process = {.pid = sqlite3_column_int64(row, 8),
+                    .started = (uint64_t)sqlite3_column_int64(row, 9),
+                    .pid_space = (uint64_t)sqlite3_column_int64(row, 10),
+                    .time_space = (uint64_t)sqlite3_column_int64(row, 11)},
+    };
+    const void *client = sqlite3_column_blob(row, 4);
+    if (client && sqlite3_column_bytes(row, 4) == sizeof(ret->client))
+        memcpy(ret->client, client, sizeof(ret->client));
+}
+
+/* The one claim that a statement finds; its state is 0 when there is none. */
+static struct claim find(struct session *s, sqlite3_stmt *statement) {
+    struct claim claim = {0};
+    if (database_next(&s->db, statement)) {
+        read_claim(statement, &claim);
+        database_done(statement);
+    }
+    return claim;
+}
+
+static bool add_holder(struct session *s, const struct claim *claim) {
+    struct lock *lock = &s->lock;
+    if (lock->holder_count == lock->holder_room) {
+        size_t room = lock->holder_room ? lock->holder_room * 2 : 8;
+        struct claim *holders = realloc(lock->holders, room * sizeof(*holders));
+        if (!holders) {
+            s->db.failed = SQLITE_NOMEM;
+            return false;
+        }
+        lock->holders = holders;
+        lock->holder_room = room;
+    }
+    lock->holders[lock->holder_count++] = *claim;
+    lock->used += claim->weight;
+    return true;
+}
+
+static void read_lock_columns(struct lock *lock, sqlite3_stmt *row) {
+    lock->token_base = (uint64_t)sqlite3_column_int64(row, 12);
+    lock->exists = sqlite3_column_type(row, 13) != SQLITE_NULL;
+    lock->kind = (uint8_t)sqlite3_column_int(row, 13);
+    lock->capacity = (uint32_t)sqlite3_column_int64(row, 14);
+    lock->token = (uint64_t)sqlite3_column_int64(row, 15);
+    lock->used_day = sqlite3_column_int64(row, 16);
+}
+
+/* Reads the lock, its holders and the first of those who wait, as they stand. */
+static void read_lock(struct session *s, const char *name) {
+    struct lock *lock = &s->lock;
+    lock->name = name;
+    lock->holder_count = 0;
+    lock->used = 0;
+    lock->first = (struct claim){0};
+    sqlite3_stmt *row = database_use(&s->db, SQL_READ_LOCK, "s", name);
+    bool is_first = true;
+    while (database_next(&s->db, row)) {
+        struct claim claim;
+        if (is_first)
+            read_lock_columns(lock, row);
+        is_first = false;
+        read_claim(row, &claim);
+        if (claim.state == WAITING)
+            lock->first = claim;
+        if (claim.state == 0 || claim.state == WAITING || !add_holder(s, &claim)) {
+            database_done(row);
+            return;
+        }
+    }
+}
+
+/* ---- Ending, and whose turn it is ---- */
+
+static void end_claim(struct session *s, const struct claim *claim) {
+    database_run(&s->db, database_use(&s->db, SQL_END_CLAIM, "sii", s->lock.name,
+                                      (int64_t)claim->state, claim->ticket));
+}
+
+static bool is_unused(const struct lock *lock) {
+    return lock->holder_count == 0 && !lock->first.state;
+}
+
+static bool fits(const struct lock *lock, uint32_t weight) {
+    return weight <= lock->capacity - lock->used;
+}
+
+/* Reserves the lock for as many of those in front of the queue as fit, and notes that they be woken. */
+static void advance(struct session *s, int64_t now_us) {
+    struct lock *lock = &s->lock;
+    for (;;) {
+        struct claim next = find(s, database_use(&s->db, SQL_FIRST_WAITING, "s", lock->name));
+        if (!next.state)
+            return;
+        if (next.until_us <= now_us || process_is_dead(&s->facts, &next.process)) {
+            end_claim(s, &next);
+            continue;
+        }
+        if (!fits(lock, next.weight))
+            return;
+        database_run(&s->db, database_use(&s->db, SQL_RESERVE, "si", lock->name, next.ticket));
+        lock->used += next.weight;
+        wake_note(s, &next, NOTE_WAKE);
+    }
+}
+
+typedef bool ended_fn(struct session *s, const struct claim *claim, int64_t now_us);
+
+static bool has_expired(struct session *s, const struct claim *claim, int64_t now_us) {
+    (void)s;
+    return claim->until_us <= now_us;
+}
+
+static bool has_died(struct session *s, const struct claim *claim, int64_t now_us) {
+    (void)now_us;
+    return process_is_dead(&s->facts, &claim->process);
+}
+
+/* Ends those of the holders, and the first of those who wait, that have ended in this sense. True if there
+ * were any: what they leave has then been handed on, and the lock must be read again. */
+static bool end_those(struct session *s, ended_fn *ended, int64_t now_us) {
+    struct lock *lock = &s->lock;
+    bool any = false;
+    for (size_t i = 0; i < lock->holder_count && (i < LOOKED_AT_MAX || ended == has_expired); i++) {
+        if (ended(s, &lock->holders[i], now_us)) {
+            end_claim(s, &lock->holders[i]);
+            lock->used -= lock->holders[i].weight;
+            any = true;
+        }
+    }
+    if (lock->first.state && ended(s, &lock->first, now_us)) {
+        end_claim(s, &lock->first);
+        any = true;
+    }
+    if (any)
+        advance(s, now_us);
+    return any && !s->db.failed;
+}
+
+/* Reads the lock as it is after all that has expired has ended. */
+static void load(struct session *s, const char *name, int64_t now_us) {
+    do
+        read_lock(s, name);
+    while (!s->db.failed && end_those(s, has_expired, now_us));
+}
+
+static bool is_mine(struct session *s, const struct claim *claim, uint64_t seq) {
+    return claim->seq == seq && memcmp(claim->client, s->host->identity.id, 16) == 0;
+}
+
+/* The claim of this client's attempt; its state is 0 when there is none. */
+static struct claim own_claim(struct session *s, uint64_t seq) {
+    struct lock *lock = &s->lock;
+    for (size_t i = 0; i < lock->holder_count; i++) {
+        if (is_mine(s, &lock->holders[i], seq))
+            return lock->holders[i];
+    }
+    if (!lock->first.state || is_mine(s, &lock->first, seq))
+        return lock->first;
+    return find(
+        s, database_use(&s->db, SQL_OWN_WAITING, "suc", lock->name, seq, s->host->identity.id));
+}
+
+static struct claim waiting_before(struct session *s, int64_t ticket) {
+    return find(s, database_use(&s->db, SQL_WAITING_BEFORE, "si", s->lock.name, ticket));
+}
+
+/* Ends the dead who stand in front of the claim, or of where a new one would be: the holders if nobody is
+ * between, else those just before it in the queue. True if there were any. */
+static bool bury_those_before(struct session *s, const struct claim *mine,
+                              const struct store_op *op, int64_t now_us) {
+    int64_t ticket = mine->state == WAITING    ? mine->ticket
+                     : op->flags & STORE_BARGE ? 0
+                                               : INT64_MAX;
+    bool any = false;
+    struct claim before = {0};
+    for (int i = 0; i < LOOKED_AT_MAX && !s->db.failed; i++) {
+        before = waiting_before(s, ticket);
+        if (!before.state || !has_died(s, &before, now_us))
+            break;
+        end_claim(s, &before);
+        any = true;
+    }
+    if (any)
+        read_lock(s, s->lock.name); /* the first of those who wait may have been among them */
+    if (!before.state && end_those(s, has_died, now_us))
+        any = true;
+    else if (any)
+        advance(s, now_us);
+    return any && !s->db.failed;
+}
+
+/* ---- Forgetting ---- */
+
+static int64_t today(struct session *s) {
+    return world_wall_us(s->host->world) / DAY_US;
+}
+
+static void set_day(struct session *s, const char *name, int64_t day) {
+    database_run(&s->db, database_use(&s->db, SQL_SET_DAY, "si", name, day));
+}
+
+/* Whoever adds a name forgets some that nobody used for a week, and what is left of claims on them, so that
+ * there are never many more names than are in use. A counter ahead of the wall clock is kept: the
+ * next token's floor would be below it. */
+static void forget_some(struct session *s, int64_t now_us) {
+    int64_t day = today(s);
+    struct {
+        char name[256];
+        bool may_go;
+    } old[4];
+    size_t count = 0;
+    sqlite3_stmt *row =
+        database_use(&s->db, SQL_OLD_LOCKS, "i", day - STORE_COUNTER_IDLE_US / DAY_US);
+    while (count < 4 && database_next(&s->db, row)) {
+        const char *name = (const char *)sqlite3_column_text(row, 0);
+        strncpy(old[count].name, name ? name : "", sizeof(old[count].name) - 1);
+        old[count].name[sizeof(old[count].name) - 1] = 0;
+        old[count++].may_go = sqlite3_column_int64(row, 1) < world_wall_us(s->host->world);
+    }
+    database_done(row);
+    for (size_t i = 0; i < count; i++) {
+        database_run(&s->db, database_use(&s->db, SQL_FORGET_CLAIMS, "si", old[i].name, now_us));
+        if (old[i].may_go)
+            database_run(&s->db, database_use(&s->db, SQL_FORGET_LOCK, "s", old[i].name));
+        if (!old[i].may_go || sqlite3_changes(s->db.handle) == 0)
+            set_day(s, old[i].name, day); /* in use: not to be looked at again and again */
+    }
+}
+
+/* ---- Acquire ---- */
+
+/* Writes what the request makes of the lock itself. */
+static void write_lock(struct session *s, const struct store_op *op, uint64_t token,
+                       int64_t now_us) {
+    struct lock *lock = &s->lock;
+    int64_t day = today(s);
+    if (!lock->exists) {
+        forget_some(s, now_us);
+        database_run(&s->db, database_use(&s->db, SQL_ADD_LOCK, "siiui", op->name,
+                                          (int64_t)op->kind, (int64_t)op->capacity, token, day));
+        return;
+    }
+    if (token > lock->token || lock->kind != op->kind || lock->capacity != op->capacity)
+        database_run(&s->db, database_use(&s->db, SQL_GRANT, "siiu", op->name, (int64_t)op->kind,
+                                          (int64_t)op->capacity,
+                                          token > lock->token ? token : lock->token));
+    if (lock->used_day != day)
+        set_day(s, op->name, day);
+}
+
+/* Tickets of a name's claims differ. Those who barge have tickets below 0, and so come first. */
+static int64_t next_ticket(struct session *s, const struct store_op *op) {
+    bool barges = op->flags & STORE_BARGE;
+    int64_t last = barges ? INT64_MIN / 2 : 0, limit = barges ? 0 : INT64_MAX;
+    for (size_t i = 0; i < s->lock.holder_count; i++) {
+        int64_t ticket = s->lock.holders[i].ticket;
+        if (last < ticket && ticket < limit)
+            last = ticket;
+    }
+    if (s->lock.first.state) {
+        sqlite3_stmt *row = database_use(&s->db, SQL_LAST_TICKET, "si", s->lock.name, limit);
+        if (database_next(&s->db, row)) {
+            if (sqlite3_column_type(row, 0) != SQLITE_NULL && last < sqlite3_column_int64(row, 0))
+                last = sqlite3_column_int64(row, 0);
+            database_done(row);
+        }
+    }
+    return last + 1;
+}
+
+static void add_claim(struct session *s, const struct store_op *op, struct claim *claim) {
+    const struct store_identity *who = &s->host->identity;
+    const struct process *self = &s->facts.self;
+    claim->ticket = next_ticket(s, op);
+    claim->since_us = world_wall_us(s->host->world);
+    database_run(&s->db, database_use(&s->db, SQL_ADD_CLAIM, "siiiicuuiiuuusss", op->name,
+                                      (int64_t)claim->state, claim->ticket, (int64_t)op->weight,
+                                      claim->until_us, who->id, op->seq, claim->token,
+                                      claim->since_us, self->pid, self->started, self->pid_space,
+                                      self->time_space, who->host, who->command, op->label));
+}
+
+static enum store_outcome refuse(struct store_op *op, int reason, char *text) {
+    op->reason = reason;
+    op->text = text;
+    return STORE_REFUSED;
+}
+
+/* Grants: the token, the lease. A claim that holds already gets the same again: a repeat. */
+static enum store_outcome take(struct session *s, struct claim mine, struct store_op *op,
+                               int64_t now_us) {
+    struct lock *lock = &s->lock;
+    int64_t wall_us = world_wall_us(s->host->world);
+    /* Seen from the counter, a repeat asks for the token that it has, or for a larger floor. */
+    uint64_t counter = mine.state == HELD ? mine.token - 1 : lock->token;
+    char *text = NULL;
+    uint64_t token;
+    int r =
+        store_next_token(counter, op->floor, op->below, lock->token_base, wall_us, &token, &text);
+    if (r < 0) {
+        if (mine.state) {
+            end_claim(s, &mine);
+            lock->used -= mine.state == WAITING ? 0 : mine.weight;
+            advance(s, now_us);
+        }
+        return refuse(op, r, text);
+    }
+    write_lock(s, op, token, now_us);
+    int64_t until_us = now_us + op->lease_us;
+    if (!mine.state) {
+        struct claim new = {.state = HELD, .until_us = until_us, .token = token};
+        add_claim(s, op, &new);
+    } else {
+        bool repeats = mine.state == HELD;
+        database_run(&s->db,
+                     database_use(&s->db, SQL_TAKE, "siiiui", op->name, (int64_t)mine.state,
+                                  mine.ticket, until_us > mine.until_us ? until_us : mine.until_us,
+                                  token, repeats ? mine.since_us : wall_us));
+    }
+    op->token = token;
+    return STORE_DONE;
+}
+
+/* How long until the first of the holders ends, if nobody lets go before. */
+static int64_t left_us(const struct lock *lock, int64_t now_us) {
+    int64_t first_us = INT64_MAX;
+    for (size_t i = 0; i < lock->holder_count; i++) {
+        if (first_us > lock->holders[i].until_us)
+            first_us = lock->holders[i].until_us;
+    }
+    return lock->holder_count ? first_us - now_us : 0;
+}
+
+/* Notes whom the waiter must watch: the one before it in the queue, or the holders. */
+static void note_those_before(struct session *s, const struct claim *before) {
+    struct lock *lock = &s->lock;
+    s->in_front_count = 0;
+    if (before->state) {
+        s->in_front[s->in_front_count++] = before->process;
+        return;
+    }
+    for (size_t i = 0; i < lock->holder_count && s->in_front_count < WATCHES_EACH; i++)
+        s->in_front[s->in_front_count++] = lock->holders[i].process;
+}
+
+static enum store_outcome queue(struct session *s, struct claim mine, struct store_op *op,
+                                int64_t now_us) {
+    struct lock *lock = &s->lock;
+    int64_t until_us = now_us + s->host->wait_lease_us;
+    if (mine.state) {
+        database_run(&s->db,
+                     database_use(&s->db, SQL_KEEP_PLACE, "sii", op->name, mine.ticket, until_us));
+    } else {
+        write_lock(s, op, lock->token, now_us);
+        mine = (struct claim){.state = WAITING, .until_us = until_us};
+        add_claim(s, op, &mine);
+    }
+    struct claim before = waiting_before(s, mine.ticket);
+    if (!before.state)
+        op->flags |= STORE_HEAD;
+    note_those_before(s, &before);
+    op->left_us = left_us(lock, now_us);
+    return STORE_QUEUED;
+}
+
+static bool is_other_kind(const struct lock *lock, const struct store_op *op) {
+    return !is_unused(lock) && (lock->kind != op->kind || lock->capacity != op->capacity);
+}
+
+/* Whether the request may take the lock as it is. The lock becomes of the request's kind if it is free. */
+static bool may_take(struct lock *lock, const struct store_op *op, const struct claim *mine) {
+    if (is_other_kind(lock, op))
+        return false;
+    if (is_unused(lock))
+        lock->capacity = op->capacity;
+    return mine->state == HELD || mine->state == RESERVED ||
+           (fits(lock, op->weight) && (!lock->first.state || op->flags & STORE_BARGE));
+}
+
+enum store_outcome claims_acquire(struct session *s, struct store_op *op, int64_t now_us) {
+    struct lock *lock = &s->lock;
+    struct claim mine;
+    bool takes;
+    do {
+        load(s, op->name, now_us);
+        mine = own_claim(s, op->seq);
+        takes = may_take(lock, op, &mine);
+    } while (!takes && !s->db.failed && bury_those_before(s, &mine, op, now_us));
+    if (takes)
+        return take(s, mine, op, now_us);
+    if (is_other_kind(lock, op))
+        return refuse(op, HF_WRONG_KIND, store_describe_kind(lock->kind, lock->capacity));
+    if (op->flags & STORE_WAIT)
+        return queue(s, mine, op, now_us);
+    op->left_us = left_us(lock, now_us);
+    return refuse(op, HF_BUSY, NULL);
+}
+
+/* ---- Renew, release, break ---- */
+
+enum store_outcome claims_renew(struct session *s, struct store_op *op, int64_t now_us) {
+    for (size_t i = 0; i < op->renewal_count; i++) {
+        struct store_renewal *renewal = &op->renewals[i];
+        if (!renewal->of)
+            continue;
+        database_run(&s->db,
+                     database_use(&s->db, SQL_RENEW, "sucii", renewal->of->name, renewal->of->seq,
+                                  s->host->identity.id, now_us + renewal->of->lease_us, now_us));
+        renewal->outcome = sqlite3_changes(s->db.handle) ? STORE_DONE : STORE_NOT_YOURS;
+    }
+    return STORE_DONE;
+}
+
+enum store_outcome claims_release(struct session *s, struct store_op *op, int64_t now_us) {
+    struct lock *lock = &s->lock;
+    load(s, op->name, now_us);
+    struct claim mine = own_claim(s, op->seq);
+    if (!mine.state)
+        return STORE_NOT_YOURS;
+    end_claim(s, &mine);
+    if (mine.state != WAITING)
+        lock->used -= mine.weight;
+    if (lock->first.state)
+        advance(s, now_us);
+    if (lock->used_day != today(s))
+        set_day(s, op->name, today(s));
+    return STORE_DONE;
+}
+
+static struct claim holder_with(const struct lock *lock, uint64_t token) {
+    for (size_t i = 0; i < lock->holder_count; i++) {
+        if (lock->holders[i].state == HELD && lock->holders[i].token == token)
+            return lock->holders[i];
+    }
+    return (struct claim){0};
+}
+
+enum store_outcome claims_break(struct session *s, struct store_op *op, int64_t now_us) {
+    struct lock *lock = &s->lock;
+    load(s, op->name, now_us);
+    struct claim broken = holder_with(lock, op->token);
+    if (!broken.state)
+        return STORE_NOT_YOURS;
+    database_run(&s->db, database_use(&s->db, SQL_GRANT, "siiu", op->name, (int64_t)lock->kind,
+                                      (int64_t)lock->capacity, lock->token + 1));
+    end_claim(s, &broken);
+    lock->used -= broken.weight;
+    wake_note(s, &broken, NOTE_GONE);
+    if (lock->first.state)
+        advance(s, now_us);
+    return STORE_DONE;
+}
+
+bool claims_is_held(struct session *s, uint64_t seq) {
+    s->db.failed = s->db.handle ? 0 : SQLITE_CANTOPEN;
+    sqlite3_stmt *row = database_use(&s->db, SQL_IS_HELD, "uc", seq, s->host->identity.id);
+    bool held = database_next(&s->db, row);
+    if (held)
+        database_done(row);
+    return held || s->db.failed;
+}

@@ -1,0 +1,452 @@
+/* The database: its schema, how it is opened, and its statements.
+ *
+ * One connection for each client, in WAL mode, with synchronous=NORMAL: a commit is written, not synced.
+ * If the host goes down, the last commits may be missing, and nothing else. That loses no lock, for leases
+ * end with the boot anyway, and turns no token back, for they keep a floor by the wall clock. With OFF
+ * the file itself might not survive; with FULL each acquire would wait for the disk, for nothing.
+ *
+ * Pages are of 1 KB, since what a transaction costs is mostly the pages that it writes.
+ *
+ * Making the schema is for one process at a time, which is the one that has the folder flock'ed: switching
+ * to WAL is the one thing that SQLite cannot do with others around. */
+#include "base/error.h"
+#include "store/sqlite/sqlite.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+
+enum {
+    APPLICATION_ID = 0x486f4c64, /* "HoLd" */
+    SCHEMA_VERSION = 1,
+    PAGE_SIZE = 1024,
+    CHECKPOINT_PAGES = 4000, /* the log has some 4 MB, then it is written back */
+    LOG_SIZE_MAX = 8 << 20,
+    BUSY_LIMIT_US = 1000000, /* a transaction takes microseconds: somebody is stopped */
+    CREATE_LIMIT_US = 5000000,
+};
+
+static const char schema[] =
+    "CREATE TABLE meta ("
+    " id INTEGER PRIMARY KEY CHECK (id = 1),"
+    " boot_id TEXT NOT NULL,"      /* claims are of this boot of the host */
+    " token_base INTEGER NOT NULL" /* no token is below */
+    ");"
+    "CREATE TABLE locks (" /* the names that are in use, or were within a week */
+    " name TEXT NOT NULL PRIMARY KEY,"
+    " kind INTEGER NOT NULL," /* 1 mutex, 2 read/write, 3 permits */
+    " capacity INTEGER NOT NULL,"
+    " token INTEGER NOT NULL,"   /* the largest ever granted */
+    " used_day INTEGER NOT NULL" /* when it was last used, in days since the epoch */
+    ") WITHOUT ROWID;"
+    "CREATE INDEX locks_by_day ON locks (used_day);"
+    "CREATE TABLE claims (" /* somebody's hold, or place in the queue */
+    " name TEXT NOT NULL,"
+    " state INTEGER NOT NULL,"  /* 1 held, 2 reserved, 3 waiting */
+    " ticket INTEGER NOT NULL," /* the order of the queue; below 0: barges */
+    " weight INTEGER NOT NULL,"
+    " until_us INTEGER NOT NULL," /* end of the lease or wait lease, CLOCK_BOOTTIME of the host */
+    " client BLOB NOT NULL,"      /* with seq, the attempt's id */
+    " seq INTEGER NOT NULL,"
+    " token INTEGER NOT NULL,"
+    " since_us INTEGER NOT NULL," /* wall clock */
+    " pid INTEGER NOT NULL,"      /* the process, for those in the same namespaces */
+    " started INTEGER NOT NULL,"
+    " pid_space INTEGER NOT NULL,"
+    " time_space INTEGER NOT NULL,"
+    " host TEXT NOT NULL," /* for people */
+    " command TEXT NOT NULL,"
+    " label TEXT NOT NULL,"
+    " PRIMARY KEY (name, state, ticket)"
+    ") WITHOUT ROWID;";
+
+/* The columns of a claim, as claims.c reads them. */
+#define CLAIM                                                                                \
+    "c.state, c.ticket, c.weight, c.until_us, c.client, c.seq, c.token, c.since_us, c.pid, " \
+    "c.started, c.pid_space, c.time_space"
+
+static const char *const sql[SQL_COUNT] = {
+    [SQL_BEGIN] = "BEGIN IMMEDIATE",
+    [SQL_COMMIT] = "COMMIT",
+    /* One row at least: the lock's columns are NULL when there is none, the claim's too. */
+    [SQL_READ_LOCK] = "SELECT " CLAIM ", m.token_base, l.kind, l.capacity, l.token, l.used_day"
+                      " FROM meta m LEFT JOIN locks l ON l.name = ?1"
+                      " LEFT JOIN claims c ON c.name = ?1"
+                      " WHERE m.id = 1 ORDER BY c.state, c.ticket",
+    [SQL_ADD_LOCK] = "INSERT INTO locks (name, kind, capacity, token, used_day)"
+                     " VALUES (?1, ?2, ?3, ?4, ?5)",
+    [SQL_GRANT] = "UPDATE locks SET kind = ?2, capacity = ?3, token = ?4 WHERE name = ?1",
+    [SQL_SET_DAY] = "UPDATE locks SET used_day = ?2 WHERE name = ?1",
+    [SQL_FIRST_WAITING] = "SELECT " CLAIM " FROM claims c WHERE name = ?1 AND state = 3"
+                          " ORDER BY ticket LIMIT 1",
+    [SQL_WAITING_BEFORE] = "SELECT " CLAIM " FROM claims c WHERE name = ?1 AND state = 3"
+                           " AND ticket < ?2 ORDER BY ticket DESC LIMIT 1",
+    [SQL_LAST_TICKET] =
+        "SELECT max(ticket) FROM claims WHERE name = ?1 AND state = 3 AND ticket < ?2",
+    [SQL_OWN_WAITING] = "SELECT " CLAIM " FROM claims c WHERE name = ?1 AND state = 3"
+                        " AND seq = ?2 AND client = ?3",
+    [SQL_ADD_CLAIM] = "INSERT INTO claims VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
+                      " ?12, ?13, ?14, ?15, ?16)",
+    [SQL_TAKE] = "UPDATE claims SET state = 1, until_us = ?4, token = ?5, since_us = ?6"
+                 " WHERE name = ?1 AND state = ?2 AND ticket = ?3",
+    [SQL_RESERVE] = "UPDATE claims SET state = 2 WHERE name = ?1 AND state = 3 AND ticket = ?2",
+    [SQL_KEEP_PLACE] = "UPDATE claims SET until_us = ?3"
+                       " WHERE name = ?1 AND state = 3 AND ticket = ?2",
+    [SQL_RENEW] = "UPDATE claims SET until_us = max(until_us, ?4) WHERE name = ?1 AND state = 1"
+                  " AND seq = ?2 AND client = ?3 AND until_us > ?5",
+    [SQL_END_CLAIM] = "DELETE FROM claims WHERE name = ?1 AND state = ?2 AND ticket = ?3",
+    [SQL_IS_HELD] = "SELECT 1 FROM claims WHERE state = 1 AND seq = ?1 AND client = ?2",
+    [SQL_OLD_LOCKS] = "SELECT name, token FROM locks WHERE used_day < ?1 ORDER BY used_day LIMIT 4",
+    [SQL_FORGET_CLAIMS] = "DELETE FROM claims WHERE name = ?1 AND until_us <= ?2",
+    [SQL_FORGET_LOCK] = "DELETE FROM locks WHERE name = ?1"
+                        " AND NOT EXISTS (SELECT 1 FROM claims WHERE name = ?1)",
+    [SQL_INSPECT] = "SELECT " CLAIM ", l.name, l.kind, l.capacity, l.token, c.host, c.command,"
+                    " c.label FROM locks l LEFT JOIN claims c ON c.name = l.name AND"
+                    " c.until_us > ?2 WHERE l.name = ?1 ORDER BY c.state, c.ticket",
+    [SQL_LIST] = "SELECT " CLAIM ", l.name, l.kind, l.capacity, l.token, c.host, c.command, c.label"
+                 " FROM claims c CROSS JOIN locks l ON l.name = c.name"
+                 " WHERE c.name >= ?1 AND c.name <> ?2 AND c.until_us > ?3"
+                 " ORDER BY c.name, c.state, c.ticket",
+};
+
+/* ---- Statements ---- */
+
+static void fail(struct database *db, int result) {
+    if (db->failed)
+        return;
+    db->failed = result;
+    db->error = sqlite3_system_errno(db->handle);
+    if (!db->error)
+        db->error = errno; /* SQLite does not note what a COMMIT met */
+}
+
+static int bind(sqlite3_stmt *statement, const char *types, va_list values) {
+    int r = SQLITE_OK;
+    for (int i = 0; types[i] && r == SQLITE_OK; i++) {
+        const char *text;
+        switch (types[i]) {
+        case 's':
+            text = va_arg(values, const char *);
+            r = sqlite3_bind_text(statement, i + 1, text ? text : "", -1, SQLITE_STATIC);
+            break;
+        case 'c':
+            r = sqlite3_bind_blob(statement, i + 1, va_arg(values, const void *), 16,
+                                  SQLITE_STATIC);
+            break;
+        case 'u':
+            r = sqlite3_bind_int64(statement, i + 1, (int64_t)va_arg(values, uint64_t));
+            break;
+        default:
+            r = sqlite3_bind_int64(statement, i + 1, va_arg(values, int64_t));
+        }
+    }
+    return r;
+}
+
+sqlite3_stmt *database_use(struct database *db, enum statement which, const char *types, ...) {
+    sqlite3_stmt **statement = &db->statements[which];
+    int r = db->failed;
+    if (!r && !*statement)
+        r = sqlite3_prepare_v3(db->handle, sql[which], -1, SQLITE_PREPARE_PERSISTENT, statement,
+                               NULL);
+    if (!r) {
+        va_list values;
+        va_start(values, types);
+        r = bind(*statement, types, values);
+        va_end(values);
+    }
+    if (r)
+        fail(db, r);
+    return r ? NULL : *statement;
+}
+
+bool database_next(struct database *db, sqlite3_stmt *statement) {
+    if (!statement)
+        return false;
+    errno = 0;
+    int r = sqlite3_step(statement);
+    if (r == SQLITE_ROW)
+        return true;
+    if (r != SQLITE_DONE)
+        fail(db, r);
+    sqlite3_reset(statement);
+    return false;
+}
+
+void database_run(struct database *db, sqlite3_stmt *statement) {
+    while (database_next(db, statement))
+        ;
+}
+
+void database_done(sqlite3_stmt *statement) {
+    sqlite3_reset(statement);
+}
+
+void database_rollback(struct database *db) {
+    if (!sqlite3_get_autocommit(db->handle))
+        sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
+}
+
+/* ---- Failures ---- */
+
+static int explain_system(int error, const char *path, char **ret_text) {
+    *ret_text = error_format("%s: %s", path, error ? strerror(error) : "input or output failed");
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+        return HF_STORE_FULL;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return HF_DENIED;
+    case ENOMEM:
+        return HF_NO_MEMORY;
+    default:
+        return HF_SYSTEM;
+    }
+}
+
+int database_explain(struct database *db, const char *path, char **ret_text) {
+    switch (db->failed & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
+        *ret_text = error_format("%s has been locked by another process for a second; "
+                                 "is one that uses it stopped?",
+                                 path);
+        return HF_UNREACHABLE;
+    case SQLITE_FULL:
+        *ret_text = error_format("no room is left for %s; free some", path);
+        return HF_STORE_FULL;
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+    case SQLITE_AUTH:
+        *ret_text = error_format("%s cannot be written to; look at its modes, its folder's, and "
+                                 "how the file system is mounted",
+                                 path);
+        return HF_DENIED;
+    case SQLITE_NOMEM:
+        return HF_NO_MEMORY;
+    case SQLITE_CANTOPEN:
+    case SQLITE_IOERR:
+        return explain_system(db->error, path, ret_text);
+    default:
+        *ret_text = error_format("%s: %s; it is kept as it is: end its users and move it away, and "
+                                 "its -wal and -shm with it, and a new one is made",
+                                 path, sqlite3_errstr(db->failed));
+        return HF_BAD_STORE;
+    }
+}
+
+/* ---- Waiting ---- */
+
+static void pause_us(int64_t us) {
+    struct timespec time = {.tv_nsec = us * 1000};
+    nanosleep(&time, NULL);
+}
+
+/* Called by SQLite, again and again, while somebody else has what it needs: some microseconds at a time,
+ * since that is what a transaction takes. */
+static int wait_busy(void *arg, int count) {
+    struct database *db = arg;
+    int64_t now_us = world_host_us(db->world);
+    if (count == 0)
+        db->busy_since_us = now_us;
+    if (now_us - db->busy_since_us > BUSY_LIMIT_US)
+        return 0;
+    if (count < 4)
+        sched_yield();
+    else
+        pause_us(count < 20 ? 50 : count < 60 ? 250 : 2000);
+    return 1;
+}
+
+/* ---- Opening ---- */
+
+static void execute(struct database *db, const char *text) {
+    int r = db->failed ? db->failed : sqlite3_exec(db->handle, text, NULL, NULL, NULL);
+    if (r)
+        fail(db, r);
+}
+
+/* The one number that a query gives; -1 when it gives none. */
+static int64_t number(struct database *db, const char *text) {
+    sqlite3_stmt *statement = NULL;
+    int64_t value = -1;
+    int r = db->failed ? db->failed : sqlite3_prepare_v2(db->handle, text, -1, &statement, NULL);
+    if (r)
+        fail(db, r);
+    else if (database_next(db, statement))
+        value = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    return value;
+}
+
+/* Whether it is ours: 1 yes, 0 not yet (empty), or an error. */
+static int recognise(struct database *db, const char *path, char **ret_text) {
+    int64_t application = number(db, "PRAGMA application_id");
+    int64_t version = number(db, "PRAGMA user_version");
+    if (db->failed)
+        return database_explain(db, path, ret_text);
+    if (application == APPLICATION_ID && version == SCHEMA_VERSION)
+        return 1;
+    if (application == APPLICATION_ID) {
+        *ret_text = error_format("%s was written by another version of holdfast (schema %lld, not "
+                                 "%d); use that one, or another file",
+                                 path, (long long)version, SCHEMA_VERSION);
+        return HF_BAD_STORE;
+    }
+    int64_t things = number(db, "SELECT count(*) FROM sqlite_schema");
+    if (db->failed)
+        return database_explain(db, path, ret_text);
+    if (application == 0 && version == 0 && things == 0)
+        return 0;
+    *ret_text = error_format("%s is the database of another program; name another file", path);
+    return HF_BAD_STORE;
+}
+
+/* To WAL, while others may look in for a moment. */
+static void switch_to_log(struct database *db) {
+    int64_t give_up_us = world_host_us(db->world) + CREATE_LIMIT_US;
+    for (;;) {
+        execute(db, "PRAGMA journal_mode = WAL");
+        if ((db->failed & 0xff) != SQLITE_BUSY || world_host_us(db->world) > give_up_us)
+            return;
+        db->failed = 0;
+        pause_us(1000);
+    }
+}
+
+static void make_schema(struct database *db, const char *boot_id) {
+    char meta[256];
+    snprintf(meta, sizeof(meta),
+             "INSERT INTO meta VALUES (1, '%s', 0);"
+             "PRAGMA application_id = %d; PRAGMA user_version = %d",
+             boot_id, APPLICATION_ID, SCHEMA_VERSION);
+    execute(db, "BEGIN IMMEDIATE");
+    execute(db, schema);
+    execute(db, meta);
+    execute(db, "COMMIT");
+    if (db->failed)
+        database_rollback(db);
+}
+
+static bool lock_folder(struct database *db, int folder) {
+    int64_t give_up_us = world_host_us(db->world) + CREATE_LIMIT_US;
+    while (flock(folder, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return false;
+        if (world_host_us(db->world) > give_up_us) {
+            errno = EWOULDBLOCK;
+            return false;
+        }
+        pause_us(1000);
+    }
+    return true;
+}
+
+/* Makes the schema unless somebody else just did. */
+static int create(struct database *db, const struct file *file, const char *boot_id,
+                  char **ret_text) {
+    if (!lock_folder(db, file->folder)) {
+        *ret_text = error_format("the folder of %s cannot be locked to make it: %s", file->path,
+                                 strerror(errno));
+        return HF_UNREACHABLE;
+    }
+    int r = recognise(db, file->path, ret_text);
+    if (r == 0) {
+        switch_to_log(db);
+        make_schema(db, boot_id);
+        r = db->failed ? database_explain(db, file->path, ret_text) : 1;
+    }
+    flock(file->folder, LOCK_UN);
+    return r;
+}
+
+/* Claims of an earlier boot are void: their processes are gone, and their clock. Counters stay. */
+static void begin_boot(struct database *db, const char *boot_id) {
+    char text[256];
+    snprintf(text, sizeof(text), "SELECT boot_id <> '%s' FROM meta", boot_id);
+    if (number(db, text) != 1)
+        return;
+    execute(db, "BEGIN IMMEDIATE");
+    if (number(db, text) == 1) {
+        execute(db, "DELETE FROM claims");
+        snprintf(text, sizeof(text), "UPDATE meta SET boot_id = '%s'", boot_id);
+        execute(db, text);
+    }
+    execute(db, "COMMIT");
+}
+
+static void raise_token_base(struct database *db, uint64_t floor) {
+    char text[128];
+    if (!floor || number(db, "SELECT token_base FROM meta") >= (int64_t)floor)
+        return;
+    snprintf(text, sizeof(text), "UPDATE meta SET token_base = max(token_base, %llu)",
+             (unsigned long long)floor);
+    execute(db, text);
+}
+
+static void set_up(struct database *db) {
+    char text[128];
+    sqlite3_busy_handler(db->handle, wait_busy, db);
+    sqlite3_wal_autocheckpoint(db->handle, CHECKPOINT_PAGES);
+    snprintf(text, sizeof(text),
+             "PRAGMA page_size = %d; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = %d",
+             PAGE_SIZE, LOG_SIZE_MAX);
+    execute(db, text);
+}
+
+static int open_checked(struct database *db, const struct file *file, const char *boot_id,
+                        uint64_t token_floor, char **ret_text) {
+    set_up(db);
+    int r = recognise(db, file->path, ret_text);
+    if (r == 0)
+        r = create(db, file, boot_id, ret_text);
+    if (r < 0)
+        return r;
+    if (sqlite3_db_readonly(db->handle, "main") == 1)
+        fail(db, SQLITE_READONLY);
+    begin_boot(db, boot_id);
+    raise_token_base(db, token_floor);
+    database_rollback(db);
+    return db->failed ? database_explain(db, file->path, ret_text) : HF_OK;
+}
+
+int database_open(struct database *db, struct world *world, const struct file *file,
+                  const char *boot_id, uint64_t token_floor, char **ret_text) {
+    *db = (struct database){.world = world};
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW |
+                SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
+    int r = sqlite3_open_v2(file->path, &db->handle, flags, "unix");
+    if (r) {
+        db->failed = r;
+        db->error = db->handle ? sqlite3_system_errno(db->handle) : 0;
+        r = database_explain(db, file->path, ret_text);
+    } else {
+        r = open_checked(db, file, boot_id, token_floor, ret_text);
+    }
+    if (r < 0)
+        database_drop(db); /* whatever it is, leave it as it was */
+    return r;
+}
+
+/* ---- Closing ---- */
+
+void database_close(struct database *db) {
+    for (int i = 0; i < SQL_COUNT; i++)
+        sqlite3_finalize(db->statements[i]);
+    sqlite3_close(db->handle);
+    *db = (struct database){0};
+}
+
+void database_drop(struct database *db) {
+    if (db->handle)
+        sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    database_close(db);
+}

@@ -1,0 +1,142 @@
+/* Who lives. Pids are evidence only among processes that see the same ones: the same boot (others' claims
+ * are void), the same pid namespace, and the same time namespace, since a process's start time, which
+ * tells a pid that was used again, is shown in the reader's time. Where /proc belongs to another pid
+ * namespace, or is not there, there is no evidence, and leases decide alone. */
+#include "base/error.h"
+#include "store/sqlite/sqlite.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The beginning of a small file, as a string; false when it cannot be read. */
+static bool read_text(const char *path, char *text, size_t size) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t got = read(fd, text, size - 1);
+    close(fd);
+    text[got > 0 ? got : 0] = 0;
+    return got > 0;
+}
+
+static uint64_t space_of(const char *path) {
+    struct stat space;
+    return stat(path, &space) == 0 ? space.st_ino : 0;
+}
+
+/* The 22nd field; the second, the command in parentheses, may contain anything. 0: no such process. */
+static uint64_t start_time(int64_t pid) {
+    char path[64], text[1024];
+    snprintf(path, sizeof(path), "/proc/%" PRId64 "/stat", pid);
+    if (!read_text(path, text, sizeof(text)))
+        return 0;
+    char *field = strrchr(text, ')');
+    for (int i = 2; field && i < 22; i++)
+        field = strchr(field + 1, ' ');
+    return field ? strtoull(field, NULL, 10) : 0;
+}
+
+/* Whether /proc shows our own pid namespace: then it has one pid for us, the one that we know. */
+static bool proc_is_ours(int64_t pid) {
+    char text[4096], expected[32];
+    if (!read_text("/proc/self/status", text, sizeof(text)))
+        return false;
+    snprintf(expected, sizeof(expected), "\nNSpid:\t%" PRId64 "\n", pid);
+    return strstr(text, expected) != NULL;
+}
+
+/* What the clock of this time namespace is ahead of the host's. The kernel shows the offsets of the
+ * namespace that our children will be in; where that is another one, ours cannot be known. */
+static bool read_clock_offset(int64_t *ret_us) {
+    char text[256];
+    *ret_us = 0;
+    if (!read_text("/proc/self/timens_offsets", text, sizeof(text)))
+        return true; /* a kernel without time namespaces */
+    if (space_of("/proc/self/ns/time") != space_of("/proc/self/ns/time_for_children"))
+        return false;
+    const char *line = strstr(text, "boottime");
+    char *end;
+    if (line) {
+        int64_t seconds = strtoll(line + strlen("boottime"), &end, 10);
+        *ret_us = seconds * 1000000 + strtoll(end, NULL, 10) / 1000;
+    }
+    return true;
+}
+
+int process_read_facts(int64_t pid, struct host_facts *ret, char **ret_text) {
+    *ret = (struct host_facts){.self.pid = pid};
+    if (!read_text("/proc/sys/kernel/random/boot_id", ret->boot_id, sizeof(ret->boot_id))) {
+        *ret_text = error_format("the boot id of the host, which the store needs, cannot be read; "
+                                 "is /proc mounted?");
+        return HF_SYSTEM;
+    }
+    ret->boot_id[strcspn(ret->boot_id, "\n")] = 0;
+    if (!read_clock_offset(&ret->clock_offset_us)) {
+        *ret_text = error_format("this process has left its time namespace for its children; "
+                                 "the clock that it shares with others is not known");
+        return HF_SYSTEM;
+    }
+    if (!proc_is_ours(pid))
+        return HF_OK;
+    ret->self.started = start_time(pid);
+    uint64_t pid_space = space_of("/proc/self/ns/pid");
+    if (ret->self.started && pid_space) {
+        ret->self.pid_space = pid_space;
+        /* 1 where the kernel has no time namespaces: everybody is in the same one. */
+        uint64_t time_space = space_of("/proc/self/ns/time");
+        ret->self.time_space = time_space ? time_space : 1;
+    }
+    return HF_OK;
+}
+
+bool process_is_same(const struct process *a, const struct process *b) {
+    return a->pid == b->pid && a->started == b->started && a->pid_space == b->pid_space &&
+           a->time_space == b->time_space;
+}
+
+static bool is_evidence(const struct host_facts *facts, const struct process *who) {
+    return who->pid_space && who->pid_space == facts->self.pid_space &&
+           who->time_space == facts->self.time_space;
+}
+
+/* A descriptor of the process; -1 when there is none with that pid, or that pid is another's by now. */
+static int open_exactly(const struct process *who, int *ret_error) {
+    int fd = (int)syscall(SYS_pidfd_open, (pid_t)who->pid, 0);
+    *ret_error = fd < 0 ? errno : 0;
+    if (fd >= 0 && start_time(who->pid) != who->started) {
+        close(fd);
+        *ret_error = ESRCH;
+        return -1;
+    }
+    return fd;
+}
+
+/* A zombie has ended as far as locks go: its descriptor is readable. (The state in /proc would not do: a
+ * process whose first thread has ended shows as a zombie while others run.) */
+bool process_is_dead(const struct host_facts *facts, const struct process *who) {
+    if (!is_evidence(facts, who) || process_is_same(who, &facts->self))
+        return false;
+    int error;
+    int fd = open_exactly(who, &error);
+    if (fd < 0)
+        return error == ESRCH;
+    struct pollfd ended = {.fd = fd, .events = POLLIN};
+    bool dead = poll(&ended, 1, 0) == 1;
+    close(fd);
+    return dead;
+}
+
+int process_open(const struct host_facts *facts, const struct process *who) {
+    int error;
+    if (!is_evidence(facts, who) || process_is_same(who, &facts->self))
+        return -1;
+    return open_exactly(who, &error);
+}

@@ -1,0 +1,481 @@
+/* The sqlite store among processes: who opens first, who dies, who is stopped, who is next. */
+#include "store/sqlite/sqlite_test.h"
+
+#include <dirent.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* The holds here have leases of half a minute: what happens well before happens for another reason. */
+enum { SOON_MS = 2000 };
+
+/* ---- Opening ---- */
+
+struct crowd {
+    atomic_int ready, inside, most, done;
+};
+
+static void come_all_at_once(void *arg) {
+    struct crowd *crowd = arg;
+    atomic_fetch_add(&crowd->ready, 1);
+    while (atomic_load(&crowd->ready) < 30)
+        sched_yield();
+    hf_client *client = open_client();
+    hf_hold *hold = get(client, "x", lasting(HF_FOREVER, 30000));
+    if (atomic_fetch_add(&crowd->inside, 1) != 0)
+        _exit(1);
+    atomic_fetch_add(&crowd->done, 1);
+    atomic_fetch_sub(&crowd->inside, 1);
+    let_go(hold);
+    hf_client_close(client);
+}
+
+TEST(thirty_processes_make_the_file_at_once) {
+    for (int round = 0; round < 3; round++) {
+        struct crowd *crowd = shared(sizeof(*crowd));
+        pid_t children[30];
+        for (int i = 0; i < 30; i++)
+            children[i] = spawn(come_all_at_once, crowd);
+        for (int i = 0; i < 30; i++)
+            check_ends_well(children[i]);
+        CHECK_EQ_INT(atomic_load(&crowd->done), 30);
+        CHECK(unlink(the_file()) == 0);
+    }
+}
+
+/* ---- Who dies ---- */
+
+TEST(a_killed_holder_is_succeeded_at_once) {
+    struct other *other;
+    pid_t child = start_holder(&other, "x", 30000);
+    hf_client *client = open_client();
+    hf_call *call = queue_up(client, "x", 30000);
+    int64_t start = now_ms();
+    CHECK(kill(child, SIGKILL) == 0); /* it stays as a zombie: that is dead enough */
+    hf_hold *hold = granted(call);
+    CHECK(now_ms() - start < SOON_MS);
+    CHECK(hf_hold_token(hold) > atomic_load(&other->token));
+    let_go(hold);
+    status_of(child);
+    hf_client_close(client);
+}
+
+TEST(whoever_comes_after_a_killed_holder_need_not_wait) {
+    struct other *other;
+    kill_hard(start_holder(&other, "x", 30000));
+    hf_client *client = open_client();
+    CHECK_IS(attempt(client, "x"), HF_OK);
+    kill_hard(start_holder(&other, "y", 30000));
+    hf_acquire_options as_writer = lasting(0, 30000);
+    as_writer.kind = HF_WRITE; /* of another kind than the dead one was */
+    let_go(get(client, "y", as_writer));
+    hf_client_close(client);
+}
+
+TEST(killed_waiters_do_not_stand_in_the_way) {
+    hf_client *client = open_client(), *last = open_client();
+    hf_hold *hold = get_now(client, "x");
+    pid_t first = start_waiter(client, "x"), second = start_waiter(client, "x");
+    hf_call *call = queue_up(last, "x", 30000);
+    CHECK(kill(first, SIGKILL) == 0 && kill(second, SIGKILL) == 0);
+    status_of(first);
+    status_of(second);
+    int64_t start = now_ms();
+    let_go(hold);
+    let_go(granted(call));
+    CHECK(now_ms() - start < SOON_MS);
+    hf_client_close(last);
+    hf_client_close(client);
+}
+
+TEST(a_holder_and_the_next_are_killed_together) {
+    struct other *other;
+    pid_t holder = start_holder(&other, "x", 30000);
+    hf_client *client = open_client();
+    pid_t next = start_waiter(client, "x");
+    hf_call *call = queue_up(client, "x", 30000);
+    int64_t start = now_ms();
+    CHECK(kill(next, SIGKILL) == 0 && kill(holder, SIGKILL) == 0);
+    let_go(granted(call));
+    CHECK(now_ms() - start < SOON_MS);
+    hf_client_close(client);
+}
+
+TEST(one_of_several_readers_is_killed) {
+    hf_client *client = open_client();
+    hf_acquire_options reading = lasting(0, 30000), writing = lasting(HF_FOREVER, 30000);
+    reading.kind = HF_READ;
+    writing.kind = HF_WRITE;
+    hf_hold *own = get(client, "x", reading);
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        hf_client *reader = open_client();
+        get(reader, "x", reading);
+        for (;;)
+            pause();
+    }
+    AWAIT(holders(client, "x") == 2);
+    hf_call *call = NULL;
+    CHECK_IS(hf_acquire_start(client, "x", &writing, &call), HF_OK);
+    int64_t start = now_ms();
+    let_go(own);
+    kill_hard(child);
+    let_go(granted(call));
+    CHECK(now_ms() - start < SOON_MS);
+    hf_client_close(client);
+}
+
+/* ---- Evidence: failures.md 43 ---- */
+
+TEST(a_pid_that_was_used_again_is_dead) {
+    struct other *other;
+    pid_t child = start_holder(&other, "x", 30000);
+    hf_client *client = open_client();
+    CHECK_IS(attempt(client, "x"), HF_BUSY);
+    query(the_file(), "UPDATE claims SET started = started - 1");
+    CHECK_IS(attempt(client, "x"), HF_OK);
+    kill_hard(child);
+    hf_client_close(client);
+}
+
+TEST(pids_of_other_namespaces_say_nothing) {
+    struct other *other;
+    kill_hard(start_holder(&other, "x", 30000));
+    hf_client *client = open_client();
+    query(the_file(), "UPDATE claims SET pid_space = pid_space + 1");
+    CHECK_IS(attempt(client, "x"), HF_BUSY);
+    query(the_file(), "UPDATE claims SET pid_space = pid_space - 1, time_space = time_space + 1");
+    CHECK_IS(attempt(client, "x"), HF_BUSY);
+    query(the_file(), "UPDATE claims SET time_space = time_space - 1");
+    CHECK_IS(attempt(client, "x"), HF_OK);
+    hf_client_close(client);
+}
+
+struct inner {
+    struct other other;
+    atomic_int pid; /* as seen from outside */
+    bool mounts_proc;
+};
+
+static void hold_in_namespace(void *arg) {
+    struct inner *inner = arg;
+    if (unshare(CLONE_NEWPID | CLONE_NEWNS) < 0)
+        _exit(77);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (inner->mounts_proc)
+            CHECK(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                  mount("proc", "/proc", "proc", 0, NULL) == 0);
+        hold_on(&inner->other);
+    }
+    atomic_store(&inner->pid, child);
+    status_of(child);
+}
+
+static void check_namespace(bool mounts_proc) {
+    struct inner *inner = shared(sizeof(*inner));
+    inner->mounts_proc = mounts_proc;
+    inner->other.name = "x";
+    inner->other.lease_ms = 1000;
+    pid_t child = spawn(hold_in_namespace, inner);
+    int status = 0;
+    AWAIT(atomic_load(&inner->other.state) == 1 || waitpid(child, &status, WNOHANG) == child);
+    if (status)
+        return; /* no such rights here */
+    AWAIT(atomic_load(&inner->pid) > 0);
+    hf_client *client = open_client();
+    hf_acquire_options options = lasting(2500, 30000);
+    hf_hold *hold = NULL;
+    CHECK_IS(hf_acquire(client, "x", &options, &hold), HF_TIMEOUT);
+    hf_call *call = queue_up(client, "x", 30000);
+    CHECK(kill(atomic_load(&inner->pid), SIGKILL) == 0);
+    let_go(granted(call)); /* by the lease alone */
+    check_ends_well(child);
+    hf_client_close(client);
+}
+
+TEST(a_holder_in_another_pid_namespace_is_not_taken_for_dead) {
+    check_namespace(true);
+}
+
+TEST(a_holder_that_sees_another_proc_is_not_taken_for_dead) {
+    check_namespace(false);
+}
+
+/* ---- Who is stopped: failures.md 1 ---- */
+
+struct stopped {
+    atomic_int state;
+    atomic_ullong token;
+};
+
+static void hold_until_lost(void *arg) {
+    struct stopped *stopped = arg;
+    hf_client *client = open_client();
+    hf_hold *hold = get(client, "x", lasting(0, 600));
+    atomic_store(&stopped->token, hf_hold_token(hold));
+    atomic_store(&stopped->state, 1);
+    AWAIT(hf_check(hold, 0) == HF_LOST);
+    CHECK_IS(hf_release(hold), HF_LOST);
+    hf_hold_free(hold);
+    CHECK_IS(attempt(client, "x"), HF_BUSY);
+    hf_client_close(client);
+}
+
+TEST(who_is_stopped_past_the_lease_loses_and_learns_it) {
+    struct stopped *stopped = shared(sizeof(*stopped));
+    pid_t child = spawn(hold_until_lost, stopped);
+    AWAIT(atomic_load(&stopped->state) == 1);
+    CHECK(kill(child, SIGSTOP) == 0);
+    hf_client *client = open_client();
+    hf_hold *hold = get(client, "x", lasting(HF_FOREVER, 30000));
+    CHECK(hf_hold_token(hold) > atomic_load(&stopped->token));
+    CHECK(kill(child, SIGCONT) == 0);
+    check_ends_well(child);
+    let_go(hold);
+    hf_client_close(client);
+}
+
+/* ---- Who is next ---- */
+
+enum { MANY = 200 };
+
+struct line {
+    atomic_int inside, entered;
+    int order[MANY];
+    int next; /* the number of the one that comes now */
+};
+
+static void stand_in_line(void *arg) {
+    struct line *line = arg;
+    int number = line->next;
+    hf_client_options patient = HF_CLIENT_OPTIONS_INIT;
+    patient.wait_lease_ms = 15000;
+    hf_client *client = NULL;
+    CHECK_IS(hf_client_open(url_of(the_file()), &patient, &client), HF_OK);
+    hf_hold *hold = get(client, "x", lasting(HF_FOREVER, 30000));
+    if (atomic_fetch_add(&line->inside, 1) != 0)
+        _exit(1);
+    line->order[atomic_fetch_add(&line->entered, 1)] = number;
+    atomic_fetch_sub(&line->inside, 1);
+    let_go(hold);
+    hf_client_close(client);
+}
+
+TEST(two_hundred_processes_enter_once_each_in_order) {
+    struct line *line = shared(sizeof(*line));
+    hf_client *client = open_client();
+    hf_hold *hold = get_now(client, "x");
+    static pid_t children[MANY];
+    for (int i = 0; i < MANY; i++) {
+        line->next = i;
+        children[i] = spawn(stand_in_line, line);
+        AWAIT(waiters(client, "x") == (size_t)i + 1);
+    }
+    let_go(hold);
+    for (int i = 0; i < MANY; i++)
+        check_ends_well(children[i]);
+    CHECK_EQ_INT(atomic_load(&line->entered), MANY);
+    for (int i = 0; i < MANY; i++)
+        CHECK_EQ_INT(line->order[i], i);
+    hf_client_close(client);
+}
+
+/* Hand-offs do not wait for a timer: that would be a second each. */
+TEST(a_release_wakes_the_next_process) {
+    struct other *other;
+    pid_t child = start_holder(&other, "turn", 30000);
+    hf_client *client = open_client();
+    hf_call *call = queue_up(client, "turn", 30000);
+    kill_hard(child);
+    hf_hold *hold = granted(call);
+    int64_t start = now_ms();
+    for (int i = 0; i < 20; i++) {
+        pid_t next = start_waiter(client, "turn");
+        let_go(hold);
+        AWAIT(holders(client, "turn") == 1 && waiters(client, "turn") == 0);
+        kill_hard(next);
+        hold = get_now(client, "turn");
+    }
+    CHECK(now_ms() - start < 15000);
+    let_go(hold);
+    hf_client_close(client);
+}
+
+/* ---- Messages ---- */
+
+static void hold_until_told(void *arg) {
+    struct other *other = arg;
+    hf_client *client = open_client();
+    hf_hold *hold = get_now(client, other->name);
+    struct pollfd lost = {.fd = hf_hold_fd(hold), .events = POLLIN};
+    atomic_store(&other->token, hf_hold_token(hold));
+    atomic_store(&other->state, 1);
+    CHECK(poll(&lost, 1, SOON_MS) == 1); /* a renewal would find out after 10 s */
+    CHECK_IS(hf_check(hold, 0), HF_LOST);
+    hf_hold_free(hold);
+    hf_client_close(client);
+}
+
+TEST(a_holder_in_another_process_is_told_that_its_lock_was_broken) {
+    struct other *other = shared(sizeof(*other));
+    other->name = "x";
+    pid_t child = spawn(hold_until_told, other);
+    AWAIT(atomic_load(&other->state) == 1);
+    hf_client *client = open_client();
+    CHECK_IS(hf_break(client, "x", atomic_load(&other->token)), HF_OK);
+    check_ends_well(child);
+    hf_client_close(client);
+}
+
+/* The sockets in the folder beside the file; the last one's path. */
+static int sockets(char ret_path[PATH_MAX]) {
+    const char *path = in_folder("locks.db-wake");
+    DIR *folder = opendir(path);
+    int count = 0;
+    struct dirent *entry;
+    while (folder && (entry = readdir(folder))) {
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(ret_path, PATH_MAX, "%s/%s", path, entry->d_name);
+        count++;
+    }
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+static void send_to(const char *path, const void *bytes, size_t size) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    CHECK(strlen(path) < sizeof(address.sun_path));
+    strcpy(address.sun_path, path);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0);
+    CHECK(sendto(fd, bytes, size, 0, (struct sockaddr *)&address, sizeof(address)) ==
+          (ssize_t)size);
+    close(fd);
+}
+
+TEST(a_forged_message_takes_no_lock_away) {
+    hf_client *client = open_client();
+    hf_hold *hold = get_now(client, "x");
+    hf_call *call = queue_up(client, "x", 30000);
+    char path[PATH_MAX], bytes[8 + 16 * 100] = "hfwake1";
+    CHECK_EQ_INT(sockets(path), 1);
+    for (uint64_t seq = 0; seq < 60; seq++) {
+        uint64_t note[2] = {seq % 3, seq / 3};
+        memcpy(bytes + 8 + seq * sizeof(note), note, sizeof(note));
+    }
+    for (size_t size = 0; size < sizeof(bytes); size += 7)
+        send_to(path, bytes, size), hf_call_wait(call, 0);
+    send_to(path, bytes, 8 + 60 * 16);
+    CHECK_IS(hf_call_wait(call, 50), HF_PENDING);
+    CHECK_IS(hf_check(hold, 0), HF_OK);
+    CHECK_IS(hf_renew(hold, 0), HF_OK);
+    let_go(hold);
+    let_go(granted(call));
+    hf_client_close(client);
+}
+
+TEST(sockets_of_the_dead_are_removed) {
+    hf_client *client = open_client();
+    hf_hold *hold = get_now(client, "x");
+    pid_t children[5];
+    for (int i = 0; i < 5; i++)
+        children[i] = start_waiter(client, "x");
+    for (int i = 0; i < 5; i++)
+        kill_hard(children[i]);
+    let_go(hold);
+    hf_client *another = open_client();
+    let_go(get_now(another, "y"));
+    char path[PATH_MAX];
+    CHECK_EQ_INT(sockets(path), 2);
+    hf_client_close(another);
+    hf_client_close(client);
+    CHECK_EQ_INT(sockets(path), 0);
+}
+
+/* ---- Descriptors: failures.md 38 to 40 ---- */
+
+TEST(an_executed_program_inherits_nothing) {
+    bool before[1024];
+    for (int fd = 0; fd < 1024; fd++)
+        before[fd] = fcntl(fd, F_GETFD) >= 0;
+    struct other *other;
+    pid_t child = start_holder(&other, "x", 30000);
+    hf_client *client = open_client();
+    hf_call *call = queue_up(client, "x", 30000); /* with a socket, and a watch on the holder */
+    int opened = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        int flags = fcntl(fd, F_GETFD);
+        if (flags < 0 || before[fd])
+            continue;
+        opened++;
+        CHECK(flags & FD_CLOEXEC);
+    }
+    CHECK(opened > 6);
+    hf_call_free(call);
+    hf_client_close(client);
+    kill_hard(child);
+    for (int fd = 0; fd < 1024; fd++)
+        CHECK(before[fd] || fcntl(fd, F_GETFD) < 0);
+}
+
+TEST(clients_of_one_process_do_not_drop_each_others_locks_on_the_file) {
+    hf_client *client = open_client();
+    hf_hold *hold = get_now(client, "x");
+    for (int i = 0; i < 10; i++) {
+        hf_client *passing = open_client();
+        CHECK_IS(attempt(passing, "x"), HF_BUSY);
+        hf_client_close(passing);
+    }
+    struct other *other;
+    pid_t child = start_holder(&other, "y", 30000); /* a process that comes and goes */
+    kill_hard(child);
+    CHECK_IS(attempt(client, "y"), HF_OK);
+    CHECK_IS(hf_renew(hold, 0), HF_OK);
+    let_go(hold);
+    hf_client_close(client);
+}
+
+static void try_and_close(void *arg) {
+    hf_client *client = open_client();
+    int r = attempt(client, arg);
+    hf_client_close(client);
+    _exit(r == HF_BUSY ? 0 : 1);
+}
+
+/* The child's connection must be as real as the parent's: when the parent closes its own, and others come
+ * and go, SQLite must not take the child's log for left behind. */
+TEST(a_forked_child_has_a_connection_of_its_own) {
+    struct crowd *steps = shared(sizeof(*steps));
+    hf_client *client = open_client();
+    hf_hold *hold = get_now(client, "parents");
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        hf_client *own = open_client();
+        hf_hold *second = get_now(own, "childs");
+        CHECK_IS(attempt(own, "parents"), HF_BUSY);
+        atomic_store(&steps->ready, 1);
+        AWAIT(atomic_load(&steps->done) == 1);
+        CHECK_IS(attempt(own, "another"), HF_OK);
+        CHECK_IS(hf_renew(second, 0), HF_OK);
+        CHECK_IS(hf_check(hold, 0), HF_FORKED);
+        hf_hold_free(hold);
+        hf_client_close(client);
+        let_go(second);
+        hf_client_close(own);
+        _exit(0);
+    }
+    AWAIT(atomic_load(&steps->ready) == 1);
+    let_go(hold);
+    hf_client_close(client);
+    for (int i = 0; i < 5; i++)
+        check_ends_well(spawn(try_and_close, (void *)"childs"));
+    atomic_store(&steps->done, 1);
+    check_ends_well(child);
+}

@@ -1,0 +1,245 @@
+/* The sqlite store: locks among the processes of one host, in a file, with no server.
+ *
+ * Design notes.
+ *
+ * The model is memory.c's. The database has a row for each name and one for each claim (database.c); each
+ * operation is one transaction, a renewal of many holds too. BEGIN IMMEDIATE takes the file's one write
+ * lock, for some ten microseconds. Nothing is sent, and nobody told, before the commit. All operations
+ * complete inside `submit`.
+ *
+ * Time is the host's CLOCK_BOOTTIME; a claim of another boot is void. Wall clocks are for tokens and people.
+ *
+ * SQLite must not meet a fork: the child inherits, in the library's own memory, locks on the file that the
+ * kernel did not let it inherit, and a connection that it opened would rely on them. So each use of
+ * SQLite is inside `gate`, which a fork closes: then no connection is in the middle of anything. The first
+ * client that the child opens drops the inherited connections, without a trace in the file: after
+ * that SQLite knows nothing of them. A child that opens none never touches them.
+ *
+ * A file that was deleted or replaced is noticed by the next operation, which opens what is there now: the
+ * holds of before are gone with it, as a renewal will say. */
+#include "store/sqlite/sqlite.h"
+
+#include "base/error.h"
+#include "base/url.h"
+#include "store/drivers.h"
+#include "world/epoch.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct list sessions = {&sessions, &sessions};
+static pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+static pthread_once_t gate_once = PTHREAD_ONCE_INIT;
+
+/* ---- Forks ---- */
+
+static void close_gate(void) {
+    pthread_rwlock_wrlock(&gate);
+}
+
+static void open_gate(void) {
+    pthread_rwlock_unlock(&gate);
+}
+
+/* In the child the lock belongs to a thread that does not exist there: it gets a new one. */
+static void renew_gate(void) {
+    gate = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+}
+
+void session_enter(void) {
+    pthread_rwlock_rdlock(&gate);
+}
+
+void session_leave(void) {
+    pthread_rwlock_unlock(&gate);
+}
+
+static void guard_forks(void) {
+    pthread_atfork(close_gate, open_gate, renew_gate);
+}
+
+static void session_free(struct session *s) {
+    list_remove(&s->link);
+    free(s->lock.holders);
+    free(s->url_path);
+    free(s);
+}
+
+/* The sessions of the process that we were forked from. */
+static void drop_inherited(void) {
+    uint64_t epoch = world_epoch();
+    list_each_safe(node, &sessions) {
+        struct session *s = container_of(node, struct session, link);
+        if (s->epoch == epoch)
+            continue;
+        database_drop(&s->db);
+        wake_close(s, true);
+        file_drop(&s->file);
+        session_free(s);
+    }
+}
+
+/* ---- Opening and closing the file ---- */
+
+/* With the gate closed: finding the file must not meet anybody who opens or closes it. */
+static int open_file(struct session *s, char **ret_text) {
+    struct store_host *host = s->host;
+    int r = file_find(s->url_path, &s->file, ret_text);
+    if (r < 0)
+        return r;
+    r = database_open(&s->db, host->world, &s->file, s->facts.boot_id, host->token_floor, ret_text);
+    if (r < 0)
+        file_drop(&s->file);
+    return r;
+}
+
+static void close_file(struct session *s) {
+    wake_close(s, false);
+    if (s->db.handle)
+        database_close(&s->db);
+    file_drop(&s->file);
+}
+
+/* Opens what is there now. Called inside the gate, which must be closed for this. */
+static int reopen(struct session *s, char **ret_text) {
+    session_leave();
+    pthread_rwlock_wrlock(&gate);
+    close_file(s);
+    int r = open_file(s, ret_text);
+    pthread_rwlock_unlock(&gate);
+    session_enter();
+    return r;
+}
+
+/* ---- Operations ---- */
+
+static void run(struct session *s, enum statement statement) {
+    database_run(&s->db, database_use(&s->db, statement, ""));
+}
+
+/* A commit that could not write its last page was not done. If it failed after that, nobody sees it now, but
+ * it may come back when the log is recovered. */
+static bool is_unknown(int failed, bool committing) {
+    return committing && (failed & 0xff) != SQLITE_FULL && (failed & 0xff) != SQLITE_BUSY &&
+           failed != SQLITE_IOERR_WRITE;
+}
+
+/* Tells why nothing was done, or that nobody knows. */
+static void complete_failed(struct session *s, struct store_op *op, bool committing) {
+    bool unknown = is_unknown(s->db.failed, committing);
+    database_rollback(&s->db);
+    wake_forget(s);
+    free(op->text);
+    op->text = NULL;
+    op->reason = database_explain(&s->db, s->file.path, &op->text);
+    store_complete(s->host, op, unknown ? STORE_UNKNOWN : STORE_REFUSED);
+}
+
+static void finish(struct session *s, struct store_op *op, enum store_outcome outcome) {
+    if (outcome == STORE_QUEUED)
+        wake_watch(s, op->seq);
+    else if (op->type == STORE_ACQUIRE || op->type == STORE_RELEASE)
+        wake_unwatch(s, op->seq);
+    store_complete(s->host, op, outcome);
+    wake_send(s);
+}
+
+static void change(struct session *s, struct store_op *op) {
+    static enum store_outcome (*const operations[])(struct session *, struct store_op *,
+                                                    int64_t) = {
+        [STORE_ACQUIRE] = claims_acquire,
+        [STORE_RENEW] = claims_renew,
+        [STORE_RELEASE] = claims_release,
+        [STORE_BREAK] = claims_break,
+    };
+    if (op->type == STORE_ACQUIRE)
+        wake_listen(s);
+    enum store_outcome outcome = STORE_REFUSED;
+    run(s, SQL_BEGIN);
+    if (!s->db.failed) /* the time is that of the transaction, however long it had to wait */
+        outcome = operations[op->type](s, op, session_now_us(s));
+    bool committing = !s->db.failed;
+    run(s, SQL_COMMIT);
+    if (s->db.failed)
+        complete_failed(s, op, committing);
+    else
+        finish(s, op, outcome);
+}
+
+static void look_at(struct session *s, struct store_op *op) {
+    enum store_outcome outcome = look(s, op, session_now_us(s));
+    if (s->db.failed)
+        complete_failed(s, op, false);
+    else
+        store_complete(s->host, op, outcome);
+}
+
+static void sqlite_submit(struct store *store, struct store_op *op) {
+    struct session *s = container_of(store, struct session, store);
+    char *text = NULL;
+    int r = HF_OK;
+    session_enter();
+    if (!s->db.handle || !file_is_there(&s->file))
+        r = reopen(s, &text);
+    s->db.failed = 0;
+    if (r < 0)
+        store_refuse(s->host, op, r, text);
+    else if (op->type == STORE_INSPECT || op->type == STORE_LIST)
+        look_at(s, op);
+    else
+        change(s, op);
+    session_leave();
+}
+
+/* ---- The driver ---- */
+
+static void sqlite_close(struct store *store) {
+    struct session *s = container_of(store, struct session, store);
+    pthread_rwlock_wrlock(&gate);
+    close_file(s);
+    session_free(s);
+    pthread_rwlock_unlock(&gate);
+}
+
+static int sqlite_open(struct store_host *host, const struct url *url, struct store **ret_store,
+                       char **ret_text) {
+    if (url->host_count || url->option_count || url->user) {
+        *ret_text = error_format("sqlite: takes the path of a file and nothing else, as in "
+                                 "sqlite:/var/lib/app/locks.db");
+        return HF_BAD_URL;
+    }
+    struct session *s = calloc(1, sizeof(*s));
+    if (!s || !(s->url_path = strdup(url->path))) {
+        free(s);
+        return HF_NO_MEMORY;
+    }
+    s->store.driver = &store_sqlite;
+    s->host = host;
+    s->epoch = world_epoch();
+    s->wake_folder = s->wake_fd = s->file.folder = -1;
+    list_init(&s->link);
+    int r = process_read_facts(host->identity.pid, &s->facts, ret_text);
+    pthread_once(&gate_once, guard_forks);
+    pthread_rwlock_wrlock(&gate);
+    drop_inherited();
+    if (!r)
+        r = open_file(s, ret_text);
+    if (r < 0)
+        session_free(s);
+    else
+        list_append(&sessions, &s->link);
+    pthread_rwlock_unlock(&gate);
+    if (!r)
+        *ret_store = &s->store;
+    return r;
+}
+
+const struct store_driver store_sqlite = {
+    .abi = STORE_ABI,
+    .info = {sizeof(hf_store_info), "sqlite", "processes of one host, in a file", "timed", 1, ""},
+    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_LOOK,
+    .open = sqlite_open,
+    .submit = sqlite_submit,
+    .close = sqlite_close,
+};

@@ -1,0 +1,230 @@
+/* What the files of the sqlite store share. sqlite.c has the driver and its design notes; path.c says where
+ * the file may be; database.c opens it and runs statements; claims.c has the operations on locks and
+ * look.c those that only look; wake.c wakes waiters of other processes; process.c tells living processes
+ * from dead ones. */
+#ifndef STORE_SQLITE_SQLITE_H
+#define STORE_SQLITE_SQLITE_H
+
+#include "base/list.h"
+#include "store/store.h"
+#include "world/world.h"
+
+#include <sqlite3.h>
+#include <sys/types.h>
+
+/* ---- path.c: the file ---- */
+
+struct file {
+    char *path; /* absolute, without symbolic links */
+    int folder; /* a descriptor of the folder that it is in */
+    dev_t device;
+    ino_t inode;
+    mode_t mode;
+};
+
+/* Finds the file that the URL's path names ("": the default one), creating it empty, and in the default
+ * place its folder too, and checks that it may be used. On failure an hf_error and particulars. Nobody
+ * else of this process may open or close the file meanwhile (POSIX locks: failures.md 38). */
+int file_find(const char *url_path, struct file *ret, char **ret_text);
+void file_drop(struct file *file);
+
+/* Whether the path still leads to the same file. */
+bool file_is_there(const struct file *file);
+
+/* ---- database.c: statements ---- */
+
+enum claim_state { HELD = 1, RESERVED = 2, WAITING = 3 };
+
+enum statement {
+    SQL_BEGIN,
+    SQL_COMMIT,
+    SQL_READ_LOCK,
+    SQL_ADD_LOCK,
+    SQL_GRANT,
+    SQL_SET_DAY,
+    SQL_FIRST_WAITING,
+    SQL_WAITING_BEFORE,
+    SQL_LAST_TICKET,
+    SQL_OWN_WAITING,
+    SQL_ADD_CLAIM,
+    SQL_TAKE,
+    SQL_RESERVE,
+    SQL_KEEP_PLACE,
+    SQL_RENEW,
+    SQL_END_CLAIM,
+    SQL_IS_HELD,
+    SQL_OLD_LOCKS,
+    SQL_FORGET_CLAIMS,
+    SQL_FORGET_LOCK,
+    SQL_INSPECT,
+    SQL_LIST,
+    SQL_COUNT
+};
+
+/* A connection. `failed` keeps the first failure (an extended SQLite result) of a transaction: from then
+ * on statements do nothing, so that only the end needs to look. */
+struct database {
+    sqlite3 *handle;
+    struct world *world;
+    sqlite3_stmt *statements[SQL_COUNT];
+    int failed, error; /* the system's error with it */
+    int64_t busy_since_us;
+};
+
+/* Opens the file: makes its schema if it is empty, checks it if not, voids what an earlier boot of the
+ * host left, raises the token base to `token_floor`. */
+int database_open(struct database *db, struct world *world, const struct file *file,
+                  const char *boot_id, uint64_t token_floor, char **ret_text);
+void database_close(struct database *db);
+
+/* Closes a connection that was inherited through a fork, without a trace in the file. */
+void database_drop(struct database *db);
+
+/* The statement with its parameters bound, by letters: 's' text (NULL is ""), 'i' int64_t, 'u' uint64_t,
+ * 'c' a client's id. NULL after a failure. */
+sqlite3_stmt *database_use(struct database *db, enum statement which, const char *types, ...);
+
+/* True if there is a row; false resets the statement. NULL: false. */
+bool database_next(struct database *db, sqlite3_stmt *statement);
+
+/* Runs a statement that gives no rows. */
+void database_run(struct database *db, sqlite3_stmt *statement);
+
+/* Ends a statement of which not all rows were wanted. */
+void database_done(sqlite3_stmt *statement);
+
+/* Undoes the transaction; the failure is kept for database_explain. */
+void database_rollback(struct database *db);
+
+/* What a failure means to the caller: an hf_error and particulars. */
+int database_explain(struct database *db, const char *path, char **ret_text);
+
+/* ---- process.c: who lives ---- */
+
+/* A process as others can recognise it. Without evidence (spaces are 0) only its leases count. */
+struct process {
+    int64_t pid;
+    uint64_t started;               /* from /proc/PID/stat */
+    uint64_t pid_space, time_space; /* namespaces */
+};
+
+struct host_facts {
+    struct process self;
+    char boot_id[40];
+    int64_t clock_offset_us; /* what this time namespace adds to CLOCK_BOOTTIME */
+};
+
+/* HF_OK, or HF_SYSTEM with particulars. */
+int process_read_facts(int64_t pid, struct host_facts *ret, char **ret_text);
+
+bool process_is_same(const struct process *a, const struct process *b);
+
+/* True only if the process has certainly ended. */
+bool process_is_dead(const struct host_facts *facts, const struct process *who);
+
+/* A descriptor that is readable when the process has ended; -1 where there is no such evidence. */
+int process_open(const struct host_facts *facts, const struct process *who);
+
+/* ---- sqlite.c: a client's session ---- */
+
+struct claim {
+    int64_t ticket;
+    uint64_t seq, token;
+    int64_t until_us; /* when the lease, or the wait lease, ends on the host's clock */
+    int64_t since_us; /* wall clock */
+    struct process process;
+    uint32_t weight;
+    uint8_t state; /* 0: there is no such claim */
+    uint8_t client[16];
+};
+
+/* What is known of the name that an operation is about. */
+struct lock {
+    const char *name;
+    bool exists;
+    uint8_t kind;
+    uint32_t capacity, used;
+    uint64_t token, token_base;
+    int64_t used_day;
+    struct claim *holders; /* held and reserved */
+    size_t holder_count, holder_room;
+    struct claim first; /* of those who wait */
+};
+
+enum note_kind { NOTE_WAKE = 1, NOTE_GONE };
+
+/* Something that a client must hear once the transaction is committed. */
+struct note {
+    uint8_t client[16];
+    uint64_t seq;
+    enum note_kind kind;
+};
+
+enum { WATCHES_MAX = 64, WATCHES_EACH = 8 };
+
+/* A waiter's eye on the process in front of it. */
+struct watch {
+    struct world_watch world;
+    struct session *session;
+    struct process process;
+    uint64_t seq; /* 0: not in use */
+};
+
+struct session {
+    struct store store;
+    struct store_host *host;
+    struct list link; /* in the process's sessions */
+    uint64_t epoch;
+    char *url_path;
+    struct file file;
+    struct database db;
+    struct host_facts facts;
+    struct lock lock;
+    struct note *notes;
+    size_t note_count, note_room;
+    struct process in_front[WATCHES_EACH]; /* of the waiter that was queued */
+    size_t in_front_count;
+    struct watch watches[WATCHES_MAX];
+    size_t watch_count;
+    int wake_folder, wake_fd; /* -1: none */
+    struct world_watch wake_watch;
+    bool wake_bound, wake_failed;
+};
+
+/* Every use of SQLite is between these two; they do not nest. */
+void session_enter(void);
+void session_leave(void);
+
+static inline int64_t session_now_us(struct session *s) {
+    return world_host_us(s->host->world) - s->facts.clock_offset_us;
+}
+
+/* ---- claims.c, look.c: the operations, inside a transaction ---- */
+
+enum store_outcome claims_acquire(struct session *s, struct store_op *op, int64_t now_us);
+enum store_outcome claims_renew(struct session *s, struct store_op *op, int64_t now_us);
+enum store_outcome claims_release(struct session *s, struct store_op *op, int64_t now_us);
+enum store_outcome claims_break(struct session *s, struct store_op *op, int64_t now_us);
+enum store_outcome look(struct session *s, struct store_op *op, int64_t now_us);
+
+/* Whether this client holds something under `seq`; true also when it cannot be told. */
+bool claims_is_held(struct session *s, uint64_t seq);
+
+/* ---- wake.c: what waiters hear, and whom they watch ---- */
+
+/* Makes the client reachable for those who wake it. Does nothing if it is, or cannot be. */
+void wake_listen(struct session *s);
+
+/* Notes that a client must hear something, to be sent by wake_send or forgotten. */
+void wake_note(struct session *s, const struct claim *claim, enum note_kind kind);
+void wake_forget(struct session *s);
+void wake_send(struct session *s);
+
+/* Has `seq` woken when one of the processes in s->in_front ends. */
+void wake_watch(struct session *s, uint64_t seq);
+void wake_unwatch(struct session *s, uint64_t seq);
+
+/* Closes all that is open here. `inherited`: by a fork; the files are the parent's. */
+void wake_close(struct session *s, bool inherited);
+
+#endif

@@ -1,0 +1,181 @@
+/* The contract between the client and a store.
+ *
+ * A store is whatever keeps the locks. It is asked with operations, which are data, and answers by
+ * completing them; besides it may say WAKE (a hint that an attempt should ask again) and GONE (a hold was
+ * ended at the store by somebody else). A store is one `struct store_driver`: built in, or the one symbol
+ * of a module. The rules:
+ *
+ *  1. Every operation that was submitted completes exactly once, also when the store is closed (then as
+ *     UNKNOWN, or as what it was). It may complete inside `submit`.
+ *  2. An outcome is DONE, QUEUED, NOT_YOURS, REFUSED with a reason (not done, for certain), or UNKNOWN
+ *     (sent, and no answer). UNKNOWN is never turned into one of the others.
+ *  3. Every operation may be repeated: it carries its attempt id (the client's id and `seq`), and a repeat
+ *     finds its own effect. An ACQUIRE of a hold that it owns answers DONE with its token, raised to
+ *     `floor` if that is above, and moves its expiry, only ever later. (The caller has been told no token
+ *     yet, or one that is not below an older repeat's floor: what was told never changes.)
+ *  4. A place in the queue is leased (`wait_lease_us`, from the last ACQUIRE that asked for it). When the
+ *     lock is let go it is reserved for the next live waiter until that one's wait lease ends, and
+ *     WAKE is sent; the waiter's next ACQUIRE takes it, with token and lease. So a dead waiter costs its
+ *     wait lease, and nothing depends on WAKE. A WAKE may come before the QUEUED that it follows.
+ *     The queue is first in, first out: what waits is not overtaken, except with STORE_BARGE, which takes
+ *     what fits at once and waits before those without it.
+ *  5. A store does not block (bounded local disk work apart), does not log, and calls nothing but the
+ *     functions in `struct store_host`, on the thread that called it, under the client's mutex.
+ *  6. Tokens: a grant takes token' = max(token + 1, floor, base) in the very step that grants. `floor` is
+ *     the client's proposal; beyond a day ahead of the store's clock (or base) it is cut to that if the
+ *     name has a counter, and the request is refused with HF_CLOCK if it has none. With `below` not 0 the
+ *     request is refused with HF_NOT_YOURS if the counter is above it. A counter that nobody used
+ *     for a week may be forgotten. No token reaches 2^53.
+ *  7. A release, a renewal and a break compare and act in one step, and never touch another's hold.
+ *  8. A name has the kind and capacity of those who hold it or wait for it: another is HF_WRONG_KIND. */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include "base/list.h"
+
+#include <holdfast/holdfast.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct url;
+struct world;
+
+enum store_kind { STORE_MUTEX = 1, STORE_RW, STORE_PERMITS };
+
+/* The capacity of a read/write lock, and the weight of its writer. A reader weighs 1. */
+#define STORE_ALL 0x7fffffffu
+#define STORE_TOKEN_LIMIT (UINT64_C(1) << 53)
+#define STORE_FLOOR_AHEAD_US (INT64_C(24) * 3600 * 1000000)
+#define STORE_COUNTER_IDLE_US (INT64_C(7) * 24 * 3600 * 1000000)
+
+enum store_op_type {
+    STORE_ACQUIRE, /* take, or queue; the same again while waiting, and to repeat */
+    STORE_RENEW,   /* many holds */
+    STORE_RELEASE, /* a hold, or a place in the queue */
+    STORE_BREAK,   /* the hold of `name` that has `token` */
+    STORE_INSPECT, /* one name */
+    STORE_LIST,    /* names that begin with `name` and come after `after` */
+};
+
+enum store_outcome { STORE_DONE = 1, STORE_QUEUED, STORE_NOT_YOURS, STORE_REFUSED, STORE_UNKNOWN };
+
+enum store_flags {
+    STORE_WAIT = 1,    /* ACQUIRE: queue if it is busy (without: REFUSED with HF_BUSY) */
+    STORE_BARGE = 2,   /* ACQUIRE: ahead of those who wait */
+    STORE_HEAD = 4,    /* QUEUED: nobody waits in front of this attempt */
+    STORE_FOREIGN = 8, /* QUEUED, BUSY: held by a client that is not holdfast */
+};
+
+/* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq, lease_us); it becomes
+ * NULL when the hold ends while the renewal is in flight: then there is nothing to renew. */
+struct store_renewal {
+    const struct store_op *of;
+    enum store_outcome outcome;
+};
+
+struct store_op {
+    struct list
+        link; /* belongs to whoever has the operation: the store between submit and completion */
+    uint8_t type;    /* enum store_op_type */
+    uint8_t outcome; /* enum store_outcome, set by the store */
+    uint8_t kind;    /* enum store_kind */
+    uint8_t flags;   /* enum store_flags: in and out */
+    int reason;      /* REFUSED: the hf_error; UNKNOWN too, if there is one to tell */
+    char *text;      /* particulars of the failure or NULL; malloc'd, the submitter frees it */
+    uint64_t seq;    /* with the client's id, the attempt id */
+    const char *name;
+    const char *label; /* what operators see; NULL: nothing */
+    uint32_t capacity, weight;
+    int64_t lease_us;
+    union {
+        struct { /* ACQUIRE */
+            uint64_t floor, below;
+        };
+        struct { /* RENEW */
+            struct store_renewal *renewals;
+            size_t renewal_count;
+        };
+        struct { /* LIST */
+            const char *after;
+            size_t limit;
+        };
+    };
+    union {
+        struct {
+            uint64_t token; /* ACQUIRE: out, granted; BREAK: in */
+            int64_t
+                left_us; /* QUEUED, BUSY: until the holders' leases end or the reservation does */
+        };
+        struct hf_locks *locks; /* INSPECT, LIST: out; the submitter frees it */
+    };
+};
+
+/* Who the client is: the attempt id's first part, and what operators see. */
+struct store_identity {
+    uint8_t id[16];
+    const char *host;
+    const char *command;
+    int64_t pid;
+};
+
+/* What the client gives to its store. The functions only take note, so a store may call them at any
+ * point; `op` is the client's again when `completed` is called. */
+struct store_host {
+    struct world *world;
+    struct store_identity identity;
+    int64_t wait_lease_us, max_lease_us;
+    uint64_t token_floor; /* raise the store's token base to this */
+    void (*completed)(struct store_host *host, struct store_op *op);
+    void (*wake)(struct store_host *host, uint64_t seq);
+    void (*gone)(struct store_host *host, uint64_t seq);
+};
+
+enum store_capability { STORE_CAN_RW = 1, STORE_CAN_PERMITS = 2, STORE_CAN_LOOK = 4 };
+
+struct store {
+    const struct store_driver *driver;
+};
+
+#define STORE_ABI 1
+
+struct store_driver {
+    unsigned abi;       /* STORE_ABI of the tree that it was built in */
+    hf_store_info info; /* its scheme, and what people are told of it */
+    unsigned capabilities;
+    /* Opens without waiting for a server. On failure an hf_error and, maybe, malloc'd particulars. */
+    int (*open)(struct store_host *host, const struct url *url, struct store **ret_store,
+                char **ret_text);
+    void (*submit)(struct store *store, struct store_op *op);
+    /* Completes what is in flight, then frees. Locks are not released by this. */
+    void (*close)(struct store *store);
+};
+
+/* The symbol of a module, a `const struct store_driver`. */
+#define STORE_MODULE_SYMBOL "holdfast_store_driver"
+
+static inline void store_complete(struct store_host *host, struct store_op *op,
+                                  enum store_outcome outcome) {
+    op->outcome = outcome;
+    host->completed(host, op);
+}
+
+/* Takes `text` over; NULL for no particulars. */
+static inline void store_refuse(struct store_host *host, struct store_op *op, int reason,
+                                char *text) {
+    op->reason = reason;
+    op->text = text;
+    store_complete(host, op, STORE_REFUSED);
+}
+
+/* The driver for a URL's scheme: built in, or loaded from a module. On failure HF_NO_STORE and, maybe,
+ * malloc'd particulars. (registry.c) */
+int store_find(const char *scheme, const struct store_driver **ret_driver, char **ret_text);
+
+/* The token of a grant by rule 6. `counter` is 0 where the name has none. (rules.c) */
+int store_next_token(uint64_t counter, uint64_t floor, uint64_t below, uint64_t base,
+                     int64_t server_wall_us, uint64_t *ret_token, char **ret_text);
+
+/* For HF_WRONG_KIND: malloc'd "it is a mutex", "it is permits out of 5"; maybe NULL. (rules.c) */
+char *store_describe_kind(enum store_kind kind, uint32_t capacity);
+
+#endif

@@ -1,0 +1,15 @@
+/* Telling a forked child from its parent without touching anything that the parent's threads may have
+ * left locked. Every process has an epoch, a number that no ancestor of it has; an object notes the
+ * epoch it was made in and is of use only there. */
+#ifndef WORLD_EPOCH_H
+#define WORLD_EPOCH_H
+
+#include <stdint.h>
+
+/* The epoch of this process; 0 when it has none yet or the page for it cannot be had. */
+uint64_t world_epoch(void);
+
+/* The same, and starts one where there is none. 0: no memory. */
+uint64_t world_epoch_start(void);
+
+#endif

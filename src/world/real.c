@@ -1,0 +1,243 @@
+/* The real world: epoll, a timerfd on CLOCK_BOOTTIME, an eventfd for the bells. Everything that knows
+ * Linux is in this folder.
+ *
+ * Design notes.
+ *
+ * `now` must not run slower than BOOTTIME (which counts suspends but is slewed by NTP) nor than
+ * MONOTONIC_RAW (which nobody slews, but which stops in suspend). So it adds up, stretch by stretch,
+ * the larger of what the two have counted since an anchor. Anchors are at least a second apart:
+ * were there one for each reading, a thread that is preempted between reading the one and the
+ * other would add its pause twice.
+ *
+ * What epoll hands back is slot and generation, not a pointer: between the wait, which has no mutex,
+ * and the dispatch, which has, a watch may have gone and its slot been used again. */
+#include "world/world.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <holdfast/holdfast.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EVENTS_AT_ONCE = 64, ANCHOR_US = 1000000 };
+
+struct slot {
+    struct world_watch *watch; /* NULL: free */
+    uint32_t generation;
+};
+
+struct real {
+    struct world world;
+    int timer_fd, ring_fd;
+    struct world_watch timer_watch, ring_watch;
+    struct slot *slots;
+    uint32_t slot_count;
+    int64_t now_us, anchor_boot_us, anchor_raw_us;
+    struct epoll_event events[EVENTS_AT_ONCE];
+    int event_count;
+};
+
+static struct real *real_of(struct world *world) {
+    return container_of(world, struct real, world);
+}
+
+static int64_t clock_us(clockid_t id) {
+    struct timespec time;
+    clock_gettime(id, &time);
+    return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
+}
+
+static int64_t real_now_us(struct world *world) {
+    struct real *real = real_of(world);
+    int64_t boot_us = clock_us(CLOCK_BOOTTIME);
+    int64_t raw_us = clock_us(CLOCK_MONOTONIC_RAW);
+    int64_t boot_passed = boot_us - real->anchor_boot_us;
+    int64_t raw_passed = raw_us - real->anchor_raw_us;
+    int64_t passed = boot_passed > raw_passed ? boot_passed : raw_passed;
+    if (passed < ANCHOR_US)
+        return real->now_us + passed;
+    real->anchor_boot_us = boot_us;
+    real->anchor_raw_us = raw_us;
+    return real->now_us += passed;
+}
+
+static int64_t real_host_us(struct world *world) {
+    (void)world;
+    return clock_us(CLOCK_BOOTTIME);
+}
+
+static int64_t real_wall_us(struct world *world) {
+    (void)world;
+    return clock_us(CLOCK_REALTIME);
+}
+
+static void real_random(struct world *world, void *bytes, size_t size) {
+    (void)world;
+    assert(size <= 256); /* up to which getrandom is never cut short */
+    ssize_t got;
+    do
+        got = getrandom(bytes, size, 0);
+    while (got < 0 && errno == EINTR);
+    assert(got == (ssize_t)size);
+}
+
+/* The timer is relative, on the clock that runs in suspend. It may come late by what BOOTTIME is slewed,
+ * or early; whoever it wakes looks at `now`. */
+static void real_arm(struct world *world, int64_t at_us) {
+    struct itimerspec spec = {0};
+    if (at_us != WORLD_NEVER) {
+        int64_t delay_us = at_us - real_now_us(world);
+        if (delay_us < 1)
+            delay_us = 1; /* 0 would disarm it */
+        spec.it_value.tv_sec = delay_us / 1000000;
+        spec.it_value.tv_nsec = delay_us % 1000000 * 1000;
+    }
+    int failed = timerfd_settime(real_of(world)->timer_fd, 0, &spec, NULL);
+    assert(!failed);
+    (void)failed;
+}
+
+static int free_slot(struct real *real, uint32_t *ret_slot) {
+    for (uint32_t i = 0; i < real->slot_count; i++) {
+        if (!real->slots[i].watch) {
+            *ret_slot = i;
+            return HF_OK;
+        }
+    }
+    uint32_t count = real->slot_count ? real->slot_count * 2 : 8;
+    struct slot *slots = realloc(real->slots, count * sizeof(*slots));
+    if (!slots)
+        return HF_NO_MEMORY;
+    memset(slots + real->slot_count, 0, (count - real->slot_count) * sizeof(*slots));
+    *ret_slot = real->slot_count;
+    real->slots = slots;
+    real->slot_count = count;
+    return HF_OK;
+}
+
+static int real_watch(struct world *world, struct world_watch *watch) {
+    struct real *real = real_of(world);
+    int r = free_slot(real, &watch->slot);
+    if (r < 0)
+        return r;
+    struct slot *slot = &real->slots[watch->slot];
+    struct epoll_event event = {
+        .events = watch->events,
+        .data.u64 = (uint64_t)watch->slot << 32 | ++slot->generation,
+    };
+    if (epoll_ctl(world->fd, EPOLL_CTL_ADD, watch->fd, &event) < 0)
+        return errno == ENOMEM ? HF_NO_MEMORY : HF_SYSTEM;
+    slot->watch = watch;
+    return HF_OK;
+}
+
+static void real_unwatch(struct world *world, struct world_watch *watch) {
+    struct slot *slot = &real_of(world)->slots[watch->slot];
+    assert(slot->watch == watch);
+    slot->watch = NULL;
+    epoll_ctl(world->fd, EPOLL_CTL_DEL, watch->fd, NULL);
+}
+
+static void real_ring(struct world *world) {
+    uint64_t one = 1;
+    /* Fails only when the counter is full, and then it is readable as it should be. */
+    if (write(real_of(world)->ring_fd, &one, sizeof(one)) < 0)
+        return;
+}
+
+static void drain(struct world_watch *watch, uint32_t events) {
+    (void)events;
+    uint64_t count;
+    if (read(watch->fd, &count, sizeof(count)) < 0)
+        return; /* somebody was faster: nothing to drain */
+}
+
+/* In the milliseconds of epoll_wait, rounded up; a minute at most, so that nothing overflows. */
+static int timeout_ms(int64_t at_most_us) {
+    int64_t most_us = 60 * INT64_C(1000000);
+    if (at_most_us == WORLD_NEVER)
+        return -1;
+    if (at_most_us <= 0)
+        return 0;
+    return (int)(((at_most_us < most_us ? at_most_us : most_us) + 999) / 1000);
+}
+
+static void real_wait_for(struct world *world, int64_t at_most_us) {
+    struct real *real = real_of(world);
+    int count = epoll_wait(world->fd, real->events, EVENTS_AT_ONCE, timeout_ms(at_most_us));
+    real->event_count = count > 0 ? count : 0; /* EINTR: a signal is not our business */
+}
+
+static void real_dispatch(struct world *world) {
+    struct real *real = real_of(world);
+    for (int i = 0; i < real->event_count; i++) {
+        uint64_t data = real->events[i].data.u64;
+        struct slot *slot = &real->slots[data >> 32];
+        if (slot->watch && slot->generation == (uint32_t)data)
+            slot->watch->fn(slot->watch, real->events[i].events);
+    }
+    real->event_count = 0;
+}
+
+static void close_fd(int fd) {
+    if (fd >= 0)
+        close(fd);
+}
+
+static void real_close(struct world *world) {
+    struct real *real = real_of(world);
+    close_fd(real->timer_fd);
+    close_fd(real->ring_fd);
+    close_fd(world->fd);
+    free(real->slots);
+    free(real);
+}
+
+static const struct world_ops real_ops = {
+    .now_us = real_now_us,
+    .host_us = real_host_us,
+    .wall_us = real_wall_us,
+    .random = real_random,
+    .arm = real_arm,
+    .watch = real_watch,
+    .unwatch = real_unwatch,
+    .ring = real_ring,
+    .wait_for = real_wait_for,
+    .dispatch = real_dispatch,
+    .close = real_close,
+};
+
+static int watch_own(struct real *real, struct world_watch *watch, int fd) {
+    *watch = (struct world_watch){.fd = fd, .events = EPOLLIN, .fn = drain};
+    return fd < 0 ? HF_SYSTEM : world_watch(&real->world, watch);
+}
+
+int world_open_real(struct world **ret_world) {
+    struct real *real = calloc(1, sizeof(*real));
+    if (!real)
+        return HF_NO_MEMORY;
+    world_init(&real->world, &real_ops);
+    real->world.threads = true;
+    real->anchor_boot_us = clock_us(CLOCK_BOOTTIME);
+    real->anchor_raw_us = clock_us(CLOCK_MONOTONIC_RAW);
+    real->world.fd = epoll_create1(EPOLL_CLOEXEC);
+    real->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    real->ring_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int r = real->world.fd < 0 ? HF_SYSTEM : HF_OK;
+    if (!r)
+        r = watch_own(real, &real->timer_watch, real->timer_fd);
+    if (!r)
+        r = watch_own(real, &real->ring_watch, real->ring_fd);
+    if (r < 0) {
+        world_close(&real->world);
+        return r;
+    }
+    *ret_world = &real->world;
+    return HF_OK;
+}

@@ -1,0 +1,94 @@
+/* Timers and bells, which are the same in every world. */
+#include "world/world.h"
+
+#include <holdfast/holdfast.h>
+
+void world_init(struct world *world, const struct world_ops *ops) {
+    *world = (struct world){.ops = ops, .fd = -1, .armed_us = WORLD_NEVER};
+    list_init(&world->bells);
+}
+
+void world_close(struct world *world) {
+    heap_free(&world->timers);
+    world->ops->close(world);
+}
+
+int world_timer_add(struct world *world, struct world_timer *timer,
+                    void (*fn)(struct world_timer *)) {
+    *timer = (struct world_timer){.fn = fn};
+    if (!heap_reserve(&world->timers, world->timer_count + 1))
+        return HF_NO_MEMORY;
+    world->timer_count++;
+    return HF_OK;
+}
+
+void world_timer_drop(struct world *world, struct world_timer *timer) {
+    heap_remove(&world->timers, &timer->node);
+    world->timer_count--;
+}
+
+void world_timer_set(struct world *world, struct world_timer *timer, int64_t at_us) {
+    heap_set(&world->timers, &timer->node, at_us);
+    if (at_us < world->armed_us) {
+        world->armed_us = at_us;
+        world->ops->arm(world, at_us);
+    }
+}
+
+void world_timer_clear(struct world *world, struct world_timer *timer) {
+    heap_remove(&world->timers, &timer->node);
+}
+
+int world_watch(struct world *world, struct world_watch *watch) {
+    return world->ops->watch(world, watch);
+}
+
+void world_unwatch(struct world *world, struct world_watch *watch) {
+    world->ops->unwatch(world, watch);
+}
+
+void world_bell_add(struct world *world, struct world_bell *bell, void (*fn)(struct world_bell *)) {
+    bell->world = world;
+    bell->fn = fn;
+    atomic_init(&bell->rung, false);
+    list_append(&world->bells, &bell->link);
+}
+
+void world_bell_drop(struct world_bell *bell) {
+    list_remove(&bell->link);
+}
+
+void world_bell_ring(struct world_bell *bell) {
+    if (!atomic_exchange(&bell->rung, true))
+        bell->world->ops->ring(bell->world);
+}
+
+static void run_bells(struct world *world) {
+    list_each_safe(node, &world->bells) {
+        struct world_bell *bell = container_of(node, struct world_bell, link);
+        if (atomic_exchange(&bell->rung, false) && bell->fn)
+            bell->fn(bell);
+    }
+}
+
+static void run_timers(struct world *world) {
+    int64_t now_us = world_now_us(world);
+    struct heap_node *first;
+    while ((first = heap_first(&world->timers)) && first->at <= now_us) {
+        heap_remove(&world->timers, first);
+        struct world_timer *timer = container_of(first, struct world_timer, node);
+        timer->fn(timer);
+    }
+    /* Timers that were set by those that ran are armed already if they are earlier. */
+    int64_t next_us = first ? first->at : WORLD_NEVER;
+    if (world->armed_us <= now_us || next_us < world->armed_us) {
+        world->armed_us = next_us;
+        world->ops->arm(world, next_us);
+    }
+}
+
+void world_dispatch(struct world *world) {
+    world->ops->dispatch(world);
+    run_bells(world);
+    run_timers(world);
+}

@@ -1,0 +1,121 @@
+/* The port to the outside. Whatever the library knows of time, chance and descriptors comes through a
+ * world: the real one (real.c) or another that a test or the simulator puts in its place. Nothing above
+ * reads a clock or a descriptor in another way.
+ *
+ * A world belongs to one client and is not thread-safe: it is used under the client's mutex. There are
+ * two exceptions: world_bell_ring may be called from any thread, and world_wait_for is called by the one
+ * thread that drives, without the mutex, so that others can set timers and watches meanwhile.
+ *
+ * Clocks, all in microseconds:
+ *   now   for deadlines: never slower than CLOCK_BOOTTIME nor CLOCK_MONOTONIC_RAW over any stretch, so
+ *         that it counts suspends and does not trust a slewed clock. Its zero means nothing.
+ *   host  plain CLOCK_BOOTTIME: what the processes and threads of this host share; the "server's clock"
+ *         of the stores that live here.
+ *   wall  the time of day since the epoch, as good as it is. */
+#ifndef WORLD_WORLD_H
+#define WORLD_WORLD_H
+
+#include "base/heap.h"
+#include "base/list.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WORLD_NEVER INT64_MAX
+
+struct world;
+
+/* Calls fn once when the time comes. */
+struct world_timer {
+    struct heap_node node;
+    void (*fn)(struct world_timer *timer);
+};
+
+/* Calls fn while the descriptor is ready for one of `events` (EPOLLIN, EPOLLOUT). */
+struct world_watch {
+    int fd;
+    uint32_t events;
+    void (*fn)(struct world_watch *watch, uint32_t events);
+    uint32_t slot;
+};
+
+/* Calls fn once, on the thread that drives, after any number of rings from anywhere. A bell without
+ * fn only ends a wait. */
+struct world_bell {
+    struct list link;
+    struct world *world;
+    atomic_bool rung;
+    void (*fn)(struct world_bell *bell);
+};
+
+struct world_ops {
+    int64_t (*now_us)(struct world *world);
+    int64_t (*host_us)(struct world *world);
+    int64_t (*wall_us)(struct world *world);
+    void (*random)(struct world *world, void *bytes, size_t size);
+    void (*arm)(struct world *world, int64_t at_us); /* be back at this time of `now` */
+    int (*watch)(struct world *world, struct world_watch *watch);
+    void (*unwatch)(struct world *world, struct world_watch *watch);
+    void (*ring)(struct world *world);                         /* end the wait; from any thread */
+    void (*wait_for)(struct world *world, int64_t at_most_us); /* until something is ready */
+    void (*dispatch)(struct world *world); /* call the watches that were ready */
+    void (*close)(struct world *world);
+};
+
+struct world {
+    const struct world_ops *ops;
+    int fd; /* readable when world_wait_for would not block; -1 where there are no descriptors */
+    bool threads; /* whether the client may start threads of its own */
+    struct heap timers;
+    size_t timer_count; /* that were added, set or not */
+    int64_t armed_us;
+    struct list bells;
+};
+
+/* The real world. HF_OK, HF_SYSTEM or HF_NO_MEMORY. */
+int world_open_real(struct world **ret_world);
+void world_close(struct world *world);
+
+/* What every kind of world does alike; for those who make one. */
+void world_init(struct world *world, const struct world_ops *ops);
+
+static inline int64_t world_now_us(struct world *world) {
+    return world->ops->now_us(world);
+}
+static inline int64_t world_host_us(struct world *world) {
+    return world->ops->host_us(world);
+}
+static inline int64_t world_wall_us(struct world *world) {
+    return world->ops->wall_us(world);
+}
+static inline void world_random(struct world *world, void *bytes, size_t size) {
+    world->ops->random(world, bytes, size);
+}
+
+/* A timer must be added before it is set (HF_NO_MEMORY), and dropped before it goes away. Setting and
+ * clearing cannot fail. The kernel is asked only when a timer becomes the earliest: an early wake-up
+ * is harmless, a system call for each lock is not. */
+int world_timer_add(struct world *world, struct world_timer *timer,
+                    void (*fn)(struct world_timer *));
+void world_timer_drop(struct world *world, struct world_timer *timer);
+void world_timer_set(struct world *world, struct world_timer *timer, int64_t at_us);
+void world_timer_clear(struct world *world, struct world_timer *timer);
+
+/* HF_OK, HF_SYSTEM or HF_NO_MEMORY. A watch may be removed at any time, in its own fn too, and its
+ * descriptor be closed after that. */
+int world_watch(struct world *world, struct world_watch *watch);
+void world_unwatch(struct world *world, struct world_watch *watch);
+
+void world_bell_add(struct world *world, struct world_bell *bell, void (*fn)(struct world_bell *));
+void world_bell_drop(struct world_bell *bell);
+void world_bell_ring(struct world_bell *bell);
+
+/* Waits until something is ready, for at most so long (0: does not wait; WORLD_NEVER), without the
+ * mutex; then world_dispatch, with it, calls what is: watches, bells, timers. */
+static inline void world_wait_for(struct world *world, int64_t at_most_us) {
+    world->ops->wait_for(world, at_most_us);
+}
+void world_dispatch(struct world *world);
+
+#endif

@@ -1,0 +1,174 @@
+/* check.h: the whole test framework. Include it, write tests, and the program is complete (main
+ * is here; it and what it shares are weak, so that a program may have several such files):
+ *
+ *     #include "check.h"
+ *
+ *     TEST(a_released_lock_can_be_taken_again)
+ *     {
+ *         CHECK(lock());
+ *         CHECK_EQ_INT(unlock(), 0);
+ *     }
+ *
+ * Each test runs in a child process. That is what makes it sound with threads: a CHECK that
+ * fails, on whichever thread, prints where and ends that process, so nothing goes on behind the
+ * failed test. A crash, a data race, a leak or a hang likewise fails the one test that it
+ * happened in, and nothing one test leaves behind reaches the next.
+ *
+ * Usage of a test program: prog [-t words] [argument...]. -t runs only the tests whose names
+ * contain the words; the arguments are there for the tests as test_args[0 .. test_args_count-1].
+ * The output is TAP: one "ok" or "not ok" for each test. */
+#ifndef TESTS_CHECK_H
+#define TESTS_CHECK_H
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A test that takes longer than this hangs. Define it before the #include to change it. */
+#ifndef TEST_TIMEOUT_S
+#define TEST_TIMEOUT_S 60
+#endif
+
+struct test_case {
+    char name[256];
+    void (*run)(void);
+    struct test_case *next;
+};
+
+__attribute__((weak)) struct test_case *test_first;
+__attribute__((weak)) struct test_case **test_end = &test_first;
+__attribute__((weak)) int test_args_count;
+__attribute__((weak)) char **test_args;
+
+static void test_fail(const char *file, int line, const char *format, ...)
+    __attribute__((unused, noreturn, format(printf, 3, 4)));
+static void test_add(struct test_case *test);
+
+#define TEST(name)                                                     \
+    static void test_run_##name(void);                                 \
+    __attribute__((constructor)) static void test_add_##name(void) {   \
+        static struct test_case self = {#name, test_run_##name, NULL}; \
+        test_add(&self);                                               \
+    }                                                                  \
+    static void test_run_##name(void)
+
+#define CHECK(condition)                                     \
+    do {                                                     \
+        if (!(condition))                                    \
+            test_fail(__FILE__, __LINE__, "%s", #condition); \
+    } while (0)
+
+#define CHECK_EQ_INT(actual, expected)                                                        \
+    do {                                                                                      \
+        long long check_actual = (long long)(actual), check_expected = (long long)(expected); \
+        if (check_actual != check_expected)                                                   \
+            test_fail(__FILE__, __LINE__, "%s is %lld, not %s (%lld)", #actual, check_actual, \
+                      #expected, check_expected);                                             \
+    } while (0)
+
+#define CHECK_EQ_STR(actual, expected)                                         \
+    do {                                                                       \
+        const char *check_actual = (actual), *check_expected = (expected);     \
+        if (!test_same(check_actual, check_expected))                          \
+            test_fail(__FILE__, __LINE__, "%s is \"%s\", not \"%s\"", #actual, \
+                      check_actual ? check_actual : "(null)",                  \
+                      check_expected ? check_expected : "(null)");             \
+    } while (0)
+
+__attribute__((unused)) static int test_same(const char *a, const char *b) {
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* The message goes out in one write, whole even when several threads fail at once; _exit and
+ * not exit, because other threads may be in the middle of anything. */
+static void test_fail(const char *file, int line, const char *format, ...) {
+    char text[2048];
+    int used = snprintf(text, sizeof text, "# %s:%d: CHECK failed: ", file, line);
+    if (used < 0 || (size_t)used >= sizeof text)
+        used = 0;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, sizeof text - (size_t)used - 1, format, args);
+    va_end(args);
+    strcat(text, "\n");
+    if (write(STDOUT_FILENO, text, strlen(text)) < 0)
+        _exit(2);
+    _exit(1);
+}
+
+/* Keeps the order of definition: constructors of one file run in that order. */
+static void test_add(struct test_case *test) {
+    for (char *c = test->name; *c; c++)
+        if (*c == '_')
+            *c = ' ';
+    *test_end = test;
+    test_end = &test->next;
+}
+
+/* The alarm's default action kills the child, whatever its threads wait for. */
+static int test_run_in_child(const struct test_case *test) {
+    pid_t parent = getpid();
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(2);
+        alarm(TEST_TIMEOUT_S);
+        test->run();
+        exit(0);
+    }
+    int status = -1;
+    if (child > 0)
+        waitpid(child, &status, 0);
+    return status;
+}
+
+static void test_report(int number, const struct test_case *test, int status) {
+    printf("%sok %d - %s\n", status == 0 ? "" : "not ", number, test->name);
+    if (status == 0)
+        return;
+    if (status == -1)
+        printf("# could not start a process\n");
+    else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+        printf("# hung: \"%s\" had not ended after %d s\n", test->name, TEST_TIMEOUT_S);
+    else if (WIFSIGNALED(status))
+        printf("# killed by signal %d (%s)\n", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        printf("# exit status %d\n", WEXITSTATUS(status));
+}
+
+static int test_selected(const struct test_case *test, const char *words) {
+    return !words || strstr(test->name, words);
+}
+
+__attribute__((weak)) int main(int argc, char **argv) {
+    const char *words = NULL;
+    int first = 1;
+    if (argc > 2 && strcmp(argv[1], "-t") == 0) {
+        words = argv[2];
+        first = 3;
+    }
+    test_args = argv + first;
+    test_args_count = argc - first;
+
+    int count = 0, number = 0, failed = 0;
+    for (struct test_case *test = test_first; test; test = test->next)
+        count += test_selected(test, words);
+    printf("1..%d\n", count);
+    for (struct test_case *test = test_first; test; test = test->next) {
+        if (!test_selected(test, words))
+            continue;
+        int status = test_run_in_child(test);
+        test_report(++number, test, status);
+        failed += status != 0;
+    }
+    return failed || count == 0;
+}
+
+#endif

@@ -1,0 +1,241 @@
+"""What the tests of the command share: they drive the real binary, and speak TAP.
+
+A test is a function with @test; its docstring-less name says what it shows. Each runs with a store of its
+own in a fresh folder and ends after LIMIT_S at the latest. Every process that it started carries its
+mark in the environment, and is ended by pid afterwards, whatever happened.
+"""
+import ctypes
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+LIMIT_S = 40
+HOLDFAST = os.path.abspath(sys.argv[1])
+BREAK = os.path.abspath(sys.argv[2])
+MARK = "HOLDFAST_TEST_MARK"
+PR_SET_CHILD_SUBREAPER = 36
+
+tests = []
+folder = ""
+
+
+class TimeUp(Exception):
+    pass
+
+
+def test(function):
+    tests.append(function)
+    return function
+
+
+# ---- Processes ----
+
+
+def environment(**changes):
+    env = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+    env |= {"HOLDFAST_URL": f"sqlite:{folder}/locks.db", "XDG_RUNTIME_DIR": folder, MARK: folder,
+            "LC_ALL": "C.UTF-8"}
+    return env | changes
+
+
+def start(*words, **options):
+    """Starts holdfast with these words; stdout and stderr are pipes unless told otherwise."""
+    return start_program(HOLDFAST, *words, **options)
+
+
+def start_program(*words, env=None, **options):
+    """In a group of its own, as a shell starts its jobs: else our own group could become orphaned when the
+    command ends, and the kernel would hang it up if somebody in it is stopped."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+               "stdin": subprocess.DEVNULL, "process_group": 0} | options
+    return subprocess.Popen(words, env=env or environment(), cwd=folder, bufsize=0, **options)
+
+
+def run(*words, input=None, env=None):
+    """Runs holdfast to its end: (exit code, stdout, stderr)."""
+    return finish(start(*words, env=env, stdin=subprocess.PIPE if input else subprocess.DEVNULL), input)
+
+
+def shell(script, **variables):
+    """Runs a shell script, in which holdfast is found."""
+    return finish(start_program("bash", "-c", script, env=with_path(**variables)))
+
+
+def with_path(**variables):
+    return environment(PATH=os.path.dirname(HOLDFAST) + ":" + os.environ["PATH"], **variables)
+
+
+def finish(process, input=None):
+    """Waits for the end of a process: (exit code, stdout, stderr)."""
+    out, err = process.communicate(input.encode() if input else None, timeout=LIMIT_S)
+    return process.returncode, (out or b"").decode(errors="replace"), (err or b"").decode(
+        errors="replace")
+
+
+def read_line(pipe, seconds=15):
+    """One line from a pipe that nobody buffers, without its end."""
+    line = b""
+    until = time.monotonic() + seconds
+    while not line.endswith(b"\n"):
+        left = until - time.monotonic()
+        assert left > 0 and select.select([pipe], [], [], left)[0], f"no line came, only {line!r}"
+        byte = os.read(pipe.fileno(), 1)
+        assert byte, f"the pipe ended after {line!r}"
+        line += byte
+    return line[:-1].decode(errors="replace")
+
+
+def read_pids(process, count):
+    return [int(read_line(process.stdout)) for _ in range(count)]
+
+
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[1])
+
+
+def state_of(pid):
+    """R, S, T, Z, ...; None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def lives(pid):
+    return state_of(pid) not in (None, "Z", "X")
+
+
+def wait_gone(*pids, seconds=15):
+    """Waits until none of the processes lives; a pidfd tells of each."""
+    until = time.monotonic() + seconds
+    for pid in pids:
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            left = max(0, until - time.monotonic())
+            assert select.select([fd], [], [], left)[0], f"{pid} still lives"
+        finally:
+            os.close(fd)
+
+
+def wait_until(condition, what, seconds=15):
+    """For what no event tells of: looks often."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f"in vain: {what}"
+        time.sleep(0.005)
+
+
+def boot_ms():
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000000
+
+
+def is_free(name):
+    return run("run", "-q", "-n", name, "true")[0] == 0
+
+
+def break_lock(name, token):
+    done = subprocess.run([BREAK, environment()["HOLDFAST_URL"], name, token], capture_output=True,
+                          timeout=LIMIT_S, env=environment())
+    assert done.returncode == 0, done.stderr
+
+
+# ---- Checks ----
+
+
+def equal(actual, expected):
+    assert actual == expected, f"{actual!r} is not {expected!r}"
+
+
+def contains(text, *words):
+    for word in words:
+        assert word in text, f"{word!r} is not in {text!r}"
+
+
+def matches(text, pattern):
+    found = re.search(pattern, text)
+    assert found, f"{text!r} does not match {pattern!r}"
+    return found
+
+
+# ---- The runner ----
+
+
+def marked():
+    """The processes that were started for the current test."""
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                if f"{MARK}={folder}".encode() in file.read().split(b"\0"):
+                    yield int(entry)
+        except OSError:
+            continue
+
+
+def clean_up():
+    for _ in range(100):
+        pids = list(marked())
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        reap()
+        if not pids:
+            break
+        time.sleep(0.01)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def reap():
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def time_is_up(*_):
+    raise TimeUp(f"not done after {LIMIT_S} s")
+
+
+def run_one(number, function):
+    global folder
+    folder = tempfile.mkdtemp(prefix="holdfast-cli-")
+    trouble = None
+    signal.alarm(LIMIT_S)
+    try:
+        function()
+    except (Exception, TimeUp) as error:  # pylint: disable=broad-except
+        trouble = "".join(traceback.format_exception(error))
+    finally:
+        signal.alarm(0)
+        clean_up()
+    name = function.__name__.replace("_", " ")
+    print(f"{'not ' if trouble else ''}ok {number} - {name}", flush=True)
+    if trouble:
+        print("\n".join("# " + line for line in trouble.splitlines()), flush=True)
+    return trouble is None
+
+
+def main():
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGALRM, time_is_up)
+    words = sys.argv[3] if len(sys.argv) > 3 else ""
+    chosen = [t for t in tests if words in t.__name__.replace("_", " ")]
+    print(f"1..{len(chosen)}", flush=True)
+    good = [run_one(number, function) for number, function in enumerate(chosen, 1)]
+    sys.exit(0 if good and all(good) else 1)

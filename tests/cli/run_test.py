@@ -1,0 +1,297 @@
+"""holdfast run: the command, its exit code, its environment, and the lock around it."""
+import json
+import os
+import signal
+import subprocess
+
+from harness import (HOLDFAST, boot_ms, contains, environment, equal, finish, is_free, main, matches, read_line,
+                     run, start, test, wait_gone)
+
+HOLD = ("sh", "-c", "echo held; read line")
+
+
+def hold(*words):
+    """Starts a run that has the lock when this returns, and ends when its stdin does."""
+    process = start("run", *words, "--", *HOLD, stdin=subprocess.PIPE)
+    equal(read_line(process.stdout), "held")
+    return process
+
+
+def let_go(process):
+    process.stdin.close()
+    process.wait(timeout=20)
+
+
+@test
+def the_exit_code_is_that_of_the_command():
+    equal(run("run", "x", "--", "true"), (0, "", ""))
+    equal(run("run", "x", "--", "sh", "-c", "exit 42"), (42, "", ""))
+
+
+@test
+def a_command_ended_by_a_signal_is_128_and_the_signal():
+    code, _, err = run("run", "x", "--", "sh", "-c", "kill -KILL $$")
+    equal(code, 128 + signal.SIGKILL)
+    contains(err, "holdfast: the command was ended by signal 9")
+
+
+@test
+def a_command_that_does_not_exist_is_127_and_one_that_cannot_run_126():
+    code, _, err = run("run", "x", "--", "/no/such/command")
+    equal(code, 127)
+    contains(err, "holdfast: cannot run /no/such/command (No such file or directory)")
+    code, _, err = run("run", "x", "--", "/etc/passwd")
+    equal(code, 126)
+    contains(err, "Permission denied")
+    assert is_free("x")
+
+
+@test
+def standard_input_and_output_belong_to_the_command():
+    text = "line\n" * 20000
+    equal(run("run", "x", "--", "cat", input=text)[:2], (0, text))
+
+
+@test
+def a_reader_sees_the_output_end_when_the_command_closes_it():
+    process = start("run", "x", "--", "sh", "-c", "echo one; exec >&-; read line",
+                    stdin=subprocess.PIPE)
+    equal(process.stdout.read(), b"one\n")
+    equal(process.poll(), None)
+    let_go(process)
+
+
+@test
+def the_command_inherits_nothing_but_the_three_standard_descriptors():  # row 40
+    code, out, _ = run("run", "x", "--", "sh", "-c", "ls /proc/$$/fd")
+    equal((code, out.split()), (0, ["0", "1", "2"]))
+
+
+@test
+def signals_are_as_they_were_found():
+    code, out, _ = run("run", "x", "--", "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status")
+    equal(code, 0)
+    contains(out, "SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000")
+
+
+@test
+def options_stand_before_and_behind_the_name_and_end_with_the_command():
+    equal(run("run", "-n", "x", "-q", "echo", "-n", "-w")[:2], (0, "-w"))
+    equal(run("run", "x", "echo", "-v")[:2], (0, "-v\n"))
+
+
+@test
+def a_string_goes_through_the_shell():
+    equal(run("run", "x", "-c", "echo a; echo b | tr b c")[:2], (0, "a\nc\n"))
+
+
+@test
+def the_command_finds_the_lock_in_its_environment():
+    _, out, _ = run("run", "my lock", "--also", "other", "--", "env")
+    contains(out, "HOLDFAST_LOCK=my lock\n", "HOLDFAST_LOCK_1=other\n")
+    tokens = [int(matches(out, rf"HOLDFAST_TOKEN{end}=(\d+)")[1]) for end in ("", "_1")]
+    assert all(tokens)
+    assert 25000 < int(matches(out, r"HOLDFAST_DEADLINE_MS=(\d+)")[1]) <= 30000
+
+
+@test
+def no_password_reaches_the_command():
+    env = environment(HOLDFAST_URL="memory:?password=hunter2")
+    code, out, err = run("run", "x", "--", "env", env=env)
+    assert "hunter2" not in out + err, out + err
+    code, _, err = run("--url", "redis://me:hunter2@db/0", "run", "x", "--", "true")
+    equal(code, 64)
+    contains(err, "a password in --url is refused")
+    assert "hunter2" not in err
+
+
+@test
+def tokens_of_successive_runs_rise():
+    tokens = [int(run("run", "x", "-c", "echo $HOLDFAST_TOKEN")[1]) for _ in range(5)]
+    assert tokens == sorted(set(tokens)), tokens
+
+
+@test
+def not_acquired_is_75_or_what_was_asked_for():
+    holder = hold("x")
+    code, _, err = run("run", "-n", "x", "--", "true")
+    equal(code, 75)
+    matches(err, r"holdfast: did not acquire x \(held by \S+ pid \d+ \(sh\) for ")
+    equal(run("run", "-n", "-E", "3", "x", "--", "true")[0], 3)
+    equal(run("run", "-n", "--skip-ok", "x", "--", "false"), (0, "", ""))
+    equal(run("run", "-n", "-q", "x", "--", "true"), (75, "", ""))
+    let_go(holder)
+
+
+@test
+def a_wait_ends_in_time():
+    holder = hold("x")
+    before = boot_ms()
+    equal(run("run", "-w", "400ms", "x", "--", "true")[0], 75)
+    assert 350 < boot_ms() - before < 5000
+    let_go(holder)
+
+
+@test
+def who_waits_goes_on_when_the_lock_is_let_go_and_in_order():
+    holder = hold("x")
+    waiting = []
+    for number in range(3):
+        waiting.append(start("run", "x", "--", "sh", "-c", f"echo {number} >> order"))
+        matches(read_line(waiting[-1].stderr), rf"waiting for x .* {number + 1}.. of {number + 1}")
+    let_go(holder)
+    equal([process.wait(timeout=20) for process in waiting], [0, 0, 0])
+    equal(run("run", "x", "--", "cat", "order")[1], "0\n1\n2\n")
+
+
+@test
+def shared_holders_are_together_and_exclude_a_writer():
+    one, two = hold("-s", "x"), hold("-s", "x")
+    equal(run("run", "-n", "x", "--", "true")[0], 75)
+    let_go(one)
+    let_go(two)
+    equal(run("run", "-n", "x", "--", "true")[0], 0)
+
+
+@test
+def permits_are_counted():
+    one, two = hold("-p", "1/2", "x"), hold("-p", "1/2", "x")
+    equal(run("run", "-n", "-p", "1/2", "x", "--", "true")[0], 75)
+    let_go(one)
+    equal(run("run", "-n", "-p", "1/2", "x", "--", "true")[0], 0)
+    let_go(two)
+
+
+@test
+def several_names_are_held_together():
+    holder = hold("a", "--also", "b")
+    equal([run("run", "-q", "-n", name, "true")[0] for name in ("a", "b", "c")], [75, 75, 0])
+    let_go(holder)
+    assert is_free("a") and is_free("b")
+
+
+@test
+def runs_nest():
+    equal(run("run", "a", "--", HOLDFAST, "run", "b", "--", "sh", "-c", "exit 9"), (9, "", ""))
+    equal(run("run", "a", "--", HOLDFAST, "run", "-q", "-n", "a", "--", "true")[0], 75)
+
+
+@test
+def what_the_command_leaves_behind_keeps_the_lock():
+    process = start("run", "-v", "x", "-c", "setsid sh -c 'echo $$; exec sleep 1000' & exit 6")
+    daemon = int(read_line(process.stdout))
+    while "stays held" not in read_line(process.stderr):
+        pass
+    assert not is_free("x")
+    os.kill(daemon, signal.SIGKILL)
+    equal(process.wait(timeout=20), 6)
+    assert is_free("x")
+
+
+@test
+def max_hold_ends_even_who_ignores_term():
+    before = boot_ms()
+    process = start("run", "x", "--max-hold", "500ms", "--grace", "300ms", "-c",
+                    "trap '' TERM; echo $$; while :; do sleep 1000; done")
+    pid = int(read_line(process.stdout))
+    code, _, err = finish(process)
+    equal(code, 124)
+    contains(err, "after 500ms (--max-hold)")
+    wait_gone(pid)
+    assert 750 < boot_ms() - before < 10000
+    assert is_free("x")
+
+
+@test
+def the_report_says_what_happened():
+    run("run", "x\x1b\"\xff", "--report", "report", "-c", "exit 5")
+    _, out, _ = run("run", "y", "cat", "report")
+    report = json.loads(out)
+    equal([report[key] for key in ("outcome", "exit_code", "names", "lost", "release", "command")],
+          ["exited", 5, ["x\x1b\"\xff"], False, "released", {"started": True, "exit_code": 5}])
+    assert int(report["token"]) > 0
+    holder = hold("x")
+    run("run", "-n", "x", "--report", "report", "--", "true")
+    equal(json.loads(run("run", "y", "cat", "report")[1])["outcome"], "not-acquired")
+    let_go(holder)
+
+
+@test
+def a_report_that_cannot_be_written_is_said_before_anything_is_done():
+    code, out, err = run("run", "x", "--report", "/no/such/folder/report", "--", "echo", "ran")
+    equal((code, out), (64, ""))
+    contains(err, "cannot write /no/such/folder/report")
+
+
+@test
+def names_are_safe_on_the_terminal():
+    holder = hold("a\x1b[31m\nb")
+    code, _, err = run("run", "-n", "a\x1b[31m\nb", "--", "true")
+    equal(code, 75)
+    contains(err, r"a\x1b[31m\x0ab")
+    assert "\x1b" not in err and err.count("\n") == 1, err
+    let_go(holder)
+
+
+@test
+def wrong_words_name_the_nearest_right_one():
+    for words, expected in (
+            (("runn", "x"), "did you mean run?"),
+            (("run", "x", "--max-hodl", "3s", "true"), "did you mean --max-hold?"),
+            (("run", "x", "--ttl", "soon", "true"), "--ttl cannot be 'soon'"),
+            (("run", "x", "--ttl", "1ms", "true"), "--ttl must be 1s at least"),
+            (("run", "x", "--grace", "20s", "true"), "--grace must be at most half"),
+            (("run", "x", "-p", "2", "true"), "it must be K/N"),
+            (("run", "x", "--on-lost", "pray", "true"), "term, kill or ignore"),
+            (("run", "x", "-n", "-w", "1s", "true"), "exclude each other"),
+            (("run", "x"), "what shall be run?"),
+            (("run",), "the name of the lock is missing"),
+            (("run", "", "true"), "1 to 255 bytes"),
+            (("run", "x" * 256, "true"), "1 to 255 bytes"),
+            (("run", "x", "-p", "3/2", "true"), "do not fit the capacity")):
+        code, _, err = run(*words)
+        equal((words, code), (words, 64))
+        contains(err, "holdfast: ", expected)
+
+
+@test
+def a_store_that_is_not_there_is_78():
+    code, _, err = run("--url", "nosuch:", "run", "x", "--", "true")
+    equal(code, 78)
+    contains(err, "holdfast stores")
+
+
+@test
+def help_version_and_stores_are_for_people_and_for_programs():
+    code, out, _ = run("help", "run")
+    equal(code, 0)
+    contains(out, "Usage: holdfast run NAME", "--max-hold", "Examples:")
+    equal(run("run", "--help")[:2], (0, out))
+    equal(json.loads(run("--json", "version")[1])["version"], run("version")[1].split()[1])
+    stores = json.loads(run("stores", "--json")[1])
+    contains([store["scheme"] for store in stores], "sqlite", "memory")
+    for command in ("acquire", "renew", "release", "fence", "demo", "stores", "version", "help"):
+        contains(run("help", command)[1], f"Usage: holdfast {command}", "Examples:")
+
+
+@test
+def fence_refuses_a_token_below_the_largest_seen():
+    equal(run("fence", "check", "file", "x", "7")[0], 0)
+    equal(run("fence", "check", "file", "x", "7")[0], 0)
+    code, _, err = run("fence", "check", "file", "x", "6")
+    equal(code, 1)
+    contains(err, "token 6 of x is refused")
+    equal(run("fence", "check", "file", "y", "1")[0], 0)
+    equal(run("fence", "check", "file", "x", "8")[0], 0)
+    equal(run("fence", "check", "file", "x", "7")[0], 1)
+
+
+@test
+def fence_refuses_a_shared_hold():  # row 45
+    check = f'{HOLDFAST} fence check file "$HOLDFAST_LOCK" "$HOLDFAST_TOKEN"'
+    equal(run("run", "x", "-c", check)[0], 0)
+    equal(run("run", "-s", "x", "-c", check)[0], 1)
+    equal(run("fence", "check", "--shared", "file", "x", "9999999999999999")[0], 1)
+
+
+main()

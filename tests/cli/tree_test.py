@@ -1,0 +1,221 @@
+"""holdfast run: signals, and what happens when the lock is lost or one of the two processes is hit."""
+import os
+import signal
+import sqlite3
+import subprocess
+
+import harness
+from harness import (boot_ms, break_lock, contains, equal, finish, is_free, lives, main, parent_of,
+                     read_line, read_pids, start, test, wait_gone, wait_until)
+
+# A tree with a grandchild in another group, one in another session, and one that lost its parent.
+TREE = """
+echo $$
+sh -c 'echo $$; exec sleep 1000' &
+setsid sh -c 'echo $$; exec sleep 1000' &
+sh -c 'setsid sh -c "echo \\$\\$; trap \\"\\" TERM; exec sleep 1000" &' &
+wait; sleep 1000
+"""
+TREE_SIZE = 4
+
+
+def start_tree(*options):
+    """A run with a tree: (process, the pid of its keeper, the pids of the tree)."""
+    process = start("run", *options, "x", "-c", TREE)
+    pids = read_pids(process, TREE_SIZE)
+    return process, parent_of(pids[0]), pids  # the command printed first, the others in any order
+
+
+def deadline_after(*options):
+    """A run that printed its pid and when its deadline is, on CLOCK_BOOTTIME."""
+    process = start("run", *options, "x", "-c",
+                    "trap 'echo TERM' TERM; echo $$ $HOLDFAST_DEADLINE_MS $HOLDFAST_TOKEN; "
+                    "while :; do sleep 1000 & wait; done")
+    pid, left_ms, token = read_line(process.stdout).split()
+    return process, int(pid), boot_ms() + int(left_ms), token
+
+
+@test
+def signals_reach_the_command():
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
+                   signal.SIGUSR2, signal.SIGWINCH):
+        name = signal.Signals(number).name[3:]
+        process = start("run", "x", "-c", f"trap 'echo got {name}; exit 5' {name}; echo up; "
+                        "while :; do sleep 0.01; done")
+        equal(read_line(process.stdout), "up")
+        process.send_signal(number)
+        code, out, _ = finish(process)
+        equal((code, out), (5, f"got {name}\n"))
+
+
+@test
+def a_signal_that_was_ignored_stays_ignored():
+    process = start("run", "x", "-c", "echo $$; read line", stdin=subprocess.PIPE,
+                    preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    pid = int(read_line(process.stdout))
+    process.send_signal(signal.SIGHUP)
+    os.kill(pid, signal.SIGHUP)
+    process.stdin.write(b"go on\n")
+    equal(finish(process)[0], 0)
+
+
+@test
+def a_signal_ends_the_wait_and_gives_up_the_place():
+    holder = start("run", "x", "-c", "echo held; read line", stdin=subprocess.PIPE)
+    equal(read_line(holder.stdout), "held")
+    waiter = start("run", "x", "--", "echo", "ran")
+    contains(read_line(waiter.stderr), "waiting")
+    waiter.send_signal(signal.SIGTERM)
+    code, out, _ = finish(waiter)
+    equal((code, out), (128 + signal.SIGTERM, ""))
+    holder.stdin.close()
+    holder.wait(timeout=20)
+    assert is_free("x")
+
+
+@test
+def kill_9_of_the_front_ends_the_tree_and_frees_the_lock():  # row 41
+    process, keeper, pids = start_tree("--grace", "300ms")
+    process.kill()
+    wait_gone(*pids, keeper)
+    assert is_free("x")
+
+
+@test
+def kill_9_of_the_keeper_ends_the_tree():  # row 41
+    process, keeper, pids = start_tree()
+    os.kill(keeper, signal.SIGKILL)
+    code, _, err = finish(process)
+    equal(code, 79)
+    contains(err, "its keeper was killed")
+    assert not [pid for pid in pids if lives(pid)]
+
+
+@test
+def a_stopped_keeper_ends_with_the_tree_before_the_deadline():  # row 41
+    process, keeper, pids = start_tree("--ttl", "2s")
+    deadline_ms = boot_ms() + 2000
+    os.kill(keeper, signal.SIGSTOP)
+    code, _, err = finish(process)
+    equal(code, 79)
+    contains(err, "its keeper does not run")
+    assert boot_ms() < deadline_ms + 100  # it was renewed after the first deadline at the most
+    assert not [pid for pid in pids + [keeper] if lives(pid)]
+
+
+@test
+def a_stopped_front_changes_nothing():
+    process, _, pids = start_tree("--ttl", "1s")
+    process.send_signal(signal.SIGSTOP)
+    until_ms = boot_ms() + 1500
+    wait_until(lambda: boot_ms() > until_ms, "time passes")
+    assert all(lives(pid) for pid in pids)
+    assert not is_free("x")
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    process.send_signal(signal.SIGCONT)
+    equal(finish(process)[0], 128 + signal.SIGKILL)
+
+
+@test
+def both_killed_at_once_take_the_command_along():
+    process, keeper, pids = start_tree()
+    process.send_signal(signal.SIGSTOP)
+    os.kill(keeper, signal.SIGKILL)
+    process.kill()
+    wait_gone(pids[0])
+
+
+def block_store():
+    """From now on nobody can write to the store."""
+    database = sqlite3.connect(f"{harness.folder}/locks.db", isolation_level=None)
+    database.execute("BEGIN IMMEDIATE")
+    return database
+
+
+@test
+def a_lock_that_cannot_be_renewed_ends_a_tree_that_ignores_term_before_the_deadline():  # row 42
+    process, pid, deadline_ms, _ = deadline_after("--ttl", "3s", "--grace", "1s")
+    database = block_store()
+    equal(read_line(process.stdout), "TERM")
+    assert deadline_ms - 1500 < boot_ms() < deadline_ms - 500, boot_ms() - deadline_ms
+    wait_gone(pid)
+    assert boot_ms() < deadline_ms, boot_ms() - deadline_ms
+    database.close()
+    code, _, err = finish(process)
+    equal(code, 79)
+    contains(err, "holdfast: the lock x ")
+
+
+@test
+def a_renewal_that_succeeds_after_the_term_does_not_call_it_back():
+    process, pid, deadline_ms, _ = deadline_after("--ttl", "3s", "--grace", "1s")
+    database = block_store()
+    equal(read_line(process.stdout), "TERM")
+    database.close()
+    equal(finish(process)[0], 79)
+    assert not lives(pid) and boot_ms() < deadline_ms + 500
+
+
+@test
+def an_outage_shorter_than_the_lease_goes_unnoticed():  # row 23
+    process, pid, _, _ = deadline_after("--ttl", "3s", "--grace", "500ms")
+    database = block_store()
+    until_ms = boot_ms() + 1500
+    wait_until(lambda: boot_ms() > until_ms, "time passes")
+    database.close()
+    until_ms = boot_ms() + 2500
+    wait_until(lambda: boot_ms() > until_ms, "time passes")
+    assert lives(pid) and not is_free("x")
+    os.kill(pid, signal.SIGKILL)
+
+
+@test
+def a_broken_lock_ends_the_command():  # row 13
+    process, pid, _, token = deadline_after("--ttl", "2s", "--grace", "300ms")
+    break_lock("x", token)
+    equal(read_line(process.stdout), "TERM")
+    code, _, err = finish(process)
+    equal(code, 79)
+    contains(err, "was lost")
+    assert not lives(pid)
+
+
+@test
+def on_lost_kill_skips_the_term():
+    process, pid, _, token = deadline_after("--ttl", "2s", "--on-lost", "kill")
+    break_lock("x", token)
+    code, out, _ = finish(process)
+    equal((code, out), (79, ""))
+    assert not lives(pid)
+
+
+@test
+def on_lost_ignore_lets_the_command_end_by_itself():
+    process = start("run", "x", "--ttl", "1s", "--on-lost", "ignore", "-c",
+                    "echo $HOLDFAST_TOKEN; read line; exit 3", stdin=subprocess.PIPE)
+    break_lock("x", read_line(process.stdout))
+    contains(read_line(process.stderr), "the command goes on")
+    process.stdin.close()
+    equal(process.wait(timeout=20), 79)
+
+
+@test
+def one_who_forks_all_the_time_is_ended_too():
+    process = start("run", "x", "--max-hold", "300ms", "--grace", "100ms", "-c",
+                    "trap '' TERM; go() { (sleep 0.01; go) & }; go; go; go; echo up; sleep 1000")
+    equal(read_line(process.stdout), "up")
+    equal(finish(process)[0], 124)
+    assert not list(harness.marked())
+
+
+@test
+def nested_runs_end_as_one_tree():
+    process = start("run", "a", "--grace", "300ms", "--", harness.HOLDFAST, "run", "x", "-c", TREE)
+    pids = read_pids(process, TREE_SIZE)
+    process.kill()
+    wait_gone(*pids)
+    wait_until(lambda: is_free("a") and is_free("x"), "both locks are free")
+
+
+main()

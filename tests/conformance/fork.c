@@ -1,0 +1,142 @@
+/* After fork the child's handles answer HF_FORKED and touch nothing of the parent's: failures.md 39. */
+#include "suite.h"
+
+/* ThreadSanitizer cannot follow new threads in the child of a process that had threads. */
+#if defined(__SANITIZE_THREAD__)
+#define CHILD_MAY_HAVE_THREADS 0
+#elif defined(__has_feature)
+#define CHILD_MAY_HAVE_THREADS (!__has_feature(thread_sanitizer))
+#else
+#define CHILD_MAY_HAVE_THREADS 1
+#endif
+
+static void check_child_ends_well(pid_t child) {
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQ_INT(status, 0);
+}
+
+struct handles {
+    hf_client *client;
+    hf_hold *hold;
+    hf_call *pending, *completed;
+    const char *name;
+};
+
+static void use_in_child(struct handles *of) {
+    hf_hold *hold;
+    hf_locks *locks;
+    hf_call *call;
+    const hf_want want = {sizeof want, of->name, HF_MUTEX, 1, 1}, *wants[] = {&want};
+    CHECK_IS(hf_check(of->hold, 0), HF_FORKED);
+    CHECK_IS(hf_renew(of->hold, 0), HF_FORKED);
+    CHECK_IS(hf_release(of->hold), HF_FORKED);
+    CHECK_IS(hf_release_start(of->hold, &call), HF_FORKED);
+    CHECK_IS(hf_hold_fd(of->hold), HF_FORKED);
+    CHECK_EQ_INT(hf_hold_left_ms(of->hold), 0);
+    CHECK_IS(hf_acquire(of->client, of->name, NULL, &hold), HF_FORKED);
+    CHECK(strlen(hf_last_error()) > 0);
+    CHECK_IS(hf_acquire_all(of->client, wants, 1, NULL, &hold), HF_FORKED);
+    CHECK_IS(hf_acquire_start(of->client, of->name, NULL, &call), HF_FORKED);
+    CHECK_IS(hf_inspect(of->client, of->name, &locks), HF_FORKED);
+    CHECK_IS(hf_list(of->client, "", NULL, 10, &locks), HF_FORKED);
+    CHECK_IS(hf_break(of->client, of->name, 1), HF_FORKED);
+    CHECK_IS(hf_fd(of->client), HF_FORKED);
+    CHECK_IS(hf_process(of->client), HF_FORKED);
+    CHECK(hf_call_next(of->client) == NULL);
+    CHECK_IS(hf_call_status(of->pending), HF_FORKED);
+    CHECK_IS(hf_call_wait(of->pending, HF_FOREVER), HF_FORKED);
+    CHECK_IS(hf_call_cancel(of->pending), HF_FORKED);
+    CHECK(hf_call_take_hold(of->completed) == NULL);
+    CHECK(hf_call_free(of->pending) == NULL);
+    CHECK(hf_call_free(of->completed) == NULL);
+    CHECK(hf_hold_free(of->hold) == NULL);
+    CHECK(hf_client_close(of->client) == NULL);
+}
+
+/* For the memory store the child is a world of its own; elsewhere the parent's lock is there. */
+static void open_in_child(const char *name) {
+    hf_client *own;
+    CHECK_IS(hf_client_open(suite_url(), NULL, &own), HF_OK);
+    hf_acquire_options options = as_mutex(0);
+    options.lease_ms = 300;
+    hf_hold *hold;
+    CHECK_IS(hf_acquire(own, fresh_name("child"), &options, &hold), HF_OK);
+    int64_t until = now_ms() + 600;
+    AWAIT(now_ms() > until);
+    CHECK_IS(hf_check(hold, 0), HF_OK);
+    CHECK_IS(hf_release(hold), HF_OK);
+    hf_hold_free(hold);
+    if (strncmp(suite_url(), "memory:", 7) != 0)
+        CHECK_IS(hf_acquire(own, name, &options, &hold), HF_BUSY);
+    hf_client_close(own);
+}
+
+TEST(a_child_has_no_part_in_its_parents_locks) {
+    hf_client *a = open_client(), *b = open_client();
+    struct handles of = {.client = a, .name = fresh_name("fork")};
+    hf_acquire_options options = as_mutex(0);
+    options.lease_ms = 600;
+    of.hold = get(a, of.name, options);
+    options.wait_ms = HF_FOREVER;
+    CHECK_IS(hf_acquire_start(a, of.name, &options, &of.pending), HF_OK);
+    CHECK_IS(hf_acquire_start(a, fresh_name("other"), &options, &of.completed), HF_OK);
+    CHECK_IS(hf_call_wait(of.completed, PATIENCE_MS), HF_OK);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        use_in_child(&of);
+        if (CHILD_MAY_HAVE_THREADS)
+            open_in_child(of.name);
+        _exit(0);
+    }
+    check_child_ends_well(child);
+    CHECK_IS(hf_check(of.hold, 0), HF_OK);
+    CHECK_IS(attempt(b, of.name, as_mutex(0)), HF_BUSY);
+    CHECK_EQ_INT(waiters(b, of.name), 1);
+    let_go(of.hold);
+    CHECK_IS(hf_call_wait(of.pending, PATIENCE_MS), HF_OK);
+    hf_call_free(of.pending);
+    hf_call_free(of.completed);
+}
+
+struct worker {
+    hf_client *client;
+    const char *name;
+    atomic_bool is_enough;
+};
+
+static void *work(void *arg) {
+    struct worker *worker = arg;
+    while (!atomic_load(&worker->is_enough)) {
+        hf_hold *hold;
+        CHECK_IS(hf_acquire(worker->client, worker->name, NULL, &hold), HF_OK);
+        hf_hold_free(hold);
+    }
+    return NULL;
+}
+
+/* Whatever lock of the library's the other threads have at the moment, the child does not wait for it. */
+TEST(a_child_answers_whatever_the_parents_threads_were_doing) {
+    struct worker worker = {.client = open_client(), .name = fresh_name("busy")};
+    hf_hold *hold = get(worker.client, fresh_name("fork"), as_mutex(0));
+    pthread_t threads[2];
+    for (size_t i = 0; i < 2; i++)
+        CHECK(pthread_create(&threads[i], NULL, work, &worker) == 0);
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(PATIENCE_MS / 1000);
+            CHECK_IS(hf_check(hold, 0), HF_FORKED);
+            CHECK_EQ_INT(hf_process(worker.client), HF_FORKED);
+            CHECK_EQ_INT(hf_release(hold), HF_FORKED);
+            _exit(0);
+        }
+        check_child_ends_well(child);
+    }
+    atomic_store(&worker.is_enough, true);
+    for (size_t i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    let_go(hold);
+}

@@ -1,0 +1,280 @@
+/* Leases: what ends by itself, what renewal keeps, and how a holder learns that it has lost. */
+#include "suite.h"
+
+BOTH_FORMS(an_unrenewed_lease_ends_and_no_other_enters_before) {
+    hf_client *a = open_client(), *b = open_client();
+    const char *name = fresh_name("expire");
+    int64_t begin = now_ms();
+    hf_hold *hold = get(a, name, for_only(as_mutex(0), 500));
+    int64_t left = hf_hold_left_ms(hold), deadline = now_ms() + left;
+    CHECK(left <= 500);
+    hf_hold *next = get(b, name, as_mutex(HF_FOREVER));
+    CHECK(now_ms() >= deadline - 1);
+    CHECK(now_ms() - begin >=
+          490); /* and D, as drift lets it be, is not much before the lease's end */
+    CHECK_IS(hf_check(hold, 0), HF_LOST);
+    CHECK_EQ_INT(hf_hold_left_ms(hold), 0);
+    CHECK_IS(hf_check(next, 0), HF_OK);
+    hf_hold_free(hold);
+    CHECK_IS(attempt(a, name, as_mutex(0)), HF_BUSY);
+    let_go(next);
+}
+
+BOTH_FORMS(the_deadline_makes_room_for_the_drift_of_clocks) {
+    hf_client_options options = HF_CLIENT_OPTIONS_INIT;
+    options.drift_ppm = 100000; /* a tenth */
+    hf_client *a = open_client_with(&options);
+    hf_hold *hold = get(a, fresh_name("drift"), for_only(as_mutex(0), 10000));
+    CHECK(hf_hold_left_ms(hold) <= 9000);
+    CHECK_IS(renew(hold, 20000), HF_OK);
+    CHECK(hf_hold_left_ms(hold) > 9000 && hf_hold_left_ms(hold) <= 18000);
+    let_go(hold);
+}
+
+BOTH_FORMS(a_try_gets_a_lock_whose_lease_has_ended) {
+    hf_client *a = open_client(), *b = open_client();
+    const char *name = fresh_name("ended");
+    hf_hold *hold = get(a, name, for_only(as_writer(0), 200));
+    AWAIT(hf_check(hold, 0) == HF_LOST);
+    AWAIT(attempt(b, name, as_writer(0)) == HF_OK); /* D is a little before the store's end of it */
+    hf_hold_free(hold);
+}
+
+BOTH_FORMS(an_ended_permit_lets_the_next_in_beside_those_that_live) {
+    hf_client *a = open_client(), *b = open_client();
+    const char *name = fresh_name("permit");
+    hf_hold *lives = get(a, name, as_permits(1, 3, 0));
+    hf_hold *ends = get(a, name, for_only(as_permits(2, 3, 0), 200));
+    hf_hold *next = get(b, name, as_permits(2, 3, HF_FOREVER));
+    CHECK_IS(hf_check(ends, 0), HF_LOST);
+    CHECK_IS(hf_check(lives, 0), HF_OK);
+    CHECK_IS(attempt(b, name, as_permits(1, 3, 0)), HF_BUSY);
+    hf_hold_free(ends);
+    let_go(lives);
+    let_go(next);
+}
+
+BOTH_FORMS(a_loss_is_told_once_by_every_means) {
+    hf_client *a = open_client();
+    const char *name = fresh_name("told");
+    atomic_int losses = 0;
+    hf_hold *hold = get(a, name, telling(for_only(as_mutex(0), 300), &losses));
+    int fd = hf_hold_fd(hold);
+    CHECK(fd >= 0);
+    CHECK_EQ_INT(hf_hold_fd(hold), fd);
+    bool was_readable = is_readable(fd);
+    CHECK(!was_readable || hf_check(hold, 0) == HF_LOST);
+    AWAIT(is_readable(fd));
+    CHECK_IS(hf_check(hold, 0), HF_LOST);
+    AWAIT(atomic_load(&losses) == 1);
+    CHECK_IS(release(hold), HF_LOST);
+    CHECK_IS(renew(hold, 0), HF_LOST);
+    CHECK(is_readable(fd));
+    hf_hold *other = get(a, name, for_only(as_mutex(HF_FOREVER), 200));
+    AWAIT(hf_check(other, 0) == HF_LOST);
+    hf_hold_free(other);
+    hf_hold_free(hold);
+    CHECK_EQ_INT(atomic_load(&losses), 1);
+}
+
+BOTH_FORMS(a_descriptor_asked_for_after_the_loss_is_readable) {
+    hf_client *a = open_client();
+    hf_hold *hold = get(a, fresh_name("late"), for_only(as_mutex(0), 200));
+    AWAIT(hf_check(hold, 0) == HF_LOST);
+    int fd = hf_hold_fd(hold);
+    CHECK(fd >= 0);
+    AWAIT(is_readable(fd));
+    hf_hold_free(hold);
+}
+
+BOTH_FORMS(a_release_is_not_a_loss) {
+    hf_client *a = open_client();
+    const char *name = fresh_name("not-lost");
+    atomic_int losses = 0;
+    hf_hold *hold = get(a, name, telling(for_only(as_mutex(0), 200), &losses));
+    int fd = hf_hold_fd(hold);
+    int status = release(hold);
+    if (status == HF_OK) { /* else this machine was too slow for its own lease */
+        hf_hold *next = get(a, name, for_only(as_mutex(0), 300));
+        AWAIT(hf_check(next, 0) == HF_LOST);
+        CHECK_EQ_INT(atomic_load(&losses), 0);
+        CHECK(!is_readable(fd));
+        CHECK_IS(hf_check(hold, 0), HF_RELEASED);
+        hf_hold_free(next);
+    }
+    hf_hold_free(hold);
+}
+
+BOTH_FORMS(renewal_keeps_a_lock_for_many_short_leases) {
+    hf_client *a = open_client(), *b = open_client();
+    const char *name = fresh_name("kept");
+    atomic_int losses = 0;
+    hf_acquire_options options = telling(as_mutex(0), &losses);
+    options.lease_ms = 300;
+    hf_hold *hold = get(a, name, options);
+    uint64_t token = hf_hold_token(hold);
+    int leases = form == BLOCKING ? 10 : 4;
+    CHECK_IS(attempt(b, name, as_mutex(leases * 300)), HF_TIMEOUT);
+    CHECK_IS(hf_check(hold, 0), HF_OK);
+    CHECK(hf_hold_left_ms(hold) <= 300);
+    CHECK_EQ_INT(hf_hold_token(hold), token);
+    CHECK_EQ_INT(atomic_load(&losses), 0);
+    let_go(hold);
+}
+
+TEST(renewal_keeps_many_locks_of_every_kind) {
+    hf_client *a = open_client();
+    enum { COUNT = 200 };
+    const char *prefix = fresh_name("many");
+    hf_hold *holds[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        hf_acquire_options options = i % 3 == 0   ? as_mutex(0)
+                                     : i % 3 == 1 ? as_reader(0)
+                                                  : as_permits(1, 2, 0);
+        options.lease_ms = 500;
+        char name[NAME_SIZE + 16];
+        snprintf(name, sizeof name, "%s/%zu", prefix, i);
+        holds[i] = get(a, name, options);
+    }
+    int64_t until = now_ms() + 1200;
+    AWAIT(now_ms() > until);
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_IS(hf_check(holds[i], 0), HF_OK);
+    for (size_t i = 0; i < COUNT; i++)
+        let_go(holds[i]);
+}
+
+BOTH_FORMS(a_program_may_renew_by_itself) {
+    hf_client *a = open_client(), *b = open_client();
+    const char *name = fresh_name("manual");
+    hf_hold *hold = get(a, name, for_only(as_mutex(0), 500));
+    int64_t until = now_ms() + 1000;
+    while (now_ms() < until) {
+        CHECK_IS(renew(hold, 0), HF_OK);
+        CHECK(hf_hold_left_ms(hold) <= 500);
+        int64_t next = now_ms() + 50;
+        AWAIT(now_ms() >= next);
+    }
+    CHECK_IS(attempt(b, name, as_mutex(0)), HF_BUSY);
+    let_go(hold);
+}
+
+BOTH_FORMS(a_renewal_may_lengthen_the_lease_and_never_shortens_it) {
+    hf_client *a = open_client();
+    const char *name = fresh_name("longer");
+    hf_hold *hold = get(a, name, for_only(as_mutex(0), 5000));
+    CHECK_IS(renew(hold, 50000), HF_OK);
+    CHECK(hf_hold_left_ms(hold) > 20000);
+    CHECK(hf_hold_left_ms(hold) <= 50000);
+    CHECK_IS(renew(hold, 1000), HF_OK);
+    CHECK(hf_hold_left_ms(hold) > 20000);
+    hf_locks *locks; /* the store thinks so too */
+    CHECK_IS(inspect(a, name, &locks), HF_OK);
+    CHECK(hf_locks_at(locks, 0)->holders[0]->left_ms > 20000);
+    hf_locks_free(locks);
+    let_go(hold);
+}
+
+BOTH_FORMS(what_was_lost_stays_lost) {
+    hf_client *a = open_client(), *b = open_client();
+    const char *name = fresh_name("lost");
+    hf_hold *hold = get(a, name, for_only(as_mutex(0), 200));
+    hf_hold *next = get(b, name, as_mutex(HF_FOREVER));
+    CHECK_IS(renew(hold, 0), HF_LOST);
+    CHECK_IS(release(hold), HF_LOST); /* and the next owner's lock is not touched: failures.md 19 */
+    CHECK_IS(release(hold), HF_LOST);
+    CHECK_IS(renew(hold, 0), HF_LOST);
+    CHECK_IS(hf_check(hold, 0), HF_LOST);
+    hf_hold_free(hold);
+    CHECK_IS(renew(next, 0), HF_OK);
+    CHECK_EQ_INT(holders(a, name), 1);
+    CHECK_IS(attempt(a, name, as_mutex(0)), HF_BUSY);
+    let_go(next);
+}
+
+BOTH_FORMS(a_loss_that_nobody_used_is_a_loss_all_the_same) {
+    hf_client *a = open_client();
+    hf_hold *hold = get(a, fresh_name("idle"), for_only(as_mutex(0), 200));
+    int64_t deadline = now_ms() + hf_hold_left_ms(hold);
+    AWAIT(now_ms() > deadline + 1);
+    CHECK_IS(hf_check(hold, 0), HF_LOST);
+    CHECK_IS(renew(hold, 0), HF_LOST);
+    CHECK_IS(release(hold), HF_LOST);
+    hf_hold_free(hold);
+}
+
+/* A process that lets its parent go on when it has been stopped for a while. */
+static void continue_parent_after_ms(long pause_ms) {
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)getppid());
+    while (state != 'T') {
+        FILE *file = fopen(path, "r");
+        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            _exit(1);
+        fclose(file);
+    }
+    nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
+    kill(getppid(), SIGCONT);
+    _exit(0);
+}
+
+/* failures.md 1: a pause past the lease. */
+TEST(who_was_stopped_past_its_lease_knows_it_at_once) {
+    pid_t child = fork();
+    if (child == 0)
+        continue_parent_after_ms(500);
+    hf_client *a = open_client();
+    hf_acquire_options options = as_mutex(0);
+    options.lease_ms = 400;
+    hf_hold *renewed = get(a, fresh_name("stopped"), options);
+    hf_hold *unrenewed = get(a, fresh_name("stopped"), with_flags(options, HF_NO_RENEW));
+    raise(SIGSTOP);
+    CHECK_IS(hf_check(renewed, 0), HF_LOST);
+    CHECK_IS(hf_check(unrenewed, 0), HF_LOST);
+    CHECK_EQ_INT(hf_hold_left_ms(renewed), 0);
+    hf_hold_free(renewed);
+    hf_hold_free(unrenewed);
+    CHECK(waitpid(child, NULL, 0) == child);
+}
+
+BOTH_FORMS(a_check_asks_for_the_time_that_is_needed) {
+    hf_client *a = open_client();
+    hf_hold *hold = get(a, fresh_name("need"), for_only(as_mutex(0), 10000));
+    CHECK_IS(hf_check(hold, 0), HF_OK);
+    CHECK_IS(hf_check(hold, 1000), HF_OK);
+    CHECK_IS(hf_check(hold, 10000), HF_SHORT); /* something is always taken off for drift */
+    CHECK_IS(hf_check(hold, 60000), HF_SHORT);
+    CHECK_IS(hf_check(hold, INT64_MAX), HF_SHORT);
+    CHECK_IS(renew(hold, 60000), HF_OK);
+    CHECK_IS(hf_check(hold, 20000), HF_OK);
+    let_go(hold);
+}
+
+BOTH_FORMS(an_acquire_may_ask_for_time_left) {
+    hf_client *a = open_client();
+    const char *name = fresh_name("min-left");
+    hf_acquire_options options = for_only(as_mutex(0), 5000);
+    options.flags |= HF_REENTRANT;
+    options.min_left_ms = 1000;
+    hf_hold *hold = get(a, name, options);
+    CHECK(hf_hold_left_ms(hold) >= 1000);
+    AWAIT(hf_hold_left_ms(hold) < 4850);
+    options.min_left_ms = 4850; /* to be had of a new lock; here an older one is counted up */
+    CHECK_IS(attempt(a, name, options), HF_SHORT);
+    CHECK_IS(hf_check(hold, 0), HF_OK);
+    let_go(hold);
+    CHECK_IS(attempt(a, name, as_mutex(0)), HF_OK);
+}
+
+BOTH_FORMS(more_time_than_the_lease_is_never_left) {
+    hf_client *a = open_client();
+    const char *name = fresh_name("min-left");
+    const int64_t too_much_ms[] = {5000, 60000, INT64_MAX};
+    for (size_t i = 0; i < 3; i++) {
+        hf_acquire_options options = for_only(as_mutex(0), 5000);
+        options.min_left_ms = too_much_ms[i];
+        int status = attempt(a, name, options);
+        CHECK(status == HF_SHORT || status == HF_BAD_ARGUMENT);
+        CHECK_EQ_INT(holders(a, name), 0);
+    }
+}

@@ -1,0 +1,279 @@
+/* Several names at once: all or none, in an order that cannot deadlock, lost together. */
+#include "suite.h"
+
+enum { MOST = 64 };
+
+struct several {
+    hf_want wants[MOST];
+    const hf_want *pointers[MOST];
+    size_t count;
+};
+
+static void add(struct several *several, const char *name, hf_acquire_options as) {
+    hf_want want = {sizeof want, name, as.kind, as.permits, as.capacity};
+    several->wants[several->count] = want;
+    several->pointers[several->count] = &several->wants[several->count];
+    several->count++;
+}
+
+/* `count` mutexes, given in the reverse of the order of their names. */
+static void add_mutexes(struct several *several, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        char what[8];
+        snprintf(what, sizeof what, "%03zu", 999 - several->count);
+        add(several, fresh_name(what), as_mutex(0));
+    }
+}
+
+static int acquire_several(hf_client *client, struct several *several, hf_acquire_options options,
+                           hf_hold **ret_hold) {
+    return acquire_all(client, several->pointers, several->count, options, ret_hold);
+}
+
+static void check_all_free(hf_client *client, struct several *several) {
+    for (size_t i = 0; i < several->count; i++) {
+        CHECK_IS(attempt(client, several->wants[i].name, as_mutex(PATIENCE_MS)), HF_OK);
+        CHECK_EQ_INT(waiters(client, several->wants[i].name), 0);
+    }
+}
+
+static uint64_t token_of(hf_client *client, const char *name) {
+    hf_locks *locks;
+    CHECK_IS(inspect(client, name, &locks), HF_OK);
+    CHECK_EQ_INT(hf_locks_count(locks), 1);
+    uint64_t token = hf_locks_at(locks, 0)->token;
+    hf_locks_free(locks);
+    return token;
+}
+
+BOTH_FORMS(several_names_are_one_hold) {
+    hf_client *a = open_client(), *b = open_client();
+    struct several several = {0};
+    add_mutexes(&several, 5);
+    hf_hold *hold;
+    CHECK_IS(acquire_several(a, &several, with_label(as_mutex(0), "five"), &hold), HF_OK);
+    CHECK_IS(hf_check(hold, 0), HF_OK);
+    CHECK_EQ_STR(hf_hold_name(hold), several.wants[0].name);
+    CHECK(hf_hold_is_exclusive(hold));
+    CHECK_EQ_INT(hf_hold_token(hold), hf_hold_token_at(hold, 0));
+    for (size_t i = 0; i < 5; i++) {
+        CHECK_IS(attempt(b, several.wants[i].name, as_mutex(0)), HF_BUSY);
+        CHECK_EQ_INT(hf_hold_token_at(hold, i), token_of(b, several.wants[i].name));
+    }
+    CHECK_EQ_INT(hf_hold_token_at(hold, 5), 0);
+    CHECK_IS(renew(hold, 0), HF_OK);
+    CHECK_IS(release(hold), HF_OK);
+    CHECK_IS(release(hold), HF_OK);
+    CHECK_IS(hf_check(hold, 0), HF_RELEASED);
+    check_all_free(b, &several);
+    hf_hold_free(hold);
+}
+
+BOTH_FORMS(sixty_four_names_are_taken_at_once) {
+    hf_client *a = open_client();
+    struct several several = {0};
+    add_mutexes(&several, MOST);
+    hf_hold *hold;
+    CHECK_IS(acquire_several(a, &several, as_mutex(0), &hold), HF_OK);
+    CHECK(hf_hold_token_at(hold, MOST - 1) > 0);
+    hf_hold_free(hold);
+    check_all_free(a, &several);
+}
+
+BOTH_FORMS(several_names_may_be_of_any_kind) {
+    hf_client *a = open_client(), *b = open_client();
+    struct several several = {0};
+    add(&several, fresh_name("permits"), as_permits(2, 3, 0));
+    add(&several, fresh_name("read"), as_reader(0));
+    add(&several, fresh_name("mutex"), as_mutex(0));
+    add(&several, fresh_name("write"), as_writer(0));
+    hf_hold *hold;
+    CHECK_IS(acquire_several(a, &several, as_mutex(0), &hold), HF_OK);
+    CHECK(!hf_hold_is_exclusive(hold));
+    CHECK_IS(attempt(b, several.wants[0].name, as_permits(1, 3, 0)), HF_OK);
+    CHECK_IS(attempt(b, several.wants[0].name, as_permits(2, 3, 0)), HF_BUSY);
+    CHECK_IS(attempt(b, several.wants[1].name, as_reader(0)), HF_OK);
+    CHECK_IS(attempt(b, several.wants[1].name, as_writer(0)), HF_BUSY);
+    CHECK_IS(attempt(b, several.wants[3].name, as_reader(0)), HF_BUSY);
+    let_go(hold);
+    check_all_free(b, &several);
+}
+
+BOTH_FORMS(one_busy_name_leaves_all_the_others_free) {
+    hf_client *a = open_client(), *b = open_client();
+    for (size_t busy = 0; busy < 4; busy++) {
+        struct several several = {0};
+        add_mutexes(&several, 4);
+        const char *name = several.wants[busy].name;
+        hf_hold *one = get(a, name, as_mutex(0)), *hold = NULL;
+        CHECK_IS(acquire_several(b, &several, as_mutex(0), &hold), HF_BUSY);
+        CHECK(strstr(failure, name));
+        CHECK_IS(acquire_several(b, &several, as_mutex(100), &hold), HF_TIMEOUT);
+        CHECK(strstr(failure, name));
+        CHECK(hold == NULL);
+        for (size_t i = 0; i < 4; i++)
+            if (i != busy)
+                CHECK_IS(attempt(a, several.wants[i].name, as_mutex(PATIENCE_MS)), HF_OK);
+        AWAIT(waiters(a, name) == 0);
+        let_go(one);
+        check_all_free(b, &several);
+    }
+}
+
+BOTH_FORMS(a_name_of_another_kind_leaves_all_the_others_free) {
+    hf_client *a = open_client(), *b = open_client();
+    struct several several = {0};
+    add_mutexes(&several, 3);
+    hf_hold *one = get(a, several.wants[0].name, as_reader(0)), *hold;
+    CHECK_IS(acquire_several(b, &several, as_mutex(HF_FOREVER), &hold), HF_WRONG_KIND);
+    CHECK(strstr(failure, several.wants[0].name));
+    let_go(one);
+    check_all_free(b, &several);
+}
+
+BOTH_FORMS(several_names_are_waited_for) {
+    hf_client *a = open_client(), *b = open_client();
+    struct several several = {0};
+    add_mutexes(&several, 3);
+    hf_hold *holds[3];
+    for (size_t i = 0; i < 3; i++)
+        holds[i] = get(a, several.wants[i].name, as_mutex(0));
+    struct ask *all = ask_begin((struct ask){.client = b,
+                                             .wants = several.pointers,
+                                             .want_count = several.count,
+                                             .options = as_mutex(HF_FOREVER)});
+    for (size_t i = 3; i-- > 0;) { /* the last is the first in the order of the names */
+        AWAIT(waiters(a, several.wants[i].name) == 1);
+        CHECK(!is_answered(all));
+        let_go(holds[i]);
+    }
+    let_go(granted(all));
+    check_all_free(a, &several);
+}
+
+BOTH_FORMS(cancelling_gives_up_every_name) {
+    hf_client *a = open_client(), *b = open_client();
+    struct several several = {0};
+    add_mutexes(&several, 4);
+    hf_hold *one = get(a, several.wants[0].name, as_mutex(0)); /* the last in order */
+    hf_acquire_options options = as_mutex(HF_FOREVER);
+    hf_call *call;
+    CHECK_IS(hf_acquire_all_start(b, several.pointers, several.count, &options, &call), HF_OK);
+    AWAIT(waiters(a, several.wants[0].name) == 1);
+    CHECK_IS(attempt(a, several.wants[3].name, as_mutex(0)), HF_BUSY);
+    CHECK_IS(hf_call_cancel(call), HF_OK);
+    CHECK_IS(outcome(call), HF_CANCELLED);
+    hf_call_free(call);
+    let_go(one);
+    check_all_free(a, &several);
+}
+
+BOTH_FORMS(the_loss_of_one_is_the_loss_of_all) {
+    hf_client *a = open_client(), *b = open_client();
+    struct several several = {0};
+    add_mutexes(&several, 3);
+    atomic_int losses = 0;
+    hf_acquire_options options = telling(as_mutex(0), &losses);
+    options.lease_ms = 3000;
+    hf_hold *hold;
+    CHECK_IS(acquire_several(a, &several, options, &hold), HF_OK);
+    int fd = hf_hold_fd(hold);
+    CHECK_IS(break_hold(b, several.wants[1].name, hf_hold_token_at(hold, 1)), HF_OK);
+    AWAIT(hf_check(hold, 0) == HF_LOST);
+    CHECK_EQ_STR(hf_hold_name(hold), several.wants[1].name);
+    AWAIT(is_readable(fd) && atomic_load(&losses) == 1);
+    check_all_free(b, &several); /* while the hold is still there */
+    CHECK_IS(renew(hold, 0), HF_LOST);
+    CHECK_IS(release(hold), HF_LOST);
+    hf_hold_free(hold);
+    CHECK_EQ_INT(atomic_load(&losses), 1);
+}
+
+BOTH_FORMS(several_names_are_renewed_together) {
+    hf_client *a = open_client(), *b = open_client();
+    struct several kept = {0}, ended = {0};
+    add_mutexes(&kept, 3);
+    add_mutexes(&ended, 3);
+    hf_acquire_options options = as_mutex(0);
+    options.lease_ms = 500;
+    hf_hold *renewed, *expired;
+    CHECK_IS(acquire_several(a, &kept, options, &renewed), HF_OK);
+    CHECK_IS(acquire_several(a, &ended, for_only(as_mutex(0), 500), &expired), HF_OK);
+    AWAIT(hf_check(expired, 0) == HF_LOST);
+    check_all_free(b, &ended);
+    int64_t until = now_ms() + 500;
+    AWAIT(now_ms() > until);
+    CHECK_IS(hf_check(renewed, 0), HF_OK);
+    for (size_t i = 0; i < 3; i++)
+        CHECK_IS(attempt(b, kept.wants[i].name, as_mutex(0)), HF_BUSY);
+    hf_hold_free(expired);
+    let_go(renewed);
+    check_all_free(b, &kept);
+}
+
+/* ---- No order deadlocks ------------------------------------------------------------------- */
+
+enum { TANGLED = 5, TANGLERS = 8 };
+
+struct tangle {
+    hf_client *client;
+    const char *const *names;
+    atomic_int *inside; /* one for each name */
+    unsigned seed;
+    int rounds;
+};
+
+static void shuffle(struct several *several, unsigned *seed) {
+    for (size_t i = several->count; i > 1; i--) {
+        size_t other = (size_t)rand_r(seed) % i;
+        const hf_want *want = several->pointers[i - 1];
+        several->pointers[i - 1] = several->pointers[other];
+        several->pointers[other] = want;
+    }
+}
+
+static void *tangle_thread(void *arg) {
+    struct tangle *tangle = arg;
+    struct several several = {0};
+    for (size_t i = 0; i < TANGLED; i++)
+        add(&several, tangle->names[i], as_mutex(0));
+    for (int round = 0; round < tangle->rounds; round++) {
+        shuffle(&several, &tangle->seed);
+        size_t count = 2 + (size_t)rand_r(&tangle->seed) % (TANGLED - 1);
+        bool is_patient = rand_r(&tangle->seed) % 4;
+        hf_acquire_options options = as_mutex(is_patient ? HF_FOREVER : round % 3);
+        hf_hold *hold;
+        int status = hf_acquire_all(tangle->client, several.pointers, count, &options, &hold);
+        if (status != HF_OK) {
+            CHECK(!is_patient && (status == HF_BUSY || status == HF_TIMEOUT));
+            continue;
+        }
+        for (size_t i = 0; i < count; i++)
+            CHECK_EQ_INT(atomic_fetch_add(&tangle->inside[several.pointers[i] - several.wants], 1),
+                         0);
+        for (size_t i = 0; i < count; i++)
+            atomic_fetch_sub(&tangle->inside[several.pointers[i] - several.wants], 1);
+        CHECK_IS(hf_release(hold), HF_OK);
+        hf_hold_free(hold);
+    }
+    return NULL;
+}
+
+TEST(no_order_of_names_deadlocks) {
+    hf_client *shared[2] = {open_client(), open_client()};
+    struct several several = {0};
+    add_mutexes(&several, TANGLED);
+    const char *names[TANGLED];
+    for (size_t i = 0; i < TANGLED; i++)
+        names[i] = several.wants[i].name;
+    atomic_int inside[TANGLED] = {0};
+    struct tangle tangles[TANGLERS];
+    pthread_t threads[TANGLERS];
+    for (unsigned i = 0; i < TANGLERS; i++) {
+        tangles[i] = (struct tangle){shared[i % 2], names, inside, i + 1, times(1000)};
+        CHECK(pthread_create(&threads[i], NULL, tangle_thread, &tangles[i]) == 0);
+    }
+    for (unsigned i = 0; i < TANGLERS; i++)
+        pthread_join(threads[i], NULL);
+    check_all_free(shared[0], &several);
+}

@@ -1,0 +1,42 @@
+"""TAP for test scripts: check(name, problem) reports one test, which passes if there is no problem to
+tell; run(command) runs something and gives its output, or raises Failed with it; done() ends the script."""
+import subprocess
+import sys
+
+count = failures = 0
+
+
+class Failed(Exception):
+    pass
+
+
+def run(*command, **options):
+    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+    if done.returncode:
+        raise Failed(f"{' '.join(map(str, command))}\nended with {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def check(name, problem):
+    global count, failures
+    count += 1
+    failures += bool(problem)
+    print(f"{'not ok' if problem else 'ok'} {count} - {name}")
+    for line in str(problem or "").splitlines():
+        print("#", line)
+    sys.stdout.flush()
+
+
+def check_runs(name, function, *arguments):
+    """A test that passes if the function returns nothing to complain about and nothing in it fails."""
+    try:
+        problem = function(*arguments)
+    except Failed as failure:
+        problem = failure
+    check(name, problem)
+
+
+def done():
+    print(f"1..{count}")
+    sys.exit(1 if failures or not count else 0)
