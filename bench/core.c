@@ -459,7 +459,6 @@ static void measure_held(void) {
     int lost = 0;
     for (int i = 0; i < HELD; i++)
         lost += hf_check(holds[i], 0) != HF_OK;
-    began = cpu_seconds();
     for (int i = 0; i < HELD; i++)
         hf_release(holds[i]);
     double released = used_bytes();

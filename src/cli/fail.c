@@ -30,7 +30,7 @@ static const struct {
     {HF_BAD_ARGUMENT, EXIT_USAGE, ""},
     {HF_NO_STORE, EXIT_CONFIG, "what this build has: holdfast stores"},
     {HF_UNSUPPORTED, EXIT_CONFIG, "what each store can do: holdfast stores"},
-    {HF_UNREACHABLE, EXIT_UNREACHABLE, "is it running?"},
+    {HF_UNREACHABLE, EXIT_UNREACHABLE, "is it there, and running?"},
     {HF_DENIED, EXIT_DENIED, "check the owner and the rights, or the user in the URL"},
     {HF_BAD_STORE, EXIT_CONFIG, "name another place, or move what is there away"},
     {HF_STORE_FULL, EXIT_UNREACHABLE, "make room, then try again"},
@@ -81,21 +81,33 @@ int fail_usage(const char *format, ...) {
     return EXIT_USAGE;
 }
 
-/* "a sentence: particulars" of the library is the reason; which store it is about is said in addition
- * where that is the point. */
+/* That a store cannot be reached is about the store, whatever was tried: "cannot reach URL (particulars)". */
+static void unreachable_text(char *ret, size_t size, const struct cli *cli, const char *why,
+                             const char *advice) {
+    const char *sentence = hf_error_string(HF_UNREACHABLE);
+    size_t length = strlen(sentence);
+    if (strncmp(why, sentence, length) == 0 && strncmp(why + length, ": ", 2) == 0)
+        why += length + 2;
+    char *url = url_without_secrets(cli->url ? cli->url : "the default store", "***");
+    char store[300], safe[600];
+    snprintf(ret, size, "cannot reach %s (%s); %s",
+             text_safe(store, sizeof(store), url ? url : "the store"),
+             text_safe(safe, sizeof(safe), why), advice);
+    free(url);
+}
+
 void fail_text(char *ret, size_t size, const struct cli *cli, int error, const char *why,
                const char *what) {
     char safe[600], tried[300];
     const char *advice = table[find(error)].advice;
-    text_safe(safe, sizeof(safe), *why ? why : hf_error_string(error));
-    text_safe(tried, sizeof(tried), what);
-    int used = snprintf(ret, size, "%s (%s)%s%s", tried, safe, *advice ? "; " : "", advice);
-    if (error == HF_UNREACHABLE && cli->url && used > 0 && (size_t)used < size) {
-        char *url = url_without_secrets(cli->url, "***");
-        snprintf(ret + used, size - (size_t)used, " the store is %s",
-                 url ? text_safe(safe, sizeof(safe), url) : "?");
-        free(url);
+    if (!*why)
+        why = hf_error_string(error);
+    if (error == HF_UNREACHABLE) {
+        unreachable_text(ret, size, cli, why, advice);
+        return;
     }
+    snprintf(ret, size, "%s (%s)%s%s", text_safe(tried, sizeof(tried), what),
+             text_safe(safe, sizeof(safe), why), *advice ? "; " : "", advice);
 }
 
 int fail_error(const struct cli *cli, int error, const char *what) {

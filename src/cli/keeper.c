@@ -21,7 +21,8 @@
 enum {
     /* The keeper acts before the front does, which then finds nothing to do. */
     KILL_MARGIN_MS = RUN_MARGIN_MS + 100,
-    KILL_AGAIN_MS = 10,
+    KILL_AGAIN_MS = 10, /* doubled each time, */
+    KILL_AGAIN_MOST_MS = 1000,
     RELEASE_PATIENCE_MS = 3000,
     NAMES_MAX = 65,
     JITTER_MS = 5, /* a deadline that is later by less is the same one */
@@ -51,7 +52,7 @@ struct keeper {
     struct wait_line line;
     pid_t child;         /* 0: not yet, or no more */
     int64_t acquired_ms; /* and other times of CLOCK_BOOTTIME */
-    int64_t max_hold_at_ms, kill_at_ms, release_until_ms;
+    int64_t max_hold_at_ms, kill_at_ms, kill_pause_ms, release_until_ms;
     char name[300]; /* of the lock, safe to print */
 };
 
@@ -139,6 +140,17 @@ static void set_variable(const char *name, size_t number, const char *value) {
     setenv(key, value, 1);
 }
 
+/* Those of a run around this one that had more names. */
+static void unset_variables(const char *name, size_t first) {
+    char key[40];
+    for (size_t i = first; i < NAMES_MAX; i++) {
+        snprintf(key, sizeof(key), "%s_%zu", name, i);
+        if (!getenv(key))
+            return;
+        unsetenv(key);
+    }
+}
+
 /* What the command finds in its environment, which is no password. */
 static void set_environment(struct keeper *k) {
     const struct run_settings *s = k->settings;
@@ -148,6 +160,8 @@ static void set_environment(struct keeper *k) {
         set_variable("HOLDFAST_LOCK", i, i ? s->also.items[i - 1] : s->name);
         set_variable("HOLDFAST_TOKEN", i, text);
     }
+    unset_variables("HOLDFAST_LOCK", s->also.count + 1);
+    unset_variables("HOLDFAST_TOKEN", s->also.count + 1);
     snprintf(text, sizeof(text), "%" PRId64, hf_hold_left_ms(k->hold));
     setenv("HOLDFAST_DEADLINE_MS", text, 1);
     if (k->shared->exclusive)
@@ -221,7 +235,9 @@ static int64_t give_up_at_ms(const struct keeper *k) {
 
 static void kill_tree(struct keeper *k) {
     tree_signal(getpid(), 0, SIGKILL);
-    k->kill_at_ms = clock_now_ms() + KILL_AGAIN_MS;
+    k->kill_pause_ms =
+        k->kill_pause_ms ? earlier(2 * k->kill_pause_ms, KILL_AGAIN_MOST_MS) : KILL_AGAIN_MS;
+    k->kill_at_ms = clock_now_ms() + k->kill_pause_ms;
 }
 
 /* TERM now, KILL at `kill_at_ms`, and in any case before the deadline. There is no way back. */
@@ -282,6 +298,8 @@ static void acquired(struct keeper *k) {
     note(k, "acquired %s (token %" PRIu64 ")", k->name, hf_hold_token(k->hold));
     if (hf_check(k->hold, KILL_MARGIN_MS) == HF_OK)
         start_command(k);
+    else
+        k->shared->lost = true; /* we were stopped, or the store was slow: it is over already */
 }
 
 static void watch_acquire(struct keeper *k) {
@@ -356,9 +374,10 @@ static void conclude_lost(struct keeper *k) {
                "the lock %s was lost (broken, or not renewed in time); the command was ended",
                k->name);
     else
-        finish(k, RUN_LOST, EXIT_LOST,
-               "the lock %s was lost while the command ran; others may have held it meanwhile",
-               k->name);
+        finish(k, RUN_LOST, EXIT_LOST, "the lock %s was lost %s", k->name,
+               k->shared->child_status == -1
+                   ? "before the command could be started"
+                   : "while the command ran; others may have held it meanwhile");
     k->shared->lost = true;
 }
 

@@ -302,7 +302,7 @@ STORY(what_may_have_been_granted_is_released_until_the_store_must_have_forgotten
     answer_unknown(a);
     expect_acquired(a, HF_UNKNOWN);
     while (!a->ended) {
-        CHECK(story.engine.now_us < INT64_C(34000000));
+        CHECK(story.engine.now_us < INT64_C(37000000));
         expect_op(a, STORE_RELEASE);
         int64_t sent_us = story.engine.now_us;
         answer_unknown(a);

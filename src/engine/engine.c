@@ -208,10 +208,11 @@ static void send_release(struct engine *e, struct hold *hold) {
 /* The program is done with it. What the store may still have is released, again and again until it
  * confirms or must have forgotten by itself. */
 static void let_go(struct engine *e, struct hold *hold) {
-    int64_t longest_us = max(hold->op.lease_us, e->config.wait_lease_us);
-    int64_t from_us = max(e->now_us, is_held(hold) ? hold->deadline_us - longest_us : 0);
+    /* The last request may have had a shorter lease than the one before it. */
+    int64_t given_us = is_held(hold) ? hold->deadline_us : 0;
+    int64_t asked_us = e->now_us + max(hold->op.lease_us, e->config.wait_lease_us);
     hold->state = HOLD_RELEASING;
-    hold->deadline_us = from_us + longest_us + 2 * margin_us(e, longest_us);
+    hold->deadline_us = max(given_us, asked_us) + 2 * margin_us(e, e->config.max_lease_us);
     hold->act_at_us = ENGINE_NEVER;
     cancel_renewal(hold);
     forbid_reentry(e, hold);
@@ -235,7 +236,6 @@ static void lose(struct engine *e, struct hold *hold) {
     hold->was_lost = true;
     hold->act_at_us = ENGINE_NEVER;
     cancel_renewal(hold);
-    forbid_reentry(e, hold);
     schedule(e, hold);
     finish_all(e, hold, REQUEST_RENEW, HF_LOST, NULL);
     add_news(e, hold, HOLD_WAS_LOST);

@@ -77,7 +77,7 @@ STORY(an_unanswered_release_is_repeated_until_the_lease_has_passed) {
     int64_t ended_us = nobody_confirms(a);
     expect_released(a, HF_UNKNOWN);
     CHECK(ended_us >= (1000 + LEASE_MS) * INT64_C(1000));
-    CHECK(ended_us < (1000 + LEASE_MS + 2000) * INT64_C(1000));
+    CHECK(ended_us < (1000 + LEASE_MS + 5000) * INT64_C(1000));
 }
 
 /* A renewal never shortens, so what the store has is the longer one. When the last repeat falls is

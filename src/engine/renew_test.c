@@ -147,6 +147,16 @@ STORY(a_failed_renewal_is_not_tried_again_the_very_moment) {
     expect_nothing();
 }
 
+/* Between D and the tick that would notice it, hf_check has said that the lock is lost. */
+STORY(an_answer_that_comes_after_the_deadline_does_not_bring_the_lock_back) {
+    struct actor *a = held("x");
+    at_ms(THIRD_MS);
+    struct store_op *renewal = expect_renewal(1);
+    wakes_up_to_an_answer_at_us(VALID_MS * INT64_C(1000));
+    answer_renewal(renewal, STORE_DONE);
+    expect_lost(a);
+}
+
 STORY(a_renewal_that_succeeds_after_failures_makes_all_well) { /* row 23 */
     struct actor *a = held("x");
     nobody_answers_until_us(VALID_MS * 1000 / 2);

@@ -74,15 +74,14 @@ struct store_renewal {
 };
 
 struct store_op {
-    struct list
-        link; /* belongs to whoever has the operation: the store between submit and completion */
-    uint8_t type;    /* enum store_op_type */
-    uint8_t outcome; /* enum store_outcome, set by the store */
-    uint8_t kind;    /* enum store_kind */
-    uint8_t flags;   /* enum store_flags: in and out */
-    int reason;      /* REFUSED: the hf_error; UNKNOWN too, if there is one to tell */
-    char *text;      /* particulars of the failure or NULL; malloc'd, the submitter frees it */
-    uint64_t seq;    /* with the client's id, the attempt id */
+    struct list link; /* of whoever has it: the store, between submit and completion */
+    uint8_t type;     /* enum store_op_type */
+    uint8_t outcome;  /* enum store_outcome, set by the store */
+    uint8_t kind;     /* enum store_kind */
+    uint8_t flags;    /* enum store_flags: in and out */
+    int reason;       /* REFUSED: the hf_error; UNKNOWN too, if there is one to tell */
+    char *text;       /* particulars of the failure or NULL; malloc'd, the submitter frees it */
+    uint64_t seq;     /* with the client's id, the attempt id */
     const char *name;
     const char *label; /* what operators see; NULL: nothing */
     uint32_t capacity, weight;
@@ -102,9 +101,8 @@ struct store_op {
     };
     union {
         struct {
-            uint64_t token; /* ACQUIRE: out, granted; BREAK: in */
-            int64_t
-                left_us; /* QUEUED, BUSY: until the holders' leases end or the reservation does */
+            uint64_t token;  /* ACQUIRE: out, granted; BREAK: in */
+            int64_t left_us; /* QUEUED, BUSY: after which the head does well to ask again */
         };
         struct hf_locks *locks; /* INSPECT, LIST: out; the submitter frees it */
     };

@@ -262,6 +262,13 @@ def a_store_that_is_not_there_is_78():
 
 
 @test
+def a_store_that_cannot_be_reached_is_69():
+    code, _, err = run("--url", "sqlite:/no/such/folder/db", "run", "x", "--", "true")
+    equal(code, 69)
+    contains(err, "holdfast: cannot reach sqlite:/no/such/folder/db (", "No such file", "is it there")
+
+
+@test
 def help_version_and_stores_are_for_people_and_for_programs():
     code, out, _ = run("help", "run")
     equal(code, 0)

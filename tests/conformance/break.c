@@ -11,7 +11,7 @@ BOTH_FORMS(a_broken_lock_is_lost_to_its_holder_and_goes_to_the_next) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("break");
     atomic_int losses = 0;
-    hf_hold *hold = get(a, name, telling(breakable(as_mutex(0)), &losses));
+    hf_hold *hold = get(a, name, telling(as_mutex(0), &losses));
     int fd = hf_hold_fd(hold);
     struct ask *next = queue_up(b, name, as_mutex(HF_FOREVER), 1);
     CHECK_IS(break_hold(b, name, hf_hold_token(hold)), HF_OK);

@@ -219,10 +219,10 @@ TEST(a_callback_that_blocks_does_not_stop_the_renewal_of_others) {
     options.on_lost_arg = &callback;
     hf_hold *ends = get(a, fresh_name("ends"), options);
     hf_acquire_options short_lease = as_mutex(0);
-    short_lease.lease_ms = 500;
+    short_lease.lease_ms = 300;
     hf_hold *kept = get(a, fresh_name("kept"), short_lease);
     AWAIT(atomic_load(&callback.has_begun));
-    int64_t until = now_ms() + 800;
+    int64_t until = now_ms() + 600;
     AWAIT(now_ms() > until);
     CHECK_IS(hf_check(kept, 0), HF_OK);
     atomic_store(&callback.may_end, true);

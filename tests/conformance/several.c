@@ -195,13 +195,13 @@ BOTH_FORMS(several_names_are_renewed_together) {
     add_mutexes(&kept, 3);
     add_mutexes(&ended, 3);
     hf_acquire_options options = as_mutex(0);
-    options.lease_ms = 500;
+    options.lease_ms = 300;
     hf_hold *renewed, *expired;
     CHECK_IS(acquire_several(a, &kept, options, &renewed), HF_OK);
-    CHECK_IS(acquire_several(a, &ended, for_only(as_mutex(0), 500), &expired), HF_OK);
+    CHECK_IS(acquire_several(a, &ended, for_only(as_mutex(0), 300), &expired), HF_OK);
     AWAIT(hf_check(expired, 0) == HF_LOST);
     check_all_free(b, &ended);
-    int64_t until = now_ms() + 500;
+    int64_t until = now_ms() + 300;
     AWAIT(now_ms() > until);
     CHECK_IS(hf_check(renewed, 0), HF_OK);
     for (size_t i = 0; i < 3; i++)

@@ -99,8 +99,8 @@ static void hold_a_while(struct worker *me, hf_hold *hold, int name, unsigned we
     atomic_store(&slot->until_us, until_us);
     check_alone(me, hold, name, weight);
     check_token(me, hold, name);
-    if (pick(&me->seed, 4) == 0)
-        pause_ms(pick(&me->seed, 8) ? pick(&me->seed, 5) : 200);
+    if (pick(&me->seed, 2))
+        pause_ms(pick(&me->seed, 10) ? pick(&me->seed, 10) : 200);
     check_alone(me, hold, name, weight);
     atomic_store(&slot->until_us, 0);
 }
@@ -174,8 +174,19 @@ static int stopped_count(const struct ring *ring) {
     return count;
 }
 
+/* Somebody, and half of the time somebody who holds a lock, if the first looks show one. */
+static int pick_victim(struct ring *ring) {
+    int victim = pick(&ring->seed, WORKERS);
+    for (int i = 0; i < WORKERS && pick(&ring->seed, 2); i++) {
+        if (atomic_load(&ring->w->slots[victim].until_us) > now_us())
+            break;
+        victim = (victim + 1) % WORKERS;
+    }
+    return victim;
+}
+
 static void do_harm(struct ring *ring) {
-    int i = pick(&ring->seed, WORKERS);
+    int i = pick_victim(ring);
     if (pick(&ring->seed, 2)) {
         atomic_store(&ring->w->doomed[i], true);
         kill_hard(ring->children[i]);

@@ -99,6 +99,9 @@ static const char *const sql[SQL_COUNT] = {
     [SQL_RENEW] = "UPDATE claims SET until_us = max(until_us, ?4) WHERE name = ?1 AND state = 1"
                   " AND seq = ?2 AND client = ?3 AND until_us > ?5",
     [SQL_END_CLAIM] = "DELETE FROM claims WHERE name = ?1 AND state = ?2 AND ticket = ?3",
+    [SQL_END_HOLD] = "DELETE FROM claims WHERE name = ?1 AND state = 1 AND seq = ?2"
+                     " AND client = ?3 AND until_us > ?4 AND since_us >= ?5",
+    [SQL_IS_CLAIMED] = "SELECT 1 FROM claims WHERE name = ?1 LIMIT 1",
     [SQL_IS_HELD] = "SELECT 1 FROM claims WHERE state = 1 AND seq = ?1 AND client = ?2",
     [SQL_OLD_LOCKS] = "SELECT name, token FROM locks WHERE used_day < ?1 ORDER BY used_day LIMIT 4",
     [SQL_FORGET_CLAIMS] = "DELETE FROM claims WHERE name = ?1 AND until_us <= ?2",
@@ -212,6 +215,8 @@ static int explain_system(int error, const char *path, char **ret_text) {
 }
 
 int database_explain(struct database *db, const char *path, char **ret_text) {
+    if (db->failed == SQLITE_IOERR_NOMEM)
+        return HF_NO_MEMORY;
     switch (db->failed & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:

@@ -278,14 +278,17 @@ TEST(a_deleted_file_loses_its_locks_and_is_made_anew) {
 
 TEST(claims_of_an_earlier_boot_are_void_and_counters_stay) {
     hf_client *client = open_client();
-    uint64_t token = hf_hold_token(get(client, "x", lasting(0, 60000)));
+    hf_hold *before = get(client, "x", lasting(0, 60000));
+    uint64_t token = hf_hold_token(before);
     query(the_file(), "UPDATE locks SET token = token + 1000000;"
                       "UPDATE meta SET boot_id = '00000000-0000-0000-0000-000000000000'");
     hf_client *later = open_client();
     CHECK_EQ_INT(holders(later, "x"), 0);
     hf_hold *hold = get_now(later, "x");
     CHECK(hf_hold_token(hold) > token + 1000000);
+    CHECK_IS(hf_renew(before, 0), HF_LOST);
     let_go(hold);
+    hf_hold_free(before);
     hf_client_close(later);
     hf_client_close(client);
 }

@@ -180,7 +180,8 @@ static void sqlite_submit(struct store *store, struct store_op *op) {
     char *text = NULL;
     int r = HF_OK;
     session_enter();
-    if (!s->db.handle || !file_is_there(&s->file))
+    /* A release of what is gone does no harm, and should cost nothing. */
+    if (!s->db.handle || (op->type != STORE_RELEASE && !file_is_there(&s->file)))
         r = reopen(s, &text);
     s->db.failed = 0;
     if (r < 0)

@@ -52,6 +52,8 @@ enum statement {
     SQL_KEEP_PLACE,
     SQL_RENEW,
     SQL_END_CLAIM,
+    SQL_END_HOLD,
+    SQL_IS_CLAIMED,
     SQL_IS_HELD,
     SQL_OLD_LOCKS,
     SQL_FORGET_CLAIMS,
