@@ -419,19 +419,36 @@ TEST(the_keeper_renews_while_the_program_does_nothing) {
     hf_client_close(b);
 }
 
-/* As short as that, a lease needs a machine that runs the keeper within 40 ms: three tries. */
+/* Whether the lock stays held for 2 s, and the longest that a sleep of 5 ms took meanwhile. */
+static bool stays_held(hf_hold *hold, int64_t *ret_longest_ms) {
+    int64_t before_ms = now_ms(), until_ms = before_ms + 2000;
+    *ret_longest_ms = 0;
+    while (before_ms < until_ms) {
+        sleep_us(5000);
+        int64_t slept_ms = now_ms() - before_ms;
+        before_ms += slept_ms;
+        *ret_longest_ms = slept_ms > *ret_longest_ms ? slept_ms : *ret_longest_ms;
+        if (hf_check(hold, 0) != HF_OK)
+            return false;
+    }
+    return true;
+}
+
+/* As short as that, a lease needs a machine that runs the keeper within 37 ms: where even this thread is
+ * late by that order, nothing is shown either way. */
 TEST(a_lease_of_60_ms_is_kept) {
     hf_client *a = open_client();
-    int lost = 0;
-    for (; lost < 3; lost++) {
+    bool held = false, busy = true;
+    for (int i = 0; i < 20 && !held; i++) {
         hf_hold *hold = get(a, "x", lease_of(60, PATIENCE_MS));
-        sleep_us(2000000);
-        int r = hf_check(hold, 0);
+        int64_t longest_ms;
+        held = stays_held(hold, &longest_ms);
+        busy = busy && longest_ms > 15;
         hf_hold_free(hold);
-        if (r == HF_OK)
-            break;
     }
-    CHECK(lost < 3);
+    CHECK(held || busy);
+    if (!held)
+        printf("# the machine is too busy to tell\n");
     hf_client_close(a);
 }
 

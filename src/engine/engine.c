@@ -465,11 +465,11 @@ static void add_renewal(struct engine *e, struct hold *hold) {
 }
 
 static void renewed(struct engine *e, struct hold *hold, int64_t asked_us) {
-    hold->deadline_us = max(hold->deadline_us, asked_us + engine_validity_us(e, hold->op.lease_us));
     if (hold->deadline_us <= e->now_us) {
-        lose(e, hold);
+        lose(e, hold); /* whoever asked since then was told so, and that is final */
         return;
     }
+    hold->deadline_us = max(hold->deadline_us, asked_us + engine_validity_us(e, hold->op.lease_us));
     hold->state = HOLD_HELD;
     hold->failures = 0;
     if (hold->renews)

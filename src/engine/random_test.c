@@ -196,7 +196,8 @@ static void answer_renew(struct store_op *op) {
             continue;
         struct actor *actor = actor_of(item->of);
         int64_t deadline_us = asked_us + validity_us(item->of->lease_us);
-        if (item->outcome == STORE_DONE && deadline_us > actor->expected_D)
+        bool in_time = story.engine.now_us < actor->expected_D; /* else lost: that is final */
+        if (item->outcome == STORE_DONE && in_time && deadline_us > actor->expected_D)
             actor->expected_D = deadline_us;
         if (item->outcome == STORE_NOT_YOURS)
             actor->gone = true;

@@ -20,6 +20,20 @@ BOTH_FORMS(an_unrenewed_lease_ends_and_no_other_enters_before) {
     let_go(next);
 }
 
+/* The wait lease was longer: it has no say once the lock is held. */
+BOTH_FORMS(a_lease_that_was_waited_for_ends_in_its_own_time) {
+    hf_client *a = open_client(), *b = open_client();
+    const char *name = fresh_name("waited");
+    hf_hold *before = get(a, name, as_mutex(0));
+    struct ask *ask = queue_up(b, name, for_only(as_mutex(HF_FOREVER), 300), 1);
+    let_go(before);
+    hf_hold *hold = granted(ask);
+    AWAIT(hf_check(hold, 0) == HF_LOST);
+    hf_hold *next = granted(ask_for(a, name, as_mutex(HF_FOREVER)));
+    hf_hold_free(hold);
+    let_go(next);
+}
+
 BOTH_FORMS(the_deadline_makes_room_for_the_drift_of_clocks) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
     options.drift_ppm = 100000; /* a tenth */

@@ -106,6 +106,7 @@ TEST(memory_fails_at_every_allocation) {
         live_once();
         more = allocations > index; /* else nothing failed: it is over */
         fail_at = NEVER;
+        if (index % 100 == 0) fprintf(stderr, "%ld %ld\n", index, now_ms());
         CHECK_IS(hf_client_open(url_of(the_file()), NULL, &later), HF_OK);
         CHECK_IS(attempt(later, "x"), HF_OK);
         CHECK_EQ_INT(waiters(later, "x"), 0);
