@@ -97,13 +97,13 @@ static double time_pairs(hf_client *client) {
     return (double)(cpu_ns() - began) / PAIRS;
 }
 
-static double time_mutex(pthread_mutex_t *mutex) {
+static double time_mutex(pthread_mutex_t *mutex, int pairs) {
     int64_t began = cpu_ns();
-    for (int i = 0; i < PAIRS; i++) {
+    for (int i = 0; i < pairs; i++) {
         pthread_mutex_lock(mutex);
         pthread_mutex_unlock(mutex);
     }
-    return (double)(cpu_ns() - began) / PAIRS;
+    return (double)(cpu_ns() - began) / pairs;
 }
 
 /* An allocation of the size of a hold: what no handle can be had without. */
@@ -138,9 +138,9 @@ static void measure_pair(void) {
     struct rusage before, after;
     getrusage(RUSAGE_THREAD, &before);
     for (int i = 0; i < ROUNDS; i++) {
-        of_plain[i] = time_mutex(&plain);
+        of_plain[i] = time_mutex(&plain, PAIRS);
         of_pair[i] = time_pairs(client);
-        of_robust[i] = time_mutex(&robust);
+        of_robust[i] = time_mutex(&robust, PAIRS);
         of_malloc[i] = time_malloc();
         of_clock[i] = time_clock();
     }
@@ -292,31 +292,49 @@ static void measure_wake(void) {
 struct worker {
     hf_client *client;
     char name[16];
+    pthread_mutex_t mutex;
     atomic_bool *go, *stop;
     long pairs;
     pthread_t thread;
 };
 
+/* What a thread of its own does without the library, for about as long as a pair takes. */
+enum { BARE_PAIRS = 100 };
+
 static void *work(void *arg) {
     struct worker *worker = arg;
     while (!atomic_load(worker->go))
         sched_yield();
-    for (; !atomic_load(worker->stop); worker->pairs++)
-        pair(worker->client, worker->name);
+    for (; !atomic_load(worker->stop); worker->pairs++) {
+        if (worker->client)
+            pair(worker->client, worker->name);
+        else
+            time_mutex(&worker->mutex, BARE_PAIRS);
+    }
     return NULL;
 }
 
-enum form { ONE_CLIENT, CLIENT_EACH, SPACE_EACH };
+enum form { BARE, ONE_CLIENT, CLIENT_EACH, SPACE_EACH, FORMS };
 
+static hf_client *client_for(enum form form, int index) {
+    if (form == BARE || (form == ONE_CLIENT && index > 0))
+        return NULL;
+    char url[32];
+    snprintf(url, sizeof(url), "memory:threads-%d", index);
+    return open_client(form == SPACE_EACH ? url : "memory:threads");
+}
+
+/* Pairs in a second of all threads together, in thousands. */
 static double run_threads(int count, enum form form) {
     struct worker workers[8];
+    hf_client *clients[8];
     atomic_bool go = false, stop = false;
-    hf_client *shared = form == ONE_CLIENT ? open_client("memory:threads") : NULL;
     for (int i = 0; i < count; i++) {
-        char url[32];
-        snprintf(url, sizeof(url), form == SPACE_EACH ? "memory:%d" : "memory:threads", i);
-        workers[i] =
-            (struct worker){.client = shared ? shared : open_client(url), .go = &go, .stop = &stop};
+        clients[i] = client_for(form, i);
+        workers[i] = (struct worker){.client = form == ONE_CLIENT ? clients[0] : clients[i],
+                                     .mutex = PTHREAD_MUTEX_INITIALIZER,
+                                     .go = &go,
+                                     .stop = &stop};
         snprintf(workers[i].name, sizeof(workers[i].name), "name-%d", i);
         if (pthread_create(&workers[i].thread, NULL, work, &workers[i]))
             die("thread");
@@ -329,28 +347,27 @@ static double run_threads(int count, enum form form) {
     for (int i = 0; i < count; i++) {
         pthread_join(workers[i].thread, NULL);
         pairs += workers[i].pairs;
-        if (!shared)
-            hf_client_close(workers[i].client);
     }
     double seconds = (double)(now_ns() - began) / 1e9;
-    hf_client_close(shared);
+    for (int i = 0; i < count; i++)
+        hf_client_close(clients[i]);
     return (double)pairs / seconds / 1000;
 }
 
 static void measure_threads(void) {
-    static const char *const forms[] = {"one client", "a client each, one space",
-                                        "a client and a space each"};
+    static const char *const forms[] = {"without the library", "one client",
+                                        "a client each, one space", "a client and a space each"};
     static const int counts[] = {1, 2, 4, 8};
-    static double rates[3][4][ROUNDS];
+    static double rates[FORMS][4][ROUNDS];
     for (int i = 0; i < ROUNDS; i++)
-        for (int form = 0; form < 3; form++)
-            for (int j = 0; j < 4; j++)
-                rates[form][j][i] = run_threads(counts[j], form);
-    printf(
-        "\nThreads on names of their own, %ld cores           thousand pairs/s     to one thread\n",
-        sysconf(_SC_NPROCESSORS_ONLN));
-    double limit = median(rates[0][0], ROUNDS);
-    for (int form = 0; form < 3; form++) {
+        for (int j = 0; j < 4; j++)
+            for (int form = 0; form < FORMS; form++)
+                rates[form][j][i] = run_threads(counts[j], (enum form)form);
+    printf("\nThreads on names of their own, %ld cores          thousand pairs/s       to one "
+           "thread\n",
+           sysconf(_SC_NPROCESSORS_ONLN));
+    for (int form = 0; form < FORMS; form++) {
+        double limit = median(rates[form][0], ROUNDS);
         for (int j = 0; j < 4; j++) {
             char what[64];
             snprintf(what, sizeof(what), "%d thread%s, %s", counts[j], j ? "s" : "", forms[form]);

@@ -37,7 +37,15 @@ bool ask_again(struct ask *ask, int error) {
     return again;
 }
 
+/* The loops look at the lock whenever they are woken. That there is a callback to run is what makes hf_fd
+ * readable when it was a thread of the library's that learned of the loss. */
+static void wake_loop(hf_hold *hold, void *arg) {
+    (void)hold;
+    (void)arg;
+}
+
 void ask_fill(const struct ask *ask, hf_acquire_options *options) {
+    options->on_lost = wake_loop;
     options->kind = kind_of(ask);
     if (ask->permits.whole) {
         options->permits = ask->permits.part;

@@ -150,6 +150,10 @@ TEST(completed_calls_are_handed_out_once) {
     }
     hf_call *waited = start(a, fresh_name("waited"), as_mutex(0));
     CHECK_IS(hf_call_wait(waited, PATIENCE_MS), HF_OK);
+    hf_call *freed = start(a, fresh_name("freed"), as_mutex(0));
+    CHECK_IS(hf_call_queue(freed, NULL), HF_OK);
+    CHECK_IS(outcome(freed), HF_OK);
+    hf_call_free(freed);
     hf_call *noticed = start(a, fresh_name("noticed"), as_mutex(HF_FOREVER));
     int added = hf_call_notify(noticed, count_completion, &notices);
     CHECK_IS(added, HF_OK);

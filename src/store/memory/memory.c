@@ -294,16 +294,17 @@ static void take(struct session *session, struct claim *claim, struct store_op *
         store_refuse(session->host, op, r, text);
         return;
     }
+    bool repeats = claim->state == HELD;
     if (claim->state == WAITING)
         lock->used += claim->weight;
-    if (claim->state != HELD)
+    if (!repeats)
         claim->since_us = world_wall_us(session->host->world);
+    if (!repeats || claim->until_us < now_us + op->lease_us)
+        claim->until_us = now_us + op->lease_us; /* which may be earlier than its wait lease */
     claim->state = HELD;
     claim->token = token;
     if (lock->token < token)
         lock->token = token;
-    if (claim->until_us < now_us + op->lease_us)
-        claim->until_us = now_us + op->lease_us;
     place_among_holders(lock, claim);
     list_remove(&claim->inbox);
     op->token = token;

@@ -3,9 +3,9 @@
  * then nothing of this happened.
  *
  * This is memory.c in SQL, with one addition: a claim also ends when its process has certainly ended
- * (process.c). To find that out costs system calls, so it is looked at only where somebody would have to
- * wait for it: by the head of the queue for the holders, by everybody else in the queue for the
- * one just before, and for the one to whom the lock would be handed. */
+ * (process.c). To find that out costs system calls, so it is looked at only by those who would have to
+ * wait for it: by the head of the queue for the holders, by everybody else in the queue for the one
+ * just before. */
 #include "store/sqlite/sqlite.h"
 
 #include <stdlib.h>
@@ -118,7 +118,7 @@ static void advance(struct session *s, int64_t now_us) {
         struct claim next = find(s, database_use(&s->db, SQL_FIRST_WAITING, "s", lock->name));
         if (!next.state)
             return;
-        if (next.until_us <= now_us || process_is_dead(&s->facts, &next.process)) {
+        if (next.until_us <= now_us) {
             end_claim(s, &next);
             continue;
         }
@@ -339,10 +339,11 @@ static enum store_outcome take(struct session *s, struct claim mine, struct stor
         add_claim(s, op, &new);
     } else {
         bool repeats = mine.state == HELD;
+        if (repeats && until_us < mine.until_us)
+            until_us = mine.until_us;
         database_run(&s->db,
                      database_use(&s->db, SQL_TAKE, "siiiui", op->name, (int64_t)mine.state,
-                                  mine.ticket, until_us > mine.until_us ? until_us : mine.until_us,
-                                  token, repeats ? mine.since_us : wall_us));
+                                  mine.ticket, until_us, token, repeats ? mine.since_us : wall_us));
     }
     op->token = token;
     return STORE_DONE;

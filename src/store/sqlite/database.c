@@ -24,8 +24,8 @@ enum {
     APPLICATION_ID = 0x486f4c64, /* "HoLd" */
     SCHEMA_VERSION = 1,
     PAGE_SIZE = 1024,
-    CHECKPOINT_PAGES = 4000, /* the log has some 4 MB, then it is written back */
-    LOG_SIZE_MAX = 8 << 20,
+    CHECKPOINT_PAGES = 2000, /* the log has some 2 MB, then it is written back */
+    LOG_SIZE_MAX = 4 << 20,
     BUSY_LIMIT_US = 1000000, /* a transaction takes microseconds: somebody is stopped */
     CREATE_LIMIT_US = 5000000,
 };
@@ -294,8 +294,11 @@ static int64_t number(struct database *db, const char *text) {
 
 /* Whether it is ours: 1 yes, 0 not yet (empty), or an error. */
 static int recognise(struct database *db, const char *path, char **ret_text) {
+    execute(db, "BEGIN"); /* somebody may be making it just now: see all of that, or nothing */
     int64_t application = number(db, "PRAGMA application_id");
     int64_t version = number(db, "PRAGMA user_version");
+    int64_t things = number(db, "SELECT count(*) FROM sqlite_schema");
+    database_rollback(db);
     if (db->failed)
         return database_explain(db, path, ret_text);
     if (application == APPLICATION_ID && version == SCHEMA_VERSION)
@@ -306,9 +309,6 @@ static int recognise(struct database *db, const char *path, char **ret_text) {
                                  path, (long long)version, SCHEMA_VERSION);
         return HF_BAD_STORE;
     }
-    int64_t things = number(db, "SELECT count(*) FROM sqlite_schema");
-    if (db->failed)
-        return database_explain(db, path, ret_text);
     if (application == 0 && version == 0 && things == 0)
         return 0;
     *ret_text = error_format("%s is the database of another program; name another file", path);

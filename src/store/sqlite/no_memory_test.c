@@ -3,6 +3,7 @@
  *
  * The linker sends the library's allocations through here (--wrap, in tests/meson.build); SQLite's come by
  * its own configuration. */
+#define TEST_TIMEOUT_S 200
 #include "store/sqlite/sqlite_test.h"
 
 #include <stdarg.h>
@@ -98,7 +99,7 @@ static void live_once(void) {
 
 TEST(memory_fails_at_every_allocation) {
     watch_sqlite();
-    hf_client *later = NULL;
+    hf_client *later = open_client(); /* and so the log is not written back each time */
     long index = 0;
     for (bool more = true; more; index++) {
         allocations = 0;
@@ -106,12 +107,10 @@ TEST(memory_fails_at_every_allocation) {
         live_once();
         more = allocations > index; /* else nothing failed: it is over */
         fail_at = NEVER;
-        if (index % 100 == 0) fprintf(stderr, "%ld %ld\n", index, now_ms());
-        CHECK_IS(hf_client_open(url_of(the_file()), NULL, &later), HF_OK);
         CHECK_IS(attempt(later, "x"), HF_OK);
         CHECK_EQ_INT(waiters(later, "x"), 0);
-        hf_client_close(later);
     }
+    hf_client_close(later);
     CHECK(index > 100);
     printf("# %ld allocations\n", index);
 }

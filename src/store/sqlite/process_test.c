@@ -205,6 +205,35 @@ TEST(a_holder_that_sees_another_proc_is_not_taken_for_dead) {
     check_namespace(false);
 }
 
+/* A day ahead by the clock that its namespace shows it: leases are still the same. */
+static void try_a_day_ahead(void *arg) {
+    struct other *other = arg;
+    if (unshare(CLONE_NEWTIME) < 0)
+        _exit(77);
+    write_file("/proc/self/timens_offsets", "boottime 86400 0\n");
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        int64_t ahead_ms = now_ms();
+        hf_client *client = open_client();
+        CHECK(ahead_ms - other->lease_ms > 80000000);
+        CHECK_IS(attempt(client, "x"), HF_BUSY);
+        hf_client_close(client);
+        CHECK_IS(attempt(open_client(), "y"), HF_OK);
+        _exit(0);
+    }
+    _exit(status_of(child) ? 1 : 0);
+}
+
+TEST(leases_count_the_same_in_another_time_namespace) {
+    struct other *other;
+    pid_t holder = start_holder(&other, "x", 30000);
+    other->lease_ms = now_ms();
+    int status = status_of(spawn(try_a_day_ahead, other));
+    CHECK(status == 0 || status == 77 << 8);
+    kill_hard(holder);
+}
+
 /* ---- Who is stopped: failures.md 1 ---- */
 
 struct stopped {
