@@ -81,6 +81,7 @@ static struct bare bare_open(const char *name, int page_size) {
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL))
         die("bare.db");
     sqlite3_busy_timeout(bare.db, 1000);
+    sqlite3_exec(bare.db, text, NULL, NULL, NULL);
     sqlite3_exec(
         bare.db,
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"

@@ -142,13 +142,18 @@ typedef struct hf_client_options {
     uint32_t drift_ppm;    /* how much the store's clock and ours may differ in rate */
     uint64_t token_floor;  /* no token below this: for those who restored a backup or moved */
     const char *command;   /* what operators see as this client's program; NULL: its own name */
+    /* A store on this host frees the locks of a process that has died, without waiting for their leases.
+     * If what the locks guard is done by other processes, name the one that outlives them all here: then
+     * that is not before this one has died, too. 0: none. */
+    int64_t guard_pid;
 } hf_client_options;
 
 #define HF_CLIENT_OPTIONS_INIT \
     { sizeof(hf_client_options), 60000, 3000, 10000, 0, NULL }
 
-/* Opens a client on the store that `url` names ("memory:", "memory:NAME", …; hf_store_at lists
- * what this build has). NULL stands for the default store. Does not wait for a server: a store
+/* Opens a client on the store that `url` names ("memory:", "sqlite:PATH", …; hf_store_at lists
+ * what this build has). NULL stands for "sqlite:", the embedded store: a file of the user's own, for
+ * the processes of one host. Does not wait for a server: a store
  * that cannot be reached says so at the first call.
  * Errors: BAD_URL, NO_STORE (and which package has it), BAD_ARGUMENT, UNSUPPORTED, BAD_STORE,
  * DENIED, UNREACHABLE, NO_MEMORY, SYSTEM. */

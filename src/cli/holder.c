@@ -230,6 +230,8 @@ static void leave(struct holder *h) {
 static int begin(struct holder *h, int for_fd) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
     options.command = "holdfast acquire";
+    if (h->settings->for_pid > 0)
+        options.guard_pid = h->settings->for_pid; /* the work goes on if we are killed */
     int r = store_open(h->settings->cli, &options, &h->client);
     if (r < 0)
         return fail_exit_code(r);

@@ -568,6 +568,7 @@ static int begin(struct keeper *k) {
     options.command = k->settings->shell_command ? "sh -c"
                       : command                  ? command + 1
                                                  : k->settings->command[0];
+    options.guard_pid = k->run->front; /* which ends what we start if we cannot */
     int r = hf_client_open(k->settings->cli->url, &options, &k->client);
     if (r < 0) {
         fail(k, r, hf_last_error());

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEFAULT_URL "memory:"
+#define DEFAULT_URL "sqlite:"
 
 enum { CLOSE_PATIENCE_US = 1000000, HOST_NAME_SIZE = 256 };
 
@@ -121,14 +121,15 @@ static int check_options(const hf_client_options *options) {
     if (options->drift_ppm > 500000)
         return error_set(HF_BAD_ARGUMENT, "drift_ppm is %" PRIu32 ", above a half",
                          options->drift_ppm);
+    if (options->guard_pid < 0)
+        return error_set(HF_BAD_ARGUMENT, "guard_pid is %" PRId64, options->guard_pid);
     if (options->token_floor >= STORE_TOKEN_LIMIT)
         return error_set(HF_BAD_ARGUMENT, "token_floor is not below 2^53");
     return HF_OK;
 }
 
-static int set_identity(hf_client *c, const char *command) {
-    if (!command)
-        command = program_invocation_short_name;
+static int set_identity(hf_client *c, const hf_client_options *options) {
+    const char *command = options->command ? options->command : program_invocation_short_name;
     size_t command_size = strlen(command) + 1;
     c->identity = malloc(HOST_NAME_SIZE + command_size);
     if (!c->identity)
@@ -140,6 +141,7 @@ static int set_identity(hf_client *c, const char *command) {
     who->host = c->identity;
     who->command = memcpy(c->identity + HOST_NAME_SIZE, command, command_size);
     who->pid = getpid();
+    who->guard_pid = options->guard_pid;
     world_random(c->world, who->id, sizeof(who->id));
     return HF_OK;
 }
@@ -223,7 +225,7 @@ int client_open_in(struct world *world, const char *url, const hf_client_options
     }
     init(c, world, &options);
     pthread_mutex_lock(&c->mutex);
-    r = set_identity(c, options.command);
+    r = set_identity(c, &options);
     if (!r && world_timer_add(world, &c->timer, timer_due) < 0)
         r = error_set_text(HF_NO_MEMORY, NULL);
     if (!r)

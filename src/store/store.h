@@ -114,6 +114,8 @@ struct store_identity {
     const char *host;
     const char *command;
     int64_t pid;
+    int64_t
+        guard_pid; /* a process without whose death, too, the client's is no evidence; 0: none */
 };
 
 /* What the client gives to its store. The functions only take note, so a store may call them at any

@@ -94,6 +94,18 @@ def kill_9_of_the_keeper_ends_the_tree():  # row 41
 
 
 @test
+def kill_9_of_the_keeper_lets_nobody_in_before_the_tree_has_gone():  # row 41
+    for _ in range(10):
+        process, keeper, pids = start_tree()
+        waiter = start("run", "x", "-c", "".join(f"ps -o stat= -p {pid}; " for pid in pids) + "true")
+        read_line(waiter.stderr)
+        os.kill(keeper, signal.SIGKILL)
+        code, out, _ = finish(waiter)
+        finish(process)
+        equal((code, [state for state in out.split() if not state.startswith("Z")]), (0, []))
+
+
+@test
 def a_stopped_keeper_ends_with_the_tree_before_the_deadline():  # row 41
     before_ms = boot_ms()
     process, keeper, pids = start_tree("--ttl", "3s")

@@ -29,7 +29,9 @@ static void read_claim(sqlite3_stmt *row, struct claim *ret) {
         .process = {.pid = sqlite3_column_int64(row, 8),
                     .started = (uint64_t)sqlite3_column_int64(row, 9),
                     .pid_space = (uint64_t)sqlite3_column_int64(row, 10),
-                    .time_space = (uint64_t)sqlite3_column_int64(row, 11)},
+                    .time_space = (uint64_t)sqlite3_column_int64(row, 11),
+                    .guard_pid = sqlite3_column_int64(row, 12),
+                    .guard_started = (uint64_t)sqlite3_column_int64(row, 13)},
     };
     const void *client = sqlite3_column_blob(row, 4);
     if (client && sqlite3_column_bytes(row, 4) == sizeof(ret->client))
@@ -64,12 +66,12 @@ static bool add_holder(struct session *s, const struct claim *claim) {
 }
 
 static void read_lock_columns(struct lock *lock, sqlite3_stmt *row) {
-    lock->token_base = (uint64_t)sqlite3_column_int64(row, 12);
-    lock->exists = sqlite3_column_type(row, 13) != SQLITE_NULL;
-    lock->kind = (uint8_t)sqlite3_column_int(row, 13);
-    lock->capacity = (uint32_t)sqlite3_column_int64(row, 14);
-    lock->token = (uint64_t)sqlite3_column_int64(row, 15);
-    lock->used_day = sqlite3_column_int64(row, 16);
+    lock->token_base = (uint64_t)sqlite3_column_int64(row, CLAIM_COLUMNS);
+    lock->exists = sqlite3_column_type(row, CLAIM_COLUMNS + 1) != SQLITE_NULL;
+    lock->kind = (uint8_t)sqlite3_column_int(row, CLAIM_COLUMNS + 1);
+    lock->capacity = (uint32_t)sqlite3_column_int64(row, CLAIM_COLUMNS + 2);
+    lock->token = (uint64_t)sqlite3_column_int64(row, CLAIM_COLUMNS + 3);
+    lock->used_day = sqlite3_column_int64(row, CLAIM_COLUMNS + 4);
 }
 
 /* Reads the lock, its holders and the first of those who wait, as they stand. */
@@ -300,11 +302,12 @@ static void add_claim(struct session *s, const struct store_op *op, struct claim
     const struct process *self = &s->facts.self;
     claim->ticket = next_ticket(s, op);
     claim->since_us = world_wall_us(s->host->world);
-    database_run(&s->db, database_use(&s->db, SQL_ADD_CLAIM, "siiiicuuiiuuusss", op->name,
+    database_run(&s->db, database_use(&s->db, SQL_ADD_CLAIM, "siiiicuuiiuuuiusss", op->name,
                                       (int64_t)claim->state, claim->ticket, (int64_t)op->weight,
                                       claim->until_us, who->id, op->seq, claim->token,
                                       claim->since_us, self->pid, self->started, self->pid_space,
-                                      self->time_space, who->host, who->command, op->label));
+                                      self->time_space, self->guard_pid, self->guard_started,
+                                      who->host, who->command, op->label));
 }
 
 static enum store_outcome refuse(struct store_op *op, int reason, char *text) {

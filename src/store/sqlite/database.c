@@ -58,16 +58,18 @@ static const char schema[] =
     " started INTEGER NOT NULL,"
     " pid_space INTEGER NOT NULL,"
     " time_space INTEGER NOT NULL,"
+    " guard_pid INTEGER NOT NULL," /* a process that must be dead, too; 0: none */
+    " guard_started INTEGER NOT NULL,"
     " host TEXT NOT NULL," /* for people */
     " command TEXT NOT NULL,"
     " label TEXT NOT NULL,"
     " PRIMARY KEY (name, state, ticket)"
     ") WITHOUT ROWID;";
 
-/* The columns of a claim, as claims.c reads them. */
+/* The columns of a claim, as claims.c reads them: CLAIM_COLUMNS. */
 #define CLAIM                                                                                \
     "c.state, c.ticket, c.weight, c.until_us, c.client, c.seq, c.token, c.since_us, c.pid, " \
-    "c.started, c.pid_space, c.time_space"
+    "c.started, c.pid_space, c.time_space, c.guard_pid, c.guard_started"
 
 static const char *const sql[SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -90,7 +92,7 @@ static const char *const sql[SQL_COUNT] = {
     [SQL_OWN_WAITING] = "SELECT " CLAIM " FROM claims c WHERE name = ?1 AND state = 3"
                         " AND seq = ?2 AND client = ?3",
     [SQL_ADD_CLAIM] = "INSERT INTO claims VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
-                      " ?12, ?13, ?14, ?15, ?16)",
+                      " ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
     [SQL_TAKE] = "UPDATE claims SET state = 1, until_us = ?4, token = ?5, since_us = ?6"
                  " WHERE name = ?1 AND state = ?2 AND ticket = ?3",
     [SQL_RESERVE] = "UPDATE claims SET state = 2 WHERE name = ?1 AND state = 3 AND ticket = ?2",

@@ -11,9 +11,10 @@ static const char *text_of(sqlite3_stmt *row, int column) {
 }
 
 static bool add_lock(struct hf_locks *locks, sqlite3_stmt *row) {
-    return locks_add(locks, text_of(row, 12), (enum store_kind)sqlite3_column_int(row, 13),
-                     (uint32_t)sqlite3_column_int64(row, 14),
-                     (uint64_t)sqlite3_column_int64(row, 15));
+    return locks_add(locks, text_of(row, CLAIM_COLUMNS),
+                     (enum store_kind)sqlite3_column_int(row, CLAIM_COLUMNS + 1),
+                     (uint32_t)sqlite3_column_int64(row, CLAIM_COLUMNS + 2),
+                     (uint64_t)sqlite3_column_int64(row, CLAIM_COLUMNS + 3));
 }
 
 static bool add_party(struct hf_locks *locks, sqlite3_stmt *row, int64_t now_us) {
@@ -21,9 +22,9 @@ static bool add_party(struct hf_locks *locks, sqlite3_stmt *row, int64_t now_us)
     if (!state)
         return true; /* nobody */
     hf_party party = {
-        .host = text_of(row, 16),
-        .command = text_of(row, 17),
-        .label = text_of(row, 18),
+        .host = text_of(row, CLAIM_COLUMNS + 4),
+        .command = text_of(row, CLAIM_COLUMNS + 5),
+        .label = text_of(row, CLAIM_COLUMNS + 6),
         .pid = sqlite3_column_int64(row, 8),
         .token = (uint64_t)sqlite3_column_int64(row, 6),
         .weight = (uint32_t)sqlite3_column_int64(row, 2),
@@ -42,7 +43,7 @@ static bool add_rows(struct session *s, struct hf_locks *locks, sqlite3_stmt *ro
                      const struct store_op *op, int64_t now_us) {
     size_t limit = op->type == STORE_LIST ? op->limit : 1, prefix_size = strlen(op->name);
     while (database_next(&s->db, row)) {
-        const char *name = text_of(row, 12);
+        const char *name = text_of(row, CLAIM_COLUMNS);
         size_t count = hf_locks_count(locks);
         bool is_new = count == 0 || strcmp(hf_locks_at(locks, count - 1)->name, name) != 0;
         if (is_new && (count == limit || strncmp(name, op->name, prefix_size) != 0))

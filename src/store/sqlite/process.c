@@ -71,8 +71,17 @@ static bool read_clock_offset(int64_t *ret_us) {
     return true;
 }
 
-int process_read_facts(int64_t pid, struct host_facts *ret, char **ret_text) {
-    *ret = (struct host_facts){.self.pid = pid};
+static int read_guard(int64_t pid, struct process *self, char **ret_text) {
+    self->guard_pid = pid;
+    self->guard_started = pid ? start_time(pid) : 0;
+    if (!pid || self->guard_started)
+        return HF_OK;
+    *ret_text = error_format("there is no process %" PRId64 " to be the guard of this one", pid);
+    return HF_BAD_ARGUMENT;
+}
+
+int process_read_facts(const struct store_identity *who, struct host_facts *ret, char **ret_text) {
+    *ret = (struct host_facts){.self.pid = who->pid};
     if (!read_text("/proc/sys/kernel/random/boot_id", ret->boot_id, sizeof(ret->boot_id))) {
         *ret_text = error_format("the boot id of the host, which the store needs, cannot be read; "
                                  "is /proc mounted?");
@@ -84,9 +93,9 @@ int process_read_facts(int64_t pid, struct host_facts *ret, char **ret_text) {
                                  "the clock that it shares with others is not known");
         return HF_SYSTEM;
     }
-    if (!proc_is_ours(pid))
+    if (!proc_is_ours(who->pid))
         return HF_OK;
-    ret->self.started = start_time(pid);
+    ret->self.started = start_time(who->pid);
     uint64_t pid_space = space_of("/proc/self/ns/pid");
     if (ret->self.started && pid_space) {
         ret->self.pid_space = pid_space;
@@ -94,7 +103,7 @@ int process_read_facts(int64_t pid, struct host_facts *ret, char **ret_text) {
         uint64_t time_space = space_of("/proc/self/ns/time");
         ret->self.time_space = time_space ? time_space : 1;
     }
-    return HF_OK;
+    return read_guard(who->guard_pid, &ret->self, ret_text);
 }
 
 bool process_is_same(const struct process *a, const struct process *b) {
@@ -108,10 +117,10 @@ static bool is_evidence(const struct host_facts *facts, const struct process *wh
 }
 
 /* A descriptor of the process; -1 when there is none with that pid, or that pid is another's by now. */
-static int open_exactly(const struct process *who, int *ret_error) {
-    int fd = (int)syscall(SYS_pidfd_open, (pid_t)who->pid, 0);
+static int open_exactly(int64_t pid, uint64_t started, int *ret_error) {
+    int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
     *ret_error = fd < 0 ? errno : 0;
-    if (fd >= 0 && start_time(who->pid) != who->started) {
+    if (fd >= 0 && start_time(pid) != started) {
         close(fd);
         *ret_error = ESRCH;
         return -1;
@@ -121,11 +130,9 @@ static int open_exactly(const struct process *who, int *ret_error) {
 
 /* A zombie has ended as far as locks go: its descriptor is readable. (The state in /proc would not do: a
  * process whose first thread has ended shows as a zombie while others run.) */
-bool process_is_dead(const struct host_facts *facts, const struct process *who) {
-    if (!is_evidence(facts, who) || process_is_same(who, &facts->self))
-        return false;
+static bool has_ended(int64_t pid, uint64_t started) {
     int error;
-    int fd = open_exactly(who, &error);
+    int fd = open_exactly(pid, started, &error);
     if (fd < 0)
         return error == ESRCH;
     struct pollfd ended = {.fd = fd, .events = POLLIN};
@@ -134,9 +141,18 @@ bool process_is_dead(const struct host_facts *facts, const struct process *who) 
     return dead;
 }
 
+bool process_is_dead(const struct host_facts *facts, const struct process *who) {
+    if (!is_evidence(facts, who) || process_is_same(who, &facts->self))
+        return false;
+    return has_ended(who->pid, who->started) &&
+           (!who->guard_pid || has_ended(who->guard_pid, who->guard_started));
+}
+
 int process_open(const struct host_facts *facts, const struct process *who) {
     int error;
     if (!is_evidence(facts, who) || process_is_same(who, &facts->self))
         return -1;
-    return open_exactly(who, &error);
+    if (who->guard_pid && has_ended(who->pid, who->started))
+        return open_exactly(who->guard_pid, who->guard_started, &error);
+    return open_exactly(who->pid, who->started, &error);
 }

@@ -220,7 +220,7 @@ static int sqlite_open(struct store_host *host, const struct url *url, struct st
     s->epoch = world_epoch();
     s->wake_folder = s->wake_fd = s->file.folder = -1;
     list_init(&s->link);
-    int r = process_read_facts(host->identity.pid, &s->facts, ret_text);
+    int r = process_read_facts(&host->identity, &s->facts, ret_text);
     pthread_once(&gate_once, guard_forks);
     pthread_rwlock_wrlock(&gate);
     drop_inherited();

@@ -101,13 +101,19 @@ void database_rollback(struct database *db);
 /* What a failure means to the caller: an hf_error and particulars. */
 int database_explain(struct database *db, const char *path, char **ret_text);
 
+/* How many columns of a row that has a claim in it are the claim's; others follow. */
+enum { CLAIM_COLUMNS = 14 };
+
 /* ---- process.c: who lives ---- */
 
-/* A process as others can recognise it. Without evidence (spaces are 0) only its leases count. */
+/* A process as others can recognise it. Without evidence (spaces are 0) only its leases count. With a guard
+ * it counts as dead only when that one is, too. */
 struct process {
     int64_t pid;
     uint64_t started;               /* from /proc/PID/stat */
     uint64_t pid_space, time_space; /* namespaces */
+    int64_t guard_pid;              /* 0: none */
+    uint64_t guard_started;
 };
 
 struct host_facts {
@@ -116,15 +122,16 @@ struct host_facts {
     int64_t clock_offset_us; /* what this time namespace adds to CLOCK_BOOTTIME */
 };
 
-/* HF_OK, or HF_SYSTEM with particulars. */
-int process_read_facts(int64_t pid, struct host_facts *ret, char **ret_text);
+/* HF_OK, or an error with particulars. */
+int process_read_facts(const struct store_identity *who, struct host_facts *ret, char **ret_text);
 
 bool process_is_same(const struct process *a, const struct process *b);
 
 /* True only if the process has certainly ended. */
 bool process_is_dead(const struct host_facts *facts, const struct process *who);
 
-/* A descriptor that is readable when the process has ended; -1 where there is no such evidence. */
+/* A descriptor that is readable when the process (or, once that has, its guard) has ended; -1 where there
+ * is no such evidence. */
 int process_open(const struct host_facts *facts, const struct process *who);
 
 /* ---- sqlite.c: a client's session ---- */
