@@ -38,19 +38,18 @@ const char *hf_last_error(void) {
     return last_error;
 }
 
-int error_set_text(int code, const char *particulars) {
+void error_note_text(int code, const char *particulars) {
     snprintf(last_error, sizeof(last_error), "%s%s%s", hf_error_string(code),
              particulars ? ": " : "", particulars ? particulars : "");
-    return code;
 }
 
-int error_set(int code, const char *format, ...) {
+void error_note(int code, const char *format, ...) {
     char particulars[400];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(particulars, sizeof(particulars), format, arguments);
     va_end(arguments);
-    return error_set_text(code, particulars);
+    error_note_text(code, particulars);
 }
 
 char *error_format(const char *format, ...) {

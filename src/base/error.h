@@ -6,11 +6,14 @@
 
 #include <holdfast/holdfast.h>
 
-/* Notes what failed for hf_last_error and returns `code`: "the sentence of the code: the particulars". */
-int error_set(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
+/* Note what failed for hf_last_error, "the sentence of the code: the particulars", and are the code: what a
+ * call that failed returns. Macros, so that compilers and checkers see which code it is. */
+#define error_set(code, ...) (error_note((code), __VA_ARGS__), (code))
 /* The same with particulars that may be NULL: then the sentence alone. */
-int error_set_text(int code, const char *particulars);
+#define error_set_text(code, particulars) (error_note_text((code), (particulars)), (code))
+
+void error_note(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void error_note_text(int code, const char *particulars);
 
 /* A formatted string for the caller to free; NULL when there is no memory, which every user of such
  * particulars takes as "no particulars". */

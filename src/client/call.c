@@ -27,7 +27,7 @@ int call_block(hf_call *call, int r) {
         client_await(c, call, WORLD_NEVER);
         r = call->result;
         if (r < 0)
-            error_set_text(r, call->text);
+            error_note_text(r, call->text);
     }
     free(call->text);
     client_unref(c);
@@ -38,7 +38,7 @@ hf_call *call_new(hf_client *c, enum call_type type) {
     hf_call *call = malloc(sizeof(*call));
     if (!call) {
         client_unlock(c);
-        error_set_text(HF_NO_MEMORY, NULL);
+        error_note_text(HF_NO_MEMORY, NULL);
         return NULL;
     }
     call_init(call, c, type);
@@ -237,7 +237,7 @@ int hf_call_wait(hf_call *call, int64_t wait_ms) {
     client_await(c, call, until_us);
     int result = call->result;
     if (result < 0)
-        error_set_text(result, call->text);
+        error_note_text(result, call->text);
     client_unref(c);
     return result;
 }
@@ -346,8 +346,10 @@ hf_call *hf_call_free(hf_call *call) {
     if (!call)
         return NULL;
     hf_client *c = call->client;
-    if (!client_lock(c)) {
-        free(call); /* in a forked child nothing else is ours */
+    if (!client_lock(c)) { /* in a forked child only the memory is ours */
+        if (call->owns_hold)
+            hf_hold_free(call->hold);
+        free_memory(call);
         client_unref(c);
         return NULL;
     }

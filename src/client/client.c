@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,6 +50,13 @@ void client_ref(hf_client *c) {
     c->refs++;
 }
 
+/* The end of the memory of a client of the parent's, in a forked child. A thread of the parent's may have
+ * been in the middle of changing the engine or the store: they are left as they are, and findable. */
+static void leave_behind(hf_client *c) {
+    static _Atomic(hf_client *) left;
+    c->left_behind = atomic_exchange(&left, c);
+}
+
 void client_unref(hf_client *c) {
     bool forked = is_forked(c);
     bool last = --c->refs == 0;
@@ -56,12 +64,14 @@ void client_unref(hf_client *c) {
         pthread_mutex_unlock(&c->mutex);
     if (!last)
         return;
-    if (!forked) {
-        pthread_cond_destroy(&c->keeper_cond);
-        pthread_cond_destroy(&c->dispatcher_cond);
-        pthread_cond_destroy(&c->ran);
-        pthread_mutex_destroy(&c->mutex);
+    if (forked) {
+        leave_behind(c);
+        return;
     }
+    pthread_cond_destroy(&c->keeper_cond);
+    pthread_cond_destroy(&c->dispatcher_cond);
+    pthread_cond_destroy(&c->ran);
+    pthread_mutex_destroy(&c->mutex);
     free(c->identity);
     free(c);
 }
@@ -194,7 +204,7 @@ static int open_store(hf_client *c, const struct url *url) {
     if (!r)
         r = driver->open(&c->host, url, &c->store, &text);
     if (r < 0)
-        error_set_text(r, text);
+        error_note_text(r, text);
     free(text);
     return r;
 }

@@ -69,7 +69,8 @@ struct hf_client {
     int loop_fd, signal_fd; /* for hf_fd; -1: it was not called */
     bool signalled;
 
-    char *identity; /* host name and command */
+    char *identity;         /* host name and command */
+    hf_client *left_behind; /* in a forked child: the next of those whose insides cannot be freed */
 };
 
 enum call_type { CALL_ACQUIRE, CALL_ACQUIRE_ALL, CALL_RENEW, CALL_RELEASE, CALL_LOOK };
@@ -216,6 +217,7 @@ void hold_drop(hf_hold *hold);
 
 /* group.c */
 void group_name_finished(hf_call *call, int result, char *text);
+hf_hold *group_at(const hf_hold *group, size_t index); /* in the order given; NULL: none */
 void group_lost(hf_hold *group, hf_hold *member);
 void group_drop_members(hf_hold *group);
 void group_release(hf_call *call, hf_hold *group);

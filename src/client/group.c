@@ -184,6 +184,14 @@ int hf_acquire_all_start(hf_client *c, const hf_want *const *wants, size_t count
 
 /* ---- Losing, renewing, releasing ---- */
 
+hf_hold *group_at(const hf_hold *group, size_t index) {
+    for (size_t i = 0; i < group->more->member_count; i++) {
+        if (group->more->members[i].index == index)
+            return group->more->members[i].hold;
+    }
+    return NULL;
+}
+
 void group_lost(hf_hold *group, hf_hold *lost) {
     struct hold_more *more = group->more;
     if (more->lost || group->released)

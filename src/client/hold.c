@@ -199,6 +199,7 @@ void hold_unref(hf_hold *hold) {
         return;
     hf_client *c = hold->client;
     if (hold->role == ROLE_ALIAS) {
+        assert(hold->more);
         list_remove(&hold->more->aliases);
         hold_unref(hold->other);
     }
@@ -260,8 +261,8 @@ int hold_acquire(hf_hold *hold, struct request *request, int64_t give_up_us, int
 }
 
 static int begin_acquire(hf_call *call, const char *name, const hf_acquire_options *given) {
-    hf_acquire_options options;
-    hf_hold *hold;
+    hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
+    hf_hold *hold = NULL;
     int r = hold_check_options(call->client, given, &options);
     if (!r)
         r = hold_new(call->client, name, &options, &hold);
@@ -410,11 +411,8 @@ uint64_t hf_hold_token_at(const hf_hold *hold, size_t index) {
         return 0;
     if (hold->role != ROLE_GROUP)
         return index == 0 ? acquired(hold)->token : 0;
-    for (size_t i = 0; i < hold->more->member_count; i++) {
-        if (hold->more->members[i].index == index)
-            return hold->more->members[i].hold->hold.op.token;
-    }
-    return 0;
+    const hf_hold *member = group_at(hold, index);
+    return member ? member->hold.op.token : 0;
 }
 
 int hf_hold_is_exclusive(const hf_hold *hold) {
@@ -436,14 +434,10 @@ const char *hf_hold_name(const hf_hold *hold) {
     if (hold->role != ROLE_GROUP)
         return acquired(hold)->name;
     bool locked = client_lock(hold->client);
-    const hf_hold *lost = hold->more->lost;
+    const hf_hold *shown = hold->more->lost ? hold->more->lost : group_at(hold, 0);
     if (locked)
         client_unlock(hold->client);
-    for (size_t i = 0; !lost && i < hold->more->member_count; i++) {
-        if (hold->more->members[i].index == 0)
-            lost = hold->more->members[i].hold;
-    }
-    return lost->text;
+    return shown->text;
 }
 
 const char *hf_hold_owner(hf_hold *hold) {
@@ -452,7 +446,7 @@ const char *hf_hold_owner(hf_hold *hold) {
     struct hold_more *more = hold_more(hold);
     const struct hold *shown = &target(hold)->hold;
     if (hold->role == ROLE_GROUP)
-        shown = &hold->more->members[0].hold->hold;
+        shown = &group_at(hold, 0)->hold;
     if (more && !more->owner[0])
         locks_format_owner(hold->client->host.identity.id, shown->op.seq, more->owner);
     client_unlock(hold->client);
@@ -592,6 +586,8 @@ hf_hold *hf_hold_free(hf_hold *hold) {
         return NULL;
     hf_client *c = hold->client;
     if (!client_lock(c)) { /* in a forked child only the memory is ours */
+        for (size_t i = 0; hold->role == ROLE_GROUP && i < hold->more->member_count; i++)
+            hf_hold_free(hold->more->members[i].hold);
         free_memory(hold);
         client_unref(c);
         return NULL;

@@ -98,7 +98,7 @@ static int finish(int r, hf_call *call, hf_locks **ret_locks) {
 }
 
 int hf_inspect(hf_client *c, const char *name, hf_locks **ret_locks) {
-    hf_call *call;
+    hf_call *call = NULL;
     if (!ret_locks)
         return error_set(HF_BAD_ARGUMENT, "ret_locks is NULL");
     int r = hf_inspect_start(c, name, &call);
@@ -107,7 +107,7 @@ int hf_inspect(hf_client *c, const char *name, hf_locks **ret_locks) {
 
 int hf_list(hf_client *c, const char *prefix, const char *after, size_t limit,
             hf_locks **ret_locks) {
-    hf_call *call;
+    hf_call *call = NULL;
     if (!ret_locks)
         return error_set(HF_BAD_ARGUMENT, "ret_locks is NULL");
     int r = hf_list_start(c, prefix, after, limit, &call);
@@ -115,7 +115,7 @@ int hf_list(hf_client *c, const char *prefix, const char *after, size_t limit,
 }
 
 int hf_break(hf_client *c, const char *name, uint64_t token) {
-    hf_call *call;
+    hf_call *call = NULL;
     int r = hf_break_start(c, name, token, &call);
     return finish(r, call, NULL);
 }

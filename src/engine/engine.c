@@ -583,9 +583,10 @@ void engine_shutdown(struct engine *e) {
 }
 
 void engine_abandon(struct engine *e) {
-    struct map_node *node;
-    while ((node = map_first(&e->by_seq)))
+    for (struct map_node *node = map_first(&e->by_seq), *next; node; node = next) {
+        next = map_after(&e->by_seq, node);
         end(e, container_of(node, struct hold, by_seq));
+    }
 }
 
 /* ---- What happens ---- */

@@ -20,17 +20,11 @@ struct hf_locks *locks_new(void) {
     return calloc(1, sizeof(struct hf_locks));
 }
 
-/* Room for one more pointer after `count`; what is allocated is the next power of two. */
-static bool room_for_one(void *ret_array, size_t count) {
+/* The array with room for one more pointer after `count`: itself, or moved to one of the next power of two.
+ * NULL when there is no memory; it is then as it was. */
+static void *with_room(void *array, size_t count) {
     bool is_full = (count & (count - 1)) == 0;
-    if (!is_full)
-        return true;
-    void **array;
-    memcpy(&array, ret_array, sizeof(array));
-    array = realloc(array, (count ? count * 2 : 1) * sizeof(*array));
-    if (array)
-        memcpy(ret_array, &array, sizeof(array));
-    return array != NULL;
+    return is_full ? realloc(array, (count ? count * 2 : 1) * sizeof(void *)) : array;
 }
 
 static hf_kind public_kind(enum store_kind kind) {
@@ -40,11 +34,13 @@ static hf_kind public_kind(enum store_kind kind) {
 bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, uint32_t capacity,
                uint64_t token) {
     size_t size = strlen(name) + 1;
-    struct lock *lock = calloc(1, sizeof(*lock) + size);
-    if (!lock || !room_for_one(&locks->locks, locks->count)) {
-        free(lock);
+    struct lock **larger = with_room(locks->locks, locks->count);
+    if (!larger)
         return false;
-    }
+    locks->locks = larger;
+    struct lock *lock = calloc(1, sizeof(*lock) + size);
+    if (!lock)
+        return false;
     memcpy(lock->name, name, size);
     lock->info = (hf_lock_info){
         .size = sizeof(lock->info),
@@ -97,12 +93,14 @@ bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_part
     char owner[LOCKS_OWNER_SIZE], abbreviated[LOCKS_OWNER_SIZE];
     locks_format_owner(id, seq, owner);
     snprintf(abbreviated, sizeof(abbreviated), "%.8s-%" PRIx64, owner, seq);
-    hf_party *copy = party_new(party, abbreviated);
-    if (!copy || !room_for_one(&lock->parties[role], *count)) {
-        free(copy);
+    hf_party **larger = with_room(lock->parties[role], *count);
+    if (!larger)
         return false;
-    }
-    lock->parties[role][(*count)++] = copy;
+    lock->parties[role] = larger;
+    hf_party *copy = party_new(party, abbreviated);
+    if (!copy)
+        return false;
+    larger[(*count)++] = copy;
     lock->info.holders = (const hf_party *const *)lock->parties[LOCKS_HOLDER];
     lock->info.waiters = (const hf_party *const *)lock->parties[LOCKS_WAITER];
     return true;

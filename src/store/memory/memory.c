@@ -284,10 +284,11 @@ static void take(struct session *session, struct claim *claim, struct store_op *
     struct lock *lock = claim->lock;
     /* Seen from the counter, a repeat asks for the token that it has, or for a larger floor. */
     uint64_t counter = claim->state == HELD ? claim->token - 1 : lock->token;
+    int64_t wall_us = world_wall_us(session->host->world);
     char *text = NULL;
     uint64_t token;
-    int r = store_next_token(counter, op->floor, op->below, session->space->token_base,
-                             world_wall_us(session->host->world), &token, &text);
+    int r = store_next_token(counter, op->floor, op->below, session->space->token_base, wall_us,
+                             &token, &text);
     if (r < 0) {
         end_claim(claim, now_us);
         advance(lock, now_us);
@@ -298,7 +299,7 @@ static void take(struct session *session, struct claim *claim, struct store_op *
     if (claim->state == WAITING)
         lock->used += claim->weight;
     if (!repeats)
-        claim->since_us = world_wall_us(session->host->world);
+        claim->since_us = wall_us;
     if (!repeats || claim->until_us < now_us + op->lease_us)
         claim->until_us = now_us + op->lease_us; /* which may be earlier than its wait lease */
     claim->state = HELD;
@@ -598,11 +599,14 @@ static struct space *space_join(const char *name) {
 
 static void space_free(struct space *space) {
     list_remove(&space->link);
-    struct map_node *node;
-    while ((node = map_first(&space->claims)))
+    for (struct map_node *node = map_first(&space->claims), *next; node; node = next) {
+        next = map_after(&space->claims, node);
         end_claim(container_of(node, struct claim, by_owner), 0);
-    while ((node = map_first(&space->locks)))
+    }
+    for (struct map_node *node = map_first(&space->locks), *next; node; node = next) {
+        next = map_after(&space->locks, node);
         lock_free(space, container_of(node, struct lock, by_name));
+    }
     map_free(&space->claims);
     map_free(&space->locks);
     pthread_mutex_destroy(&space->mutex);

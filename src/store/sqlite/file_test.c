@@ -384,7 +384,7 @@ TEST(a_page_of_a_hundred_thousand_locks_comes_at_once) {
           "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99999)"
           " INSERT INTO locks SELECT printf('lock-%06d', i), 1, 1, 1, 20000 FROM n;"
           "INSERT INTO claims SELECT name, 1, 1, 1, 9000000000000000, zeroblob(16), 1, 1, 1, 1, 1,"
-          " 1, 1, 'host', 'command', '' FROM locks WHERE name < 'lock-090000'");
+          " 1, 1, 0, 0, 'host', 'command', '' FROM locks WHERE name < 'lock-090000'");
     hf_client *client = open_client();
     hf_locks *locks = NULL;
     int64_t start = now_ms();

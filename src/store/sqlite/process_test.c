@@ -107,7 +107,7 @@ TEST(one_of_several_readers_is_killed) {
     reading.kind = HF_READ;
     writing.kind = HF_WRITE;
     hf_hold *own = get(client, "x", reading);
-    pid_t child = fork();
+    pid_t child = fork_safely();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         hf_client *reader = open_client();
@@ -483,7 +483,7 @@ TEST(a_forked_child_has_a_connection_of_its_own) {
     struct crowd *steps = shared(sizeof(*steps));
     hf_client *client = open_client();
     hf_hold *hold = get_now(client, "parents");
-    pid_t child = fork();
+    pid_t child = fork_safely();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         hf_client *own = open_client();
