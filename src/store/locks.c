@@ -97,12 +97,12 @@ bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_part
     if (!larger)
         return false;
     lock->parties[role] = larger;
+    lock->info.holders = (const hf_party *const *)lock->parties[LOCKS_HOLDER];
+    lock->info.waiters = (const hf_party *const *)lock->parties[LOCKS_WAITER];
     hf_party *copy = party_new(party, abbreviated);
     if (!copy)
         return false;
     larger[(*count)++] = copy;
-    lock->info.holders = (const hf_party *const *)lock->parties[LOCKS_HOLDER];
-    lock->info.waiters = (const hf_party *const *)lock->parties[LOCKS_WAITER];
     return true;
 }
 

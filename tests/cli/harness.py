@@ -25,6 +25,11 @@ PR_SET_CHILD_SUBREAPER = 36
 tests = []
 folder = ""
 
+# Whoever runs the tests may ignore signals (nohup does); what they start would, too.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+
 
 class TimeUp(Exception):
     pass

@@ -174,11 +174,11 @@ static int stopped_count(const struct ring *ring) {
     return count;
 }
 
-/* Somebody, and half of the time somebody who holds a lock, if the first looks show one. */
+/* Somebody; every other time somebody who holds a lock just now, if a few looks around show one. */
 static int pick_victim(struct ring *ring) {
     int victim = pick(&ring->seed, WORKERS);
-    for (int i = 0; i < WORKERS && pick(&ring->seed, 2); i++) {
-        if (atomic_load(&ring->w->slots[victim].until_us) > now_us())
+    for (int i = pick(&ring->seed, 2) * 100000; i > 0; i--) {
+        if (atomic_load(&ring->w->slots[victim].until_us) > now_us() && !ring->wake_ms[victim])
             break;
         victim = (victim + 1) % WORKERS;
     }
@@ -187,7 +187,8 @@ static int pick_victim(struct ring *ring) {
 
 static void do_harm(struct ring *ring) {
     int i = pick_victim(ring);
-    if (pick(&ring->seed, 2)) {
+    /* Most of the stopped are left to find out by themselves what they have lost. */
+    if (pick(&ring->seed, ring->wake_ms[i] ? 8 : 2) == 0) {
         atomic_store(&ring->w->doomed[i], true);
         kill_hard(ring->children[i]);
         ring->wake_ms[i] = 0;

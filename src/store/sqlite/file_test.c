@@ -242,6 +242,8 @@ TEST(a_full_disk_is_told_and_loses_nothing) {
     CHECK_EQ_INT(query(file, "SELECT count(*) FROM pragma_integrity_check WHERE"
                              " integrity_check = 'ok'"),
                  1);
+    umount2(small, MNT_DETACH);
+    remove_folder();
     _exit(0); /* the clients have thousands of holds; closing them is another test's */
 }
 
@@ -257,6 +259,7 @@ TEST(a_limit_on_the_size_of_files_is_told) {
     CHECK_IS(attempt(other, "before"), HF_BUSY);
     CHECK_IS(attempt(other, "after"), HF_OK);
     let_go(before);
+    remove_folder();
     _exit(0);
 }
 
