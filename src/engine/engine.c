@@ -302,9 +302,10 @@ static void granted(struct engine *e, struct hold *hold) {
     finish(e, request, HF_OK, NULL);
 }
 
-/* Somebody else's time left that no lease of ours can have: a clock was set back. */
+/* Somebody else's time left that no lease or wait lease of ours can have: a clock was set back. */
 static bool is_clock_error(const struct engine *e, const struct store_op *op) {
-    return !(op->flags & STORE_FOREIGN) && op->left_us > e->config.max_lease_us;
+    int64_t longest_us = max(e->config.max_lease_us, e->config.wait_lease_us);
+    return !(op->flags & STORE_FOREIGN) && op->left_us > longest_us;
 }
 
 static char *clock_text(const struct engine *e, const struct store_op *op) {

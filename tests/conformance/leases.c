@@ -210,18 +210,24 @@ BOTH_FORMS(a_loss_that_nobody_used_is_a_loss_all_the_same) {
     hf_hold_free(hold);
 }
 
+static char state_of(pid_t process) {
+    char path[64], state;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
+    FILE *file = fopen(path, "r");
+    if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        _exit(1);
+    fclose(file);
+    return state;
+}
+
 /* In a child process: lets the parent go on when it has been stopped for a while. */
 static void continue_parent_after_ms(long pause_ms) {
-    char path[64], state = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)getppid());
-    while (state != 'T') {
-        FILE *file = fopen(path, "r");
-        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-            _exit(1);
-        fclose(file);
-    }
+    while (state_of(getppid()) != 'T')
+        sched_yield();
     nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
-    kill(getppid(), SIGCONT);
+    do
+        kill(getppid(), SIGCONT);
+    while (state_of(getppid()) == 'T');
 }
 
 /* failures.md 1: a pause past the lease. Three times, because the library's own thread may be the first
@@ -229,6 +235,7 @@ static void continue_parent_after_ms(long pause_ms) {
 TEST(who_was_stopped_past_its_lease_knows_it_at_once) {
     enum { PAUSES = 3 };
     pid_t child = fork();
+    CHECK(child >= 0);
     if (child == 0) {
         for (int i = 0; i < PAUSES; i++)
             continue_parent_after_ms(250);

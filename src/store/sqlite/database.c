@@ -25,6 +25,7 @@ enum {
     SCHEMA_VERSION = 1,
     PAGE_SIZE = 1024,
     CHECKPOINT_PAGES = 2000, /* the log has some 2 MB, then it is written back */
+    CLOSE_PAGES = 400,       /* by who closes, so that who opens next has little to read */
     LOG_SIZE_MAX = 4 << 20,
     BUSY_LIMIT_US = 1000000, /* a transaction takes microseconds: somebody is stopped */
     CREATE_LIMIT_US = 5000000,
@@ -399,10 +400,29 @@ static void raise_token_base(struct database *db, uint64_t floor) {
     execute(db, text);
 }
 
+static void write_back(struct database *db, int more_than_pages) {
+    if (db->log_pages > more_than_pages)
+        sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+}
+
+static int committed(void *arg, sqlite3 *handle, const char *name, int log_pages) {
+    struct database *db = arg;
+    (void)handle;
+    (void)name;
+    db->log_pages = log_pages;
+    write_back(db, CHECKPOINT_PAGES);
+    return SQLITE_OK;
+}
+
+/* The log stays when the last process closes: to write it back and to start a new one costs a command that
+ * locks, works and ends four waits for the disk, and saves nobody anything. */
 static void set_up(struct database *db) {
     char text[128];
+    int yes = 1;
     sqlite3_busy_handler(db->handle, wait_busy, db);
-    sqlite3_wal_autocheckpoint(db->handle, CHECKPOINT_PAGES);
+    sqlite3_wal_hook(db->handle, committed, db);
+    sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_PERSIST_WAL, &yes);
     snprintf(text, sizeof(text),
              "PRAGMA page_size = %d; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = %d",
              PAGE_SIZE, LOG_SIZE_MAX);
@@ -445,15 +465,15 @@ int database_open(struct database *db, struct world *world, const struct file *f
 
 /* ---- Closing ---- */
 
-void database_close(struct database *db) {
+void database_drop(struct database *db) {
     for (int i = 0; i < SQL_COUNT; i++)
         sqlite3_finalize(db->statements[i]);
     sqlite3_close(db->handle);
     *db = (struct database){0};
 }
 
-void database_drop(struct database *db) {
+void database_close(struct database *db) {
     if (db->handle)
-        sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    database_close(db);
+        write_back(db, CLOSE_PAGES);
+    database_drop(db);
 }

@@ -71,6 +71,7 @@ struct database {
     sqlite3_stmt *statements[SQL_COUNT];
     int failed, error; /* the system's error with it */
     int64_t busy_since_us;
+    int log_pages; /* in the write-ahead log, after the last commit of ours */
 };
 
 /* Opens the file: makes its schema if it is empty, checks it if not, voids what an earlier boot of the
