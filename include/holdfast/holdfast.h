@@ -196,7 +196,7 @@ typedef struct hf_acquire_options {
     uint32_t capacity;   /* … of how many; other kinds ignore both */
     int64_t wait_ms;     /* 0: try once; HF_FOREVER: wait for as long as it takes */
     int64_t lease_ms;    /* after this long without a renewal, the store lets somebody else in */
-    int64_t min_left_ms; /* with less than this left when granted: let go, and say HF_SHORT */
+    int64_t min_left_ms; /* at most the lease; with less left when granted: let go, say HF_SHORT */
     unsigned flags;      /* HF_BARGE, HF_REENTRANT, HF_NO_RENEW */
     uint64_t owner_key;  /* HF_REENTRANT: who is asking; 0: the calling thread */
     const char *label;   /* what operators see beside the lock; at most 255 bytes, or NULL */

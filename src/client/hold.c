@@ -368,7 +368,7 @@ static int64_t left_us(const hf_hold *hold) {
 
 /* What a hold that was released answers: that, or that it had been lost. */
 static int after_release(const hf_hold *hold) {
-    return error_set_text(hold->result == HF_LOST ? HF_LOST : HF_RELEASED, NULL);
+    return hold->result == HF_LOST ? HF_LOST : HF_RELEASED;
 }
 
 int hf_check(hf_hold *hold, int64_t need_ms) {
@@ -377,15 +377,13 @@ int hf_check(hf_hold *hold, int64_t need_ms) {
     int r = client_enter(hold->client);
     if (r < 0)
         return r;
-    int64_t left_ms = left_us(hold) / 1000;
-    bool released = hold->released, lost = left_us(hold) == 0;
+    int64_t left = left_us(hold);
+    r = hold->released ? after_release(hold) : left == 0 ? HF_LOST : HF_OK;
     client_unlock(hold->client);
-    if (released)
-        return after_release(hold);
-    if (lost)
-        return error_set(HF_LOST, "%s", hf_hold_name(hold));
-    if (left_ms < need_ms)
-        return error_set(HF_SHORT, "%" PRId64 " ms are left", left_ms);
+    if (r < 0)
+        return error_set(r, "\"%s\"", hf_hold_name(hold));
+    if (left / 1000 < need_ms)
+        return error_set(HF_SHORT, "%" PRId64 " ms are left", left / 1000);
     return HF_OK;
 }
 
@@ -477,7 +475,7 @@ int hf_hold_fd(hf_hold *hold) {
 
 static int begin_renew(hf_call *call, hf_hold *hold, int64_t lease_ms) {
     if (hold->released)
-        return after_release(hold);
+        return error_set_text(after_release(hold), NULL);
     if (lease_ms != 0) {
         int r = check_lease(hold->client, lease_ms);
         if (r < 0)

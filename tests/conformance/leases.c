@@ -220,33 +220,39 @@ static char state_of(pid_t process) {
     return state;
 }
 
-/* In a child process: lets the parent go on when it has been stopped for a while. */
-static void continue_parent_after_ms(long pause_ms) {
-    while (state_of(getppid()) != 'T')
-        sched_yield();
-    nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
-    do
-        kill(getppid(), SIGCONT);
-    while (state_of(getppid()) == 'T');
+/* In a child process: for each byte in the pipe, waits until the parent has stopped itself and lets it go
+ * on after a while. Ends with the parent, or when that closes the pipe. */
+static void continue_parent(int pipe_fd, long pause_ms) {
+    pid_t parent = getppid();
+    char byte;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (read(pipe_fd, &byte, 1) == 1) {
+        while (state_of(parent) != 'T')
+            sched_yield();
+        nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
+        kill(parent, SIGCONT);
+    }
+    _exit(0);
 }
 
 /* failures.md 1: a pause past the lease. Three times, because the library's own thread may be the first
  * to run again. */
 TEST(who_was_stopped_past_its_lease_knows_it_at_once) {
-    enum { PAUSES = 3 };
+    int pipe_fds[2];
+    CHECK(pipe(pipe_fds) == 0);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        for (int i = 0; i < PAUSES; i++)
-            continue_parent_after_ms(250);
-        _exit(0);
+        close(pipe_fds[1]);
+        continue_parent(pipe_fds[0], 250);
     }
     hf_client *a = open_client();
     hf_acquire_options options = as_mutex(0);
     options.lease_ms = 200;
-    for (int i = 0; i < PAUSES; i++) {
+    for (int i = 0; i < 3; i++) {
         hf_hold *renewed = get(a, fresh_name("stopped"), options);
         hf_hold *unrenewed = get(a, fresh_name("stopped"), with_flags(options, HF_NO_RENEW));
+        CHECK(write(pipe_fds[1], "", 1) == 1);
         raise(SIGSTOP);
         CHECK_IS(hf_check(renewed, 0), HF_LOST);
         CHECK_IS(hf_check(unrenewed, 0), HF_LOST);
@@ -254,6 +260,8 @@ TEST(who_was_stopped_past_its_lease_knows_it_at_once) {
         hf_hold_free(renewed);
         hf_hold_free(unrenewed);
     }
+    close(pipe_fds[1]);
+    close(pipe_fds[0]);
     CHECK(waitpid(child, NULL, 0) == child);
 }
 
