@@ -320,6 +320,11 @@ typedef struct hf_lock_info {
     const hf_party *const *holders;
     size_t waiter_count;
     const hf_party *const *waiters; /* in the order of the queue */
+    /* The last hf_break of this name, while the store remembers it: for as long as the token. */
+    int64_t broken_ms;         /* wall clock, since the epoch; 0: none */
+    uint64_t broken_token;     /* of the hold that was ended; 0: none */
+    const char *broken_by;     /* "web3 pid 411 (holdfast break by eve)"; "": none */
+    const char *broken_reason; /* "" when none was given */
 } hf_lock_info;
 
 /* What a look found: locks in the order of their names. */
@@ -343,9 +348,10 @@ HF_API hf_locks *hf_locks_free(hf_locks *locks);
 
 /* Ends somebody's hold of `name`: the one with exactly this `token`. Its holder is told that the lock
  * is lost; the name's token moves on, so that writes under the old one are fenced. The holder may
- * still be at work: this is for operators who know that it is not, or do not care.
- * Errors: NOT_YOURS (nobody has it with that token), and those of any request. */
-HF_API int hf_break(hf_client *client, const char *name, uint64_t token);
+ * still be at work: this is for operators who know that it is not, or do not care. When, by whom and why
+ * (`reason`: at most 255 bytes, or NULL) is kept with the name; hf_lock_info tells it.
+ * Errors: NOT_YOURS (nobody has it with that token), BAD_ARGUMENT, and those of any request. */
+HF_API int hf_break(hf_client *client, const char *name, uint64_t token, const char *reason);
 
 /* ---- Calls that do not block -------------------------------------------------------------- */
 
@@ -362,7 +368,8 @@ HF_API int hf_release_start(hf_hold *hold, hf_call **ret_call);
 HF_API int hf_inspect_start(hf_client *client, const char *name, hf_call **ret_call);
 HF_API int hf_list_start(hf_client *client, const char *prefix, const char *after, size_t limit,
                          hf_call **ret_call);
-HF_API int hf_break_start(hf_client *client, const char *name, uint64_t token, hf_call **ret_call);
+HF_API int hf_break_start(hf_client *client, const char *name, uint64_t token, const char *reason,
+                          hf_call **ret_call);
 
 /* HF_PENDING, or how the call ended. hf_call_error is then the text of its failure: the call's to
  * keep, "" when there is none. */

@@ -27,7 +27,8 @@
  *     request is refused with HF_NOT_YOURS if the counter is above it. A counter that nobody used
  *     for a week may be forgotten. No token reaches 2^53.
  *  7. A release, a renewal and a break compare and act in one step, and never touch another's hold.
- *  8. A name has the kind and capacity of those who hold it or wait for it: another is HF_WRONG_KIND. */
+ *  8. A name has the kind and capacity of those who hold it or wait for it: another is HF_WRONG_KIND.
+ *  9. With a name's counter the store keeps its last break: when, of which token, by whom, why. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -83,7 +84,7 @@ struct store_op {
     char *text;       /* particulars of the failure or NULL; malloc'd, the submitter frees it */
     uint64_t seq;     /* with the client's id, the attempt id */
     const char *name;
-    const char *label; /* what operators see; NULL: nothing */
+    const char *label; /* what operators see; BREAK: why; NULL: nothing */
     uint32_t capacity, weight;
     int64_t lease_us;
     union {

@@ -41,6 +41,7 @@ enum statement {
     SQL_READ_LOCK,
     SQL_ADD_LOCK,
     SQL_GRANT,
+    SQL_BREAK,
     SQL_SET_DAY,
     SQL_FIRST_WAITING,
     SQL_WAITING_BEFORE,
