@@ -112,6 +112,10 @@ const struct command acquire_command = {
         "that eval\n"
         "fails, too.\n"
         "\n"
+        "Exit code: 64 usage, 69 store unreachable, 75 not acquired (or that of -E), 77 not "
+        "permitted,\n"
+        "78 configuration.\n"
+        "\n"
         "Examples:\n"
         "  eval \"$(holdfast acquire deploy --for-pid $$)\" || exit\n"
         "  holdfast acquire deploy --ttl 10m > lock.env; . ./lock.env; ...; holdfast release\n",

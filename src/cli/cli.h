@@ -30,7 +30,7 @@ enum {
 
 /* What was given for every command. */
 struct cli {
-    const char *url; /* NULL: the default store. May have a password in it, so is not shown as it is */
+    const char *url; /* NULL: the default store. May have a password in it */
     bool json, quiet, verbose;
     const char *profile;                      /* NULL: none */
     const char *password_file, *password_env; /* where the password is; NULL: not there */

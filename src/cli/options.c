@@ -185,7 +185,7 @@ int option_convert(const struct option *option, const char *value, void *target,
     case OPTION_CHOICE:
         if (!is_choice(option->argument, value))
             return must_be_choice(ret_why, size, option->argument);
-        /* fall through */
+        __attribute__((fallthrough));
     case OPTION_URL:
     case OPTION_TEXT:
         *(const char **)target = value;
