@@ -38,8 +38,10 @@ static int start(hf_client *c, const struct store_op *op, hf_call **ret_call) {
         return HF_NO_MEMORY;
     int r = HF_OK;
     call->op = *op;
-    if (!(c->store->driver->capabilities & STORE_CAN_LOOK))
-        r = error_set(HF_UNSUPPORTED, "%s: cannot be looked into", c->store->driver->info.scheme);
+    bool examines = op->type == STORE_EXAMINE;
+    if (!(c->store->driver->capabilities & (examines ? STORE_CAN_EXAMINE : STORE_CAN_LOOK)))
+        r = error_set(HF_UNSUPPORTED, "%s: cannot be %s", c->store->driver->info.scheme,
+                      examines ? "examined" : "looked into");
     if (!r)
         r = keep_strings(call);
     if (!r) {
@@ -93,6 +95,14 @@ int hf_break_start(hf_client *c, const char *name, uint64_t token, const char *r
     return r < 0 ? r : start(c, &op, ret_call);
 }
 
+int hf_examine_start(hf_client *c, hf_call **ret_call) {
+    if (!ret_call)
+        return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
+    int r = client_enter(c);
+    struct store_op op = {.type = STORE_EXAMINE, .name = ""};
+    return r < 0 ? r : start(c, &op, ret_call);
+}
+
 /* The blocking form of a call that was started, or not: r. */
 static int finish(int r, hf_call *call, hf_locks **ret_locks) {
     if (r < 0)
@@ -125,4 +135,18 @@ int hf_break(hf_client *c, const char *name, uint64_t token, const char *reason)
     hf_call *call;
     int r = hf_break_start(c, name, token, reason, &call);
     return finish(r, call, NULL);
+}
+
+int hf_examine(hf_client *c, hf_examination **ret_examination) {
+    hf_call *call;
+    if (!ret_examination)
+        return error_set(HF_BAD_ARGUMENT, "ret_examination is NULL");
+    int r = hf_examine_start(c, &call);
+    if (r < 0)
+        return r;
+    r = hf_call_wait(call, HF_FOREVER);
+    if (!r)
+        *ret_examination = hf_call_take_examination(call);
+    hf_call_free(call);
+    return r;
 }

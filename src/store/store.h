@@ -56,6 +56,7 @@ enum store_op_type {
     STORE_BREAK,   /* the hold of `name` that has `token` */
     STORE_INSPECT, /* one name */
     STORE_LIST,    /* names that begin with `name` and come after `after` */
+    STORE_EXAMINE, /* the store itself: what its configuration does to locks */
 };
 
 enum store_outcome { STORE_DONE = 1, STORE_QUEUED, STORE_NOT_YOURS, STORE_REFUSED, STORE_UNKNOWN };
@@ -105,7 +106,8 @@ struct store_op {
             uint64_t token;  /* ACQUIRE: out, granted; BREAK: in */
             int64_t left_us; /* QUEUED, BUSY: after which the head does well to ask again */
         };
-        struct hf_locks *locks; /* INSPECT, LIST: out; the submitter frees it */
+        struct hf_locks *locks;      /* INSPECT, LIST: out; the submitter frees it */
+        hf_examination *examination; /* EXAMINE: the same; see findings.h */
     };
 };
 
@@ -131,7 +133,12 @@ struct store_host {
     void (*gone)(struct store_host *host, uint64_t seq);
 };
 
-enum store_capability { STORE_CAN_RW = 1, STORE_CAN_PERMITS = 2, STORE_CAN_LOOK = 4 };
+enum store_capability {
+    STORE_CAN_RW = 1,
+    STORE_CAN_PERMITS = 2,
+    STORE_CAN_LOOK = 4,
+    STORE_CAN_EXAMINE = 8,
+};
 
 struct store {
     const struct store_driver *driver;

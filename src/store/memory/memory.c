@@ -14,6 +14,7 @@
 #include "base/map.h"
 #include "base/url.h"
 #include "store/drivers.h"
+#include "store/findings.h"
 #include "store/locks.h"
 #include "store/store.h"
 #include "world/epoch.h"
@@ -539,6 +540,21 @@ static void inspect(struct session *session, struct store_op *op, int64_t now_us
     store_refuse(session->host, op, HF_NO_MEMORY, NULL);
 }
 
+static void examine(struct session *session, struct store_op *op, int64_t now_us) {
+    (void)now_us;
+    op->examination = findings_new(store_memory.info.tier);
+    if (op->examination &&
+        findings_add(op->examination, HF_WARNING, "reach",
+                     "they exclude the threads of this program and nobody else, and end with it",
+                     "for locks among processes name another store, as sqlite:",
+                     "locks are in the memory of this process")) {
+        store_complete(session->host, op, STORE_DONE);
+        return;
+    }
+    op->examination = hf_examination_free(op->examination);
+    store_refuse(session->host, op, HF_NO_MEMORY, NULL);
+}
+
 /* ---- The driver ---- */
 
 /* Tells the client what has happened to its claims. */
@@ -566,6 +582,7 @@ static void memory_submit(struct store *store, struct store_op *op) {
     static void (*const operations[])(struct session *, struct store_op *, int64_t) = {
         [STORE_ACQUIRE] = acquire,  [STORE_RENEW] = renew,     [STORE_RELEASE] = release,
         [STORE_BREAK] = break_hold, [STORE_INSPECT] = inspect, [STORE_LIST] = inspect,
+        [STORE_EXAMINE] = examine,
     };
     struct session *session = container_of(store, struct session, store);
     struct space *space = session->space;
@@ -707,7 +724,7 @@ static int memory_open(struct store_host *host, const struct url *url, struct st
 const struct store_driver store_memory = {
     .abi = STORE_ABI,
     .info = {sizeof(hf_store_info), "memory", "threads of one process", "timed", 1, ""},
-    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_LOOK,
+    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
     .open = memory_open,
     .submit = memory_submit,
     .close = memory_close,
