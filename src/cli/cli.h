@@ -30,7 +30,8 @@ enum {
 
 /* What was given for every command. */
 struct cli {
-    const char *url; /* NULL: the default store. May have a password in it */
+    const char *url;    /* NULL: the default store. May have a password in it */
+    char *url_composed; /* what url is when password.c has put a password into it */
     bool json, quiet, verbose;
     const char *profile;                      /* NULL: none */
     const char *password_file, *password_env; /* where the password is; NULL: not there */
@@ -85,9 +86,9 @@ int fail_error(const struct cli *cli, int error, const char *what);
 /* Opens the store, or says why not. HF_OK, or a negative hf_error whose exit code is to be returned. */
 int store_open(const struct cli *cli, const hf_client_options *options, hf_client **ret_client);
 
-/* Whether a URL has a password, or an option that looks like one; and the URL with "***", or "",
- * instead of them (at most three letters). The caller frees it; NULL: no memory. */
+/* Whether a URL has a password, or an option that looks like one; and the URL without them, for programs (for
+ * people: url_redacted). The caller frees it; NULL: no memory. */
 bool url_has_secret(const char *url);
-char *url_without_secrets(const char *url, const char *instead);
+char *url_without_secrets(const char *url);
 
 #endif

@@ -1,4 +1,5 @@
 /* holdfast config: which settings are in force and where each came from; where the files are. */
+#include "base/url.h"
 #include "cli/json.h"
 #include "cli/settings.h"
 #include "cli/text.h"
@@ -44,8 +45,7 @@ static char *value_of(const struct cli *cli, const struct setting *setting) {
         get_given(cli, setting->option, given, sizeof(given));
         value = given;
     }
-    char *ret =
-        setting->option->type == OPTION_URL ? url_without_secrets(value, "***") : strdup(value);
+    char *ret = setting->option->type == OPTION_URL ? url_redacted(value) : strdup(value);
     if (!ret)
         abort();
     return ret;

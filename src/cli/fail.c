@@ -1,5 +1,6 @@
 /* How a failure is told, and with which exit code. The table below is the one place where errors of the
  * library become exit codes and advice. */
+#include "base/url.h"
 #include "cli/cli.h"
 
 #include "cli/text.h"
@@ -88,7 +89,7 @@ static void unreachable_text(char *ret, size_t size, const struct cli *cli, cons
     size_t length = strlen(sentence);
     if (strncmp(why, sentence, length) == 0 && strncmp(why + length, ": ", 2) == 0)
         why += length + 2;
-    char *url = url_without_secrets(cli->url ? cli->url : "the default store", "***");
+    char *url = url_redacted(cli->url ? cli->url : "the default store");
     char store[300], safe[600];
     snprintf(ret, size, "cannot reach %s (%s); %s",
              text_safe(store, sizeof(store), url ? url : "the store"),

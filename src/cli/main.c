@@ -51,5 +51,7 @@ int main(int argc, char **argv) {
     const struct command *command = command_find(argv[at]);
     if (!command)
         return command_unknown(argv[at]);
-    return command->run(&cli, argc - at, argv + at);
+    int code = command->run(&cli, argc - at, argv + at);
+    free(cli.url_composed);
+    return code;
 }

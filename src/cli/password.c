@@ -157,7 +157,6 @@ static int check_url(const char *url) {
 }
 
 int password_add(struct cli *cli) {
-    static char *whole; /* for as long as the process lives */
     struct password password = {.size = 0};
     int count = !!cli->password_file + !!cli->password_env + (cli->password_fd >= 0);
     if (count > 1)
@@ -166,9 +165,9 @@ int password_add(struct cli *cli) {
     if (!r)
         r = read_password(cli, &password);
     if (!r) {
-        whole = insert(cli->url, &password);
-        if (whole)
-            cli->url = whole;
+        cli->url_composed = insert(cli->url, &password);
+        if (cli->url_composed)
+            cli->url = cli->url_composed;
         else
             r = cannot("memory", strerror(ENOMEM));
     }

@@ -9,7 +9,7 @@
 int store_open(const struct cli *cli, const hf_client_options *options, hf_client **ret_client) {
     int r = hf_client_open(cli->url, options, ret_client);
     if (r < 0) {
-        char *shown = url_without_secrets(cli->url ? cli->url : "the default store", "***");
+        char *shown = url_redacted(cli->url ? cli->url : "the default store");
         char what[300];
         snprintf(what, sizeof(what), "cannot open %s", shown ? shown : "the store");
         fail_error(cli, r, what);
@@ -18,22 +18,27 @@ int store_open(const struct cli *cli, const hf_client_options *options, hf_clien
     return r;
 }
 
+/* Whether `shown` is `url` as it is, but for bytes that cannot be printed: they are %XX. */
+static bool is_whole(const char *url, const char *shown) {
+    for (; *url; url++) {
+        bool plain = *url >= ' ' && *url <= '~';
+        if (plain ? *shown != *url : *shown != '%')
+            return false;
+        shown += plain ? 1 : 3;
+    }
+    return !*shown;
+}
+
 bool url_has_secret(const char *url) {
     char *shown = url_redacted(url);
-    const char *stars = shown ? strstr(shown, "***") : url;
-    bool has = stars && !strstr(url, "***"); /* who writes stars has nothing to hide */
+    bool has = !shown || !is_whole(url, shown);
     free(shown);
     return has;
 }
 
-char *url_without_secrets(const char *url, const char *instead) {
-    char *shown = url_redacted(url), *stars = shown;
-    if (!url_has_secret(url))
-        return shown;
-    while (stars && (stars = strstr(stars, "***"))) {
-        memcpy(stars, instead, strlen(instead));
-        memmove(stars + strlen(instead), stars + 3, strlen(stars + 3) + 1);
-        stars += strlen(instead);
-    }
-    return shown;
+char *url_without_secrets(const char *url) {
+    char *ret = url_redacted(url), *stars = ret;
+    while (stars && (stars = strstr(stars, "***")))
+        memmove(stars, stars + 3, strlen(stars + 3) + 1);
+    return ret;
 }

@@ -283,7 +283,8 @@ def show_is_for_people_too():
 @test
 def a_password_in_the_arguments_is_refused():
     for url in ("redis://app:hunter2@db", "redis://:hunter2@db", "redis://db?password=hunter2",
-                "redis://db?redis_password=hunter2", "redis://app:hun/ter2@db"):
+                "redis://db?redis_password=hunter2", "redis://app:hun/ter2@db", "redis://app:***hunter2@db",
+                "redis://app:hunter2"):
         code, out, err = run("run", "--url", url, "x", "true")
         equal((url, code, out), (url, 64, ""))
         contains(err, "a password in --url is refused", "--password-file")
