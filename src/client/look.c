@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@ enum { NAME_MAX_BYTES = 255, REASON_MAX_BYTES = 255, LIST_LIMIT = 1000 };
 /* Copies the strings that the operation points to; they must outlive the caller's. */
 static int keep_strings(hf_call *call) {
     struct store_op *op = &call->op;
+    assert(op->name);
     const char **other = op->type == STORE_LIST ? &op->after : &op->label;
     size_t name_size = strlen(op->name) + 1, other_size = *other ? strlen(*other) + 1 : 0;
     call->strings = malloc(name_size + other_size);
@@ -115,7 +117,7 @@ static int finish(int r, hf_call *call, hf_locks **ret_locks) {
 }
 
 int hf_inspect(hf_client *c, const char *name, hf_locks **ret_locks) {
-    hf_call *call;
+    hf_call *call = NULL;
     if (!ret_locks)
         return error_set(HF_BAD_ARGUMENT, "ret_locks is NULL");
     int r = hf_inspect_start(c, name, &call);
@@ -124,7 +126,7 @@ int hf_inspect(hf_client *c, const char *name, hf_locks **ret_locks) {
 
 int hf_list(hf_client *c, const char *prefix, const char *after, size_t limit,
             hf_locks **ret_locks) {
-    hf_call *call;
+    hf_call *call = NULL;
     if (!ret_locks)
         return error_set(HF_BAD_ARGUMENT, "ret_locks is NULL");
     int r = hf_list_start(c, prefix, after, limit, &call);
@@ -132,7 +134,7 @@ int hf_list(hf_client *c, const char *prefix, const char *after, size_t limit,
 }
 
 int hf_break(hf_client *c, const char *name, uint64_t token, const char *reason) {
-    hf_call *call;
+    hf_call *call = NULL;
     int r = hf_break_start(c, name, token, reason, &call);
     return finish(r, call, NULL);
 }

@@ -28,10 +28,10 @@ static bool room_for_one(void *ret_array, size_t count) {
         return true;
     void **array;
     memcpy(&array, ret_array, sizeof(array));
-    array = realloc(array, (count ? count * 2 : 1) * sizeof(*array));
-    if (array)
-        memcpy(ret_array, &array, sizeof(array));
-    return array != NULL;
+    void **larger = realloc(array, (count ? count * 2 : 1) * sizeof(*array));
+    if (larger)
+        memcpy(ret_array, &larger, sizeof(larger));
+    return larger != NULL;
 }
 
 static hf_kind public_kind(enum store_kind kind) {
