@@ -56,9 +56,9 @@ extern const struct command *const commands[];
 const struct command *command_find(const char *name); /* NULL: none */
 int command_unknown(const char *name);                /* says so, and which is near; EXIT_USAGE */
 
-extern const struct command acquire_command, completion_command, config_command, release_command,
-    renew_command, demo_command, fence_command, help_command, run_command, stores_command,
-    version_command;
+extern const struct command acquire_command, break_command, completion_command, config_command,
+    demo_command, fence_command, help_command, inspect_command, ls_command, release_command,
+    renew_command, run_command, stores_command, version_command, watch_command;
 
 void help_print(const struct command *command);
 
