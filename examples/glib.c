@@ -46,7 +46,8 @@ static gboolean step(gpointer arg) {
     printf("step %d\n", ++program->steps);
     if (program->steps == STEPS_UNTIL_BROKEN) {
         hf_call *call;
-        if (hf_break_start(program->client, "import", hf_hold_token(program->hold), &call) < 0 ||
+        if (hf_break_start(program->client, "import", hf_hold_token(program->hold), "an example",
+                           &call) < 0 ||
             hf_call_notify(call, broken, program) < 0)
             program->failures++;
     }

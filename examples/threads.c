@@ -79,7 +79,7 @@ static bool count_with_threads(hf_client *client) {
 static bool stale_writer_is_refused(hf_client *client) {
     hf_hold *paused, *next;
     if (hf_acquire(client, "orders", NULL, &paused) < 0 ||
-        hf_break(client, "orders", hf_hold_token(paused)) < 0 ||
+        hf_break(client, "orders", hf_hold_token(paused), NULL) < 0 ||
         hf_acquire(client, "orders", NULL, &next) < 0)
         return false;
     bool accepted = resource_write(hf_hold_token(next), 1000);

@@ -8,6 +8,7 @@
 // NOLINTBEGIN(bugprone-suspicious-include)
 #include "conformance/break.c"
 #include "conformance/calls.c"
+#include "conformance/examine.c"
 #include "conformance/fork.c"
 #include "conformance/holds.c"
 #include "conformance/input.c"

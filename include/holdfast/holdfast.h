@@ -132,6 +132,9 @@ typedef struct hf_hold hf_hold;
 /* A call that was started and may not have completed yet; see "Calls that do not block". */
 typedef struct hf_call hf_call;
 
+/* Something that happened to a lock; see "Events". */
+struct hf_event;
+
 #define HF_FOREVER (-1)
 #define HF_DEFAULT_LEASE_MS 30000
 
@@ -146,10 +149,13 @@ typedef struct hf_client_options {
      * If what the locks guard is done by other processes, name the one that outlives them all here: then
      * that is not before this one has died, too. 0: none. */
     int64_t guard_pid;
+    /* Told of everything that happens to the client's locks, as said at hf_event. NULL: nobody. */
+    void (*on_event)(const struct hf_event *event, void *arg);
+    void *on_event_arg;
 } hf_client_options;
 
 #define HF_CLIENT_OPTIONS_INIT \
-    { sizeof(hf_client_options), 60000, 3000, 10000, 0, NULL }
+    { sizeof(hf_client_options), 60000, 3000, 10000, 0, NULL, 0, NULL, NULL }
 
 /* Opens a client on the store that `url` names ("memory:", "sqlite:PATH", …; hf_store_at lists
  * what this build has). NULL stands for "sqlite:", the embedded store: a file of the user's own, for
@@ -320,6 +326,11 @@ typedef struct hf_lock_info {
     const hf_party *const *holders;
     size_t waiter_count;
     const hf_party *const *waiters; /* in the order of the queue */
+    /* The last hf_break of this name, while the store remembers it: for as long as the token. */
+    int64_t broken_ms;         /* wall clock, since the epoch; 0: none */
+    uint64_t broken_token;     /* of the hold that was ended; 0: none */
+    const char *broken_by;     /* "web3 pid 411 (holdfast break by eve)"; "": none */
+    const char *broken_reason; /* "" when none was given */
 } hf_lock_info;
 
 /* What a look found: locks in the order of their names. */
@@ -343,9 +354,74 @@ HF_API hf_locks *hf_locks_free(hf_locks *locks);
 
 /* Ends somebody's hold of `name`: the one with exactly this `token`. Its holder is told that the lock
  * is lost; the name's token moves on, so that writes under the old one are fenced. The holder may
- * still be at work: this is for operators who know that it is not, or do not care.
- * Errors: NOT_YOURS (nobody has it with that token), and those of any request. */
-HF_API int hf_break(hf_client *client, const char *name, uint64_t token);
+ * still be at work: this is for operators who know that it is not, or do not care. When, by whom and why
+ * (`reason`: at most 255 bytes, or NULL) is kept with the name; hf_lock_info tells it.
+ * Errors: NOT_YOURS (nobody has it with that token), BAD_ARGUMENT, and those of any request. */
+HF_API int hf_break(hf_client *client, const char *name, uint64_t token, const char *reason);
+
+/* ---- Examining the store ------------------------------------------------------------------ */
+
+typedef enum hf_severity {
+    HF_FINE = 0,    /* as it should be */
+    HF_NOTE = 1,    /* good to know; nothing has to be done */
+    HF_WARNING = 2, /* locks are worth less, or will be when something else goes wrong */
+    HF_PROBLEM = 3, /* locks fail, or do not exclude */
+} hf_severity;
+
+/* One thing that the store's configuration does to its locks. The strings are never NULL. */
+typedef struct hf_finding {
+    size_t size;
+    hf_severity severity;
+    const char *id;    /* a word for programs that stays the same: "file-system", "free-space" */
+    const char *found; /* what is so */
+    const char *means; /* what that means for locks */
+    const char *fix;   /* what to do about it; "" when there is nothing to do */
+} hf_finding;
+
+typedef struct hf_examination {
+    size_t size;
+    const char *tier; /* what these locks are worth, as configured: as in hf_store_info */
+    int64_t write_us; /* how long a write to the store takes: the median of some, measured now, … */
+    int64_t slowest_us; /* … and the slowest of them; both -1: not measured */
+    size_t count;
+    const hf_finding *const *findings;
+} hf_examination;
+
+/* Asks the store what its configuration does to locks: what `holdfast doctor` prints. Some small writes
+ * are made, which change nothing. The caller frees the result with hf_examination_free.
+ * Errors: UNSUPPORTED (a store that cannot tell), and those of any request. */
+HF_API int hf_examine(hf_client *client, hf_examination **ret_examination);
+HF_API hf_examination *hf_examination_free(hf_examination *examination);
+
+/* ---- Events ------------------------------------------------------------------------------- */
+
+/* For logs and metrics. Each lock that was asked for has its own events, in this order: ACQUIRED or
+ * NOT_ACQUIRED; after ACQUIRED any number of RENEWED and RENEWAL_FAILED; then LOST or RELEASED, once.
+ * Several names at once are several locks; a lock that is entered again (HF_REENTRANT) is the same one.
+ * What is refused before the store was asked (a bad argument) has no events. */
+typedef enum hf_event_type {
+    HF_EVENT_ACQUIRED = 1,
+    HF_EVENT_NOT_ACQUIRED = 2,   /* `error` says why */
+    HF_EVENT_RENEWED = 3,        /* the store has confirmed it */
+    HF_EVENT_RENEWAL_FAILED = 4, /* `error` says why; held until its deadline, and tried again */
+    HF_EVENT_LOST = 5,
+    HF_EVENT_RELEASED = 6, /* `error` is HF_UNKNOWN if the store has not confirmed it */
+} hf_event_type;
+
+/* What on_event of hf_client_options is called with, as said at hf_process; valid during the call. */
+typedef struct hf_event {
+    size_t size;
+    hf_event_type type;
+    int error; /* HF_OK where there is none */
+    const char *name;
+    uint64_t token;          /* 0: NOT_ACQUIRED */
+    int64_t wait_ms;         /* from asking for it to its being granted, or not */
+    int64_t held_ms;         /* since it was granted, until it was let go */
+    uint64_t renewals;       /* that the store has confirmed */
+    int64_t least_margin_ms; /* the least time that was left before the deadline when a renewal was
+                                confirmed, the lock let go, or (0) lost in time; -1: none of these yet */
+    uint64_t dropped;        /* events before this one for which there was no memory */
+} hf_event;
 
 /* ---- Calls that do not block -------------------------------------------------------------- */
 
@@ -362,7 +438,9 @@ HF_API int hf_release_start(hf_hold *hold, hf_call **ret_call);
 HF_API int hf_inspect_start(hf_client *client, const char *name, hf_call **ret_call);
 HF_API int hf_list_start(hf_client *client, const char *prefix, const char *after, size_t limit,
                          hf_call **ret_call);
-HF_API int hf_break_start(hf_client *client, const char *name, uint64_t token, hf_call **ret_call);
+HF_API int hf_break_start(hf_client *client, const char *name, uint64_t token, const char *reason,
+                          hf_call **ret_call);
+HF_API int hf_examine_start(hf_client *client, hf_call **ret_call);
 
 /* HF_PENDING, or how the call ended. hf_call_error is then the text of its failure: the call's to
  * keep, "" when there is none. */
@@ -383,6 +461,7 @@ HF_API int hf_call_cancel(hf_call *call);
  * the call, which for a hold means released. */
 HF_API hf_hold *hf_call_take_hold(hf_call *call);
 HF_API hf_locks *hf_call_take_locks(hf_call *call);
+HF_API hf_examination *hf_call_take_examination(hf_call *call);
 
 /* How a program with many calls learns which have completed: either of these, once for each call, and at
  * any time before it is freed; a call that has completed already is announced at once.
@@ -406,7 +485,7 @@ HF_API hf_call *hf_call_free(hf_call *call);
  * shall run in hf_process from now on. Errors (negative): SYSTEM, CLOSED, FORKED. */
 HF_API int hf_fd(hf_client *client);
 
-/* Does what is due and runs the callbacks that are: on_lost, notify. Does not block.
+/* Does what is due and runs the callbacks that are: on_lost, notify, on_event. Does not block.
  *
  * Callbacks run here if hf_fd has been called, and else on a thread of the library's that does nothing
  * but run them, one at a time; never on a thread that renews locks, and never with a lock of

@@ -295,9 +295,9 @@ static bool ends_with(const char *from, const char *end, const char *word) {
 /* Whether an option of this name is a secret, and not the place of one (password_file). A key with
  * an escape in it is not valid, and might spell anything. */
 static bool is_secret(const char *key, const char *end) {
-    static const char *const secrets[] = {"pass", "pwd", "secret", "credential"};
+    static const char *const secrets[] = {"pass", "pwd", "secret", "credential", "apikey"};
     static const char *const places[] = {"file", "env", "fd"};
-    if (find(key, end, '%') < end)
+    if (find(key, end, '%') < end || ends_with(key, end, "token"))
         return true;
     for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++)
         if (ends_with(key, end, places[i]))

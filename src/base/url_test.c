@@ -415,6 +415,8 @@ TEST(options_that_look_like_secrets_are_hidden) {
     check_redacted("memory:?client-secret=s3cret", "memory:?client-secret=***");
     check_redacted("memory:?passphrase=x&pwd=y&credentials=z",
                    "memory:?passphrase=***&pwd=***&credentials=***");
+    check_redacted("memory:?token=x&apikey=y&token_floor=7",
+                   "memory:?token=***&apikey=***&token_floor=7");
     check_redacted("sqlite:/home/jo@corp/x?password=s3cret", "sqlite:/home/jo@corp/x?password=***");
 }
 

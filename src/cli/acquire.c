@@ -19,19 +19,15 @@ static const struct option options[] = {
     ASK_OPTIONS(struct holder_settings),
     {0, OPTION_NUMBER, "for-pid", AT(for_pid), "PID", "keep it until this process ends"},
     {0, OPTION_DURATION, "ttl", AT(ttl_ms), "DUR", "let go after this long without a renew"},
-    {0, OPTION_TEXT, "on-lost", AT(on_lost), "WHAT",
-     "term, kill or ignore: what is done to PID (term)"},
+    {0, OPTION_CHOICE, "on-lost", AT(on_lost), "term|kill|ignore", "what is done to PID (term)",
+     "term"},
     {0},
 };
 
 static int check(const struct holder_settings *s) {
-    const char *on_lost = s->on_lost;
     if (s->for_pid < 0 && s->ttl_ms < 0)
         return fail_usage("for how long? give --for-pid $$ (until this shell ends) or --ttl 10m "
                           "(until then, unless renewed)");
-    if (strcmp(on_lost, "term") != 0 && strcmp(on_lost, "kill") != 0 &&
-        strcmp(on_lost, "ignore") != 0)
-        return fail_usage("--on-lost is term, kill or ignore");
     return ask_check(s->cli, &s->ask);
 }
 
@@ -83,7 +79,7 @@ static int run(struct cli *cli, int argc, char **argv) {
     int for_fd = -1;
     int r = options_parse_words(cli, &acquire_command, &s, argc, argv, 1, 1, &s.name);
     if (r < 0)
-        return options_exit_code(r) ? fail_for_eval(cli, EXIT_USAGE) : EXIT_SUCCESS;
+        return fail_for_eval(cli, options_exit_code(r));
     r = check(&s);
     if (r)
         return fail_for_eval(cli, r);
@@ -115,6 +111,10 @@ const struct command acquire_command = {
         "HOLDFAST_SHARED (1: the token does not fence). If it fails it prints \"(exit CODE)\", so "
         "that eval\n"
         "fails, too.\n"
+        "\n"
+        "Exit code: 64 usage, 69 store unreachable, 75 not acquired (or that of -E), 77 not "
+        "permitted,\n"
+        "78 configuration.\n"
         "\n"
         "Examples:\n"
         "  eval \"$(holdfast acquire deploy --for-pid $$)\" || exit\n"

@@ -17,9 +17,10 @@ struct ask {
 /* The options of a command whose settings are `settings` and have a `struct ask ask`. */
 #define ASK_OPTIONS(settings)                                                            \
     {'n', OPTION_FLAG, "no-wait", offsetof(settings, ask.no_wait), NULL, "do not wait"}, \
-        {'w',    OPTION_DURATION,                                                        \
-         "wait", offsetof(settings, ask.wait_ms),                                        \
-         "DUR",  "wait at most this long (else for ever)"},                              \
+        {'w',       OPTION_DURATION,                                                     \
+         "wait",    offsetof(settings, ask.wait_ms),                                     \
+         "DUR",     "wait at most this long (else for ever)",                            \
+         "for ever"},                                                                    \
         {'E',         OPTION_NUMBER,                                                     \
          "exit-code", offsetof(settings, ask.exit_code),                                 \
          "CODE",      "exit code when not acquired (75)"},                               \

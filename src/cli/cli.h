@@ -1,12 +1,14 @@
 /* What the commands share: the global settings, the table of commands, and how a failure is told.
  *
- * The command uses the public header of the library and nothing else of it. Each command is one
+ * The command uses the public header of the library and nothing else of it, but for the source of
+ * base/url.h: what must not be shown is decided in one place. Each command is one
  * file with one `const struct command`; main.c has the table of them. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
 #include <holdfast/holdfast.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct option;
@@ -28,8 +30,14 @@ enum {
 
 /* What was given for every command. */
 struct cli {
-    const char *url; /* NULL: the default store */
+    const char *url;    /* NULL: the default store. May have a password in it */
+    char *url_composed; /* what url is when password.c has put a password into it */
     bool json, quiet, verbose;
+    const char *profile;                      /* NULL: none */
+    const char *password_file, *password_env; /* where the password is; NULL: not there */
+    int64_t password_fd;                      /* -1: not there */
+    const struct option *given[64];           /* on the command line */
+    size_t given_count;
 };
 
 struct command {
@@ -38,6 +46,7 @@ struct command {
     const char *usage;            /* what follows "holdfast " */
     const char *details;          /* paragraphs and examples, below the options */
     const struct option *options; /* NULL: none but the global ones */
+    bool without_settings; /* does not need the configuration, so works without a right one */
     /* argv[0] is the command's name. Returns the exit code. */
     int (*run)(struct cli *cli, int argc, char **argv);
 };
@@ -47,8 +56,9 @@ extern const struct command *const commands[];
 const struct command *command_find(const char *name); /* NULL: none */
 int command_unknown(const char *name);                /* says so, and which is near; EXIT_USAGE */
 
-extern const struct command acquire_command, release_command, renew_command, demo_command,
-    fence_command, help_command, run_command, stores_command, version_command;
+extern const struct command acquire_command, break_command, completion_command, config_command,
+    demo_command, fence_command, help_command, inspect_command, ls_command, release_command,
+    renew_command, run_command, stores_command, version_command, watch_command;
 
 void help_print(const struct command *command);
 
@@ -76,9 +86,9 @@ int fail_error(const struct cli *cli, int error, const char *what);
 /* Opens the store, or says why not. HF_OK, or a negative hf_error whose exit code is to be returned. */
 int store_open(const struct cli *cli, const hf_client_options *options, hf_client **ret_client);
 
-/* Whether a URL has a password, or an option that looks like one; and the URL with "***", or "",
- * instead of them. The caller frees it; NULL: no memory. */
+/* Whether a URL has a password, or an option that looks like one; and the URL without them, for programs (for
+ * people: url_redacted). The caller frees it; NULL: no memory. */
 bool url_has_secret(const char *url);
-char *url_without_secrets(const char *url, const char *instead);
+char *url_without_secrets(const char *url);
 
 #endif

@@ -16,6 +16,7 @@ static const char script[] =
     "try() { printf '  $ %s\\n' \"$1\"; eval \"$1\"; }\n"
     "chapter() { printf '\\n%s\\n' \"$1\"; }\n"
     "cd \"$folder\" || exit\n"
+    "unset HOLDFAST_PROFILE; export XDG_CONFIG_HOME=\"$folder\"\n"
     "\n"
     "chapter 'The locks are in a file of this host. No server, no network.'\n"
     "try \"export HOLDFAST_URL=sqlite:$folder/locks.db\"\n"
@@ -82,6 +83,7 @@ const struct command demo_command = {
     .name = "demo",
     .summary = "some seconds that show what a lock does; no network",
     .usage = "demo",
+    .without_settings = true,
     .details =
         "Plays with the real command on an embedded store in a temporary folder: three contenders, "
         "a\n"

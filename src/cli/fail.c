@@ -1,5 +1,6 @@
 /* How a failure is told, and with which exit code. The table below is the one place where errors of the
  * library become exit codes and advice. */
+#include "base/url.h"
 #include "cli/cli.h"
 
 #include "cli/text.h"
@@ -54,7 +55,7 @@ int fail_exit_code(int error) {
     return error == HF_OK ? EXIT_SUCCESS : table[find(error)].exit_code;
 }
 
-static void say(const char *format, va_list args) {
+__attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args) {
     char line[2048];
     int used = snprintf(line, sizeof(line), "holdfast: ");
     int more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);
@@ -88,7 +89,7 @@ static void unreachable_text(char *ret, size_t size, const struct cli *cli, cons
     size_t length = strlen(sentence);
     if (strncmp(why, sentence, length) == 0 && strncmp(why + length, ": ", 2) == 0)
         why += length + 2;
-    char *url = url_without_secrets(cli->url ? cli->url : "the default store", "***");
+    char *url = url_redacted(cli->url ? cli->url : "the default store");
     char store[300], safe[600];
     snprintf(ret, size, "cannot reach %s (%s); %s",
              text_safe(store, sizeof(store), url ? url : "the store"),

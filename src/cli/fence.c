@@ -159,6 +159,7 @@ const struct command fence_command = {
     .name = "fence",
     .summary = "the resource's side: refuse a token below the largest seen",
     .usage = "fence check FILE NAME TOKEN",
+    .without_settings = true,
     .options = options,
     .run = run,
     .details = "FILE remembers the largest token that was seen for each NAME. Exit code 0: TOKEN "

@@ -6,23 +6,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void get_words(const struct option *option, char *ret, size_t size) {
+    snprintf(ret, size, "%c%c%s--%s%s%s", option->letter ? '-' : ' ',
+             option->letter ? option->letter : ' ', option->letter ? ", " : "  ", option->name,
+             option->argument ? " " : "", option->argument ? option->argument : "");
+}
+
 static void print_options(const char *title, const struct option *table) {
+    char words[80];
+    size_t width = 0;
+    for (const struct option *option = table; option->name; option++) {
+        get_words(option, words, sizeof(words));
+        width = strlen(words) > width ? strlen(words) : width;
+    }
     printf("\n%s:\n", title);
     for (; table->name; table++) {
-        char words[64];
-        snprintf(words, sizeof(words), "%c%c%s--%s %s", table->letter ? '-' : ' ',
-                 table->letter ? table->letter : ' ', table->letter ? ", " : "  ", table->name,
-                 table->argument ? table->argument : "");
-        printf("  %-22s  %s\n", words, table->help);
+        get_words(table, words, sizeof(words));
+        printf("  %-*s  %s\n", (int)width, words, table->help);
     }
 }
 
 static void print_commands(void) {
     printf("holdfast: locks shared by processes and machines\n\n"
-           "Usage: holdfast [--url URL] [--json] [-q|-v] COMMAND ...\n\n"
+           "Usage: holdfast [--url URL | --profile PROFILE] [--json] [-q|-v] COMMAND ...\n\n"
            "Commands:\n");
     for (size_t i = 0; commands[i]; i++)
-        printf("  %-9s %s\n", commands[i]->name, commands[i]->summary);
+        printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
     print_options("Options of every command", global_options);
     printf("\nExamples:\n"
            "  holdfast run nightly -- ./report.sh      one at a time, on this host\n"
@@ -59,6 +68,7 @@ const struct command help_command = {
     .name = "help",
     .summary = "this, or everything about one command",
     .usage = "help [COMMAND]",
+    .without_settings = true,
     .details = "Examples:\n"
                "  holdfast help run\n",
     .run = run,

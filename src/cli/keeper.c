@@ -169,7 +169,7 @@ static void set_environment(struct keeper *k) {
     else
         setenv("HOLDFAST_SHARED", "1", 1);
     const char *url = getenv("HOLDFAST_URL");
-    char *safe = url && url_has_secret(url) ? url_without_secrets(url, "") : NULL;
+    char *safe = url && url_has_secret(url) ? url_without_secrets(url) : NULL;
     if (safe)
         setenv("HOLDFAST_URL", safe, 1);
     free(safe);

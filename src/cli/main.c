@@ -7,8 +7,10 @@
 #include <string.h>
 
 const struct command *const commands[] = {
-    &run_command,  &acquire_command, &renew_command,   &release_command, &fence_command,
-    &demo_command, &stores_command,  &version_command, &help_command,    NULL,
+    &run_command,        &acquire_command, &renew_command,   &release_command,
+    &fence_command,      &ls_command,      &inspect_command, &watch_command,
+    &break_command,      &demo_command,    &stores_command,  &config_command,
+    &completion_command, &version_command, &help_command,    NULL,
 };
 
 const struct command *command_find(const char *name) {
@@ -38,8 +40,7 @@ int command_unknown(const char *name) {
 }
 
 int main(int argc, char **argv) {
-    const char *url = getenv("HOLDFAST_URL");
-    struct cli cli = {.url = url && *url ? url : NULL};
+    struct cli cli = {.password_fd = -1};
     int used = options_parse(&cli, NULL, NULL, argc - 1, argv + 1);
     if (used < 0)
         return options_exit_code(used);
@@ -51,5 +52,7 @@ int main(int argc, char **argv) {
     const struct command *command = command_find(argv[at]);
     if (!command)
         return command_unknown(argv[at]);
-    return command->run(&cli, argc - at, argv + at);
+    int code = command->run(&cli, argc - at, argv + at);
+    free(cli.url_composed);
+    return code;
 }

@@ -1,24 +1,36 @@
 /* The options of a command. */
 #include "cli/options.h"
 
+#include "cli/settings.h"
 #include "cli/text.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define AT(field) offsetof(struct cli, field)
 const struct option global_options[] = {
-    {0, OPTION_URL, "url", offsetof(struct cli, url), "URL",
-     "the store; else $HOLDFAST_URL, else the embedded one"},
-    {0, OPTION_FLAG, "json", offsetof(struct cli, json), NULL, "print for programs"},
-    {'q', OPTION_FLAG, "quiet", offsetof(struct cli, quiet), NULL, "say errors only"},
-    {'v', OPTION_FLAG, "verbose", offsetof(struct cli, verbose), NULL, "say what is done"},
+    {0, OPTION_URL, "url", AT(url), "URL", "the store; else $HOLDFAST_URL, else the embedded one",
+     "sqlite:"},
+    {0, OPTION_TEXT, "profile", AT(profile), "PROFILE",
+     "that part of the configuration; else $HOLDFAST_PROFILE"},
+    {0, OPTION_TEXT, "password-file", AT(password_file), "FILE", "the store's password is in FILE",
+     "none"},
+    {0, OPTION_TEXT, "password-env", AT(password_env), "VAR", "... in the environment variable VAR",
+     "none"},
+    {0, OPTION_NUMBER, "password-fd", AT(password_fd), "N", "... is read from the descriptor N",
+     "none"},
+    {0, OPTION_FLAG, "json", AT(json), NULL, "print for programs"},
+    {'q', OPTION_FLAG, "quiet", AT(quiet), NULL, "say errors only", "no"},
+    {'v', OPTION_FLAG, "verbose", AT(verbose), NULL, "say what is done", "no"},
     {'h', OPTION_HELP, "help", 0, NULL, "print this"},
     {0},
 };
 
-enum { PARSED_HELP = -1, PARSED_WRONG = -2 };
+enum { PARSED_HELP = -1, PARSED_WRONG = -EXIT_USAGE };
 
 struct parser {
     struct cli *cli;
@@ -29,12 +41,29 @@ struct parser {
 };
 
 int options_exit_code(int parsed) {
-    return parsed == PARSED_HELP ? EXIT_SUCCESS : EXIT_USAGE;
+    return parsed == PARSED_HELP ? EXIT_SUCCESS : -parsed;
+}
+
+/* ---- Which were given ---- */
+
+bool option_was_given(const struct cli *cli, const struct option *option) {
+    for (size_t i = 0; i < cli->given_count; i++) {
+        if (cli->given[i] == option)
+            return true;
+    }
+    return false;
+}
+
+static void remember(struct cli *cli, const struct option *option) {
+    if (option_was_given(cli, option))
+        return;
+    assert(cli->given_count < sizeof(cli->given) / sizeof(*cli->given));
+    cli->given[cli->given_count++] = option;
 }
 
 /* ---- What is wrong ---- */
 
-static void find_nearest(const struct option *table, const char *name, const char **ret_nearest,
+void option_find_nearest(const struct option *table, const char *name, const char **ret_nearest,
                          size_t *best) {
     for (; table && table->name; table++) {
         size_t distance = text_distance(name, table->name);
@@ -57,8 +86,8 @@ static int no_such_option(const struct parser *p, const char *shown, const char 
     const char *nearest = NULL;
     size_t best = 4;
     if (name) {
-        find_nearest(p->command ? p->command->options : NULL, name, &nearest, &best);
-        find_nearest(global_options, name, &nearest, &best);
+        option_find_nearest(p->command ? p->command->options : NULL, name, &nearest, &best);
+        option_find_nearest(global_options, name, &nearest, &best);
     }
     text_safe(safe, sizeof(safe), shown);
     get_help_words(p->command, help, sizeof(help));
@@ -78,70 +107,133 @@ static int wrong_value(const struct option *option, const char *value, const cha
 
 /* ---- Values ---- */
 
-static int set_number(const struct option *option, const char *value, int64_t *ret) {
+__attribute__((format(printf, 3, 4))) static int must_be(char *ret_why, size_t size,
+                                                         const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(ret_why, size, format, args);
+    va_end(args);
+    return -1;
+}
+
+static bool convert_flag(const char *value, bool *ret) {
+    static const char *const words[] = {"false", "no", "off", "0", "true", "yes", "on", "1"};
+    for (size_t i = 0; i < 8; i++) {
+        if (strcmp(value, words[i]) == 0) {
+            *ret = i >= 4;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool convert_number(const char *value, int64_t *ret) {
     char *end;
     errno = 0;
     long long number = strtoll(value, &end, 10);
-    if (end == value || *end || errno || number < 0)
-        return wrong_value(option, value, "it must be a whole number, as 3");
-    *ret = number;
-    return 0;
+    bool good = *value >= '0' && *value <= '9' && !*end && !errno;
+    if (good)
+        *ret = number;
+    return good;
 }
 
-static int set_fraction(const struct option *option, const char *value,
-                        struct option_fraction *ret) {
+static bool convert_fraction(const char *value, struct option_fraction *ret) {
     unsigned part, whole;
     int used = 0;
     bool digits = strspn(value, "0123456789/") == strlen(value);
     if (!digits || strlen(value) > 19 || sscanf(value, "%9u/%9u%n", &part, &whole, &used) < 2 ||
         value[used])
-        return wrong_value(option, value, "it must be K/N, as 1/4: one permit out of four");
+        return false;
     *ret = (struct option_fraction){part, whole};
-    return 0;
+    return true;
 }
 
-static int add_to_list(const struct option *option, const char *value, struct option_list *list) {
-    if (list->count == sizeof(list->items) / sizeof(*list->items)) {
-        fail_say("--%s was given too often (at most %zu times)", option->name, list->count);
-        return PARSED_WRONG;
+static bool is_choice(const char *words, const char *value) {
+    size_t length = strlen(value);
+    for (const char *word = words; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL) {
+        if (strcspn(word, "|") == length && strncmp(word, value, length) == 0)
+            return true;
     }
-    list->items[list->count++] = value;
-    return 0;
+    return false;
 }
 
-static int set(const struct parser *p, const struct option *option, void *target,
-               const char *value) {
+/* "term|kill|ignore" as people say it. */
+static int must_be_choice(char *ret_why, size_t size, const char *words) {
+    char list[120] = "";
+    while (*words) {
+        size_t length = strcspn(words, "|"), used = strlen(list);
+        const char *rest = words + length + (words[length] == '|');
+        const char *between = !used ? "" : *rest ? ", " : " or ";
+        snprintf(list + used, sizeof(list) - used, "%s%.*s", between, (int)length, words);
+        words = rest;
+    }
+    return must_be(ret_why, size, "it must be %s", list);
+}
+
+static bool add_to_list(const char *value, struct option_list *list) {
+    bool fits = list->count < sizeof(list->items) / sizeof(*list->items);
+    if (fits)
+        list->items[list->count++] = value;
+    return fits;
+}
+
+int option_convert(const struct option *option, const char *value, void *target, char *ret_why,
+                   size_t size) {
     switch (option->type) {
     case OPTION_FLAG:
-        *(bool *)target = true;
-        return 0;
+        return convert_flag(value, target) ? 0 : must_be(ret_why, size, "it must be yes or no");
+    case OPTION_CHOICE:
+        if (!is_choice(option->argument, value))
+            return must_be_choice(ret_why, size, option->argument);
+        __attribute__((fallthrough));
     case OPTION_URL:
-        if (url_has_secret(value)) {
-            fail_say(
-                "a password in --%s is refused (every user of this host can read it in the list "
-                "of processes); set HOLDFAST_URL in the environment instead",
-                option->name);
-            return PARSED_WRONG;
-        }
-        /* fall through */
     case OPTION_TEXT:
         *(const char **)target = value;
         return 0;
     case OPTION_LIST:
-        return add_to_list(option, value, target);
+        return add_to_list(value, target) ? 0 : must_be(ret_why, size, "these are too many");
     case OPTION_DURATION:
         if (text_parse_duration(value, target) < 0)
-            return wrong_value(option, value, "it must be a time, as 500ms, 90s, 5m or 1h30m");
+            return must_be(ret_why, size, "it must be a time, as 500ms, 90s, 5m or 1h30m");
         return 0;
     case OPTION_NUMBER:
-        return set_number(option, value, target);
+        return convert_number(value, target)
+                   ? 0
+                   : must_be(ret_why, size, "it must be a whole number, as 3");
     case OPTION_FRACTION:
-        return set_fraction(option, value, target);
+        return convert_fraction(value, target)
+                   ? 0
+                   : must_be(ret_why, size, "it must be K/N, as 1/4: one permit out of four");
     case OPTION_HELP:
+        break;
+    }
+    return 0;
+}
+
+static int refuse_password(const struct option *option) {
+    fail_say("a password in --%s is refused (every user of this host can read it in the list of "
+             "processes); give it with --password-file, --password-env or --password-fd",
+             option->name);
+    return PARSED_WRONG;
+}
+
+static int set(const struct parser *p, const struct option *option, void *target,
+               const char *value) {
+    char why[160];
+    if (option->type == OPTION_HELP) {
         help_print(p->command);
         return PARSED_HELP;
     }
-    return 0;
+    if (option->type == OPTION_URL && url_has_secret(value))
+        return refuse_password(option);
+    remember(p->cli, option);
+    if (option->type == OPTION_FLAG) {
+        *(bool *)target = true;
+        return 0;
+    }
+    return option_convert(option, value, target, why, sizeof(why)) < 0
+               ? wrong_value(option, value, why)
+               : 0;
 }
 
 /* ---- Words ---- */
@@ -154,6 +246,10 @@ static const struct option *find_in(const struct option *table, char letter, con
             return table;
     }
     return NULL;
+}
+
+const struct option *option_find(const struct option *table, const char *name) {
+    return find_in(table, 0, name, strlen(name));
 }
 
 /* Finds an option among the command's own and the global ones, and where its value goes. */
@@ -209,7 +305,7 @@ static int parse_letters(struct parser *p, const char *word) {
         void *target;
         const struct option *option = find(p, *c, NULL, 0, &target);
         if (!option)
-            return no_such_option(p, word, NULL);
+            return no_such_option(p, word, word[2] ? word + 1 : NULL);
         const char *value = NULL;
         if (takes_value(option)) {
             if (!c[1] && p->at == p->argc)
@@ -237,6 +333,10 @@ int options_parse(struct cli *cli, const struct command *command, void *settings
     return p.at;
 }
 
+int options_finish(struct cli *cli, const struct command *command, void *settings) {
+    return command->without_settings ? 0 : -settings_apply(cli, command, settings);
+}
+
 int options_parse_words(struct cli *cli, const struct command *command, void *settings, int argc,
                         char **argv, int least, int most, const char **words) {
     int count = 0, at = 1;
@@ -261,5 +361,5 @@ int options_parse_words(struct cli *cli, const struct command *command, void *se
         fail_say("a word is missing; it is: holdfast %s", command->usage);
         return PARSED_WRONG;
     }
-    return 0;
+    return options_finish(cli, command, settings);
 }

@@ -1,7 +1,7 @@
 /* The options of a command: a table, and the one parser that all commands share.
  *
  * Parsing stops at the first word that is not an option, or behind "--"; so what follows may have options
- * of its own. The global options (--url, --json, -q, -v, --help) are taken everywhere that a
+ * of its own. The global options (--url, --json, -q, -v, --help, ...) are taken everywhere that a
  * command's own are. "-n", "-nq", "-w5s", "-w 5s", "--wait 5s" and "--wait=5s" are understood. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
@@ -18,6 +18,7 @@ enum option_type {
     OPTION_DURATION, /* int64_t, milliseconds */
     OPTION_NUMBER,   /* int64_t, from 0 */
     OPTION_FRACTION, /* struct option_fraction: "2/5" */
+    OPTION_CHOICE,   /* const char *: one of the words of `argument`, "term|kill|ignore" */
     OPTION_HELP,     /* prints the command's help */
 };
 
@@ -37,18 +38,39 @@ struct option {
     size_t offset;        /* where in the command's settings the value goes */
     const char *argument; /* how help calls the value; NULL for flags */
     const char *help;
+    const char
+        *setting; /* it may come from the configuration, too; what it is without, for people */
 };
 
 extern const struct option global_options[];
 
+/* The option of this name in a table (which may be NULL); NULL: none. */
+const struct option *option_find(const struct option *table, const char *name);
+
+/* Looks in `table` for a name nearer to `name` than `*best` letters, which is lowered then. */
+void option_find_nearest(const struct option *table, const char *name, const char **ret_nearest,
+                         size_t *best);
+
+/* Converts a value to the type of the option and puts it where `target` points (a flag: true, yes, on, 1,
+ * or the opposite). 0, or negative with what it must be in `ret_why`. */
+int option_convert(const struct option *option, const char *value, void *target, char *ret_why,
+                   size_t size);
+
+/* Whether the option was given on the command line. */
+bool option_was_given(const struct cli *cli, const struct option *option);
+
 /* Parses the options at the start of argv[0 .. argc-1] into `settings` (of `command`) and `cli`. Returns how
  * many words they were, or, when the command is to end now, something negative for options_exit_code:
- * help was asked for and printed, or a word was wrong and that was said. */
+ * help was asked for and printed, or a word was wrong and that was said. options_finish must follow. */
 int options_parse(struct cli *cli, const struct command *command, void *settings, int argc,
                   char **argv);
 int options_exit_code(int parsed);
 
-/* The same for a command whose other words come in between: takes `least` to `most` of them out into `words`
+/* To be called when all options have been parsed: takes what was not given from the environment and the
+ * configuration (settings.h). 0, or something negative as above. */
+int options_finish(struct cli *cli, const struct command *command, void *settings);
+
+/* All of this for a command whose other words come in between: takes `least` to `most` of them out into `words`
  * (the rest are NULL). 0, or something negative as above. */
 int options_parse_words(struct cli *cli, const struct command *command, void *settings, int argc,
                         char **argv, int least, int most, const char **words);

@@ -24,6 +24,7 @@ const struct command release_command = {
     .name = "release",
     .summary = "for scripts: let go of what acquire took",
     .usage = "release [HOLD]",
+    .without_settings = true,
     .run = run,
     .details = "HOLD is what acquire printed as HOLDFAST_HOLD; without it, that variable counts. "
                "Exit code 79:\n"

@@ -50,6 +50,7 @@ const struct command renew_command = {
     .name = "renew",
     .summary = "for scripts: more time for what acquire took",
     .usage = "renew [HOLD] [--ttl DUR]",
+    .without_settings = true,
     .options = options,
     .run = run,
     .details = "Starts the time of acquire --ttl again. The lease at the store is renewed by "

@@ -36,14 +36,15 @@ static const struct option options[] = {
     ASK_OPTIONS(struct run_settings),
     {0, OPTION_FLAG, "skip-ok", AT(ask.skip_ok), NULL, "not acquired is success: for cron"},
     {0, OPTION_LIST, "also", AT(also), "NAME", "this lock too, all or none; repeat for more"},
-    {0, OPTION_DURATION, "ttl", AT(ttl_ms), "DUR", "the lease, which is renewed (30s)"},
+    {0, OPTION_DURATION, "ttl", AT(ttl_ms), "DUR", "the lease, which is renewed (30s)", "30s"},
     {0, OPTION_DURATION, "grace", AT(grace_ms), "DUR",
-     "from TERM to KILL when it must end (ttl/4, at most 5s)"},
-    {0, OPTION_TEXT, "on-lost", AT(on_lost_word), "WHAT",
-     "term, kill or ignore: what is done to the command (term)"},
-    {0, OPTION_DURATION, "max-hold", AT(max_hold_ms), "DUR", "end the command after this long"},
+     "from TERM to KILL when it must end (ttl/4, at most 5s)", "ttl/4, at most 5s"},
+    {0, OPTION_CHOICE, "on-lost", AT(on_lost_word), "term|kill|ignore",
+     "what is done to the command (term)", "term"},
+    {0, OPTION_DURATION, "max-hold", AT(max_hold_ms), "DUR", "end the command after this long",
+     "for ever"},
     {0, OPTION_DURATION, "min-left", AT(min_left_ms), "DUR",
-     "start only with this much of the lease left"},
+     "start only with this much of the lease left", "any"},
     {'c', OPTION_TEXT, "command", AT(shell_command), "STRING", "run STRING through /bin/sh"},
     {0, OPTION_TEXT, "report", AT(report), "FILE", "write what happened, as JSON"},
     {0},
@@ -51,20 +52,9 @@ static const struct option options[] = {
 
 /* ---- Settings ---- */
 
-static int choose_on_lost(struct run_settings *s) {
-    static const char *const words[] = {"term", "kill", "ignore"};
-    char safe[80];
-    s->on_lost = ON_LOST_TERM;
-    if (!s->on_lost_word)
-        return 0;
-    for (size_t i = 0; i < 3; i++) {
-        if (strcmp(s->on_lost_word, words[i]) == 0) {
-            s->on_lost = (enum run_on_lost)(ON_LOST_TERM + i);
-            return 0;
-        }
-    }
-    return fail_usage("--on-lost cannot be '%s' (it is term, kill or ignore)",
-                      text_safe(safe, sizeof(safe), s->on_lost_word));
+static void choose_on_lost(struct run_settings *s) {
+    const char *word = s->on_lost_word ? s->on_lost_word : "term";
+    s->on_lost = *word == 't' ? ON_LOST_TERM : *word == 'k' ? ON_LOST_KILL : ON_LOST_IGNORE;
 }
 
 static int choose_times(struct run_settings *s) {
@@ -76,15 +66,16 @@ static int choose_times(struct run_settings *s) {
     if (s->grace_ms < 0)
         s->grace_ms = s->ttl_ms / 4 < GRACE_MOST_MS ? s->ttl_ms / 4 : GRACE_MOST_MS;
     if (s->grace_ms > s->ttl_ms / 2)
-        return fail_usage("--grace must be at most half of --ttl (the command would be ended while "
-                          "its lock can still be renewed)");
+        return fail_usage(
+            "--grace must be at most half of --ttl (the command would be ended while "
+            "its lock can still be renewed); where they come from: holdfast config show "
+            "--origin");
     return 0;
 }
 
 static int check(struct run_settings *s) {
     int r = ask_check(s->cli, &s->ask);
-    if (!r)
-        r = choose_on_lost(s);
+    choose_on_lost(s);
     return r ? r : choose_times(s);
 }
 
@@ -111,7 +102,10 @@ static int parse(struct cli *cli, struct run_settings *s, int argc, char **argv)
     }
     s->name = argv[at++];
     used = options_parse(cli, &run_command, s, argc - at, argv + at);
-    return used < 0 ? used : at + used;
+    if (used < 0)
+        return used;
+    int r = options_finish(cli, &run_command, s);
+    return r < 0 ? r : at + used;
 }
 
 /* ---- Two processes ---- */

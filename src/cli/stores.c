@@ -52,6 +52,7 @@ const struct command stores_command = {
     .name = "stores",
     .summary = "where locks can be kept, as far as this build goes",
     .usage = "stores [--json]",
+    .without_settings = true,
     .details = "A store is named by a URL: memory:, sqlite:PATH, and what else is listed. Its tier "
                "says what\n"
                "its locks are worth: strict (nothing that was acknowledged is forgotten), timed "

@@ -74,6 +74,62 @@ char *text_safe(char *ret, size_t size, const char *text) {
     return ret;
 }
 
+/* As Unicode has it, in broad strokes: East Asian scripts and pictures are wide, accents have no width. */
+static size_t width_of(uint32_t code) {
+    static const struct {
+        uint32_t first, last;
+        size_t width;
+    } ranges[] = {
+        {0x0300, 0x036f, 0}, {0x1100, 0x115f, 2},   {0x20d0, 0x20ff, 0},   {0x2e80, 0xa4cf, 2},
+        {0xac00, 0xd7a3, 2}, {0xf900, 0xfaff, 2},   {0xfe00, 0xfe0f, 0},   {0xfe30, 0xfe6f, 2},
+        {0xff00, 0xff60, 2}, {0x1f300, 0x1faff, 2}, {0x20000, 0x3fffd, 2}, {0xe0100, 0xe01ef, 0},
+    };
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(*ranges); i++) {
+        if (code >= ranges[i].first && code <= ranges[i].last)
+            return ranges[i].width;
+    }
+    return 1;
+}
+
+/* The width of the character at `*text`, which is moved behind it. */
+static size_t take_width(const char **text) {
+    size_t length = text_utf8_length(*text);
+    uint32_t code = length ? decode((const unsigned char *)*text, length) : 0;
+    *text += length ? length : 1;
+    return width_of(code);
+}
+
+size_t text_width(const char *text) {
+    size_t width = 0;
+    while (*text)
+        width += take_width(&text);
+    return width;
+}
+
+void text_cut(char *text, size_t columns) {
+    static const char rest[] = "…";
+    if (text_width(text) <= columns)
+        return;
+    const char *end = text;
+    for (size_t width = 0;;) {
+        const char *next = end;
+        width += take_width(&next);
+        if (width + 1 > columns)
+            break;
+        end = next;
+    }
+    char *cut = text + (end - text);
+    while (cut > text && strlen(cut) < sizeof(rest) - 1) { /* room for it, in bytes */
+        do
+            cut--;
+        while (cut > text && is_continuation((unsigned char)*cut));
+    }
+    if (columns && strlen(cut) >= sizeof(rest) - 1)
+        memcpy(cut, rest, sizeof(rest));
+    else
+        *cut = 0;
+}
+
 char *text_shell_quoted(const char *text) {
     char *ret = malloc(4 * strlen(text) + 3), *end = ret;
     if (!ret)

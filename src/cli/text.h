@@ -13,6 +13,12 @@ size_t text_utf8_length(const char *text);
  * boundary of a character. Returns `ret`. */
 char *text_safe(char *ret, size_t size, const char *text);
 
+/* How many columns of a terminal `text` takes: two for each wide character, none for a combining one. */
+size_t text_width(const char *text);
+
+/* Cuts `text` where it is, so that it takes `columns` at most; "…" then stands for the rest. */
+void text_cut(char *text, size_t columns);
+
 /* Quotes `text` for a POSIX shell; the caller frees it. */
 char *text_shell_quoted(const char *text);
 

@@ -26,6 +26,7 @@ const struct command version_command = {
     .name = "version",
     .summary = "which version this is",
     .usage = "version [--json]",
+    .without_settings = true,
     .details = "Examples:\n"
                "  holdfast version\n",
     .run = run,

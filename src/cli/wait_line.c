@@ -2,6 +2,7 @@
 #include "cli/wait_line.h"
 
 #include "cli/clock.h"
+#include "cli/look.h"
 #include "cli/text.h"
 
 #include <stdarg.h>
@@ -16,12 +17,6 @@ enum {
     RARELY_MS = 60000,
     RAREST_MS = 600000,
 };
-
-static int64_t wall_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static const char *ordinal_ending(size_t n) {
     if (n % 100 >= 11 && n % 100 <= 13)
@@ -61,7 +56,7 @@ static void describe_holder(char *ret, size_t size, const hf_party *holder, size
         append(ret, size, " and %zu more", count - 1);
     if (holder->since_ms)
         append(ret, size, " for %s",
-               text_duration(time, sizeof(time), wall_ms() - holder->since_ms));
+               text_duration(time, sizeof(time), look_wall_ms() - holder->since_ms));
 }
 
 void wait_line_describe(char *ret, size_t size, const hf_lock_info *info) {
@@ -80,18 +75,12 @@ void wait_line_describe(char *ret, size_t size, const hf_lock_info *info) {
 
 /* ---- Drawing ---- */
 
-/* Cut to the terminal's width, counted in characters, so that the line can be drawn over. */
+/* Cut to the terminal's width, so that the line can be drawn over. */
 static void cut_to_width(char *text) {
     struct winsize size = {0};
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col < 2)
         size.ws_col = 80;
-    size_t columns = 0;
-    while (*text && columns + 1 < size.ws_col) {
-        size_t length = text_utf8_length(text);
-        text += length ? length : 1;
-        columns++;
-    }
-    *text = 0;
+    text_cut(text, size.ws_col - 1U);
 }
 
 /* A stopped or background job does not draw over the terminal of another. */

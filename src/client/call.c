@@ -49,6 +49,7 @@ hf_call *call_new(hf_client *c, enum call_type type) {
 
 static void free_memory(hf_call *call) {
     hf_locks_free(call->locks);
+    hf_examination_free(call->examination);
     if (call->requests != &call->one)
         free(call->requests);
     free(call->strings);
@@ -136,6 +137,7 @@ char *call_text_for(const char *name, char *text) {
 }
 
 static void acquire_finished(hf_call *call, int result, char *text) {
+    event_acquire_finished(call->hold, result);
     call->owns_hold = result == HF_OK;
     if (result < 0) {
         text = call_text_for(call->hold->text, text);
@@ -183,7 +185,9 @@ static int result_of_look(const hf_call *call) {
 void call_op_completed(struct store_op *op) {
     hf_call *call = container_of(op, hf_call, op);
     call->op_in_flight = false;
-    if (op->type != STORE_BREAK && op->outcome == STORE_DONE)
+    if (op->type == STORE_EXAMINE && op->outcome == STORE_DONE)
+        call->examination = op->examination;
+    else if (op->type != STORE_BREAK && op->outcome == STORE_DONE)
         call->locks = op->locks;
     if (call->freed) {
         free(op->text);
@@ -294,6 +298,16 @@ hf_locks *hf_call_take_locks(hf_call *call) {
         call->locks = NULL;
     client_unlock(call->client);
     return locks;
+}
+
+hf_examination *hf_call_take_examination(hf_call *call) {
+    if (!call || !client_lock(call->client))
+        return NULL;
+    hf_examination *examination = call->result == HF_OK ? call->examination : NULL;
+    if (examination)
+        call->examination = NULL;
+    client_unlock(call->client);
+    return examination;
 }
 
 /* Enters to ask for an announcement: HF_OK, with the mutex taken, or an error. */

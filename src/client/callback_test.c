@@ -63,7 +63,7 @@ static hf_acquire_options telling(void (*on_lost)(hf_hold *, void *), struct sto
 }
 
 static void break_hold(hf_client *client, hf_hold *hold) {
-    CHECK_EQ_INT(hf_break(client, hf_hold_name(hold), hf_hold_token(hold)), HF_OK);
+    CHECK_EQ_INT(hf_break(client, hf_hold_name(hold), hf_hold_token(hold), NULL), HF_OK);
 }
 
 static void block(hf_hold *hold, void *arg) {
@@ -201,7 +201,7 @@ TEST(a_callback_may_take_the_lock_again) {
     story.hold = get(story.client, "x", telling(take_again, &story));
     for (int i = 1; i <= 30; i++) {
         hf_hold *hold = story.hold;
-        CHECK_EQ_INT(hf_break(b, "x", hf_hold_token(hold)), HF_OK);
+        CHECK_EQ_INT(hf_break(b, "x", hf_hold_token(hold), NULL), HF_OK);
         AWAIT(atomic_load(&story.began) == i);
     }
     CHECK_EQ_INT(hf_release(story.hold), HF_OK);

@@ -172,6 +172,8 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
     list_init(&c->done);
     world_bell_add(world, &c->bell, NULL);
     c->host.world = world;
+    c->on_event = options->on_event;
+    c->on_event_arg = options->on_event_arg;
     c->host.wait_lease_us = options->wait_lease_ms * 1000;
     c->host.max_lease_us = options->max_lease_ms * 1000;
     c->host.token_floor = options->token_floor;
@@ -313,6 +315,7 @@ hf_client *hf_client_close(hf_client *c) {
     pthread_mutex_lock(&c->mutex);
     c->store->driver->close(c->store);
     abandon(c);
+    notice_run_all(c); /* events: how what was abandoned ended */
     dismantle(c);
     return NULL;
 }

@@ -6,7 +6,8 @@
  *   call.c     calls: what a program waits for, blocking or not
  *   hold.c     acquiring, checking, renewing, releasing
  *   group.c    several names at once
- *   look.c     inspect, list, break
+ *   look.c     inspect, list, break, examine
+ *   event.c    what a program that asked for it is told of its locks
  *   notice.c   the program's callbacks, and hf_fd and hf_process for its own loop
  */
 #ifndef CLIENT_CLIENT_H
@@ -69,6 +70,11 @@ struct hf_client {
     int loop_fd, signal_fd; /* for hf_fd; -1: it was not called */
     bool signalled;
 
+    /* event.c */
+    void (*on_event)(const hf_event *event, void *arg);
+    void *on_event_arg;
+    uint64_t events_dropped; /* since the last that was told */
+
     char *identity;         /* host name and command */
     hf_client *left_behind; /* in a forked child: the next of those whose insides cannot be freed */
 };
@@ -91,6 +97,7 @@ struct hf_call {
     struct group_plan *plan; /* CALL_ACQUIRE_ALL: how to go on */
     struct store_op op;      /* CALL_LOOK */
     hf_locks *locks;
+    hf_examination *examination;
     char *strings;       /* that the operation points to */
     struct list waiters; /* threads */
     struct list link;    /* in the client's `looks`, later in its `done` */
@@ -110,6 +117,15 @@ enum hold_role {
     ROLE_GROUP,
 };
 
+/* What has been told of a lock, and what is counted for it; times are the engine's. */
+struct event_counts {
+    int64_t asked_us, granted_us, let_go_us;
+    int64_t deadline_us;     /* as it was when last told */
+    int64_t least_margin_us; /* -1: none yet */
+    uint64_t renewals;
+    bool held; /* ACQUIRED was told, and its end was not */
+};
+
 /* What few holds need. */
 struct hold_more {
     hf_hold *hold; /* whose this is */
@@ -122,6 +138,7 @@ struct hold_more {
     hf_hold *lost;       /* GROUP: the member that was lost first */
     size_t member_count;
     struct member *members; /* GROUP, in the order of their names */
+    struct event_counts counts;
     char owner[64];
 };
 
@@ -224,12 +241,18 @@ void group_release(hf_call *call, hf_hold *group);
 void group_cancel_release(hf_hold *group);
 int group_renew(hf_call *call, hf_hold *group, int64_t lease_us);
 
+/* event.c: these do nothing for a client without on_event. */
+void event_asked(hf_hold *hold);
+void event_acquire_finished(hf_hold *hold, int result);
+void event_news(hf_hold *hold, uint8_t news); /* enum hold_news */
+
 /* notice.c */
 int notice_prepare(hf_client *client); /* that somebody will run callbacks; errors with text */
 void notice_add(hf_client *client, struct notice *notice, void (*run)(struct notice *));
 void notice_drop(hf_client *client, struct notice *notice); /* and waits while it runs */
-void notice_signal(hf_client *client); /* that there is something for the program's loop */
-void notice_stop(hf_client *client);   /* without the mutex; runs what is left */
+void notice_signal(hf_client *client);  /* that there is something for the program's loop */
+void notice_stop(hf_client *client);    /* without the mutex; runs what is left */
+void notice_run_all(hf_client *client); /* here and now; the mutex is given back meanwhile */
 void notice_close_fds(hf_client *client);
 
 #endif

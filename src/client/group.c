@@ -112,6 +112,7 @@ static void end_plan(hf_call *call, int result, char *text) {
 void group_name_finished(hf_call *call, int result, char *text) {
     struct hold_more *more = call->hold->more;
     const char *name = more->members[call->plan->taken].hold->text;
+    event_acquire_finished(more->members[call->plan->taken].hold, result);
     if (more->lost) { /* one that was taken first, while this was waited for */
         free(text);
         text = NULL;

@@ -139,7 +139,8 @@ struct hold_more *hold_more(hf_hold *hold) {
 }
 
 static int add_more(hf_hold *hold, const hf_acquire_options *options) {
-    if (!options->on_lost && !(options->flags & HF_REENTRANT))
+    bool has_events = hold->client->on_event;
+    if (!options->on_lost && !has_events && !(options->flags & HF_REENTRANT))
         return HF_OK;
     struct hold_more *more = hold_more(hold);
     if (!more)
@@ -150,7 +151,8 @@ static int add_more(hf_hold *hold, const hf_acquire_options *options) {
         more->reentry.owner = owner_of(options);
         hold->hold.reentry = &more->reentry;
     }
-    return options->on_lost ? notice_prepare(hold->client) : HF_OK;
+    hold->hold.watched = has_events;
+    return options->on_lost || has_events ? notice_prepare(hold->client) : HF_OK;
 }
 
 int hold_new(hf_client *c, const char *name, const hf_acquire_options *options,
@@ -256,6 +258,7 @@ int hold_acquire(hf_hold *hold, struct request *request, int64_t give_up_us, int
     r = engine_acquire(&c->engine, &hold->hold, request);
     if (r < 0)
         return error_set_text(r, NULL);
+    event_asked(hold);
     hold->refs++; /* the engine's, until HOLD_ENDED */
     return HF_OK;
 }
@@ -343,6 +346,7 @@ void hold_had_news(struct hold *engine_hold) {
     hf_hold *hold = container_of(engine_hold, hf_hold, hold);
     uint8_t news = engine_hold->news;
     engine_hold->news = 0;
+    event_news(hold, news);
     if (news & HOLD_WAS_LOST)
         was_lost(hold);
     if (news & HOLD_ENDED)

@@ -5,19 +5,24 @@
 
 #include "base/error.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_MAX_BYTES = 255, LIST_LIMIT = 1000 };
+enum { NAME_MAX_BYTES = 255, REASON_MAX_BYTES = 255, LIST_LIMIT = 1000 };
 
 /* Copies the strings that the operation points to; they must outlive the caller's. */
-static int set_strings(hf_call *call, const char *name, const char *after) {
-    size_t name_size = strlen(name) + 1, after_size = after ? strlen(after) + 1 : 0;
-    call->strings = malloc(name_size + after_size);
+static int keep_strings(hf_call *call) {
+    struct store_op *op = &call->op;
+    assert(op->name);
+    const char **other = op->type == STORE_LIST ? &op->after : &op->label;
+    size_t name_size = strlen(op->name) + 1, other_size = *other ? strlen(*other) + 1 : 0;
+    call->strings = malloc(name_size + other_size);
     if (!call->strings)
         return error_set_text(HF_NO_MEMORY, NULL);
-    call->op.name = memcpy(call->strings, name, name_size);
-    call->op.after = after ? memcpy(call->strings + name_size, after, after_size) : NULL;
+    op->name = memcpy(call->strings, op->name, name_size);
+    if (*other)
+        *other = memcpy(call->strings + name_size, *other, other_size);
     return HF_OK;
 }
 
@@ -29,22 +34,19 @@ static int check_text(const char *text, const char *what, size_t least) {
 }
 
 /* Starts the operation; in any case leaves the client. */
-static int start(hf_client *c, enum store_op_type type, const char *name, const char *after,
-                 size_t limit, uint64_t token, hf_call **ret_call) {
+static int start(hf_client *c, const struct store_op *op, hf_call **ret_call) {
     hf_call *call = call_new(c, CALL_LOOK);
     if (!call)
         return HF_NO_MEMORY;
     int r = HF_OK;
-    if (!(c->store->driver->capabilities & STORE_CAN_LOOK))
-        r = error_set(HF_UNSUPPORTED, "%s: cannot be looked into", c->store->driver->info.scheme);
+    call->op = *op;
+    bool examines = op->type == STORE_EXAMINE;
+    if (!(c->store->driver->capabilities & (examines ? STORE_CAN_EXAMINE : STORE_CAN_LOOK)))
+        r = error_set(HF_UNSUPPORTED, "%s: cannot be %s", c->store->driver->info.scheme,
+                      examines ? "examined" : "looked into");
     if (!r)
-        r = set_strings(call, name, after);
+        r = keep_strings(call);
     if (!r) {
-        call->op.type = type;
-        if (type == STORE_LIST)
-            call->op.limit = limit;
-        else
-            call->op.token = token;
         call->op_in_flight = true;
         list_append(&c->looks, &call->link);
         list_append(&c->engine.out, &call->op.link);
@@ -58,7 +60,8 @@ int hf_inspect_start(hf_client *c, const char *name, hf_call **ret_call) {
     int r = check_text(name, "it", 1);
     if (!r)
         r = client_enter(c);
-    return r < 0 ? r : start(c, STORE_INSPECT, name, NULL, 0, 0, ret_call);
+    struct store_op op = {.type = STORE_INSPECT, .name = name};
+    return r < 0 ? r : start(c, &op, ret_call);
 }
 
 int hf_list_start(hf_client *c, const char *prefix, const char *after, size_t limit,
@@ -72,18 +75,34 @@ int hf_list_start(hf_client *c, const char *prefix, const char *after, size_t li
         r = check_text(after, "the name to go on after", 0);
     if (!r)
         r = client_enter(c);
-    return r < 0 ? r : start(c, STORE_LIST, prefix ? prefix : "", after, limit, 0, ret_call);
+    struct store_op op = {
+        .type = STORE_LIST, .name = prefix ? prefix : "", .after = after, .limit = limit};
+    return r < 0 ? r : start(c, &op, ret_call);
 }
 
-int hf_break_start(hf_client *c, const char *name, uint64_t token, hf_call **ret_call) {
+int hf_break_start(hf_client *c, const char *name, uint64_t token, const char *reason,
+                   hf_call **ret_call) {
     if (!ret_call)
         return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
     int r = check_text(name, "it", 1);
     if (!r && token == 0)
         r = error_set(HF_BAD_ARGUMENT, "no hold has the token 0");
+    size_t reason_size = reason ? strlen(reason) : 0;
+    if (!r && reason_size > REASON_MAX_BYTES)
+        r = error_set(HF_BAD_ARGUMENT, "the reason has %zu bytes; %d are allowed", reason_size,
+                      REASON_MAX_BYTES);
     if (!r)
         r = client_enter(c);
-    return r < 0 ? r : start(c, STORE_BREAK, name, NULL, 0, token, ret_call);
+    struct store_op op = {.type = STORE_BREAK, .name = name, .label = reason, .token = token};
+    return r < 0 ? r : start(c, &op, ret_call);
+}
+
+int hf_examine_start(hf_client *c, hf_call **ret_call) {
+    if (!ret_call)
+        return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
+    int r = client_enter(c);
+    struct store_op op = {.type = STORE_EXAMINE, .name = ""};
+    return r < 0 ? r : start(c, &op, ret_call);
 }
 
 /* The blocking form of a call that was started, or not: r. */
@@ -114,8 +133,22 @@ int hf_list(hf_client *c, const char *prefix, const char *after, size_t limit,
     return finish(r, call, ret_locks);
 }
 
-int hf_break(hf_client *c, const char *name, uint64_t token) {
+int hf_break(hf_client *c, const char *name, uint64_t token, const char *reason) {
     hf_call *call = NULL;
-    int r = hf_break_start(c, name, token, &call);
+    int r = hf_break_start(c, name, token, reason, &call);
     return finish(r, call, NULL);
+}
+
+int hf_examine(hf_client *c, hf_examination **ret_examination) {
+    hf_call *call = NULL;
+    if (!ret_examination)
+        return error_set(HF_BAD_ARGUMENT, "ret_examination is NULL");
+    int r = hf_examine_start(c, &call);
+    if (r < 0)
+        return r;
+    r = hf_call_wait(call, HF_FOREVER);
+    if (!r)
+        *ret_examination = hf_call_take_examination(call);
+    hf_call_free(call);
+    return r;
 }

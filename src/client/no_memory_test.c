@@ -326,7 +326,7 @@ static void look(void) {
         CHECK_EQ_INT(hf_locks_count(locks), 1);
         hf_locks_free(locks);
     }
-    int r = hf_break(a, "taken", 1);
+    int r = hf_break(a, "taken", 1, NULL);
     CHECK(r == HF_NOT_YOURS || r == HF_NO_MEMORY);
     hf_client_close(a);
 }

@@ -33,7 +33,7 @@ static void run_first(hf_client *c) {
     pthread_cond_broadcast(&c->ran);
 }
 
-static void run_all(hf_client *c) {
+void notice_run_all(hf_client *c) {
     while (!c->running && !list_empty(&c->notices))
         run_first(c);
 }
@@ -43,7 +43,7 @@ static void *dispatcher_main(void *arg) {
     pthread_mutex_lock(&c->mutex);
     while (!c->dispatcher_stops) {
         if (c->loop_fd < 0)
-            run_all(c);
+            notice_run_all(c);
         if (!c->dispatcher_stops)
             pthread_cond_wait(&c->dispatcher_cond, &c->mutex);
     }
@@ -94,7 +94,7 @@ void notice_stop(hf_client *c) {
     pthread_mutex_lock(&c->mutex);
     while (c->running)
         pthread_cond_wait(&c->ran, &c->mutex);
-    run_all(c);
+    notice_run_all(c);
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -164,7 +164,7 @@ int hf_process(hf_client *c) {
         c->drove_us = c->engine.now_us;
     }
     if (has_loop(c))
-        run_all(c);
+        notice_run_all(c);
     if (!list_empty(&c->done) || !list_empty(&c->notices))
         notice_signal(c); /* there is more than this call could do */
     client_unref(c);

@@ -362,7 +362,7 @@ TEST(a_broken_lock_is_lost_at_once) {
     hf_client *a = open_door_client(), *b = open_client();
     int losses = 0;
     hf_hold *hold = get(a, "x", telling(lease_of(9000, 0), &losses));
-    CHECK_EQ_INT(hf_break(b, "x", hf_hold_token(hold)), HF_OK);
+    CHECK_EQ_INT(hf_break(b, "x", hf_hold_token(hold), NULL), HF_OK);
     virtual_pass_us(0);
     CHECK_EQ_INT(losses, 1);
     CHECK_EQ_INT(virtual_now_us(), 0);
@@ -641,7 +641,7 @@ static void check_group_loss(bool in_background) {
     hf_acquire_options options = telling(lease_of(9000, 0), &losses);
     hf_hold *group = NULL;
     CHECK_EQ_INT(hf_acquire_all(a, pointers, 3, &options, &group), HF_OK);
-    CHECK_EQ_INT(hf_break(b, "z", hf_hold_token_at(group, 1)), HF_OK);
+    CHECK_EQ_INT(hf_break(b, "z", hf_hold_token_at(group, 1), NULL), HF_OK);
     virtual_pass_us(in_background ? 0 : 4 * SECOND);
     CHECK_EQ_INT(losses, 1);
     CHECK_EQ_STR(hf_hold_name(group), "z");
@@ -673,7 +673,7 @@ TEST(a_name_lost_while_others_are_waited_for_ends_the_wait) {
     virtual_pass_us(60 * SECOND);
     hf_locks *locks;
     CHECK_EQ_INT(hf_inspect(b, "x", &locks), HF_OK);
-    CHECK_EQ_INT(hf_break(b, "x", hf_locks_at(locks, 0)->token), HF_OK);
+    CHECK_EQ_INT(hf_break(b, "x", hf_locks_at(locks, 0)->token, NULL), HF_OK);
     hf_locks_free(locks);
     virtual_pass_us(0);
     CHECK_EQ_INT(hf_call_status(call), HF_LOST);

@@ -143,6 +143,11 @@ static void add_news(struct engine *e, struct hold *hold, enum hold_news news) {
         list_append(&e->news, &hold->link);
 }
 
+static void tell_watcher(struct engine *e, struct hold *hold, enum hold_news news) {
+    if (hold->watched)
+        add_news(e, hold, news);
+}
+
 static void add_request(struct hold *hold, struct request *request) {
     request->hold = hold;
     request->next = hold->requests;
@@ -211,6 +216,8 @@ static void let_go(struct engine *e, struct hold *hold) {
     /* The last request may have had a shorter lease than the one before it. */
     int64_t given_us = is_held(hold) ? hold->deadline_us : 0;
     int64_t asked_us = e->now_us + max(hold->op.lease_us, e->config.wait_lease_us);
+    if (is_held(hold))
+        tell_watcher(e, hold, HOLD_LET_GO);
     hold->state = HOLD_RELEASING;
     hold->deadline_us = max(given_us, asked_us) + 2 * margin_us(e, e->config.max_lease_us);
     hold->act_at_us = ENGINE_NEVER;
@@ -445,6 +452,8 @@ static bool open_batch(struct engine *e) {
 static void renewal_failed(struct engine *e, struct hold *hold, int reason, char *text) {
     finish_all(e, hold, REQUEST_RENEW, reason, text);
     hold->state = HOLD_SUSPECT;
+    hold->renewal_error = reason;
+    tell_watcher(e, hold, HOLD_RENEWAL_FAILED);
     if (hold->renews)
         hold->act_at_us = retry_at_us(e, hold, hold->op.lease_us / 6);
     schedule(e, hold);
@@ -473,6 +482,7 @@ static void renewed(struct engine *e, struct hold *hold, int64_t asked_us) {
     hold->deadline_us = max(hold->deadline_us, asked_us + engine_validity_us(e, hold->op.lease_us));
     hold->state = HOLD_HELD;
     hold->failures = 0;
+    tell_watcher(e, hold, HOLD_RENEWED);
     if (hold->renews)
         hold->act_at_us = asked_us + hold->op.lease_us / 3;
     schedule(e, hold);

@@ -29,7 +29,14 @@ enum hold_state {
     HOLD_OVER,      /* the engine knows it no more */
 };
 
-enum hold_news { HOLD_WAS_LOST = 1, HOLD_ENDED = 2 };
+enum hold_news {
+    HOLD_WAS_LOST = 1,
+    HOLD_ENDED = 2,
+    /* Only of holds that are `watched`. A hold has one renewal at a time, so none is missed. */
+    HOLD_RENEWED = 4,
+    HOLD_RENEWAL_FAILED = 8, /* why is in renewal_error */
+    HOLD_LET_GO = 16,        /* while it was held */
+};
 
 enum request_type { REQUEST_ACQUIRE, REQUEST_RENEW, REQUEST_RELEASE };
 
@@ -81,6 +88,8 @@ struct hold {
     bool may_exist : 1;  /* the store may know this attempt, and must hear that it is over */
     bool had_answer : 1; /* the store has answered it at least once */
     bool was_lost : 1;
+    bool watched : 1; /* the client wants to know more: see enum hold_news */
+    int renewal_error;
 };
 
 struct engine_config {
@@ -110,7 +119,7 @@ void engine_set_time(struct engine *engine, int64_t now_us, int64_t wall_us);
 int64_t engine_validity_us(const struct engine *engine, int64_t lease_us);
 
 /* Starts to acquire what hold->op describes (name, label, kind, capacity, weight, lease_us), with the
- * hold's barges, renews and reentry (its owner); everything else zeroed. The request says for how
+ * hold's barges, renews, watched and reentry (its owner); everything else zeroed. The request says for how
  * long. HF_OK or HF_NO_MEMORY. */
 int engine_acquire(struct engine *engine, struct hold *hold, struct request *request);
 

@@ -8,6 +8,7 @@
 struct lock {
     hf_lock_info info;
     hf_party **parties[2]; /* by role; info points to the same */
+    char *broken;          /* by whom and why: the strings of info, or NULL */
     char name[];
 };
 
@@ -48,6 +49,8 @@ bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, u
         .kind = public_kind(kind),
         .capacity = capacity,
         .token = token,
+        .broken_by = "",
+        .broken_reason = "",
     };
     locks->locks[locks->count++] = lock;
     return true;
@@ -84,6 +87,26 @@ static hf_party *party_new(const hf_party *from, const char *owner) {
     party->command = keep(&end, from->command);
     party->label = keep(&end, from->label);
     return party;
+}
+
+bool locks_set_break(struct hf_locks *locks, const struct locks_break *last) {
+    struct lock *lock = locks->locks[locks->count - 1];
+    if (!last->at_us)
+        return true;
+    lock->broken = malloc(size_of(last->by) + size_of(last->reason));
+    if (!lock->broken)
+        return false;
+    char *end = lock->broken;
+    lock->info.broken_ms = last->at_us / 1000;
+    lock->info.broken_token = last->token;
+    lock->info.broken_by = keep(&end, last->by);
+    lock->info.broken_reason = keep(&end, last->reason);
+    return true;
+}
+
+void locks_format_breaker(const struct store_identity *who, char ret_text[LOCKS_BREAKER_SIZE]) {
+    snprintf(ret_text, LOCKS_BREAKER_SIZE, "%s pid %" PRId64 " (%s)", who->host, who->pid,
+             who->command);
 }
 
 bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
@@ -127,6 +150,7 @@ hf_locks *hf_locks_free(hf_locks *locks) {
         struct lock *lock = locks->locks[i];
         free_all(lock->parties[LOCKS_HOLDER], lock->info.holder_count);
         free_all(lock->parties[LOCKS_WAITER], lock->info.waiter_count);
+        free(lock->broken);
         free(lock);
     }
     free(locks->locks);

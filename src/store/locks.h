@@ -12,6 +12,20 @@ struct hf_locks *locks_new(void);
 bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, uint32_t capacity,
                uint64_t token);
 
+/* A break of a hold, as a store keeps it with the name. */
+struct locks_break {
+    int64_t at_us; /* wall clock; 0: there was none */
+    uint64_t token;
+    const char *by, *reason;
+};
+
+/* Sets the last break of the lock added last. */
+bool locks_set_break(struct hf_locks *locks, const struct locks_break *last);
+
+/* Who breaks, for `by`: "web3 pid 411 (psql)". */
+enum { LOCKS_BREAKER_SIZE = 600 };
+void locks_format_breaker(const struct store_identity *who, char ret_text[LOCKS_BREAKER_SIZE]);
+
 enum locks_role { LOCKS_HOLDER, LOCKS_WAITER };
 
 /* Adds somebody to the lock added last: `party` with the owner id in full in `id` and `seq`, which is

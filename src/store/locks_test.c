@@ -125,13 +125,47 @@ TEST(parties_belong_to_the_lock_added_last_and_keep_their_order) {
     hf_locks_free(locks);
 }
 
+TEST(the_last_break_is_copied_and_belongs_to_the_lock_added_last) {
+    char by[] = "db1 pid 42 (tool)", reason[] = "it hangs";
+    hf_locks *locks = locks_new();
+    CHECK(locks_add(locks, "a", STORE_MUTEX, 1, 7));
+    CHECK(locks_set_break(locks, &(struct locks_break){0}));
+    CHECK(locks_add(locks, "b", STORE_MUTEX, 1, 9));
+    CHECK(locks_set_break(
+        locks, &(struct locks_break){1700000000000999, .token = 8, .by = by, .reason = reason}));
+    by[0] = reason[0] = '?';
+    const hf_lock_info *a = hf_locks_at(locks, 0), *b = hf_locks_at(locks, 1);
+    CHECK_EQ_INT(a->broken_ms, 0);
+    CHECK_EQ_INT(a->broken_token, 0);
+    CHECK_EQ_STR(a->broken_by, "");
+    CHECK_EQ_STR(a->broken_reason, "");
+    CHECK_EQ_INT(b->broken_ms, 1700000000000);
+    CHECK_EQ_INT(b->broken_token, 8);
+    CHECK_EQ_STR(b->broken_by, "db1 pid 42 (tool)");
+    CHECK_EQ_STR(b->broken_reason, "it hangs");
+    hf_locks_free(locks);
+}
+
+TEST(who_breaks_is_told_with_host_and_process) {
+    char by[LOCKS_BREAKER_SIZE], endless[2 * LOCKS_BREAKER_SIZE];
+    struct store_identity who = {.host = "db1", .command = "tool", .pid = 42};
+    locks_format_breaker(&who, by);
+    CHECK_EQ_STR(by, "db1 pid 42 (tool)");
+    memset(endless, 'x', sizeof(endless) - 1);
+    endless[sizeof(endless) - 1] = 0;
+    who.command = endless;
+    locks_format_breaker(&who, by);
+    CHECK_EQ_INT(strlen(by), LOCKS_BREAKER_SIZE - 1);
+}
+
 /* As much as memory lets it. */
 static hf_locks *build(void) {
     hf_locks *locks = locks_new();
     if (!locks)
         return NULL;
     for (int i = 0; i < 3; i++) {
-        if (!locks_add(locks, "a", STORE_MUTEX, 1, 7))
+        if (!locks_add(locks, "a", STORE_MUTEX, 1, 7) ||
+            !locks_set_break(locks, &(struct locks_break){1, .token = 1, .by = "h"}))
             return locks;
         for (int j = 0; j < 3; j++) {
             if (!locks_add_party(locks, LOCKS_HOLDER, &(hf_party){.host = "h"}, id, 1) ||

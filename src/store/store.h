@@ -27,7 +27,8 @@
  *     request is refused with HF_NOT_YOURS if the counter is above it. A counter that nobody used
  *     for a week may be forgotten. No token reaches 2^53.
  *  7. A release, a renewal and a break compare and act in one step, and never touch another's hold.
- *  8. A name has the kind and capacity of those who hold it or wait for it: another is HF_WRONG_KIND. */
+ *  8. A name has the kind and capacity of those who hold it or wait for it: another is HF_WRONG_KIND.
+ *  9. With a name's counter the store keeps its last break: when, of which token, by whom, why. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -55,6 +56,7 @@ enum store_op_type {
     STORE_BREAK,   /* the hold of `name` that has `token` */
     STORE_INSPECT, /* one name */
     STORE_LIST,    /* names that begin with `name` and come after `after` */
+    STORE_EXAMINE, /* the store itself: what its configuration does to locks */
 };
 
 enum store_outcome { STORE_DONE = 1, STORE_QUEUED, STORE_NOT_YOURS, STORE_REFUSED, STORE_UNKNOWN };
@@ -83,7 +85,7 @@ struct store_op {
     char *text;       /* particulars of the failure or NULL; malloc'd, the submitter frees it */
     uint64_t seq;     /* with the client's id, the attempt id */
     const char *name;
-    const char *label; /* what operators see; NULL: nothing */
+    const char *label; /* what operators see; BREAK: why; NULL: nothing */
     uint32_t capacity, weight;
     int64_t lease_us;
     union {
@@ -104,7 +106,8 @@ struct store_op {
             uint64_t token;  /* ACQUIRE: out, granted; BREAK: in */
             int64_t left_us; /* QUEUED, BUSY: after which the head does well to ask again */
         };
-        struct hf_locks *locks; /* INSPECT, LIST: out; the submitter frees it */
+        struct hf_locks *locks;      /* INSPECT, LIST: out; the submitter frees it */
+        hf_examination *examination; /* EXAMINE: the same; see findings.h */
     };
 };
 
@@ -130,7 +133,12 @@ struct store_host {
     void (*gone)(struct store_host *host, uint64_t seq);
 };
 
-enum store_capability { STORE_CAN_RW = 1, STORE_CAN_PERMITS = 2, STORE_CAN_LOOK = 4 };
+enum store_capability {
+    STORE_CAN_RW = 1,
+    STORE_CAN_PERMITS = 2,
+    STORE_CAN_LOOK = 4,
+    STORE_CAN_EXAMINE = 8,
+};
 
 struct store {
     const struct store_driver *driver;

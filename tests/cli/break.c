@@ -9,7 +9,7 @@ int main(int argc, char **argv) {
         return 64;
     int r = hf_client_open(argv[1], NULL, &client);
     if (r == HF_OK)
-        r = hf_break(client, argv[2], strtoull(argv[3], NULL, 10));
+        r = hf_break(client, argv[2], strtoull(argv[3], NULL, 10), NULL);
     if (r < 0)
         fprintf(stderr, "%s\n", hf_last_error());
     hf_client_close(r == HF_OK ? client : NULL);

@@ -45,7 +45,8 @@ def test(function):
 
 def environment(**changes):
     env = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
-    env |= {"HOLDFAST_URL": f"sqlite:{folder}/locks.db", "XDG_RUNTIME_DIR": folder, MARK: folder,
+    env |= {"HOLDFAST_URL": f"sqlite:{folder}/locks.db", "XDG_RUNTIME_DIR": folder,
+            "XDG_CONFIG_HOME": f"{folder}/config", MARK: folder,
             "LC_ALL": "C.UTF-8"}
     return env | changes
 

@@ -81,3 +81,72 @@ BOTH_FORMS(a_break_ends_one_of_several_holders) {
     let_go(one);
     CHECK_IS(attempt(b, name, as_writer(0)), HF_OK);
 }
+
+static void check_break(const hf_lock_info *info, uint64_t token, const char *by,
+                        const char *reason) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t now_ms = now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+    CHECK_EQ_INT(info->broken_token, token);
+    CHECK(info->broken_ms > now_ms - 60000 && info->broken_ms <= now_ms + 1000);
+    CHECK(strstr(info->broken_by, by));
+    CHECK_EQ_STR(info->broken_reason, reason);
+}
+
+static hf_locks *look_at(hf_client *client, const char *name) {
+    hf_locks *locks;
+    CHECK_IS(inspect(client, name, &locks), HF_OK);
+    CHECK_EQ_INT(hf_locks_count(locks), 1);
+    return locks;
+}
+
+BOTH_FORMS(who_broke_a_lock_and_why_is_kept_with_its_name) {
+    hf_client_options tool = HF_CLIENT_OPTIONS_INIT;
+    tool.command = "an operator's tool";
+    hf_client *a = open_client(), *b = open_client_with(&tool);
+    char host[256] = "", by[400], reason[256];
+    gethostname(host, sizeof host - 1);
+    snprintf(by, sizeof by, "%s pid %d (an operator's tool)", host, (int)getpid());
+    for (int i = 0; i < 255; i++)
+        reason[i] = (char)(i + 1);
+    reason[255] = '\0';
+    const char *name = fresh_name("why");
+    hf_hold *hold = get(a, name, breakable(as_mutex(0)));
+    hf_locks *locks = look_at(b, name);
+    CHECK_EQ_INT(hf_locks_at(locks, 0)->broken_ms, 0);
+    CHECK_EQ_INT(hf_locks_at(locks, 0)->broken_token, 0);
+    CHECK_EQ_STR(hf_locks_at(locks, 0)->broken_by, "");
+    CHECK_EQ_STR(hf_locks_at(locks, 0)->broken_reason, "");
+    hf_locks_free(locks);
+    CHECK_IS(break_hold_because(b, name, hf_hold_token(hold) + 1, "no"), HF_NOT_YOURS);
+    CHECK_IS(break_hold_because(b, name, hf_hold_token(hold), reason), HF_OK);
+    locks = look_at(a, name);
+    check_break(hf_locks_at(locks, 0), hf_hold_token(hold), by, reason);
+    hf_locks_free(locks);
+    AWAIT(hf_check(hold, 0) == HF_LOST);
+    hf_hold *next = get(a, name, as_mutex(0)); /* it stays while the name is used on */
+    CHECK_IS(list(b, name, NULL, 10, &locks), HF_OK);
+    CHECK_EQ_INT(hf_locks_count(locks), 1);
+    check_break(hf_locks_at(locks, 0), hf_hold_token(hold), by, reason);
+    hf_locks_free(locks);
+    CHECK_IS(break_hold(b, name, hf_hold_token(next)), HF_OK); /* the last one counts */
+    locks = look_at(a, name);
+    check_break(hf_locks_at(locks, 0), hf_hold_token(next), by, "");
+    hf_locks_free(locks);
+    AWAIT(hf_check(next, 0) == HF_LOST);
+    hf_hold_free(hold);
+    hf_hold_free(next);
+}
+
+BOTH_FORMS(a_reason_has_255_bytes_at_most) {
+    hf_client *a = open_client();
+    char reason[257];
+    memset(reason, 'x', 256);
+    reason[256] = '\0';
+    const char *name = fresh_name("long");
+    hf_hold *hold = get(a, name, as_mutex(0));
+    CHECK_IS(break_hold_because(a, name, hf_hold_token(hold), reason), HF_BAD_ARGUMENT);
+    CHECK_IS(hf_check(hold, 0), HF_OK);
+    CHECK_EQ_INT(holders(a, name), 1);
+    let_go(hold);
+}

@@ -40,7 +40,7 @@ static void use_in_child(struct handles *of) {
     CHECK_IS(hf_acquire_start(of->client, of->name, NULL, &call), HF_FORKED);
     CHECK_IS(hf_inspect(of->client, of->name, &locks), HF_FORKED);
     CHECK_IS(hf_list(of->client, "", NULL, 10, &locks), HF_FORKED);
-    CHECK_IS(hf_break(of->client, of->name, 1), HF_FORKED);
+    CHECK_IS(hf_break(of->client, of->name, 1, NULL), HF_FORKED);
     CHECK_IS(hf_fd(of->client), HF_FORKED);
     CHECK_IS(hf_process(of->client), HF_FORKED);
     CHECK(hf_call_next(of->client) == NULL);

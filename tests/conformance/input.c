@@ -212,8 +212,8 @@ TEST(null_is_refused) {
     CHECK_IS(hf_inspect(a, "n", NULL), HF_BAD_ARGUMENT);
     CHECK_IS(hf_list(NULL, "", NULL, 10, &locks), HF_BAD_ARGUMENT);
     CHECK_IS(hf_list(a, "", NULL, 10, NULL), HF_BAD_ARGUMENT);
-    CHECK_IS(hf_break(NULL, "n", 1), HF_BAD_ARGUMENT);
-    CHECK_IS(hf_break(a, NULL, 1), HF_BAD_NAME);
+    CHECK_IS(hf_break(NULL, "n", 1, NULL), HF_BAD_ARGUMENT);
+    CHECK_IS(hf_break(a, NULL, 1, NULL), HF_BAD_NAME);
     CHECK_IS(hf_check(NULL, 0), HF_BAD_ARGUMENT);
     CHECK_IS(hf_renew(NULL, 0), HF_BAD_ARGUMENT);
     CHECK_IS(hf_release(NULL), HF_BAD_ARGUMENT);

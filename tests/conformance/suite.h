@@ -233,12 +233,17 @@ static int release(hf_hold *hold) {
     return finish_and_free(started, call, NULL, NULL);
 }
 
-static int break_hold(hf_client *client, const char *name, uint64_t token) {
+static int break_hold_because(hf_client *client, const char *name, uint64_t token,
+                              const char *reason) {
     if (form == BLOCKING)
-        return noted(hf_break(client, name, token));
+        return noted(hf_break(client, name, token, reason));
     hf_call *call = NULL;
-    int started = hf_break_start(client, name, token, &call);
+    int started = hf_break_start(client, name, token, reason, &call);
     return finish_and_free(started, call, NULL, NULL);
+}
+
+static int break_hold(hf_client *client, const char *name, uint64_t token) {
+    return break_hold_because(client, name, token, NULL);
 }
 
 static int inspect(hf_client *client, const char *name, hf_locks **ret_locks) {

@@ -14,6 +14,7 @@
 #include "base/map.h"
 #include "base/url.h"
 #include "store/drivers.h"
+#include "store/findings.h"
 #include "store/locks.h"
 #include "store/store.h"
 #include "world/epoch.h"
@@ -65,7 +66,15 @@ struct lock {
     int64_t idle_since_us;
     uint32_t used, capacity;
     uint8_t kind;
+    struct breaking *last_break; /* NULL: none */
     char name[];
+};
+
+struct breaking {
+    int64_t at_us; /* wall clock */
+    uint64_t token;
+    char by[LOCKS_BREAKER_SIZE];
+    char reason[];
 };
 
 enum claim_state { WAITING, RESERVED, HELD, BROKEN };
@@ -131,6 +140,7 @@ static struct lock *lock_new(struct space *space, const char *name, int64_t now_
 static void lock_free(struct space *space, struct lock *lock) {
     map_remove(&space->locks, &lock->by_name);
     list_remove(&lock->idle);
+    free(lock->last_break);
     free(lock);
 }
 
@@ -399,6 +409,19 @@ static struct claim *holder_with(struct lock *lock, uint64_t token) {
     return NULL;
 }
 
+static struct breaking *breaking_new(struct session *session, const struct store_op *op) {
+    size_t reason_size = op->label ? strlen(op->label) + 1 : 1;
+    struct breaking *breaking = calloc(1, sizeof(*breaking) + reason_size);
+    if (!breaking)
+        return NULL;
+    breaking->at_us = world_wall_us(session->host->world);
+    breaking->token = op->token;
+    locks_format_breaker(&session->identity, breaking->by);
+    if (op->label)
+        memcpy(breaking->reason, op->label, reason_size);
+    return breaking;
+}
+
 static void break_hold(struct session *session, struct store_op *op, int64_t now_us) {
     struct lock *lock = find_lock(session->space, op->name);
     if (lock)
@@ -408,6 +431,13 @@ static void break_hold(struct session *session, struct store_op *op, int64_t now
         store_complete(session->host, op, STORE_NOT_YOURS);
         return;
     }
+    struct breaking *breaking = breaking_new(session, op);
+    if (!breaking) {
+        store_refuse(session->host, op, HF_NO_MEMORY, NULL);
+        return;
+    }
+    free(lock->last_break);
+    lock->last_break = breaking;
     lock->token++;
     detach(claim, now_us);
     claim->state = BROKEN;
@@ -443,9 +473,17 @@ static bool add_parties(struct hf_locks *locks, struct list *claims, int64_t now
     return true;
 }
 
+static bool add_break(struct hf_locks *locks, const struct breaking *last) {
+    return !last || locks_set_break(locks, &(struct locks_break){.at_us = last->at_us,
+                                                                 .token = last->token,
+                                                                 .by = last->by,
+                                                                 .reason = last->reason});
+}
+
 static bool add_lock(struct hf_locks *locks, struct lock *lock, int64_t now_us) {
     return locks_add(locks, lock->name, lock->kind, lock->capacity, lock->token) &&
-           add_parties(locks, &lock->holders, now_us) && add_parties(locks, &lock->queue, now_us);
+           add_break(locks, lock->last_break) && add_parties(locks, &lock->holders, now_us) &&
+           add_parties(locks, &lock->queue, now_us);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -503,6 +541,21 @@ static void inspect(struct session *session, struct store_op *op, int64_t now_us
     store_refuse(session->host, op, HF_NO_MEMORY, NULL);
 }
 
+static void examine(struct session *session, struct store_op *op, int64_t now_us) {
+    (void)now_us;
+    op->examination = findings_new(store_memory.info.tier);
+    if (op->examination &&
+        findings_add(op->examination, HF_WARNING, "reach",
+                     "they exclude the threads of this program and nobody else, and end with it",
+                     "for locks among processes name another store, as sqlite:",
+                     "locks are in the memory of this process")) {
+        store_complete(session->host, op, STORE_DONE);
+        return;
+    }
+    op->examination = hf_examination_free(op->examination);
+    store_refuse(session->host, op, HF_NO_MEMORY, NULL);
+}
+
 /* ---- The driver ---- */
 
 /* Tells the client what has happened to its claims. */
@@ -530,6 +583,7 @@ static void memory_submit(struct store *store, struct store_op *op) {
     static void (*const operations[])(struct session *, struct store_op *, int64_t) = {
         [STORE_ACQUIRE] = acquire,  [STORE_RENEW] = renew,     [STORE_RELEASE] = release,
         [STORE_BREAK] = break_hold, [STORE_INSPECT] = inspect, [STORE_LIST] = inspect,
+        [STORE_EXAMINE] = examine,
     };
     struct session *session = container_of(store, struct session, store);
     struct space *space = session->space;
@@ -674,7 +728,7 @@ static int memory_open(struct store_host *host, const struct url *url, struct st
 const struct store_driver store_memory = {
     .abi = STORE_ABI,
     .info = {sizeof(hf_store_info), "memory", "threads of one process", "timed", 1, ""},
-    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_LOOK,
+    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
     .open = memory_open,
     .submit = memory_submit,
     .close = memory_close,

@@ -6,6 +6,7 @@
  * (process.c). To find that out costs system calls, so it is looked at only by those who would have to
  * wait for it: by the head of the queue for the holders, by everybody else in the queue for the one
  * just before. */
+#include "store/locks.h"
 #include "store/sqlite/sqlite.h"
 
 #include <stdlib.h>
@@ -495,8 +496,11 @@ enum store_outcome claims_break(struct session *s, struct store_op *op, int64_t 
     struct claim broken = holder_with(lock, op->token);
     if (!broken.state)
         return STORE_NOT_YOURS;
-    database_run(&s->db, database_use(&s->db, SQL_GRANT, "siiu", op->name, (int64_t)lock->kind,
-                                      (int64_t)lock->capacity, lock->token + 1));
+    char breaker[LOCKS_BREAKER_SIZE];
+    locks_format_breaker(&s->host->identity, breaker);
+    database_run(&s->db,
+                 database_use(&s->db, SQL_BREAK, "suiiuss", op->name, lock->token + 1, today(s),
+                              world_wall_us(s->host->world), op->token, breaker, op->label));
     end_claim(s, &broken);
     lock->used -= broken.weight;
     wake_note(s, &broken, NOTE_GONE);

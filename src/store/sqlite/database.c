@@ -41,8 +41,12 @@ static const char schema[] =
     " name TEXT NOT NULL PRIMARY KEY,"
     " kind INTEGER NOT NULL," /* 1 mutex, 2 read/write, 3 permits */
     " capacity INTEGER NOT NULL,"
-    " token INTEGER NOT NULL,"   /* the largest ever granted */
-    " used_day INTEGER NOT NULL" /* when it was last used, in days since the epoch */
+    " token INTEGER NOT NULL,"               /* the largest ever granted */
+    " used_day INTEGER NOT NULL,"            /* when it was last used, in days since the epoch */
+    " broken_us INTEGER NOT NULL DEFAULT 0," /* the last break: wall clock; 0: none */
+    " broken_token INTEGER NOT NULL DEFAULT 0,"
+    " broken_by TEXT NOT NULL DEFAULT '',"
+    " broken_reason TEXT NOT NULL DEFAULT ''"
     ") WITHOUT ROWID;"
     "CREATE INDEX locks_by_day ON locks (used_day);"
     "CREATE TABLE claims (" /* somebody's hold, or place in the queue */
@@ -72,6 +76,11 @@ static const char schema[] =
     "c.state, c.ticket, c.weight, c.until_us, c.client, c.seq, c.token, c.since_us, c.pid, " \
     "c.started, c.pid_space, c.time_space, c.guard_pid, c.guard_started"
 
+/* And what look.c reads behind them. */
+#define LOOK                                                                          \
+    "l.name, l.kind, l.capacity, l.token, l.broken_us, l.broken_token, l.broken_by, " \
+    "l.broken_reason, c.host, c.command, c.label"
+
 static const char *const sql[SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
     [SQL_COMMIT] = "COMMIT",
@@ -83,6 +92,8 @@ static const char *const sql[SQL_COUNT] = {
     [SQL_ADD_LOCK] = "INSERT INTO locks (name, kind, capacity, token, used_day)"
                      " VALUES (?1, ?2, ?3, ?4, ?5)",
     [SQL_GRANT] = "UPDATE locks SET kind = ?2, capacity = ?3, token = ?4 WHERE name = ?1",
+    [SQL_BREAK] = "UPDATE locks SET token = ?2, used_day = ?3, broken_us = ?4, broken_token = ?5,"
+                  " broken_by = ?6, broken_reason = ?7 WHERE name = ?1",
     [SQL_SET_DAY] = "UPDATE locks SET used_day = ?2 WHERE name = ?1",
     [SQL_FIRST_WAITING] = "SELECT " CLAIM " FROM claims c WHERE name = ?1 AND state = 3"
                           " ORDER BY ticket LIMIT 1",
@@ -110,11 +121,10 @@ static const char *const sql[SQL_COUNT] = {
     [SQL_FORGET_CLAIMS] = "DELETE FROM claims WHERE name = ?1 AND until_us <= ?2",
     [SQL_FORGET_LOCK] = "DELETE FROM locks WHERE name = ?1"
                         " AND NOT EXISTS (SELECT 1 FROM claims WHERE name = ?1)",
-    [SQL_INSPECT] = "SELECT " CLAIM ", l.name, l.kind, l.capacity, l.token, c.host, c.command,"
-                    " c.label FROM locks l LEFT JOIN claims c ON c.name = l.name AND"
-                    " c.until_us > ?2 WHERE l.name = ?1 ORDER BY c.state, c.ticket",
-    [SQL_LIST] = "SELECT " CLAIM ", l.name, l.kind, l.capacity, l.token, c.host, c.command, c.label"
-                 " FROM claims c CROSS JOIN locks l ON l.name = c.name"
+    [SQL_INSPECT] = "SELECT " CLAIM ", " LOOK
+                    " FROM locks l LEFT JOIN claims c ON c.name = l.name AND c.until_us > ?2"
+                    " WHERE l.name = ?1 ORDER BY c.state, c.ticket",
+    [SQL_LIST] = "SELECT " CLAIM ", " LOOK " FROM claims c CROSS JOIN locks l ON l.name = c.name"
                  " WHERE c.name >= ?1 AND c.name <> ?2 AND c.until_us > ?3"
                  " ORDER BY c.name, c.state, c.ticket",
 };

@@ -386,7 +386,8 @@ TEST(a_page_of_a_hundred_thousand_locks_comes_at_once) {
     CHECK_IS(try_open(the_file()), HF_OK);
     query(the_file(),
           "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99999)"
-          " INSERT INTO locks SELECT printf('lock-%06d', i), 1, 1, 1, 20000 FROM n;"
+          " INSERT INTO locks (name, kind, capacity, token, used_day)"
+          " SELECT printf('lock-%06d', i), 1, 1, 1, 20000 FROM n;"
           "INSERT INTO claims SELECT name, 1, 1, 1, 9000000000000000, zeroblob(16), 1, 1, 1, 1, 1,"
           " 1, 1, 0, 0, 'host', 'command', '' FROM locks WHERE name < 'lock-090000'");
     hf_client *client = open_client();

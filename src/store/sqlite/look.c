@@ -10,11 +10,33 @@ static const char *text_of(sqlite3_stmt *row, int column) {
     return text ? text : "";
 }
 
+/* What follows the claim in a row: LOOK in database.c. */
+enum {
+    COLUMN_NAME = CLAIM_COLUMNS,
+    COLUMN_KIND,
+    COLUMN_CAPACITY,
+    COLUMN_TOKEN,
+    COLUMN_BROKEN_US,
+    COLUMN_BROKEN_TOKEN,
+    COLUMN_BROKEN_BY,
+    COLUMN_BROKEN_REASON,
+    COLUMN_HOST,
+    COLUMN_COMMAND,
+    COLUMN_LABEL,
+};
+
 static bool add_lock(struct hf_locks *locks, sqlite3_stmt *row) {
-    return locks_add(locks, text_of(row, CLAIM_COLUMNS),
-                     (enum store_kind)sqlite3_column_int(row, CLAIM_COLUMNS + 1),
-                     (uint32_t)sqlite3_column_int64(row, CLAIM_COLUMNS + 2),
-                     (uint64_t)sqlite3_column_int64(row, CLAIM_COLUMNS + 3));
+    struct locks_break last = {
+        .at_us = sqlite3_column_int64(row, COLUMN_BROKEN_US),
+        .token = (uint64_t)sqlite3_column_int64(row, COLUMN_BROKEN_TOKEN),
+        .by = text_of(row, COLUMN_BROKEN_BY),
+        .reason = text_of(row, COLUMN_BROKEN_REASON),
+    };
+    return locks_add(locks, text_of(row, COLUMN_NAME),
+                     (enum store_kind)sqlite3_column_int(row, COLUMN_KIND),
+                     (uint32_t)sqlite3_column_int64(row, COLUMN_CAPACITY),
+                     (uint64_t)sqlite3_column_int64(row, COLUMN_TOKEN)) &&
+           locks_set_break(locks, &last);
 }
 
 static bool add_party(struct hf_locks *locks, sqlite3_stmt *row, int64_t now_us) {
@@ -22,9 +44,9 @@ static bool add_party(struct hf_locks *locks, sqlite3_stmt *row, int64_t now_us)
     if (!state)
         return true; /* nobody */
     hf_party party = {
-        .host = text_of(row, CLAIM_COLUMNS + 4),
-        .command = text_of(row, CLAIM_COLUMNS + 5),
-        .label = text_of(row, CLAIM_COLUMNS + 6),
+        .host = text_of(row, COLUMN_HOST),
+        .command = text_of(row, COLUMN_COMMAND),
+        .label = text_of(row, COLUMN_LABEL),
         .pid = sqlite3_column_int64(row, 8),
         .token = (uint64_t)sqlite3_column_int64(row, 6),
         .weight = (uint32_t)sqlite3_column_int64(row, 2),
@@ -43,7 +65,7 @@ static bool add_rows(struct session *s, struct hf_locks *locks, sqlite3_stmt *ro
                      const struct store_op *op, int64_t now_us) {
     size_t limit = op->type == STORE_LIST ? op->limit : 1, prefix_size = strlen(op->name);
     while (database_next(&s->db, row)) {
-        const char *name = text_of(row, CLAIM_COLUMNS);
+        const char *name = text_of(row, COLUMN_NAME);
         size_t count = hf_locks_count(locks);
         bool is_new = count == 0 || strcmp(hf_locks_at(locks, count - 1)->name, name) != 0;
         if (is_new && (count == limit || strncmp(name, op->name, prefix_size) != 0))

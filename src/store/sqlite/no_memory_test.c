@@ -114,3 +114,24 @@ TEST(memory_fails_at_every_allocation) {
     CHECK(index > 100);
     printf("# %ld allocations\n", index);
 }
+
+/* What could not be asked for want of memory is not taken for something that was found. */
+TEST(an_examination_without_memory_invents_nothing) {
+    watch_sqlite();
+    hf_client *client = open_client();
+    long index = 0;
+    for (bool more = true; more; index++) {
+        hf_examination *found = NULL;
+        allocations = 0;
+        fail_at = index;
+        bool ok = done(hf_examine(client, &found));
+        more = allocations > index;
+        fail_at = NEVER;
+        for (size_t i = 0; ok && i < found->count; i++)
+            CHECK(found->findings[i]->severity <= HF_NOTE);
+        hf_examination_free(found);
+        CHECK_IS(attempt(client, "x"), HF_OK);
+    }
+    hf_client_close(client);
+    CHECK(index > 20);
+}

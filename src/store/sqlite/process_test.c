@@ -355,7 +355,7 @@ TEST(a_holder_in_another_process_is_told_that_its_lock_was_broken) {
     pid_t child = spawn(hold_until_told, other);
     AWAIT(atomic_load(&other->state) == 1);
     hf_client *client = open_client();
-    CHECK_IS(hf_break(client, "x", atomic_load(&other->token)), HF_OK);
+    CHECK_IS(hf_break(client, "x", atomic_load(&other->token), NULL), HF_OK);
     check_ends_well(child);
     hf_client_close(client);
 }

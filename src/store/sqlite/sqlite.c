@@ -168,7 +168,8 @@ static void change(struct session *s, struct store_op *op) {
 }
 
 static void look_at(struct session *s, struct store_op *op) {
-    enum store_outcome outcome = look(s, op, session_now_us(s));
+    enum store_outcome outcome =
+        op->type == STORE_EXAMINE ? examine(s, op) : look(s, op, session_now_us(s));
     if (s->db.failed)
         complete_failed(s, op, false);
     else
@@ -186,7 +187,7 @@ static void sqlite_submit(struct store *store, struct store_op *op) {
     s->db.failed = 0;
     if (r < 0)
         store_refuse(s->host, op, r, text);
-    else if (op->type == STORE_INSPECT || op->type == STORE_LIST)
+    else if (op->type == STORE_INSPECT || op->type == STORE_LIST || op->type == STORE_EXAMINE)
         look_at(s, op);
     else
         change(s, op);
@@ -239,7 +240,7 @@ static int sqlite_open(struct store_host *host, const struct url *url, struct st
 const struct store_driver store_sqlite = {
     .abi = STORE_ABI,
     .info = {sizeof(hf_store_info), "sqlite", "processes of one host, in a file", "timed", 1, ""},
-    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_LOOK,
+    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
     .open = sqlite_open,
     .submit = sqlite_submit,
     .close = sqlite_close,

@@ -1,6 +1,6 @@
 /* What the files of the sqlite store share. sqlite.c has the driver and its design notes; path.c says where
  * the file may be; database.c opens it and runs statements; claims.c has the operations on locks and
- * look.c those that only look; wake.c wakes waiters of other processes; process.c tells living processes
+ * look.c those that only look; examine.c tells what is to be said of the file; wake.c wakes waiters of other processes; process.c tells living processes
  * from dead ones. */
 #ifndef STORE_SQLITE_SQLITE_H
 #define STORE_SQLITE_SQLITE_H
@@ -41,6 +41,7 @@ enum statement {
     SQL_READ_LOCK,
     SQL_ADD_LOCK,
     SQL_GRANT,
+    SQL_BREAK,
     SQL_SET_DAY,
     SQL_FIRST_WAITING,
     SQL_WAITING_BEFORE,
@@ -217,6 +218,9 @@ enum store_outcome claims_release(struct session *s, struct store_op *op, int64_
 enum store_outcome claims_break(struct session *s, struct store_op *op, int64_t now_us);
 enum store_outcome look(struct session *s, struct store_op *op, int64_t now_us);
 
+/* examine.c: not inside a transaction. */
+enum store_outcome examine(struct session *s, struct store_op *op);
+
 /* Whether this client holds something under `seq`; true also when it cannot be told. */
 bool claims_is_held(struct session *s, uint64_t seq);
 
@@ -233,6 +237,10 @@ void wake_send(struct session *s);
 /* Has `seq` woken when one of the processes in s->in_front ends. */
 void wake_watch(struct session *s, uint64_t seq);
 void wake_unwatch(struct session *s, uint64_t seq);
+
+/* How many clients can be woken, and how many sockets are left of dead ones; a few hundred are looked at.
+ * False when there is no using the folder. */
+bool wake_count(struct session *s, size_t *ret_living, size_t *ret_dead);
 
 /* Closes all that is open here. `inherited`: by a fork; the files are the parent's. */
 void wake_close(struct session *s, bool inherited);

@@ -115,6 +115,30 @@ static void sweep_folder(struct session *s) {
         close(copy);
 }
 
+bool wake_count(struct session *s, size_t *ret_living, size_t *ret_dead) {
+    enum { LOOKED_AT = 512 };
+    *ret_living = *ret_dead = 0;
+    int copy =
+        open_folder(s) ? openat(s->wake_folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    DIR *folder = copy >= 0 ? fdopendir(copy) : NULL;
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool usable = folder && fd >= 0 && faccessat(copy, ".", W_OK | X_OK, AT_EACCESS) == 0;
+    struct dirent *entry;
+    for (int i = 0; usable && i < LOOKED_AT && (entry = readdir(folder)); i++) {
+        if (strlen(entry->d_name) != NAME_SIZE - 1)
+            continue;
+        struct sockaddr_un address = address_of(s, entry->d_name);
+        ++*(is_refused(fd, &address) ? ret_dead : ret_living);
+    }
+    if (fd >= 0)
+        close(fd);
+    if (folder)
+        closedir(folder);
+    else if (copy >= 0)
+        close(copy);
+    return usable;
+}
+
 static void hear(struct session *s, uint64_t kind, uint64_t seq) {
     if (kind == NOTE_WAKE)
         s->host->wake(s->host, seq);

@@ -1,0 +1,257 @@
+/* holdfast break: an operator ends somebody's hold.
+ *
+ * The token says which hold is meant, so that what was looked at is what is broken: if it was released and
+ * taken again meanwhile, nothing happens. */
+#include "cli/look.h"
+#include "cli/options.h"
+#include "cli/text.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_DECLINED = 1, REASON_MAX = 255 };
+
+struct settings {
+    int64_t token; /* -1: not given */
+    const char *reason;
+    bool yes;
+};
+
+#define AT(field) offsetof(struct settings, field)
+static const struct option options[] = {
+    {0, OPTION_NUMBER, "token", AT(token), "N", "the hold that is meant: inspect shows its token"},
+    {0, OPTION_TEXT, "reason", AT(reason), "TEXT", "why; inspect shows it (at most 255 bytes)"},
+    {'y', OPTION_FLAG, "yes", AT(yes), NULL, "do not ask"},
+    {0},
+};
+
+/* ---- Who is who ---- */
+
+/* What others will see as the one that broke it: "holdfast break by eve". */
+static void name_oneself(char *ret, size_t size) {
+    const struct passwd *user = getpwuid(getuid());
+    if (user)
+        snprintf(ret, size, "holdfast break by %s", user->pw_name);
+    else
+        snprintf(ret, size, "holdfast break by uid %u", (unsigned)getuid());
+}
+
+/* "held by web3 pid 411 (deploy.sh) for 4m10s", safe on a terminal. */
+static void describe(char *ret, size_t size, const hf_party *holder) {
+    char who[LOOK_PARTY_SIZE], time[32] = "";
+    if (holder->since_ms)
+        text_duration(time, sizeof(time), look_wall_ms() - holder->since_ms);
+    snprintf(ret, size, "held by %s%s%s", look_party(who, sizeof(who), holder),
+             *time ? " for " : "", time);
+}
+
+/* The name as it can be typed, and shown. */
+static void typed(char *ret, size_t size, const char *name) {
+    bool plain = *name && *name != '-';
+    for (const char *c = name; *c; c++)
+        plain = plain && (isalnum((unsigned char)*c) || strchr("._/:@%+=,-", *c));
+    char *quoted = plain ? NULL : text_shell_quoted(name);
+    text_safe(ret, size, quoted ? quoted : name);
+    free(quoted);
+}
+
+/* ---- When there is no such hold ---- */
+
+static int say_no_token(const char *name, const hf_lock_info *info) {
+    char safe[LOOK_NAME_SIZE], word[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE];
+    const hf_party *holder = info ? look_first_holder(info) : NULL;
+    text_safe(safe, sizeof(safe), name);
+    typed(word, sizeof(word), name);
+    if (!holder)
+        return fail_usage("--token is missing, and nobody holds %s: there is nothing to break",
+                          safe);
+    describe(who, sizeof(who), holder);
+    return fail_usage("--token is missing: it says which hold you mean; %s is %s; if you mean that "
+                      "one: holdfast break %s --token %" PRIu64,
+                      safe, who, word, holder->token);
+}
+
+static int say_no_such_hold(const char *name, const hf_lock_info *info, uint64_t token) {
+    char safe[LOOK_NAME_SIZE], word[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE];
+    const hf_party *holder = info ? look_first_holder(info) : NULL;
+    text_safe(safe, sizeof(safe), name);
+    typed(word, sizeof(word), name);
+    if (!holder) {
+        fail_say("did not break %s (nobody holds it); there is nothing to do", safe);
+        return fail_exit_code(HF_NOT_YOURS);
+    }
+    describe(who, sizeof(who), holder);
+    fail_say("did not break %s (nobody holds it with token %" PRIu64
+             ": it is %s with token %" PRIu64
+             "); if you mean that one: holdfast break %s --token %" PRIu64,
+             safe, token, who, holder->token, word, holder->token);
+    return fail_exit_code(HF_NOT_YOURS);
+}
+
+/* ---- Asking ---- */
+
+static bool read_yes(void) {
+    char line[16] = "";
+    if (!fgets(line, sizeof(line), stdin)) {
+        fputc('\n', stderr); /* nobody typed one */
+        return false;
+    }
+    return strcasecmp(line, "y\n") == 0 || strcasecmp(line, "yes\n") == 0;
+}
+
+static int ask(const char *name, const hf_party *holder) {
+    char safe[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE], left[32];
+    describe(who, sizeof(who), holder);
+    fprintf(stderr,
+            "%s is %s, lease %s left.\n"
+            "It may still be at work. It learns of this at its next renewal at the latest; until "
+            "then, what it\n"
+            "writes is refused only where tokens are checked.\n"
+            "Break it? [y/N] ",
+            text_safe(safe, sizeof(safe), name), who,
+            text_duration(left, sizeof(left), holder->left_ms));
+    if (read_yes())
+        return EXIT_SUCCESS;
+    fail_say("%s was not broken", safe);
+    return EXIT_DECLINED;
+}
+
+/* ---- Breaking ---- */
+
+static void say_done(struct cli *cli, const hf_lock_info *info, const hf_party *holder) {
+    if (cli->json) {
+        struct json json = {.file = stdout};
+        json_object(&json, NULL);
+        json_bool(&json, "broken", true);
+        json_string(&json, "name", info->name);
+        json_token(&json, "token", holder->token);
+        look_put_party(&json, "holder", info, holder);
+        json_object_end(&json);
+        json_end(&json);
+    } else if (!cli->quiet) {
+        char safe[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE];
+        describe(who, sizeof(who), holder);
+        printf("broke %s, which was %s\n", text_safe(safe, sizeof(safe), info->name), who);
+    }
+}
+
+static int look_at(struct cli *cli, hf_client *client, const char *name, hf_locks **ret_locks) {
+    char what[LOOK_NAME_SIZE];
+    int r = hf_inspect(client, name, ret_locks);
+    snprintf(what, sizeof(what), "cannot look at %s", name);
+    return r < 0 ? fail_error(cli, r, what) : EXIT_SUCCESS;
+}
+
+/* It may have ended since it was looked at: then the text tells of what is there now. */
+static int break_now(struct cli *cli, hf_client *client, const char *name,
+                     const struct settings *settings) {
+    hf_locks *locks;
+    char what[LOOK_NAME_SIZE];
+    uint64_t token = (uint64_t)settings->token;
+    int r = hf_break(client, name, token, settings->reason);
+    snprintf(what, sizeof(what), "did not break %s", name);
+    if (r == HF_OK)
+        return EXIT_SUCCESS;
+    if (r != HF_NOT_YOURS || hf_inspect(client, name, &locks) < 0)
+        return fail_error(cli, r, what);
+    int exit_code = say_no_such_hold(name, hf_locks_at(locks, 0), token);
+    hf_locks_free(locks);
+    return exit_code;
+}
+
+static int break_hold(struct cli *cli, hf_client *client, const struct settings *settings,
+                      const hf_lock_info *info, const hf_party *holder) {
+    int exit_code = settings->yes ? EXIT_SUCCESS : ask(info->name, holder);
+    if (!exit_code)
+        exit_code = break_now(cli, client, info->name, settings);
+    if (exit_code)
+        return exit_code;
+    say_done(cli, info, holder);
+    return look_flush(EXIT_SUCCESS);
+}
+
+static int break_it(struct cli *cli, hf_client *client, const char *name,
+                    const struct settings *settings) {
+    hf_locks *locks;
+    int exit_code = look_at(cli, client, name, &locks);
+    if (exit_code)
+        return exit_code;
+    const hf_lock_info *info = hf_locks_at(locks, 0);
+    uint64_t token = (uint64_t)settings->token;
+    const hf_party *holder = info ? look_holder_with(info, token) : NULL;
+    if (settings->token < 0)
+        exit_code = say_no_token(name, info);
+    else if (!holder)
+        exit_code = say_no_such_hold(name, info, token);
+    else
+        exit_code = break_hold(cli, client, settings, info, holder);
+    hf_locks_free(locks);
+    return exit_code;
+}
+
+static int check(const struct settings *settings) {
+    if (settings->reason && strlen(settings->reason) > REASON_MAX)
+        return fail_usage("--reason has %zu bytes (%d are kept); say it in fewer words",
+                          strlen(settings->reason), REASON_MAX);
+    if (settings->token == 0)
+        return fail_usage("--token cannot be 0 (no hold has it); try: holdfast inspect NAME");
+    bool can_ask = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+    if (settings->token > 0 && !settings->yes && !can_ask)
+        return fail_usage("break asks before it does it, and there is no terminal to ask on; if "
+                          "you are sure, add --yes");
+    return EXIT_SUCCESS;
+}
+
+static int run(struct cli *cli, int argc, char **argv) {
+    struct settings settings = {.token = -1};
+    hf_client_options client_options = HF_CLIENT_OPTIONS_INIT;
+    char self[300];
+    const char *name;
+    hf_client *client;
+    int r = options_parse_words(cli, &break_command, &settings, argc, argv, 1, 1, &name);
+    if (r < 0)
+        return options_exit_code(r);
+    int exit_code = check(&settings);
+    if (exit_code)
+        return exit_code;
+    name_oneself(self, sizeof(self));
+    client_options.command = self;
+    r = store_open(cli, &client_options, &client);
+    if (r < 0)
+        return fail_exit_code(r);
+    exit_code = break_it(cli, client, name, &settings);
+    hf_client_close(client);
+    return exit_code;
+}
+
+const struct command break_command = {
+    .name = "break",
+    .summary = "end somebody's hold, as an operator",
+    .usage = "break NAME --token N [--reason TEXT] [--yes]",
+    .options = options,
+    .run = run,
+    .details =
+        "Ends the hold of NAME that has exactly this token; if it was released, or taken by "
+        "somebody else\n"
+        "meanwhile, nothing happens. On a terminal it shows who holds the lock and asks; "
+        "elsewhere it needs\n"
+        "--yes.\n"
+        "\n"
+        "The holder learns that its lock is lost: at once where the store tells, else at its next "
+        "renewal.\n"
+        "`holdfast run` then ends its command. The token moves on, so that a resource that checks "
+        "tokens\n"
+        "refuses what the old holder still writes. When, by whom and why is kept: holdfast inspect "
+        "NAME.\n"
+        "\n"
+        "Exit code 0: broken; 1: you said no; 79: nobody holds it with that token.\n"
+        "\n"
+        "Examples:\n"
+        "  holdfast inspect nightly\n"
+        "  holdfast break nightly --token 1785676992000001 --reason 'db1 is gone, OPS-17'\n"
+        "  holdfast break nightly --token 1785676992000001 --yes\n",
+};

@@ -1,0 +1,23 @@
+/* The table of locks that ls prints and watch draws: one row for each. */
+#ifndef CLI_LOCK_TABLE_H
+#define CLI_LOCK_TABLE_H
+
+#include "cli/table.h"
+
+#include <holdfast/holdfast.h>
+
+extern const struct table_column lock_columns[];
+enum { LOCK_COLUMNS = 7 };
+
+/* False: no memory. */
+bool lock_table_add(struct table *table, const hf_lock_info *info);
+
+/* Its columns, for help texts. */
+#define LOCK_TABLE_HELP                                                                            \
+    "Columns: NAME; KIND (mutex, read, write, permits held/all); HOLDER (host, process, label or " \
+    "command:\n"                                                                                   \
+    "the one that has held it for longest, and how many more there are); WAITERS; HELD FOR and "   \
+    "LEFT (of\n"                                                                                   \
+    "the lease: later, if it is not renewed, the lock is free) and TOKEN of that holder.\n"
+
+#endif

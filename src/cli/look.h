@@ -1,0 +1,55 @@
+/* Looking at locks: what ls, inspect, watch and break share. Walking through the pages of a list, and how a
+ * lock and those at it are shown, to people and to programs. */
+#ifndef CLI_LOOK_H
+#define CLI_LOOK_H
+
+#include "cli/cli.h"
+#include "cli/json.h"
+
+/* A walk through the locks whose names begin with `prefix` (NULL: all), in the order of the names. */
+struct look {
+    hf_client *client;
+    const char *prefix;
+    char after[256];
+    bool begun;
+};
+
+/* The next page, which the caller frees; NULL behind the last. HF_OK, or an error of the library. Since it is
+ * one page at a time, a walk needs no more memory for many locks than for few. */
+int look_next(struct look *look, hf_locks **ret_page);
+
+/* Calls `fn` for each lock of the walk until it says false. */
+typedef bool look_fn(void *arg, const hf_lock_info *info);
+int look_each(hf_client *client, const char *prefix, look_fn *fn, void *arg);
+
+/* Milliseconds since the epoch, as hf_party has them. */
+int64_t look_wall_ms(void);
+
+/* The holder that has had the lock for longest; NULL: nobody holds it. */
+const hf_party *look_first_holder(const hf_lock_info *info);
+const hf_party *look_holder_with(const hf_lock_info *info, uint64_t token); /* NULL: none */
+
+/* ---- For people ---- */
+
+enum { LOOK_PARTY_SIZE = 2600, LOOK_NAME_SIZE = 1100 };
+
+/* "web3 pid 411 (deploy.sh)", safe on a terminal. Returns `ret`. */
+char *look_party(char *ret, size_t size, const hf_party *party);
+
+/* "mutex", "read", "write", or what is held out of what, "permits 2/5". Returns `ret`. */
+char *look_kind(char *ret, size_t size, const hf_lock_info *info);
+
+/* "2026-08-02 14:03:11", local time. Returns `ret`. */
+char *look_time(char *ret, size_t size, int64_t wall_ms);
+
+/* ---- For programs ---- */
+
+/* The fields of a lock, in the object that is open; and somebody at it, as an object. */
+void look_put_lock(struct json *json, const hf_lock_info *info);
+void look_put_party(struct json *json, const char *key, const hf_lock_info *info,
+                    const hf_party *party);
+
+/* Hands all that was printed on. Returns `exit_code`; if that fails, says so and returns another. */
+int look_flush(int exit_code);
+
+#endif

@@ -1,0 +1,64 @@
+/* The settings: options that may also come from the environment and from two configuration files,
+ * $XDG_CONFIG_HOME/holdfast/config (else ~/.config/holdfast/config) and /etc/holdfast/config. Each is
+ * taken from the first of these that has it:
+ *
+ *     the option; [profile NAME] if --profile asked for it; the environment (HOLDFAST_URL);
+ *     [profile NAME] if HOLDFAST_PROFILE did; what stands outside of profiles; what is built in
+ *
+ * and within a section from the user's file before the system's. Which options are settings, the tables of
+ * options say: there is no other list.
+ *
+ * Who can write to such a file can have passwords sent to a store of his own, and locks taken where
+ * nobody else takes them. So a file is refused if it belongs to another user than us and root, or if
+ * its group or others can write to it; if every user can read it, it must not have a password in a
+ * URL. And the password-* settings of a file are used with the URL of the same section only, in the
+ * same file or one that is asked after the password's: no other URL gets the password. */
+#ifndef CLI_SETTINGS_H
+#define CLI_SETTINGS_H
+
+#include "cli/config.h"
+#include "cli/options.h"
+
+#include <limits.h>
+
+enum { SETTINGS_FILES = 2 };
+
+struct settings_file {
+    const char *whose;   /* "user", "system" */
+    char path[PATH_MAX]; /* "": there is no such place */
+    bool exists;
+    struct config config;
+};
+
+enum setting_from { FROM_BUILT_IN = 1, FROM_OPTION, FROM_ENVIRONMENT, FROM_FILE };
+
+struct setting {
+    const struct option *option;
+    enum setting_from from;
+    const char *value;    /* NULL: built in, or in the settings of the command as an option */
+    const char *variable; /* FROM_ENVIRONMENT */
+    const struct settings_file *file; /* FROM_FILE */
+    const struct config_entry *entry; /* FROM_FILE */
+};
+
+/* Takes what was not given to `command` from elsewhere, and puts the password into cli->url. 0, or the exit
+ * code, and it was said what is wrong. */
+int settings_apply(struct cli *cli, const struct command *command, void *settings);
+
+/* The same for those who only want to know: reads the files (once) and chooses the profile. */
+int settings_load(struct cli *cli);
+
+/* The files, the user's first; their paths are known before settings_load. */
+const struct settings_file *settings_files(void);
+
+/* The settings that there are, each once, by number; NULL behind the last. */
+const struct option *settings_at(size_t number);
+
+/* Where a setting comes from. After settings_load. */
+void settings_find(const struct cli *cli, const struct option *option, struct setting *ret);
+
+/* The same for the password: the one source of it that is used, or `option` is NULL. */
+void settings_find_password(const struct cli *cli, struct setting *ret);
+bool settings_is_password(const struct option *option);
+
+#endif

@@ -1,0 +1,44 @@
+/* Tables. On a terminal the columns are in line and share its width, and what does not fit is cut; elsewhere
+ * every cell is whole, with a tab between two of them. Rows are kept only until table_flush: a long
+ * table is printed in portions, and its columns are as wide as the widest cell so far. */
+#ifndef CLI_TABLE_H
+#define CLI_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+enum { TABLE_COLUMNS_MAX = 8 };
+
+struct table_column {
+    const char *title;
+    bool right;  /* for numbers and times */
+    bool shrink; /* may be cut when the terminal is narrow */
+};
+
+struct table {
+    FILE *file;
+    const struct table_column *columns;
+    size_t column_count, row_count, row_room;
+    char **cells;
+    int *marks; /* of each row: the column that stands out, or -1 */
+    size_t widths[TABLE_COLUMNS_MAX];
+    size_t width;         /* of the terminal; 0: there is none */
+    const char *line_end; /* NULL: "\n" */
+    bool color, titled;
+};
+
+/* The width of the terminal that `fd` is; 0: it is none. And its height. */
+size_t table_terminal_size(int fd, size_t *ret_rows);
+
+/* Whether colours are wanted there: NO_COLOR and TERM=dumb say no. */
+bool table_wants_color(void);
+
+/* Adds a row. Its cells are copied, and must be safe to print. False: no memory. */
+bool table_add(struct table *table, const char *const *cells, int mark);
+
+/* Prints the rows since the last time, and the titles before the first. */
+void table_flush(struct table *table);
+void table_free(struct table *table);
+
+#endif

@@ -1,0 +1,70 @@
+/* holdfast watch: what happens to locks, as it happens. */
+#include "cli/watch.h"
+
+#include "cli/lock_table.h"
+#include "cli/options.h"
+
+#include <unistd.h>
+
+enum { EVERY_MS = 1000, EVERY_LEAST_MS = 50 };
+
+struct settings {
+    int64_t every_ms;
+};
+
+static const struct option options[] = {
+    {0, OPTION_DURATION, "every", offsetof(struct settings, every_ms), "DUR",
+     "how often to look (1s; 50ms at least)"},
+    {0},
+};
+
+static int run(struct cli *cli, int argc, char **argv) {
+    struct settings settings = {EVERY_MS};
+    struct watch watch = {.cli = cli};
+    int r = options_parse_words(cli, &watch_command, &settings, argc, argv, 0, 1, &watch.prefix);
+    if (r < 0)
+        return options_exit_code(r);
+    if (settings.every_ms < EVERY_LEAST_MS)
+        return fail_usage("--every must be 50ms at least (each look is work for the store)");
+    watch.every_ms = settings.every_ms;
+    r = store_open(cli, NULL, &watch.client);
+    if (r < 0)
+        return fail_exit_code(r);
+    bool live = isatty(STDOUT_FILENO) && !cli->json;
+    int exit_code = live ? watch_screen(&watch) : watch_events(&watch);
+    hf_client_close(watch.client);
+    return exit_code;
+}
+
+const struct command watch_command = {
+    .name = "watch",
+    .summary = "the same, live; or events, for a pipe",
+    .usage = "watch [--every DUR] [--json] [PREFIX]",
+    .options = options,
+    .run = run,
+    .details =
+        "On a terminal: the table of ls, drawn again and again; q or Ctrl-C ends it. Elsewhere, "
+        "and with\n"
+        "--json: a line for each event. The store is looked at every DUR; what comes and goes in "
+        "between is\n"
+        "not seen.\n"
+        "\n" LOCK_TABLE_HELP "\n"
+        "Events:\n"
+        "  held      the lock was held when the watch began\n"
+        "  waiting   somebody waits for it (also: waited when the watch began)\n"
+        "  acquired  somebody has got it\n"
+        "  released  the hold is gone, and its lease had not ended: let go, or its process died\n"
+        "  lost      the hold is gone, and its lease can have ended since the last look: it was "
+        "not renewed\n"
+        "  broken    an operator broke it; by whom and why follows\n"
+        "  left      somebody waits no more, and has not got it\n"
+        "\n"
+        "--json: one object on a line, with event, at_ms (when it was seen), name and party (as "
+        "inspect\n"
+        "--json has it); broken has by and reason, too. Tokens are strings.\n"
+        "\n"
+        "Examples:\n"
+        "  holdfast watch\n"
+        "  holdfast watch deploy/ --every 200ms\n"
+        "  holdfast watch --json | jq -r 'select(.event == \"lost\") | .name'\n",
+};

@@ -1,0 +1,19 @@
+/* holdfast watch: a live table on a terminal (watch_screen.c), events elsewhere (watch_events.c). Both look at
+ * the store again and again: what comes and goes between two looks is not seen. */
+#ifndef CLI_WATCH_H
+#define CLI_WATCH_H
+
+#include "cli/cli.h"
+
+struct watch {
+    struct cli *cli;
+    hf_client *client;
+    const char *prefix; /* NULL: all */
+    int64_t every_ms;
+};
+
+/* Both return the exit code. */
+int watch_screen(struct watch *watch);
+int watch_events(struct watch *watch);
+
+#endif

@@ -1,0 +1,126 @@
+/* What a program that asked for it (on_event) is told of its locks.
+ *
+ * The engine's news of a hold are turned into events here, with what has been counted for that hold in its
+ * `more`; an event is a notice like any other callback that is due, so it runs in the order in which it
+ * happened and never on a thread that renews. If there is no memory for one it is dropped, and the next
+ * that there is memory for says how many were.
+ *
+ * A lock's end is told when the engine is done with it, for only then is it known whether the store
+ * confirmed the release, or never will. How long it was held is counted until it was let go. */
+#include "client/client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct event {
+    struct notice notice;
+    hf_client *client;
+    hf_event event;
+    char name[];
+};
+
+static struct event_counts *counts_of(const hf_hold *hold) {
+    return hold->hold.watched ? &hold->more->counts : NULL;
+}
+
+static void run_event(struct notice *notice) {
+    struct event *event = container_of(notice, struct event, notice);
+    event->client->on_event(&event->event, event->client->on_event_arg);
+    free(event);
+}
+
+static void tell(hf_hold *hold, hf_event_type type, int error) {
+    hf_client *c = hold->client;
+    const struct event_counts *counts = counts_of(hold);
+    size_t name_size = strlen(hold->text) + 1;
+    struct event *event = malloc(sizeof(*event) + name_size);
+    if (!event) {
+        c->events_dropped++;
+        return;
+    }
+    int64_t until_us = counts->let_go_us ? counts->let_go_us : c->engine.now_us;
+    bool granted = type != HF_EVENT_NOT_ACQUIRED;
+    event->client = c;
+    event->event = (hf_event){
+        .size = sizeof(event->event),
+        .type = type,
+        .error = error,
+        .name = memcpy(event->name, hold->text, name_size),
+        .token = granted ? hold->hold.op.token : 0,
+        .wait_ms = (counts->granted_us - counts->asked_us) / 1000,
+        .held_ms = granted ? (until_us - counts->granted_us) / 1000 : 0,
+        .renewals = counts->renewals,
+        .least_margin_ms = counts->least_margin_us < 0 ? -1 : counts->least_margin_us / 1000,
+        .dropped = c->events_dropped,
+    };
+    c->events_dropped = 0;
+    list_init(&event->notice.link);
+    notice_add(c, &event->notice, run_event);
+}
+
+void event_asked(hf_hold *hold) {
+    struct event_counts *counts = counts_of(hold);
+    if (counts)
+        *counts =
+            (struct event_counts){.asked_us = hold->client->engine.now_us, .least_margin_us = -1};
+}
+
+void event_acquire_finished(hf_hold *hold, int result) {
+    struct event_counts *counts = counts_of(hold);
+    if (!counts)
+        return;
+    counts->granted_us = hold->client->engine.now_us;
+    counts->deadline_us = hold->hold.deadline_us;
+    counts->held = result == HF_OK;
+    tell(hold, counts->held ? HF_EVENT_ACQUIRED : HF_EVENT_NOT_ACQUIRED, result);
+}
+
+/* Notes how much time was left just now. */
+static void note_margin(struct event_counts *counts, int64_t now_us) {
+    int64_t left_us = counts->deadline_us > now_us ? counts->deadline_us - now_us : 0;
+    if (counts->least_margin_us < 0 || left_us < counts->least_margin_us)
+        counts->least_margin_us = left_us;
+}
+
+static void renewed(hf_hold *hold, struct event_counts *counts) {
+    note_margin(counts, hold->client->engine.now_us);
+    counts->deadline_us = hold->hold.deadline_us;
+    counts->renewals++;
+    tell(hold, HF_EVENT_RENEWED, HF_OK);
+}
+
+static void lost(hf_hold *hold, struct event_counts *counts) {
+    int64_t now_us = hold->client->engine.now_us;
+    if (counts->deadline_us <= now_us)
+        note_margin(counts, now_us); /* else it was taken away, which says nothing of renewals */
+    counts->held = false;
+    tell(hold, HF_EVENT_LOST, HF_LOST);
+}
+
+static void ended(hf_hold *hold, struct event_counts *counts) {
+    const struct store_op *op = &hold->hold.op;
+    bool answered = op->type == STORE_RELEASE && !hold->hold.in_flight;
+    counts->held = false;
+    if (answered && op->outcome == STORE_NOT_YOURS)
+        tell(hold, HF_EVENT_LOST, HF_LOST); /* nobody knew until it was to be released */
+    else
+        tell(hold, HF_EVENT_RELEASED, answered && op->outcome == STORE_DONE ? HF_OK : HF_UNKNOWN);
+}
+
+void event_news(hf_hold *hold, uint8_t news) {
+    struct event_counts *counts = counts_of(hold);
+    if (!counts || !counts->held)
+        return;
+    if (news & HOLD_RENEWAL_FAILED)
+        tell(hold, HF_EVENT_RENEWAL_FAILED, hold->hold.renewal_error);
+    if (news & HOLD_RENEWED)
+        renewed(hold, counts);
+    if (news & HOLD_LET_GO) {
+        counts->let_go_us = hold->client->engine.now_us;
+        note_margin(counts, counts->let_go_us);
+    }
+    if (news & HOLD_WAS_LOST)
+        lost(hold, counts);
+    else if (news & HOLD_ENDED)
+        ended(hold, counts);
+}

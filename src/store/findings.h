@@ -1,0 +1,19 @@
+/* What an examination found: how a store builds the hf_examination that EXAMINE answers with. Strings are
+ * copied. Each call says false when there is no memory; the examination is then still sound and must
+ * be freed. */
+#ifndef STORE_FINDINGS_H
+#define STORE_FINDINGS_H
+
+#include "store/store.h"
+
+/* With a tier and nothing found or measured yet. The tier must stay valid; NULL: no memory. */
+hf_examination *findings_new(const char *tier);
+
+/* `fix` may be "". `found` is a format; what follows are its values. */
+bool findings_add(hf_examination *to, hf_severity severity, const char *id, const char *means,
+                  const char *fix, const char *found, ...) __attribute__((format(printf, 6, 7)));
+
+/* Sets write_us and slowest_us from what was measured, which is sorted by this. */
+void findings_measured(hf_examination *to, int64_t *us, size_t count);
+
+#endif

@@ -1,0 +1,250 @@
+"""Completion in bash, zsh and fish, help, and what is said of words that are wrong: for every command and
+every option that the tables have, as help prints them."""
+import os
+import pty
+import re
+import select
+import shutil
+import time
+
+import harness
+from harness import (contains, equal, finish, main, run, shell, start_program, test,
+                     with_path)
+
+
+def command_names():
+    return re.findall(r"(?m)^  (\w+) ", run("help")[1].split("Commands:")[1].split("\n\n")[0])
+
+
+def options_of(command):
+    """[(name, argument or None)] from the command's help, its own and the global ones."""
+    found = re.findall(r"(?m)^  (?:-\w, |    )--([a-z-]+)(?: (\S+))?  ", run("help", command)[1])
+    assert len(found) >= 9, found
+    return [(name, argument or None) for name, argument in found]
+
+
+def words(*line):
+    """What can stand for the last word of the line."""
+    code, out, err = run("completion", "words", "--", "holdfast", *line)
+    equal((code, err), (0, ""))
+    return [word.split("\t")[0] for word in out.splitlines()]
+
+
+# ---- Words ----
+
+
+@test
+def every_command_and_every_option_is_offered():
+    names = command_names()
+    contains(names, "run", "config", "completion", "help")
+    equal(words(""), names)
+    equal(words("help", ""), names)
+    for name in names:
+        equal((name, sorted(words(name, "--"))),
+              (name, sorted("--" + option for option, _ in options_of(name))))
+        for option, argument in options_of(name):
+            contains(words(name, "--" + option), "--" + option)
+            if argument and "|" in argument:
+                equal(words(name, "--" + option, ""), argument.split("|"))
+                equal(words(name, f"--{option}=" + argument[:1]), [f"--{option}=" + argument.split("|")[0]])
+            if argument == "FILE":
+                equal(words(name, "--" + option, ""), [":file"])
+
+
+@test
+def words_come_from_the_usage_of_a_command():
+    for line, expected in ((("config", ""), ["show", "path"]), (("completion", "z"), ["zsh"]),
+                           (("fence", ""), ["check"]), (("fence", "check", ""), [":file"]),
+                           (("run", "x", ""), [":command"]), (("run", "x", "ls", "--w"), [":arguments"]),
+                           (("run", "x", "--", "--w"), [":command"]), (("run", "-n", "x", ""), [":command"]),
+                           (("run", "-w", "5s", "--ttl", "1m", "x", "-q", ""), [":command"]),
+                           (("nonsense", ""), []), (("run", "--ttl", ""), []),
+                           (("--url", "sq"), ["sqlite:"]), (("--url=sq",), ["--url=sqlite:"]),
+                           (("renew", ""), []), (("version", ""), [])):
+        equal((line, words(*line)), (line, expected))
+
+
+def hold(*names):
+    for name in names:
+        equal(run("acquire", name, "--ttl", "1m")[0], 0)
+
+
+@test
+def locks_are_offered_from_the_store_that_the_line_names():
+    other = f"sqlite:{harness.folder}/other.db"
+    hold("data:one", "data:two", "it's", "new\nline")
+    equal(run("--url", other, "acquire", "elsewhere", "--ttl", "1m")[0], 0)
+    equal(words("run", "data:"), ["data:one", "data:two"])
+    equal(words("fence", "check", "f", ""), ["data:one", "data:two", "it's"])
+    equal(words("run", "--also", "data:t"), ["data:two"])
+    equal(words("--url", other, "run", ""), ["elsewhere"])
+    equal(words("run", "--url=" + other, ""), ["elsewhere"])
+
+
+@test
+def profiles_are_offered():
+    os.makedirs(f"{harness.folder}/config/holdfast")
+    with open(f"{harness.folder}/config/holdfast/config", "w", opener=lambda path, flags: os.open(
+            path, flags, 0o600)) as file:
+        file.write(f"[profile prod]\nurl = sqlite:{harness.folder}/prod.db\n[profile test]\n")
+    equal(words("run", "--profile", ""), ["prod", "test"])
+    equal(run("--profile", "prod", "acquire", "x", "--ttl", "1m")[0], 0)
+    equal(words("--profile", "prod", "run", ""), ["x"])
+    equal(words("run", ""), [])
+
+
+@test
+def a_store_that_fails_offers_nothing():
+    code, out, _ = run("completion", "words", "--", "holdfast", "--url", "nosuch:", "run", "")
+    equal((code, out), (0, ""))
+
+
+# ---- Shells ----
+
+
+def script(name):
+    path = f"{harness.folder}/completion.{name}"
+    with open(path, "w") as file:
+        file.write(run("completion", name)[1])
+    return path
+
+
+@test
+def the_scripts_are_good_in_their_shells():
+    for name in ("bash", "zsh", "fish"):
+        assert shutil.which(name), f"{name} is not there (tools/setup test)"
+        code, _, err = finish(start_program(name, "-n", script(name)))
+        equal((name, code, err), (name, 0, ""))
+    equal(run("completion", "csh")[0], 64)
+    equal(run("completion")[0], 64)
+
+
+def type_in(shell_words, text, wanted, seconds=15, **variables):
+    """Types into a shell on a terminal until what it shows matches."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(harness.folder)
+        os.execvpe(shell_words[0], shell_words, with_path(TERM="dumb", **variables))
+    shown, until = "", time.monotonic() + seconds
+    try:
+        for part, expected in (*text, ("", wanted)):
+            os.write(fd, part.encode())
+            while not re.search(expected, shown):
+                left = until - time.monotonic()
+                assert left > 0 and select.select([fd], [], [], left)[0], f"{expected!r} not in {shown!r}"
+                shown += os.read(fd, 4096).decode(errors="replace")
+    finally:
+        os.close(fd)
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+
+
+@test
+def bash_completes_commands_options_values_and_locks():
+    hold("data:one")
+    for typed, wanted in (("holdfast comple\t", "completion "), ("holdfast run --max\t", "--max-hold "),
+                          ("holdfast run --on-lost k\t", "--on-lost kill "),
+                          ("holdfast run --on-lost=k\t", "--on-lost=kill "),
+                          ("holdfast run data:o\t", "data:one "), ("holdfast --url sq\t", "sqlite:"),
+                          ("holdfast run x --report compl\t", "--report completion.bash "),
+                          ("holdfast run x -- mkfif\t", "mkfifo "),
+                          ("holdfast run x -- ls compl\t", "ls completion.bash ")):
+        setup = f'source "{script("bash")}"; PS1="rea""dy> "\n'
+        type_in(["bash", "--norc"], ((setup, "ready> $"), (typed, "")), "ready> .*" + re.escape(wanted))
+
+
+@test
+def bash_gets_every_option_through_comp_words():
+    source = f'source "{script("bash")}"; compopt() {{ :; }}\n'
+    for name in command_names():
+        code, out, err = shell(source + f"COMP_WORDS=(holdfast {name} --); COMP_CWORD=2\n"
+                               f"COMP_LINE='holdfast {name} --'; COMP_POINT=${{#COMP_LINE}}\n"
+                               "_holdfast holdfast -- x; printf '%s\\n' \"${COMPREPLY[@]}\"")
+        equal((code, err), (0, ""))
+        equal(sorted(out.split()), sorted("--" + option for option, _ in options_of(name)))
+
+
+@test
+def zsh_completes():
+    hold("data:one")
+    for typed, wanted in (("holdfast comple\t", "completion"), ("holdfast run --max-h\t", "--max-hold"),
+                          ("holdfast run data:o\t", "data:one"),
+                          ("holdfast run --on-lost k\t", "--on-lost kill")):
+        setup = f'autoload -U compinit; compinit -u -D; source "{script("zsh")}"; PS1="rea""dy> "\n'
+        type_in(["zsh", "-f"], ((setup, "ready> "), (typed, "")),
+                "ready> (?s:.*)" + re.escape(wanted), ZDOTDIR=harness.folder)
+
+
+@test
+def fish_completes():
+    hold("data:one")
+    for line, wanted in (("holdfast comple", "completion"), ("holdfast run --max", "--max-hold"),
+                         ("holdfast run data:o", "data:one"), ("holdfast run --on-lost k", "kill"),
+                         ("holdfast run x --report compl", "completion.fish"),
+                         ("holdfast run x -- mkfif", "mkfifo")):
+        env = with_path(HOME=harness.folder)
+        code, out, err = finish(start_program("fish", "--no-config", "-c", f'source "{script("fish")}"\n'
+                                              f"complete -C '{line}'", env=env))
+        equal((code, err), (0, ""))
+        contains([found.split("\t")[0] for found in out.splitlines()], wanted)
+
+
+# ---- Help ----
+
+
+@test
+def every_command_has_help_with_examples():
+    for name in command_names():
+        code, out, err = run("help", name)
+        equal((code, err), (0, ""))
+        contains(out, f"Usage: holdfast {name}", "Options of every command:", "Examples:\n", f"holdfast {name}")
+        equal(run(name, "--help"), (0, out, ""))
+        assert max(len(line) for line in out.splitlines()) <= 110, name
+    for name in ("run", "acquire", "renew", "release", "fence", "config"):
+        contains(run("help", name)[1].lower(), "exit code")
+    contains(run("help", "runn")[2], "did you mean run?")
+
+
+@test
+def a_wrong_option_names_the_nearest_in_every_command():
+    for name in command_names():
+        for option, _ in options_of(name):
+            wrong = option[:2] + option[1] + option[2:]
+            code, _, err = run(name, "--" + wrong)
+            equal((name, code), (name, 64))
+            contains(err, f"--{wrong} is not an option here; did you mean --{option}?",
+                     f"try: holdfast {name} --help")
+        contains(run(name, "-json")[2], "did you mean --json?")
+        equal(run(name, "--zzzzzzzz")[0], 64)
+
+
+@test
+def a_wrong_value_names_its_option_in_every_command():
+    wrong = {"DUR": ("soon", "-5s", "5x", "", "1h-3m"), "N": ("x", "-1", "+1", "", "1x"), "PID": ("x",),
+             "CODE": ("x",), "K/N": ("3", "a/b")}
+    for name in command_names():
+        for option, argument in options_of(name):
+            if not argument:
+                contains(run(name, f"--{option}=1")[2], f"--{option} takes no value")
+                continue
+            code, _, err = run(name, "--" + option)
+            equal(code, 64)
+            contains(err, f"--{option} needs a value: --{option} {argument}")
+            for value in ("pray",) if "|" in argument else wrong.get(argument, ()):
+                code, _, err = run(name, "--" + option, value)
+                equal((name, option, value, code), (name, option, value, 64))
+                contains(err, f"--{option} cannot be '{value}' (it must be ")
+
+
+@test
+def times_are_written_as_people_do_in_every_command():
+    count = 0
+    for name in command_names():
+        for option, argument in options_of(name):
+            for value in ("90s", "5m", "1h30m", "500ms", "1.5h", "2d", "7") if argument == "DUR" else ():
+                equal((name, value, run(name, "--" + option, value, "--help")[0]), (name, value, 0))
+                count += 1
+    assert count >= 7 * 6, count
+
+
+main()
