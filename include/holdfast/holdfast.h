@@ -149,7 +149,7 @@ typedef struct hf_client_options {
 } hf_client_options;
 
 #define HF_CLIENT_OPTIONS_INIT \
-    { sizeof(hf_client_options), 60000, 3000, 10000, 0, NULL }
+    { sizeof(hf_client_options), 60000, 3000, 10000, 0, NULL, 0 }
 
 /* Opens a client on the store that `url` names ("memory:", "sqlite:PATH", …; hf_store_at lists
  * what this build has). NULL stands for "sqlite:", the embedded store: a file of the user's own, for
