@@ -54,7 +54,7 @@ int fail_exit_code(int error) {
     return error == HF_OK ? EXIT_SUCCESS : table[find(error)].exit_code;
 }
 
-static void say(const char *format, va_list args) {
+__attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args) {
     char line[2048];
     int used = snprintf(line, sizeof(line), "holdfast: ");
     int more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);

@@ -123,7 +123,7 @@ static int set(const struct parser *p, const struct option *option, void *target
                 option->name);
             return PARSED_WRONG;
         }
-        /* fall through */
+        __attribute__((fallthrough));
     case OPTION_TEXT:
         *(const char **)target = value;
         return 0;
