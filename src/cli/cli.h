@@ -57,8 +57,8 @@ const struct command *command_find(const char *name); /* NULL: none */
 int command_unknown(const char *name);                /* says so, and which is near; EXIT_USAGE */
 
 extern const struct command acquire_command, break_command, completion_command, config_command,
-    demo_command, fence_command, help_command, inspect_command, ls_command, release_command,
-    renew_command, run_command, stores_command, version_command, watch_command;
+    demo_command, doctor_command, fence_command, help_command, inspect_command, ls_command,
+    release_command, renew_command, run_command, stores_command, version_command, watch_command;
 
 void help_print(const struct command *command);
 
@@ -72,6 +72,9 @@ int fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Which exit code an error of the library is. */
 int fail_exit_code(int error);
+
+/* What to do about it; "" when the reason says it all. */
+const char *fail_advice(int error);
 
 /* Composes the line for an error of the library: what was tried, why it failed, what to do. `why` is
  * hf_last_error() or hf_call_error(). */

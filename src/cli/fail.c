@@ -55,6 +55,10 @@ int fail_exit_code(int error) {
     return error == HF_OK ? EXIT_SUCCESS : table[find(error)].exit_code;
 }
 
+const char *fail_advice(int error) {
+    return table[find(error)].advice;
+}
+
 __attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args) {
     char line[2048];
     int used = snprintf(line, sizeof(line), "holdfast: ");

@@ -94,6 +94,7 @@ static void fail(struct keeper *k, int error, const char *why) {
 static void not_acquired(struct keeper *k, int error, const char *why) {
     const struct run_settings *s = k->settings;
     char text[900];
+    k->shared->waited_ms = clock_now_ms() - k->line.since_ms;
     int code = ask_refused(s->cli, &s->ask, k->client, s->name, error, why, text, sizeof(text));
     finish(k, RUN_NOT_ACQUIRED, code, "%s", text);
 }
@@ -562,6 +563,16 @@ static int open_descriptors(struct keeper *k) {
     return getppid() == k->run->front ? 0 : -1; /* else the pidfd is of somebody else */
 }
 
+/* For --metrics-file: what only the library knows. */
+static void count_event(const hf_event *event, void *arg) {
+    struct run_shared *shared = arg;
+    int64_t least_ms = shared->least_margin_ms;
+    if (event->type == HF_EVENT_RENEWED)
+        shared->renewals++;
+    if (event->least_margin_ms >= 0 && (least_ms < 0 || event->least_margin_ms < least_ms))
+        shared->least_margin_ms = event->least_margin_ms;
+}
+
 static int begin(struct keeper *k) {
     const char *command = strrchr(k->settings->command[0], '/');
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
@@ -569,6 +580,10 @@ static int begin(struct keeper *k) {
                       : command                  ? command + 1
                                                  : k->settings->command[0];
     options.guard_pid = k->run->front; /* which ends what we start if we cannot */
+    if (k->settings->metrics_file) {
+        options.on_event = count_event;
+        options.on_event_arg = k->shared;
+    }
     int r = hf_client_open(k->settings->cli->url, &options, &k->client);
     if (r < 0) {
         fail(k, r, hf_last_error());

@@ -16,8 +16,8 @@ bool lock_table_add(struct table *table, const hf_lock_info *info);
 #define LOCK_TABLE_HELP                                                                            \
     "Columns: NAME; KIND (mutex, read, write, permits held/all); HOLDER (host, process, label or " \
     "command:\n"                                                                                   \
-    "the one that has held it for longest, and how many more there are); WAITERS; HELD FOR and "   \
-    "LEFT (of\n"                                                                                   \
-    "the lease: later, if it is not renewed, the lock is free) and TOKEN of that holder.\n"
+    "the one that has held it for longest, and how many more there are); WAITERS; HELD FOR, LEFT " \
+    "(of the\n"                                                                                    \
+    "lease: then the lock is free, unless it is renewed before) and TOKEN of that holder.\n"
 
 #endif

@@ -17,6 +17,7 @@
  *  - The lock is released when the whole tree has gone, not when the command has. */
 #include "cli/run.h"
 
+#include "cli/metrics.h"
 #include "cli/text.h"
 #include "cli/tree.h"
 
@@ -47,6 +48,10 @@ static const struct option options[] = {
      "start only with this much of the lease left", "any"},
     {'c', OPTION_TEXT, "command", AT(shell_command), "STRING", "run STRING through /bin/sh"},
     {0, OPTION_TEXT, "report", AT(report), "FILE", "write what happened, as JSON"},
+    {0, OPTION_TEXT, "metrics-file", AT(metrics_file), "FILE",
+     "count runs in FILE, for Prometheus' node_exporter", "none"},
+    {0, OPTION_FLAG, "metrics-names", AT(metrics_names), NULL, "with the lock's name as a label",
+     "no"},
     {0},
 };
 
@@ -175,12 +180,17 @@ static int start(const struct run_settings *s) {
     run.shared->deadline_ms = CLOCK_NEVER;
     run.shared->child_status = -1;
     run.shared->released = HF_PENDING;
+    run.shared->least_margin_ms = -1;
+    if (s->metrics_file && metrics_check(s->metrics_file))
+        return EXIT_USAGE;
     int report = s->report ? report_open(s->report) : -1;
     if (s->report && report < 0)
         return EXIT_USAGE;
     int code = split(&run);
     if (report >= 0)
         report_write(report, &run, code);
+    if (s->metrics_file)
+        metrics_write(&run, code);
     return code;
 }
 
@@ -225,6 +235,23 @@ const struct command run_command = {
         "\n"
         "INT TERM HUP QUIT USR1 USR2 WINCH CONT are passed on to COMMAND.\n"
         "\n"
+        "--metrics-file FILE adds this run to FILE, in Prometheus' text format: a file *.prom in "
+        "the "
+        "folder\n"
+        "of node_exporter's textfile collector. Counters go on over runs and hosts' restarts, and "
+        "runs that\n"
+        "end at once lose none (FILE.lock): holdfast_run_acquired_total, _not_acquired_total, "
+        "_failed_total,\n"
+        "_renewals_total, _lost_total; sums and counts of holdfast_run_wait_seconds and "
+        "_held_seconds; of the\n"
+        "last run _last_exit_code, _last_end_timestamp_seconds, _last_success_timestamp_seconds "
+        "and\n"
+        "_least_margin_seconds: how near to the lock's deadline it was renewed at worst. Names of "
+        "locks are\n"
+        "labels only with --metrics-names (the first NAME; at most 1000 of them). A run whose "
+        "holdfast is\n"
+        "killed is not counted.\n"
+        "\n"
         "Exit code: COMMAND's own, or 128 + the signal that ended it; 64 usage, 69 store "
         "unreachable,\n"
         "70 internal, 75 not acquired, 77 not permitted, 78 configuration, 79 the lock was lost,\n"
@@ -236,5 +263,6 @@ const struct command run_command = {
         "  holdfast run -w 5m deploy -- make deploy      wait for five minutes at most\n"
         "  holdfast run -p 1/4 gpu -- ./train            four at a time\n"
         "  holdfast run -s data -- ./read; holdfast run data -- ./write\n"
-        "  holdfast run data -c 'sort < in > out'        through the shell\n",
+        "  holdfast run data -c 'sort < in > out'        through the shell\n"
+        "  holdfast run --metrics-file /var/lib/node_exporter/cron.prom nightly ./report.sh\n",
 };

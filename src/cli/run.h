@@ -22,7 +22,8 @@ struct run_settings {
     const char *on_lost_word;
     int64_t ttl_ms, grace_ms, max_hold_ms, min_left_ms; /* -1: not given */
     struct option_list also;
-    const char *name, *shell_command, *report;
+    const char *name, *shell_command, *report, *metrics_file;
+    bool metrics_names;
     char **command; /* what to run, NULL at its end */
 };
 
@@ -52,7 +53,9 @@ struct run_shared {
     int released;     /* of hf_release; HF_PENDING: nothing was to be released */
     bool exclusive, lost;
     int64_t waited_ms, held_ms;
-    char text[1024]; /* for stderr; "": nothing to say */
+    uint64_t renewals;       /* of all names; counted for --metrics-file only, as … */
+    int64_t least_margin_ms; /* … this; -1: not known */
+    char text[1024];         /* for stderr; "": nothing to say */
 };
 
 struct run {

@@ -25,9 +25,14 @@ size_t table_terminal_size(int fd, size_t *ret_rows) {
     return size.ws_col ? size.ws_col : USUAL_WIDTH;
 }
 
+bool table_can_draw(void) {
+    const char *term = getenv("TERM");
+    return term && *term && strcmp(term, "dumb") != 0;
+}
+
 bool table_wants_color(void) {
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    return !(no && *no) && term && *term && strcmp(term, "dumb") != 0;
+    const char *no = getenv("NO_COLOR");
+    return table_can_draw() && !(no && *no);
 }
 
 /* ---- Rows ---- */

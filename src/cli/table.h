@@ -31,7 +31,9 @@ struct table {
 /* The width of the terminal that `fd` is; 0: it is none. And its height. */
 size_t table_terminal_size(int fd, size_t *ret_rows);
 
-/* Whether colours are wanted there: NO_COLOR and TERM=dumb say no. */
+/* Whether the terminal understands escapes (TERM=dumb: no), and whether colours are wanted on it (NO_COLOR:
+ * no). */
+bool table_can_draw(void);
 bool table_wants_color(void);
 
 /* Adds a row. Its cells are copied, and must be safe to print. False: no memory. */

@@ -30,7 +30,7 @@ static int run(struct cli *cli, int argc, char **argv) {
     r = store_open(cli, NULL, &watch.client);
     if (r < 0)
         return fail_exit_code(r);
-    bool live = isatty(STDOUT_FILENO) && !cli->json;
+    bool live = isatty(STDOUT_FILENO) && table_can_draw() && !cli->json;
     int exit_code = live ? watch_screen(&watch) : watch_events(&watch);
     hf_client_close(watch.client);
     return exit_code;
@@ -38,16 +38,16 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command watch_command = {
     .name = "watch",
-    .summary = "the same, live; or events, for a pipe",
+    .summary = "locks, live; in a pipe, what happens to them",
     .usage = "watch [--every DUR] [--json] [PREFIX]",
     .options = options,
     .run = run,
     .details =
         "On a terminal: the table of ls, drawn again and again; q or Ctrl-C ends it. Elsewhere, "
-        "and with\n"
-        "--json: a line for each event. The store is looked at every DUR; what comes and goes in "
-        "between is\n"
-        "not seen.\n"
+        "with\n"
+        "TERM=dumb and with --json: a line for each event. The store is looked at every DUR; what "
+        "comes and\n"
+        "goes in between is not seen.\n"
         "\n" LOCK_TABLE_HELP "\n"
         "Events:\n"
         "  held      the lock was held when the watch began\n"

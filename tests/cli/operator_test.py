@@ -385,6 +385,13 @@ def watch_gives_the_terminal_back_whatever_ends_it():
 
 
 @test
+def watch_tells_events_on_a_terminal_that_cannot_draw():
+    hold("x")
+    terminal = Terminal(harness.HOLDFAST, "watch", TERM="dumb")
+    terminal.expect(r"^\S+ \S+ held     x · ")
+
+
+@test
 def watch_can_be_stopped_and_goes_on():
     terminal = Terminal("bash", "--norc", "--noprofile", "-i")
     terminal.expect(r"\$ ")

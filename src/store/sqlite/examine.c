@@ -297,9 +297,9 @@ static void examine_processes(struct examining *x) {
             "/proc is not that of this process's pid namespace");
     else if (other < 0)
         ADD(x, HF_NOTE, "processes",
-            "a killed holder of another user is not noticed: its lock is free when its lease ends",
-            "if the file is shared among users: mount /proc without hidepid, or use a shorter "
-            "lease",
+            "when a holder of another user was killed and its pid is in use again, that is not "
+            "noticed: its lock is free when its lease ends",
+            "nothing, unless the file is shared among users: then mount /proc without hidepid",
             "/proc does not show other users' processes");
     else
         ADD(x, HF_FINE, "processes",

@@ -116,11 +116,14 @@ static bool is_evidence(const struct host_facts *facts, const struct process *wh
            who->time_space == facts->self.time_space;
 }
 
-/* A descriptor of the process; -1 when there is none with that pid, or that pid is another's by now. */
+/* A descriptor of the process; -1 when there is none with that pid, or that pid is another's by now. Where
+ * /proc does not show it (hidepid, and it is another user's) that cannot be known: then it is of whoever
+ * has the pid, who may live for longer than the one that is meant, but not for less. */
 static int open_exactly(int64_t pid, uint64_t started, int *ret_error) {
     int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
     *ret_error = fd < 0 ? errno : 0;
-    if (fd >= 0 && start_time(pid) != started) {
+    uint64_t shown = fd >= 0 ? start_time(pid) : 0;
+    if (shown && shown != started) {
         close(fd);
         *ret_error = ESRCH;
         return -1;

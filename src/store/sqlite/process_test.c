@@ -2,12 +2,13 @@
 #include "store/sqlite/sqlite_test.h"
 
 #include <dirent.h>
+#include <grp.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 /* The holds here have leases of half a minute: what happens well before happens for another reason. */
-enum { SOON_MS = 2000 };
+enum { SOON_MS = 2000, GROUP = 1234 };
 
 /* ---- Opening ---- */
 
@@ -203,6 +204,46 @@ TEST(a_holder_in_another_pid_namespace_is_not_taken_for_dead) {
 
 TEST(a_holder_that_sees_another_proc_is_not_taken_for_dead) {
     check_namespace(false);
+}
+
+/* Somebody of the file's group to whom /proc does not show other users' processes. */
+static void contend_unseeing(void *arg) {
+    struct other *other = arg;
+    if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("proc", "/proc", "proc", 0, "hidepid=2") < 0 || setgroups(0, NULL) < 0 ||
+        setgid(GROUP) < 0 || setuid(GROUP) < 0)
+        _exit(77);
+    CHECK(access("/proc/1/stat", R_OK) < 0);
+    hf_client *client = open_client();
+    CHECK_IS(attempt(client, "x"), HF_BUSY);
+    hf_call *call = queue_up(client, "x", 30000);
+    atomic_store(&other->state, 1);
+    let_go(granted(call));
+    hf_client_close(client);
+}
+
+TEST(a_holder_that_proc_does_not_show_is_not_taken_for_dead) {
+    struct other *other, *contender = shared(sizeof(*contender));
+    pid_t holder = start_holder(&other, "x", 30000);
+    static const char *const files[] = {"", "locks.db", "locks.db-wal", "locks.db-shm",
+                                        "locks.db-wake"};
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        bool is_folder = i == 0 || i == 4;
+        if (chown(in_folder(files[i]), 0, GROUP) < 0)
+            break; /* no such rights here: the contender finds that, too */
+        CHECK(chmod(in_folder(files[i]), is_folder ? 02770 : 0660) == 0);
+    }
+    pid_t child = spawn(contend_unseeing, contender);
+    int status = 0;
+    AWAIT(atomic_load(&contender->state) == 1 || waitpid(child, &status, WNOHANG) == child);
+    int64_t start = now_ms();
+    kill_hard(holder);
+    if (status) {
+        CHECK_EQ_INT(WEXITSTATUS(status), 77);
+        return;
+    }
+    check_ends_well(child);
+    CHECK(now_ms() - start < SOON_MS); /* that it is dead is seen all the same */
 }
 
 /* A day ahead by the clock that its namespace shows it: leases are still the same. */
