@@ -76,23 +76,24 @@ void client_unref(hf_client *c) {
     free(c);
 }
 
+/* A program that was built with an older header has a smaller struct, and means the defaults of what it
+ * does not know; one with a newer header may have a larger one, and not use what we do not know. */
 int client_read_options(void *own, size_t own_size, const void *given) {
+    enum { LEAST = 2 * sizeof(size_t), MOST = 4096 };
     if (!given)
         return HF_OK;
     size_t size;
     memcpy(&size, given, sizeof(size));
-    if (size < own_size)
+    if (size < LEAST || size > MOST)
         return error_set(HF_BAD_ARGUMENT,
-                         "an option struct says that it has %zu bytes, not %zu; "
-                         "was it initialised?",
-                         size, own_size);
+                         "an option struct says that it has %zu bytes; was it initialised?", size);
     const char *bytes = given;
     for (size_t i = own_size; i < size; i++) {
         if (bytes[i])
             return error_set(HF_BAD_ARGUMENT, "an option was set that this version of the library "
                                               "does not have");
     }
-    memcpy(own, given, own_size);
+    memcpy(own, given, size < own_size ? size : own_size);
     memcpy(own, &own_size, sizeof(own_size));
     return HF_OK;
 }

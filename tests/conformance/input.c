@@ -151,6 +151,27 @@ TEST(options_of_a_client_may_be_as_large_as_a_number_holds) {
     }
 }
 
+/* As a program has it that was built with a header of another version. */
+TEST(a_struct_of_another_version_is_understood) {
+    struct {
+        hf_acquire_options known;
+        uint64_t unknown;
+    } newer = {HF_ACQUIRE_OPTIONS_INIT, 0};
+    hf_client *a = open_client();
+    const char *name = fresh_name("version");
+    hf_acquire_options older = HF_ACQUIRE_OPTIONS_INIT;
+    older.size = offsetof(hf_acquire_options, flags);
+    older.flags = ~0u; /* which is not looked at */
+    hf_hold *hold;
+    CHECK_IS(hf_acquire(a, name, &older, &hold), HF_OK);
+    let_go(hold);
+    newer.known.size = sizeof newer;
+    CHECK_IS(hf_acquire(a, name, &newer.known, &hold), HF_OK);
+    let_go(hold);
+    newer.unknown = 1;
+    CHECK_IS(hf_acquire(a, name, &newer.known, &hold), HF_BAD_ARGUMENT);
+}
+
 BOTH_FORMS(a_page_has_a_sensible_size) {
     hf_client *a = open_client();
     hf_locks *locks;
