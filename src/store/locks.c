@@ -21,17 +21,11 @@ struct hf_locks *locks_new(void) {
     return calloc(1, sizeof(struct hf_locks));
 }
 
-/* Room for one more pointer after `count`; what is allocated is the next power of two. */
-static bool room_for_one(void *ret_array, size_t count) {
+/* The array with room for one more pointer behind `count`; NULL: no memory, and it is as it was. What is
+ * allocated is the next power of two. */
+static void *with_room(void *array, size_t count) {
     bool is_full = (count & (count - 1)) == 0;
-    if (!is_full)
-        return true;
-    void **array;
-    memcpy(&array, ret_array, sizeof(array));
-    void **larger = realloc(array, (count ? count * 2 : 1) * sizeof(*array));
-    if (larger)
-        memcpy(ret_array, &larger, sizeof(larger));
-    return larger != NULL;
+    return is_full ? realloc(array, (count ? count * 2 : 1) * sizeof(void *)) : array;
 }
 
 static hf_kind public_kind(enum store_kind kind) {
@@ -42,10 +36,12 @@ bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, u
                uint64_t token) {
     size_t size = strlen(name) + 1;
     struct lock *lock = calloc(1, sizeof(*lock) + size);
-    if (!lock || !room_for_one(&locks->locks, locks->count)) {
+    struct lock **array = lock ? with_room(locks->locks, locks->count) : NULL;
+    if (!array) {
         free(lock);
         return false;
     }
+    locks->locks = array;
     memcpy(lock->name, name, size);
     lock->info = (hf_lock_info){
         .size = sizeof(lock->info),
@@ -121,10 +117,12 @@ bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_part
     locks_format_owner(id, seq, owner);
     snprintf(abbreviated, sizeof(abbreviated), "%.8s-%" PRIx64, owner, seq);
     hf_party *copy = party_new(party, abbreviated);
-    if (!copy || !room_for_one(&lock->parties[role], *count)) {
+    hf_party **parties = copy ? with_room(lock->parties[role], *count) : NULL;
+    if (!parties) {
         free(copy);
         return false;
     }
+    lock->parties[role] = parties;
     lock->parties[role][(*count)++] = copy;
     lock->info.holders = (const hf_party *const *)lock->parties[LOCKS_HOLDER];
     lock->info.waiters = (const hf_party *const *)lock->parties[LOCKS_WAITER];
