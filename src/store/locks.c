@@ -21,8 +21,8 @@ struct hf_locks *locks_new(void) {
     return calloc(1, sizeof(struct hf_locks));
 }
 
-/* The array with room for one more pointer after `count`: itself, or moved to one of the next power of two.
- * NULL when there is no memory; it is then as it was. */
+/* The array with room for one more pointer behind `count`; NULL: no memory, and it is as it was. What is
+ * allocated is the next power of two. */
 static void *with_room(void *array, size_t count) {
     bool is_full = (count & (count - 1)) == 0;
     return is_full ? realloc(array, (count ? count * 2 : 1) * sizeof(void *)) : array;
@@ -35,13 +35,13 @@ static hf_kind public_kind(enum store_kind kind) {
 bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, uint32_t capacity,
                uint64_t token) {
     size_t size = strlen(name) + 1;
-    struct lock **larger = with_room(locks->locks, locks->count);
-    if (!larger)
-        return false;
-    locks->locks = larger;
     struct lock *lock = calloc(1, sizeof(*lock) + size);
-    if (!lock)
+    struct lock **array = lock ? with_room(locks->locks, locks->count) : NULL;
+    if (!array) {
+        free(lock);
         return false;
+    }
+    locks->locks = array;
     memcpy(lock->name, name, size);
     lock->info = (hf_lock_info){
         .size = sizeof(lock->info),
@@ -116,16 +116,16 @@ bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_part
     char owner[LOCKS_OWNER_SIZE], abbreviated[LOCKS_OWNER_SIZE];
     locks_format_owner(id, seq, owner);
     snprintf(abbreviated, sizeof(abbreviated), "%.8s-%" PRIx64, owner, seq);
-    hf_party **larger = with_room(lock->parties[role], *count);
-    if (!larger)
+    hf_party *copy = party_new(party, abbreviated);
+    hf_party **parties = copy ? with_room(lock->parties[role], *count) : NULL;
+    if (!parties) {
+        free(copy);
         return false;
-    lock->parties[role] = larger;
+    }
+    lock->parties[role] = parties;
+    lock->parties[role][(*count)++] = copy;
     lock->info.holders = (const hf_party *const *)lock->parties[LOCKS_HOLDER];
     lock->info.waiters = (const hf_party *const *)lock->parties[LOCKS_WAITER];
-    hf_party *copy = party_new(party, abbreviated);
-    if (!copy)
-        return false;
-    larger[(*count)++] = copy;
     return true;
 }
 
