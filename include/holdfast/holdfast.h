@@ -168,7 +168,7 @@ HF_API int hf_client_open(const char *url, const hf_client_options *options,
 
 /* Ends everything that goes on in the client: calls in flight complete with HF_CLOSED, locks that
  * are still held are released (waiting at most a second for the store's answer), threads are
- * joined. Holds and calls stay valid as handles that answer HF_CLOSED, and must still be freed.
+ * joined; callbacks that are still due run in this call. Holds and calls stay valid as handles that answer HF_CLOSED, and must still be freed.
  * Must not be called from one of the client's own callbacks. Returns NULL; NULL does nothing. */
 HF_API hf_client *hf_client_close(hf_client *client);
 

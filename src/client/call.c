@@ -157,11 +157,17 @@ void call_request_finished(struct request *request) {
         return;
     }
     /* Of several names the worst is told: that one was lost, or else what went wrong first. */
-    if (call->so_far == HF_OK || result == HF_LOST)
+    if (call->so_far == HF_OK || result == HF_LOST) {
+        free(call->text);
+        call->text = text;
         call->so_far = result;
-    if (--call->pending > 0)
+    } else {
         free(text);
-    else if (call->type == CALL_ACQUIRE)
+    }
+    if (--call->pending > 0)
+        return;
+    text = call->text;
+    if (call->type == CALL_ACQUIRE)
         acquire_finished(call, result, text);
     else if (call->type == CALL_RELEASE)
         release_finished(call, call->so_far, text);
@@ -315,10 +321,15 @@ static int enter_to_announce(hf_call *call) {
     if (!call)
         return error_set(HF_BAD_ARGUMENT, "the call is NULL");
     int r = client_enter(call->client);
-    if (!r && (call->notify || call->queued)) {
-        client_unlock(call->client);
+    if (r < 0)
+        return r;
+    if (call->notify || call->queued)
         r = error_set(HF_BAD_ARGUMENT, "the call is announced already");
-    }
+    else
+        r = client_start_keeper(
+            call->client); /* nobody else may drive, if no lock was ever acquired */
+    if (r < 0)
+        client_unlock(call->client);
     return r;
 }
 

@@ -110,7 +110,9 @@ static void wake(struct store_host *host, uint64_t seq) {
 }
 
 static void gone(struct store_host *host, uint64_t seq) {
-    engine_gone(&container_of(host, hf_client, host)->engine, seq);
+    hf_client *c = container_of(host, hf_client, host);
+    client_take_completed(c); /* the grant that it ends may be among them */
+    engine_gone(&c->engine, seq);
 }
 
 static void timer_due(struct world_timer *timer) {
@@ -316,8 +318,8 @@ hf_client *hf_client_close(hf_client *c) {
     pthread_mutex_lock(&c->mutex);
     c->store->driver->close(c->store);
     abandon(c);
-    notice_run_all(c); /* events: how what was abandoned ended */
-    dismantle(c);
+    if (notice_run_all(c)) /* events: how what was abandoned ended */
+        dismantle(c);
     return NULL;
 }
 

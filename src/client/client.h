@@ -185,6 +185,7 @@ int client_read_options(void *own, size_t own_size, const void *given);
 
 /* drive.c: all under the mutex. */
 void client_pump(hf_client *client);
+void client_take_completed(hf_client *client);
 void client_take_answers(hf_client *client); /* what client_pump does without asking more */
 void client_tell_time(hf_client *client);
 /* Blocks until the call is done or until_us. */
@@ -226,9 +227,10 @@ int hold_acquire(hf_hold *hold, struct request *request, int64_t give_up_us, int
 int64_t hold_give_up_us(const hf_client *client, int64_t wait_ms);
 struct hold_more *hold_more(hf_hold *hold); /* NULL: no memory */
 void hold_unref(hf_hold *hold);
-void hold_had_news(struct hold *hold); /* from the engine */
-void hold_tell_lost(hf_hold *hold);    /* the program */
-void hold_send_release(hf_hold *hold); /* for the call in hold->releasing */
+int64_t hold_left_us(const hf_hold *hold); /* of the lock, or of the several */
+void hold_had_news(struct hold *hold);     /* from the engine */
+void hold_tell_lost(hf_hold *hold);        /* the program */
+void hold_send_release(hf_hold *hold);     /* for the call in hold->releasing */
 /* Lets go without waiting, if that was not done, and drops the program's (or group's) reference. */
 void hold_drop(hf_hold *hold);
 
@@ -250,9 +252,10 @@ void event_news(hf_hold *hold, uint8_t news); /* enum hold_news */
 int notice_prepare(hf_client *client); /* that somebody will run callbacks; errors with text */
 void notice_add(hf_client *client, struct notice *notice, void (*run)(struct notice *));
 void notice_drop(hf_client *client, struct notice *notice); /* and waits while it runs */
-void notice_signal(hf_client *client);  /* that there is something for the program's loop */
-void notice_stop(hf_client *client);    /* without the mutex; runs what is left */
-void notice_run_all(hf_client *client); /* here and now; the mutex is given back meanwhile */
+void notice_signal(hf_client *client); /* that there is something for the program's loop */
+void notice_stop(hf_client *client);   /* without the mutex; runs what is left */
+/* Here and now; the mutex is given back meanwhile. False, without it, in a child that one of them forked. */
+bool notice_run_all(hf_client *client);
 void notice_close_fds(hf_client *client);
 
 #endif

@@ -30,7 +30,7 @@ void client_tell_time(hf_client *c) {
 
 /* ---- Working off what was put out ---- */
 
-static void take_completed(hf_client *c) {
+void client_take_completed(hf_client *c) {
     struct list *node;
     if (list_empty(&c->completed))
         return;
@@ -71,7 +71,7 @@ static void set_timer(hf_client *c) {
 void client_take_answers(hf_client *c) {
     while (!list_empty(&c->completed) || !list_empty(&c->engine.finished) ||
            !list_empty(&c->engine.news)) {
-        take_completed(c);
+        client_take_completed(c);
         take_finished(c);
     }
 }

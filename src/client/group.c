@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +126,12 @@ void group_name_finished(hf_call *call, int result, char *text) {
             return;
         result = r;
     }
+    int64_t left_us = result == HF_OK ? hold_left_us(call->hold) : 0;
+    if (result == HF_OK && (left_us == 0 || left_us < call->plan->min_left_us)) {
+        result = left_us ? HF_SHORT : HF_LOST; /* those taken first, while others were waited for */
+        name = more->members[0].hold->text;
+        text = error_format("%" PRId64 " ms are left", left_us / 1000);
+    }
     end_plan(call, result, result < 0 ? call_text_for(name, text) : text);
 }
 
@@ -232,14 +239,22 @@ int group_renew(hf_call *call, hf_hold *group, int64_t lease_us) {
 
 void group_release(hf_call *call, hf_hold *group) {
     struct hold_more *more = group->more;
-    call->pending = more->member_count;
+    call->pending = 0;
     call->so_far = more->lost ? HF_LOST : HF_OK;
     for (size_t i = 0; i < more->member_count; i++) {
         struct member *member = &more->members[i];
-        member->release.context = call;
-        member->release.type = REQUEST_RELEASE;
-        engine_release(&group->client->engine, &member->hold->hold, &member->release);
+        struct request *release = &member->release;
+        if (release->context && release->result != HF_CANCELLED) {
+            /* Answered to the call from which this one takes over; its hold may be gone. */
+            if (call->so_far == HF_OK || release->result == HF_LOST)
+                call->so_far = release->result;
+            continue;
+        }
+        release->context = call;
+        release->type = REQUEST_RELEASE;
+        call->pending++;
         member->hold->released = true;
+        engine_release(&group->client->engine, &member->hold->hold, release);
     }
 }
 

@@ -229,6 +229,9 @@ static int reenter(hf_hold *hold, int64_t min_left_us) {
     holder->refs++;
     hold->role = ROLE_ALIAS;
     hold->other = holder;
+    hold->hold.op.token =
+        found->op.token; /* its own copy: a forked child may free the holder first */
+    hold->hold.op.weight = found->op.weight;
     list_append(&holder->more->aliases, &hold->more->aliases);
     int64_t left_us = engine_left_us(engine, found);
     if (left_us < min_left_us) {
@@ -355,8 +358,7 @@ void hold_had_news(struct hold *engine_hold) {
 
 /* ---- The state of a hold ---- */
 
-/* Time left of the lock, or of the several. */
-static int64_t left_us(const hf_hold *hold) {
+int64_t hold_left_us(const hf_hold *hold) {
     const struct engine *engine = &hold->client->engine;
     if (hold->role != ROLE_GROUP)
         return engine_left_us(engine, hold->role == ROLE_ALIAS ? &hold->other->hold : &hold->hold);
@@ -381,7 +383,7 @@ int hf_check(hf_hold *hold, int64_t need_ms) {
     int r = client_enter(hold->client);
     if (r < 0)
         return r;
-    int64_t left = left_us(hold);
+    int64_t left = hold_left_us(hold);
     r = hold->released ? after_release(hold) : left == 0 ? HF_LOST : HF_OK;
     client_unlock(hold->client);
     if (r < 0)
@@ -394,14 +396,9 @@ int hf_check(hf_hold *hold, int64_t need_ms) {
 int64_t hf_hold_left_ms(hf_hold *hold) {
     if (!hold || client_enter(hold->client) < 0)
         return 0;
-    int64_t left_ms = hold->released ? 0 : left_us(hold) / 1000;
+    int64_t left_ms = hold->released ? 0 : hold_left_us(hold) / 1000;
     client_unlock(hold->client);
     return left_ms;
-}
-
-/* What was acquired first or only, of which token, kind and name never change any more. */
-static const struct store_op *acquired(const hf_hold *hold) {
-    return hold->role == ROLE_ALIAS ? &hold->other->hold.op : &hold->hold.op;
 }
 
 uint64_t hf_hold_token(const hf_hold *hold) {
@@ -412,7 +409,7 @@ uint64_t hf_hold_token_at(const hf_hold *hold, size_t index) {
     if (!hold)
         return 0;
     if (hold->role != ROLE_GROUP)
-        return index == 0 ? acquired(hold)->token : 0;
+        return index == 0 ? hold->hold.op.token : 0;
     const hf_hold *member = group_at(hold, index);
     return member ? member->hold.op.token : 0;
 }
@@ -421,7 +418,7 @@ int hf_hold_is_exclusive(const hf_hold *hold) {
     if (!hold)
         return 0;
     if (hold->role != ROLE_GROUP)
-        return acquired(hold)->weight == acquired(hold)->capacity;
+        return hold->hold.op.weight == hold->hold.op.capacity;
     for (size_t i = 0; i < hold->more->member_count; i++) {
         const struct store_op *op = &hold->more->members[i].hold->hold.op;
         if (op->weight != op->capacity)
@@ -434,7 +431,7 @@ const char *hf_hold_name(const hf_hold *hold) {
     if (!hold)
         return "";
     if (hold->role != ROLE_GROUP)
-        return acquired(hold)->name;
+        return hold->hold.op.name;
     bool locked = client_lock(hold->client);
     const hf_hold *shown = hold->more->lost ? hold->more->lost : group_at(hold, 0);
     if (locked)
@@ -465,7 +462,7 @@ int hf_hold_fd(hf_hold *hold) {
     if (!more) {
         r = error_set_text(HF_NO_MEMORY, NULL);
     } else if (more->lost_fd < 0) {
-        bool lost = !hold->released && left_us(hold) == 0;
+        bool lost = !hold->released && hold_left_us(hold) == 0;
         more->lost_fd = eventfd(lost, EFD_CLOEXEC | EFD_NONBLOCK);
         if (more->lost_fd < 0)
             r = error_set(HF_SYSTEM, "eventfd: %s", strerror(errno));
@@ -573,6 +570,8 @@ int hf_release_start(hf_hold *hold, hf_call **ret_call) {
 
 void hold_drop(hf_hold *hold) {
     hf_client *c = hold->client;
+    if (hold->more)
+        notice_drop(c, &hold->more->lost_notice);
     if (hold->role == ROLE_GROUP) {
         group_drop_members(hold);
     } else if (!hold->released && !c->closed) {
@@ -595,8 +594,6 @@ hf_hold *hf_hold_free(hf_hold *hold) {
         return NULL;
     }
     client_ref(c);
-    if (hold->more)
-        notice_drop(c, &hold->more->lost_notice);
     hold_drop(hold);
     if (!c->closed)
         client_pump(c);

@@ -21,29 +21,35 @@ static bool has_loop(const hf_client *c) {
     return c->loop_fd >= 0 || !c->world->threads;
 }
 
-/* Runs the first notice; the mutex is given back meanwhile. */
-static void run_first(hf_client *c) {
+/* Runs the first notice; the mutex is given back meanwhile. False, without the mutex, in a child that the
+ * callback has forked and that comes back here. */
+static bool run_first(hf_client *c) {
     c->running = container_of(list_pop(&c->notices), struct notice, link);
     c->runner = pthread_self();
     struct notice *notice = c->running;
     pthread_mutex_unlock(&c->mutex);
     notice->run(notice); /* after this it may have been freed */
-    pthread_mutex_lock(&c->mutex);
+    if (!client_lock(c))
+        return false;
     c->running = NULL;
     pthread_cond_broadcast(&c->ran);
+    return true;
 }
 
-void notice_run_all(hf_client *c) {
-    while (!c->running && !list_empty(&c->notices))
-        run_first(c);
+bool notice_run_all(hf_client *c) {
+    while (!c->running && !list_empty(&c->notices)) {
+        if (!run_first(c))
+            return false;
+    }
+    return true;
 }
 
 static void *dispatcher_main(void *arg) {
     hf_client *c = arg;
     pthread_mutex_lock(&c->mutex);
     while (!c->dispatcher_stops) {
-        if (c->loop_fd < 0)
-            notice_run_all(c);
+        if (c->loop_fd < 0 && !notice_run_all(c))
+            return NULL;
         if (!c->dispatcher_stops)
             pthread_cond_wait(&c->dispatcher_cond, &c->mutex);
     }
@@ -94,8 +100,8 @@ void notice_stop(hf_client *c) {
     pthread_mutex_lock(&c->mutex);
     while (c->running)
         pthread_cond_wait(&c->ran, &c->mutex);
-    notice_run_all(c);
-    pthread_mutex_unlock(&c->mutex);
+    if (notice_run_all(c))
+        pthread_mutex_unlock(&c->mutex);
 }
 
 /* ---- The program's loop ---- */
@@ -163,8 +169,10 @@ int hf_process(hf_client *c) {
         client_pump(c);
         c->drove_us = c->engine.now_us;
     }
-    if (has_loop(c))
-        notice_run_all(c);
+    if (has_loop(c) && !notice_run_all(c)) {
+        client_unref(c);
+        return error_set_text(HF_FORKED, NULL);
+    }
     if (!list_empty(&c->done) || !list_empty(&c->notices))
         notice_signal(c); /* there is more than this call could do */
     client_unref(c);

@@ -213,13 +213,11 @@ static void send_release(struct engine *e, struct hold *hold) {
 /* The program is done with it. What the store may still have is released, again and again until it
  * confirms or must have forgotten by itself. */
 static void let_go(struct engine *e, struct hold *hold) {
-    /* The last request may have had a shorter lease than the one before it. */
-    int64_t given_us = is_held(hold) ? hold->deadline_us : 0;
-    int64_t asked_us = e->now_us + max(hold->op.lease_us, e->config.wait_lease_us);
+    int64_t longest_us = max(hold->longest_lease_us, e->config.wait_lease_us);
     if (is_held(hold))
         tell_watcher(e, hold, HOLD_LET_GO);
     hold->state = HOLD_RELEASING;
-    hold->deadline_us = max(given_us, asked_us) + 2 * margin_us(e, e->config.max_lease_us);
+    hold->deadline_us = e->now_us + longest_us + 2 * margin_us(e, e->config.max_lease_us);
     hold->act_at_us = ENGINE_NEVER;
     cancel_renewal(hold);
     forbid_reentry(e, hold);
@@ -273,6 +271,7 @@ int engine_acquire(struct engine *e, struct hold *hold, struct request *request)
     list_init(&hold->link);
     list_init(&hold->op.link);
     hold->op.seq = ++e->last_seq;
+    hold->longest_lease_us = hold->op.lease_us;
     map_add(&e->by_seq, &hold->by_seq, map_hash_number(hold->op.seq));
     struct reentry *reentry = hold->reentry;
     if (reentry) {
@@ -522,6 +521,7 @@ void engine_renew(struct engine *e, struct hold *hold, struct request *request, 
         return;
     cancel_renewal(hold); /* of an older lease; this one replaces it */
     hold->op.lease_us = lease_us;
+    hold->longest_lease_us = max(hold->longest_lease_us, lease_us);
     add_renewal(e, hold);
     flush_batch(e);
 }

@@ -78,7 +78,8 @@ struct hold {
     struct reentry *reentry;       /* NULL: it cannot be entered again */
     int64_t asked_us;              /* when the operation was sent */
     int64_t act_at_us;             /* when to ask again, to renew, to repeat the release */
-    int64_t deadline_us;           /* held: D; releasing: when the store has forgotten it */
+    int64_t longest_lease_us; /* ever asked for; the store may have given it without our knowing */
+    int64_t deadline_us;      /* held: D; releasing: when the store has forgotten it */
     uint8_t state;
     uint8_t news;     /* enum hold_news */
     uint8_t failures; /* in a row, for the backoff */

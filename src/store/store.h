@@ -121,7 +121,7 @@ struct store_identity {
         guard_pid; /* a process without whose death, too, the client's is no evidence; 0: none */
 };
 
-/* What the client gives to its store. The functions only take note, so a store may call them at any
+/* What the client gives to its store. The functions never call the store, so it may call them at any
  * point; `op` is the client's again when `completed` is called. */
 struct store_host {
     struct world *world;

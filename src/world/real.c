@@ -159,6 +159,12 @@ static void drain(struct world_watch *watch, uint32_t events) {
         return; /* somebody was faster: nothing to drain */
 }
 
+/* The kernel's timer has come and is no longer set, early or not. */
+static void timer_came(struct world_watch *watch, uint32_t events) {
+    drain(watch, events);
+    container_of(watch, struct real, timer_watch)->world.armed_us = WORLD_NEVER;
+}
+
 /* In the milliseconds of epoll_wait, rounded up; a minute at most, so that nothing overflows. */
 static int timeout_ms(int64_t at_most_us) {
     int64_t most_us = 60 * INT64_C(1000000);
@@ -214,8 +220,9 @@ static const struct world_ops real_ops = {
     .close = real_close,
 };
 
-static int watch_own(struct real *real, struct world_watch *watch, int fd) {
-    *watch = (struct world_watch){.fd = fd, .events = EPOLLIN, .fn = drain};
+static int watch_own(struct real *real, struct world_watch *watch, int fd,
+                     void (*fn)(struct world_watch *, uint32_t)) {
+    *watch = (struct world_watch){.fd = fd, .events = EPOLLIN, .fn = fn};
     return fd < 0 ? HF_SYSTEM : world_watch(&real->world, watch);
 }
 
@@ -232,9 +239,9 @@ int world_open_real(struct world **ret_world) {
     real->ring_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int r = real->world.fd < 0 ? HF_SYSTEM : HF_OK;
     if (!r)
-        r = watch_own(real, &real->timer_watch, real->timer_fd);
+        r = watch_own(real, &real->timer_watch, real->timer_fd, timer_came);
     if (!r)
-        r = watch_own(real, &real->ring_watch, real->ring_fd);
+        r = watch_own(real, &real->ring_watch, real->ring_fd, drain);
     if (r < 0) {
         world_close(&real->world);
         return r;

@@ -116,7 +116,7 @@ def a_disk_that_is_nearly_full_is_a_warning_and_a_full_one_a_problem():
     os.rmdir(f"{harness.folder}/mount")
     code, out, _ = mounted("size=4m,nr_inodes=6", '"$H" run --url "sqlite:$M/locks.db" x true; '
                            'for i in 1 2 3 4 5 6; do touch "$M/$i"; done 2>/dev/null; '
-                           'rm -f "$M/1" "$M/2"; "$H" doctor --json --url "sqlite:$M/locks.db"')
+                           '"$H" doctor --json --url "sqlite:$M/locks.db"')
     answer = json.loads(out)
     contains(finding(answer, "free-space")["found"], "no more files")
     equal(code, 2)

@@ -59,10 +59,10 @@ static void open_in_child(const char *name) {
     hf_client *own;
     CHECK_IS(hf_client_open(suite_url(), NULL, &own), HF_OK);
     hf_acquire_options options = as_mutex(0);
-    options.lease_ms = 300;
+    options.lease_ms = 1000;
     hf_hold *hold;
     CHECK_IS(hf_acquire(own, fresh_name("child"), &options, &hold), HF_OK);
-    int64_t until = now_ms() + 600;
+    int64_t until = now_ms() + 1500;
     AWAIT(now_ms() > until);
     CHECK_IS(hf_check(hold, 0), HF_OK);
     CHECK_IS(hf_release(hold), HF_OK);

@@ -16,6 +16,7 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <time.h>
@@ -29,6 +30,7 @@ enum {
     LOG_SIZE_MAX = 4 << 20,
     BUSY_LIMIT_US = 1000000, /* a transaction takes microseconds: somebody is stopped */
     CREATE_LIMIT_US = 5000000,
+    OPEN_TRIES = 100,
 };
 
 static const char schema[] =
@@ -424,19 +426,22 @@ static int committed(void *arg, sqlite3 *handle, const char *name, int log_pages
     return SQLITE_OK;
 }
 
-/* The log stays when the last process closes: to write it back and to start a new one costs a command that
- * locks, works and ends four waits for the disk, and saves nobody anything. */
 static void set_up(struct database *db) {
     char text[128];
-    int yes = 1;
     sqlite3_busy_handler(db->handle, wait_busy, db);
     sqlite3_wal_hook(db->handle, committed, db);
-    sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_PERSIST_WAL, &yes);
     snprintf(text, sizeof(text),
              "PRAGMA page_size = %d; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = %d",
              PAGE_SIZE, LOG_SIZE_MAX);
     execute(db, text);
+}
+
+/* The log of a file that is made stays when the last process closes: to write it back and to start a new one
+ * costs a command that locks, works and ends four waits for the disk, and saves nobody anything. */
+static void keep_log(struct database *db) {
+    int yes = 1;
+    sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_PERSIST_WAL, &yes);
 }
 
 static int open_checked(struct database *db, const struct file *file, const char *boot_id,
@@ -452,30 +457,47 @@ static int open_checked(struct database *db, const struct file *file, const char
     begin_boot(db, boot_id);
     raise_token_base(db, token_floor);
     database_rollback(db);
+    keep_log(db);
     return db->failed ? database_explain(db, file->path, ret_text) : HF_OK;
+}
+
+static int try_to_open(struct database *db, const struct file *file, const char *boot_id,
+                       uint64_t token_floor, char **ret_text) {
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW |
+                SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
+    int r = sqlite3_open_v2(file->path, &db->handle, flags, "unix");
+    if (!r)
+        return open_checked(db, file, boot_id, token_floor, ret_text);
+    db->failed = r;
+    db->error = db->handle ? sqlite3_system_errno(db->handle) : 0;
+    return database_explain(db, file->path, ret_text);
 }
 
 int database_open(struct database *db, struct world *world, const struct file *file,
                   const char *boot_id, uint64_t token_floor, char **ret_text) {
-    *db = (struct database){.world = world};
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW |
-                SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
-    int r = sqlite3_open_v2(file->path, &db->handle, flags, "unix");
-    if (r) {
-        db->failed = r;
-        db->error = db->handle ? sqlite3_system_errno(db->handle) : 0;
-        r = database_explain(db, file->path, ret_text);
-    } else {
-        r = open_checked(db, file, boot_id, token_floor, ret_text);
+    int r = HF_SYSTEM;
+    bool again = true;
+    for (int tries = 0; again && tries < OPEN_TRIES; tries++) {
+        *db = (struct database){.world = world};
+        r = try_to_open(db, file, boot_id, token_floor, ret_text);
+        /* A file that was deleted leaves its log behind. Of those who then make a new one at once, each
+         * removes the old log, and all but one find that somebody else has. */
+        again = r < 0 && db->failed == SQLITE_IOERR_DELETE_NOENT;
+        if (r < 0)
+            database_drop(db); /* whatever it is, leave it as it was */
+        if (again) {
+            free(*ret_text);
+            *ret_text = NULL;
+        }
     }
-    if (r < 0)
-        database_drop(db); /* whatever it is, leave it as it was */
     return r;
 }
 
 /* ---- Closing ---- */
 
 void database_drop(struct database *db) {
+    if (db->handle)
+        sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     for (int i = 0; i < SQL_COUNT; i++)
         sqlite3_finalize(db->statements[i]);
     sqlite3_close(db->handle);

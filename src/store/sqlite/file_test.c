@@ -356,7 +356,8 @@ TEST(a_counter_that_is_held_or_ahead_of_the_clock_is_not_forgotten) {
     let_go(get_now(client, "ahead"));
     let_go(get_now(client, "old"));
     query(the_file(), "UPDATE locks SET used_day = used_day - 8;"
-                      "UPDATE locks SET token = token + 100000000 WHERE name = 'ahead'");
+                      "UPDATE locks SET token = token + 100000000 WHERE name = 'ahead';"
+                      "UPDATE locks SET token = token - 100000000 WHERE name = 'old'");
     let_go(get_now(client, "new"));
     CHECK_EQ_INT(query(the_file(), "SELECT count(*) FROM locks"), 3);
     CHECK_EQ_INT(query(the_file(), "SELECT count(*) FROM locks WHERE name = 'old'"), 0);
