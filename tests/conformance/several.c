@@ -99,6 +99,20 @@ BOTH_FORMS(several_names_may_be_of_any_kind) {
     check_all_free(b, &several);
 }
 
+/* wants[0] is the last to be taken, and is free only when the lease of the first has run down. */
+BOTH_FORMS(several_with_too_little_time_left_are_let_go) {
+    hf_client *a = open_client(), *b = open_client();
+    struct several several = {0};
+    add_mutexes(&several, 2);
+    hf_hold *before = get(b, several.wants[0].name, for_only(as_mutex(0), 1000)), *hold = NULL;
+    hf_acquire_options options = for_only(as_mutex(HF_FOREVER), 2000);
+    options.min_left_ms = 1500;
+    CHECK_IS(acquire_several(a, &several, options, &hold), HF_SHORT);
+    CHECK(hold == NULL);
+    check_all_free(b, &several);
+    hf_hold_free(before);
+}
+
 BOTH_FORMS(one_busy_name_leaves_all_the_others_free) {
     hf_client *a = open_client(), *b = open_client();
     for (size_t busy = 0; busy < 4; busy++) {
