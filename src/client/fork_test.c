@@ -95,13 +95,14 @@ static void stop(struct busy *busy) {
 }
 
 /* What a sanitizer itself cannot do in the child of a process with threads: TSan takes the child's threads
- * for the parent's, and stops; ASan's allocator may be left locked by a thread that is no more. */
+ * for the parent's, and stops; the allocators of both may be left locked by a thread that is no more. So
+ * this program runs without them, too. */
 #ifdef __SANITIZE_THREAD__
 enum { CHILD_MAY_HAVE_THREADS = false };
 #else
 enum { CHILD_MAY_HAVE_THREADS = true };
 #endif
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { CHILD_MAY_ALLOCATE = false };
 #else
 enum { CHILD_MAY_ALLOCATE = true };
