@@ -216,6 +216,8 @@ void call_request_finished(struct request *request);
 void call_op_completed(struct store_op *op);
 
 /* hold.c */
+/* A name, or a part of one that may be empty (least 0). HF_OK, or HF_BAD_NAME with the text set. */
+int hold_check_name(const char *name, const char *what, size_t least);
 int hold_check_options(hf_client *client, const hf_acquire_options *given,
                        hf_acquire_options *ret_options);
 /* A hold that can be acquired: the program's (or group's) reference is the caller's. Errors with text. */

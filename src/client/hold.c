@@ -21,12 +21,12 @@ enum { NAME_MAX_BYTES = 255, LABEL_MAX_BYTES = 255 };
 
 /* ---- Arguments ---- */
 
-static int check_name(const char *name) {
-    if (!name)
-        return error_set(HF_BAD_NAME, "it is NULL");
-    size_t size = strlen(name);
-    if (size == 0 || size > NAME_MAX_BYTES)
-        return error_set(HF_BAD_NAME, "it has %zu", size);
+int hold_check_name(const char *name, const char *what, size_t least) {
+    if (!name && least > 0)
+        return error_set(HF_BAD_NAME, "%s is NULL", what);
+    size_t size = name ? strlen(name) : 0;
+    if (size < least || size > NAME_MAX_BYTES)
+        return error_set(HF_BAD_NAME, "%s has %zu", what, size);
     return HF_OK;
 }
 
@@ -157,7 +157,7 @@ static int add_more(hf_hold *hold, const hf_acquire_options *options) {
 
 int hold_new(hf_client *c, const char *name, const hf_acquire_options *options,
              hf_hold **ret_hold) {
-    int r = check_name(name);
+    int r = hold_check_name(name, "it", 1);
     if (r < 0)
         return r;
     size_t name_size = strlen(name) + 1;

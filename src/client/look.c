@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_MAX_BYTES = 255, REASON_MAX_BYTES = 255, LIST_LIMIT = 1000 };
+enum { REASON_MAX_BYTES = 255, LIST_LIMIT = 1000 };
 
 /* Copies the strings that the operation points to; they must outlive the caller's. */
 static int keep_strings(hf_call *call) {
@@ -24,13 +24,6 @@ static int keep_strings(hf_call *call) {
     if (*other)
         *other = memcpy(call->strings + name_size, *other, other_size);
     return HF_OK;
-}
-
-static int check_text(const char *text, const char *what, size_t least) {
-    size_t size = text ? strlen(text) : 0;
-    if (size >= least && size <= NAME_MAX_BYTES)
-        return HF_OK;
-    return error_set(HF_BAD_NAME, "%s has %zu", what, size);
 }
 
 /* Starts the operation; in any case leaves the client. */
@@ -57,7 +50,7 @@ static int start(hf_client *c, const struct store_op *op, hf_call **ret_call) {
 int hf_inspect_start(hf_client *c, const char *name, hf_call **ret_call) {
     if (!ret_call)
         return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
-    int r = check_text(name, "it", 1);
+    int r = hold_check_name(name, "it", 1);
     if (!r)
         r = client_enter(c);
     struct store_op op = {.type = STORE_INSPECT, .name = name};
@@ -70,9 +63,9 @@ int hf_list_start(hf_client *c, const char *prefix, const char *after, size_t li
         return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
     if (limit == 0 || limit > LIST_LIMIT)
         return error_set(HF_BAD_ARGUMENT, "limit is %zu, not 1 to %d", limit, LIST_LIMIT);
-    int r = check_text(prefix, "the prefix", 0);
+    int r = hold_check_name(prefix, "the prefix", 0);
     if (!r)
-        r = check_text(after, "the name to go on after", 0);
+        r = hold_check_name(after, "the name to go on after", 0);
     if (!r)
         r = client_enter(c);
     struct store_op op = {
@@ -84,7 +77,7 @@ int hf_break_start(hf_client *c, const char *name, uint64_t token, const char *r
                    hf_call **ret_call) {
     if (!ret_call)
         return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
-    int r = check_text(name, "it", 1);
+    int r = hold_check_name(name, "it", 1);
     if (!r && token == 0)
         r = error_set(HF_BAD_ARGUMENT, "no hold has the token 0");
     size_t reason_size = reason ? strlen(reason) : 0;
