@@ -82,6 +82,7 @@ void client_pump(hf_client *c) {
     do
         client_take_answers(c);
     while (submit_out(c));
+    world_flush(c->world);
     set_timer(c);
 }
 

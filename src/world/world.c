@@ -63,6 +63,24 @@ void world_bell_ring(struct world_bell *bell) {
         bell->world->ops->ring(bell->world);
 }
 
+int world_stream_open(struct world_stream *stream) {
+    return stream->world->ops->open_stream(stream);
+}
+
+int world_stream_send(struct world_stream *stream, const void *bytes, size_t size) {
+    return stream->world->ops->send(stream, bytes, size);
+}
+
+void world_stream_close(struct world_stream *stream) {
+    if (stream->state)
+        stream->world->ops->close_stream(stream);
+}
+
+void world_flush(struct world *world) {
+    if (world->ops->flush)
+        world->ops->flush(world);
+}
+
 static void run_bells(struct world *world) {
     list_each_safe(node, &world->bells) {
         struct world_bell *bell = container_of(node, struct world_bell, link);

@@ -49,6 +49,34 @@ struct world_bell {
     void (*fn)(struct world_bell *bell);
 };
 
+/* A stream of bytes to a server: a TCP connection, a unix socket, or what another world makes of it. It
+ * belongs to whoever opened it, who fills in `events` and `peer` before and lets both live as long. The
+ * functions are called while the world dispatches, never from within a call to the stream: `opened` once
+ * when bytes can flow, `received` for what came, `closed` once when it could not be opened or has ended,
+ * with a sentence that lives during the call; after that it may be opened again. In each of them the
+ * stream may be closed. */
+struct world_stream {
+    struct world *world;
+    const struct world_stream_events *events;
+    const struct world_peer *peer;
+    void *state; /* the world's; NULL: it is not open */
+};
+
+struct world_stream_events {
+    void (*opened)(struct world_stream *stream);
+    void (*received)(struct world_stream *stream, const char *bytes, size_t size);
+    void (*closed)(struct world_stream *stream, const char *why);
+};
+
+/* Where a stream goes. A name is looked up, without stopping anybody, each time that it is opened;
+ * its addresses are tried one after the other, each for its share of the time. */
+struct world_peer {
+    const char *host; /* a name or an address; NULL: see path */
+    uint16_t port;
+    const char *path;   /* of a unix socket */
+    int64_t timeout_us; /* for looking up and connecting together */
+};
+
 struct world_ops {
     int64_t (*now_us)(struct world *world);
     int64_t (*host_us)(struct world *world);
@@ -60,6 +88,10 @@ struct world_ops {
     void (*ring)(struct world *world);                         /* end the wait; from any thread */
     void (*wait_for)(struct world *world, int64_t at_most_us); /* until something is ready */
     void (*dispatch)(struct world *world); /* call the watches that were ready */
+    int (*open_stream)(struct world_stream *stream); /* these four: NULL in a world without streams */
+    int (*send)(struct world_stream *stream, const void *bytes, size_t size);
+    void (*flush)(struct world *world);
+    void (*close_stream)(struct world_stream *stream);
     void (*close)(struct world *world);
 };
 
@@ -110,6 +142,20 @@ void world_unwatch(struct world *world, struct world_watch *watch);
 void world_bell_add(struct world *world, struct world_bell *bell, void (*fn)(struct world_bell *));
 void world_bell_drop(struct world_bell *bell);
 void world_bell_ring(struct world_bell *bell);
+
+/* HF_OK: it is being opened, and an event will tell. HF_SYSTEM or HF_NO_MEMORY: nothing was begun. */
+int world_stream_open(struct world_stream *stream);
+
+/* Queues bytes, all or (HF_NO_MEMORY) none of them; from the first `opened` on. They go out, with
+ * whatever else was queued for this stream, in one write at the next flush. A failure to write is told
+ * by `closed`. */
+int world_stream_send(struct world_stream *stream, const void *bytes, size_t size);
+
+/* Ends it at once, whatever its state, and without an event. What was queued and not flushed is lost. */
+void world_stream_close(struct world_stream *stream);
+
+/* Writes what was queued for all streams. */
+void world_flush(struct world *world);
 
 /* Waits until something is ready, for at most so long (0: does not wait; WORLD_NEVER), without the
  * mutex; then world_dispatch, with it, calls what is: watches, bells, timers. */
