@@ -321,7 +321,9 @@ static char *clock_text(const struct engine *e, const struct store_op *op) {
 }
 
 static void queued(struct engine *e, struct hold *hold) {
-    hold->failures = 0;
+    bool is_head = hold->op.flags & STORE_HEAD, foreign = hold->op.flags & STORE_FOREIGN;
+    if (!is_head || !foreign)
+        hold->failures = 0;
     if (is_clock_error(e, &hold->op)) {
         withdraw(e, hold, HF_CLOCK, clock_text(e, &hold->op));
         return;
@@ -330,11 +332,15 @@ static void queued(struct engine *e, struct hold *hold) {
         ask(e, hold);
         return;
     }
-    /* Often enough to keep the place; the head also when what is in front of it must have ended. */
+    /* Often enough to keep the place; the head also when what is in front of it must have ended. A foreign
+     * client tells nobody when it lets go: the head looks, less and less often. */
     int64_t again_us = e->config.wait_lease_us / 3;
-    if (hold->op.flags & STORE_HEAD)
+    if (is_head)
         again_us = min(again_us, max(hold->op.left_us, 0) + 1000);
-    ask_later(e, hold, e->now_us + again_us);
+    int64_t at_us = e->now_us + again_us;
+    if (is_head && foreign)
+        at_us = min(at_us, retry_at_us(e, hold, e->config.wait_lease_us / 12));
+    ask_later(e, hold, at_us);
 }
 
 static void refused(struct engine *e, struct hold *hold) {
@@ -608,12 +614,24 @@ static struct hold *find(const struct engine *e, uint64_t seq) {
     return node ? container_of(node, struct hold, by_seq) : NULL;
 }
 
+static void wake(struct engine *e, struct hold *hold) {
+    if (hold->state == HOLD_QUEUED)
+        ask(e, hold);
+    else if (hold->state == HOLD_ASKING)
+        hold->woken = true;
+}
+
+static void wake_all(struct engine *e) {
+    for (struct map_node *node = map_first(&e->by_seq); node; node = map_after(&e->by_seq, node))
+        wake(e, container_of(node, struct hold, by_seq));
+}
+
 void engine_wake(struct engine *e, uint64_t seq) {
     struct hold *hold = find(e, seq);
-    if (hold && hold->state == HOLD_QUEUED)
-        ask(e, hold);
-    else if (hold && hold->state == HOLD_ASKING)
-        hold->woken = true;
+    if (seq == STORE_ALL_WAITING)
+        wake_all(e);
+    else if (hold)
+        wake(e, hold);
 }
 
 void engine_gone(struct engine *e, uint64_t seq) {

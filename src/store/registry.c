@@ -15,6 +15,29 @@ static const struct store_driver *const built_in[] = {&store_memory, &store_sqli
 
 enum { BUILT_IN_COUNT = sizeof(built_in) / sizeof(built_in[0]) };
 
+/* The modules of this version, with what people are told of them, and their further schemes. */
+static const struct {
+    hf_store_info info;
+    const char *schemes[4];
+} modules[] = {
+    {{sizeof(hf_store_info), "redis", "all who reach one Redis server", "timed", 0,
+      "libholdfast-redis"},
+     {"redis+unix"}},
+};
+
+enum { MODULE_COUNT = sizeof(modules) / sizeof(modules[0]) };
+
+/* The module that a scheme is in: another's, or one of its own name, which may come from elsewhere. */
+static const char *module_of(const char *scheme) {
+    for (size_t i = 0; i < MODULE_COUNT; i++) {
+        for (size_t j = 0; j < 4 && modules[i].schemes[j]; j++) {
+            if (strcmp(modules[i].schemes[j], scheme) == 0)
+                return modules[i].info.scheme;
+        }
+    }
+    return scheme;
+}
+
 static const char *module_path(const char *scheme, char path[PATH_MAX]) {
     const char *folder = secure_getenv("HOLDFAST_MODULE_PATH");
     snprintf(path, PATH_MAX, "%s/holdfast-%s.so", folder ? folder : HOLDFAST_MODULE_DIR, scheme);
@@ -52,9 +75,17 @@ int store_find(const char *scheme, const struct store_driver **ret_driver, char 
             return HF_OK;
         }
     }
-    return load_module(scheme, ret_driver, ret_text);
+    return load_module(module_of(scheme), ret_driver, ret_text);
 }
 
 const hf_store_info *hf_store_at(size_t index) {
-    return index < BUILT_IN_COUNT ? &built_in[index]->info : NULL;
+    static _Thread_local hf_store_info found;
+    if (index < BUILT_IN_COUNT)
+        return &built_in[index]->info;
+    if (index - BUILT_IN_COUNT >= MODULE_COUNT)
+        return NULL;
+    char path[PATH_MAX];
+    found = modules[index - BUILT_IN_COUNT].info;
+    found.available = access(module_path(found.scheme, path), F_OK) == 0;
+    return &found;
 }

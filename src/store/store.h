@@ -45,6 +45,8 @@ enum store_kind { STORE_MUTEX = 1, STORE_RW, STORE_PERMITS };
 
 /* The capacity of a read/write lock, and the weight of its writer. A reader weighs 1. */
 #define STORE_ALL 0x7fffffffu
+/* For `wake`: every attempt that waits should ask again. No attempt has this number. */
+#define STORE_ALL_WAITING 0
 #define STORE_TOKEN_LIMIT (UINT64_C(1) << 53)
 #define STORE_FLOOR_AHEAD_US (INT64_C(24) * 3600 * 1000000)
 #define STORE_COUNTER_IDLE_US (INT64_C(7) * 24 * 3600 * 1000000)

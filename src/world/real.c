@@ -11,41 +11,20 @@
  *
  * What epoll hands back is slot and generation, not a pointer: between the wait, which has no mutex,
  * and the dispatch, which has, a watch may have gone and its slot been used again. */
-#include "world/world.h"
+#include "world/real.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <holdfast/holdfast.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENTS_AT_ONCE = 64, ANCHOR_US = 1000000 };
-
-struct slot {
-    struct world_watch *watch; /* NULL: free */
-    uint32_t generation;
-};
-
-struct real {
-    struct world world;
-    int timer_fd, ring_fd;
-    struct world_watch timer_watch, ring_watch;
-    struct slot *slots;
-    uint32_t slot_count;
-    int64_t now_us, anchor_boot_us, anchor_raw_us;
-    struct epoll_event events[EVENTS_AT_ONCE];
-    int event_count;
-};
-
-static struct real *real_of(struct world *world) {
-    return container_of(world, struct real, world);
-}
+enum { ANCHOR_US = 1000000 };
 
 static int64_t clock_us(clockid_t id) {
     struct timespec time;
@@ -112,7 +91,7 @@ static int free_slot(struct real *real, uint32_t *ret_slot) {
         }
     }
     uint32_t count = real->slot_count ? real->slot_count * 2 : 8;
-    struct slot *slots = realloc(real->slots, count * sizeof(*slots));
+    struct real_slot *slots = realloc(real->slots, count * sizeof(*slots));
     if (!slots)
         return HF_NO_MEMORY;
     memset(slots + real->slot_count, 0, (count - real->slot_count) * sizeof(*slots));
@@ -122,24 +101,40 @@ static int free_slot(struct real *real, uint32_t *ret_slot) {
     return HF_OK;
 }
 
+static int tell_kernel(struct real *real, int what, const struct world_watch *watch,
+                       uint32_t events) {
+    struct epoll_event event = {
+        .events = events,
+        .data.u64 = (uint64_t)watch->slot << 32 | real->slots[watch->slot].generation,
+    };
+    if (epoll_ctl(real->world.fd, what, watch->fd, &event) < 0)
+        return errno == ENOMEM ? HF_NO_MEMORY : HF_SYSTEM;
+    return HF_OK;
+}
+
 static int real_watch(struct world *world, struct world_watch *watch) {
     struct real *real = real_of(world);
     int r = free_slot(real, &watch->slot);
     if (r < 0)
         return r;
-    struct slot *slot = &real->slots[watch->slot];
-    struct epoll_event event = {
-        .events = watch->events,
-        .data.u64 = (uint64_t)watch->slot << 32 | ++slot->generation,
-    };
-    if (epoll_ctl(world->fd, EPOLL_CTL_ADD, watch->fd, &event) < 0)
-        return errno == ENOMEM ? HF_NO_MEMORY : HF_SYSTEM;
-    slot->watch = watch;
-    return HF_OK;
+    struct real_slot *slot = &real->slots[watch->slot];
+    slot->generation++;
+    r = tell_kernel(real, EPOLL_CTL_ADD, watch, watch->events);
+    if (!r)
+        slot->watch = watch;
+    return r;
+}
+
+int real_change_watch(struct real *real, struct world_watch *watch, uint32_t events) {
+    assert(real->slots[watch->slot].watch == watch);
+    int r = tell_kernel(real, EPOLL_CTL_MOD, watch, events);
+    if (!r)
+        watch->events = events;
+    return r;
 }
 
 static void real_unwatch(struct world *world, struct world_watch *watch) {
-    struct slot *slot = &real_of(world)->slots[watch->slot];
+    struct real_slot *slot = &real_of(world)->slots[watch->slot];
     assert(slot->watch == watch);
     slot->watch = NULL;
     epoll_ctl(world->fd, EPOLL_CTL_DEL, watch->fd, NULL);
@@ -177,7 +172,7 @@ static int timeout_ms(int64_t at_most_us) {
 
 static void real_wait_for(struct world *world, int64_t at_most_us) {
     struct real *real = real_of(world);
-    int count = epoll_wait(world->fd, real->events, EVENTS_AT_ONCE, timeout_ms(at_most_us));
+    int count = epoll_wait(world->fd, real->events, REAL_EVENTS_AT_ONCE, timeout_ms(at_most_us));
     real->event_count = count > 0 ? count : 0; /* EINTR: a signal is not our business */
 }
 
@@ -185,7 +180,7 @@ static void real_dispatch(struct world *world) {
     struct real *real = real_of(world);
     for (int i = 0; i < real->event_count; i++) {
         uint64_t data = real->events[i].data.u64;
-        struct slot *slot = &real->slots[data >> 32];
+        struct real_slot *slot = &real->slots[data >> 32];
         if (slot->watch && slot->generation == (uint32_t)data)
             slot->watch->fn(slot->watch, real->events[i].events);
     }
@@ -199,6 +194,7 @@ static void close_fd(int fd) {
 
 static void real_close(struct world *world) {
     struct real *real = real_of(world);
+    stream_discard_all(real);
     close_fd(real->timer_fd);
     close_fd(real->ring_fd);
     close_fd(world->fd);
@@ -217,6 +213,10 @@ static const struct world_ops real_ops = {
     .ring = real_ring,
     .wait_for = real_wait_for,
     .dispatch = real_dispatch,
+    .open_stream = stream_open,
+    .send = stream_send,
+    .flush = stream_flush,
+    .close_stream = stream_close,
     .close = real_close,
 };
 
@@ -232,6 +232,9 @@ int world_open_real(struct world **ret_world) {
         return HF_NO_MEMORY;
     world_init(&real->world, &real_ops);
     real->world.threads = true;
+    list_init(&real->streams);
+    list_init(&real->unflushed);
+    world_bell_add(&real->world, &real->looked_up, stream_looked_up);
     real->anchor_boot_us = clock_us(CLOCK_BOOTTIME);
     real->anchor_raw_us = clock_us(CLOCK_MONOTONIC_RAW);
     real->world.fd = epoll_create1(EPOLL_CLOEXEC);

@@ -53,8 +53,8 @@ struct world_bell {
  * belongs to whoever opened it, who fills in `events` and `peer` before and lets both live as long. The
  * functions are called while the world dispatches, never from within a call to the stream: `opened` once
  * when bytes can flow, `received` for what came, `closed` once when it could not be opened or has ended,
- * with a sentence that lives during the call; after that it may be opened again. In each of them the
- * stream may be closed. */
+ * with a sentence; bytes and sentence live during the call. After `closed` it may be opened again. In each
+ * of them the stream may be closed. */
 struct world_stream {
     struct world *world;
     const struct world_stream_events *events;
@@ -87,8 +87,8 @@ struct world_ops {
     void (*unwatch)(struct world *world, struct world_watch *watch);
     void (*ring)(struct world *world);                         /* end the wait; from any thread */
     void (*wait_for)(struct world *world, int64_t at_most_us); /* until something is ready */
-    void (*dispatch)(struct world *world); /* call the watches that were ready */
-    int (*open_stream)(struct world_stream *stream); /* these four: NULL in a world without streams */
+    void (*dispatch)(struct world *world);           /* call the watches that were ready */
+    int (*open_stream)(struct world_stream *stream); /* these four: NULL without streams */
     int (*send)(struct world_stream *stream, const void *bytes, size_t size);
     void (*flush)(struct world *world);
     void (*close_stream)(struct world_stream *stream);

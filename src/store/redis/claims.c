@@ -1,0 +1,330 @@
+/* Acquire, renew, release, break: from operations to requests, and from replies to outcomes. The rules are in
+ * the scripts; here they are called, and nothing is decided that they did not say. */
+#include "base/error.h"
+#include "store/redis/redis.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    RENEWALS_AT_ONCE = 128, /* in one script: the server does nothing else meanwhile */
+    DAY_MS = 86400000
+};
+
+static void add_owner(struct redis *redis, uint64_t seq) {
+    char owner[LOCKS_OWNER_SIZE];
+    locks_format_owner(redis->host->identity.id, seq, owner);
+    command_add_text(&redis->command, owner);
+}
+
+static void start_with_keys(struct redis *redis, enum redis_script_id script,
+                            const struct store_op *op) {
+    command_start_script(&redis->command, script, REDIS_COMPANIONS);
+    command_add_keys(&redis->command, redis->prefix, op->name, REDIS_KEYS);
+}
+
+static void send_or_refuse(struct redis *redis, struct store_op *op, enum redis_script_id script,
+                           redis_answered *answered) {
+    struct redis_request *request;
+    if (redis_send(redis, op, script, answered, NULL, 0, &request) < 0)
+        store_refuse(redis->host, op, HF_NO_MEMORY, NULL);
+    else
+        link_submit(&redis->commands, request);
+}
+
+/* ---- Acquire ---- */
+
+static void format_kind(const struct store_op *op, char ret_kind[16]) {
+    if (op->kind == STORE_PERMITS)
+        snprintf(ret_kind, 16, "p%" PRIu32, op->capacity);
+    else
+        strcpy(ret_kind, op->kind == STORE_RW ? "rw" : "m");
+}
+
+static char *describe_kind(const struct reply *kind) {
+    if (kind->type != REPLY_STRING)
+        return NULL;
+    if (kind->text[0] == 'p')
+        return store_describe_kind(STORE_PERMITS, (uint32_t)strtoul(kind->text + 1, NULL, 10));
+    return store_describe_kind(strcmp(kind->text, "rw") == 0 ? STORE_RW : STORE_MUTEX, 0);
+}
+
+/* A foreign lock without expiry may be free at any time, or never: -1 is left as a long time. */
+static int64_t left_us(const struct reply *reply) {
+    int64_t ms = reply_number(reply_at(reply, 1), 0);
+    return ms < 0 ? INT64_C(3600000000) : ms * 1000;
+}
+
+static void acquire_answered(struct redis *redis, struct redis_request *request,
+                             const struct reply *reply, const char *why) {
+    struct store_op *op = request->op;
+    if (!reply || reply->type != REPLY_ARRAY) {
+        redis_fail(redis, request, reply, why);
+        return;
+    }
+    redis_request_free(request);
+    const struct reply *word = reply_at(reply, 0), *what = reply_at(reply, 1);
+    const char *text = what->type == REPLY_STRING ? what->text : "?";
+    if (reply_is(word, "done")) {
+        op->token = strtoull(text, NULL, 10);
+        store_complete(redis->host, op, STORE_DONE);
+    } else if (reply_is(word, "queued") || reply_is(word, "busy")) {
+        op->left_us = left_us(reply);
+        op->flags |= reply_number(reply_at(reply, 2), 0) ? STORE_FOREIGN : 0;
+        if (reply_is(word, "busy")) {
+            store_refuse(redis->host, op, HF_BUSY, NULL);
+            return;
+        }
+        op->flags |= reply_number(reply_at(reply, 3), 1) == 0 ? STORE_HEAD : 0;
+        redis_subscribe(redis);
+        store_complete(redis->host, op, STORE_QUEUED);
+    } else if (reply_is(word, "kind")) {
+        store_refuse(redis->host, op, HF_WRONG_KIND, describe_kind(what));
+    } else if (reply_is(word, "below")) {
+        store_refuse(redis->host, op, HF_NOT_YOURS,
+                     error_format("its token has moved on to %s", text));
+    } else if (reply_is(word, "clock")) {
+        store_refuse(redis->host, op, HF_CLOCK,
+                     error_format("the client's clock proposes the token %" PRIu64
+                                  ", more than a day ahead of the server's clock, %s",
+                                  op->floor, text));
+    } else if (reply_is(word, "spent")) {
+        store_refuse(redis->host, op, HF_CLOCK,
+                     error_format("the name's tokens are used up at %s", text));
+    } else {
+        op->reason = HF_BAD_STORE; /* the script ran, and what it did is not known */
+        store_complete(redis->host, op, STORE_UNKNOWN);
+    }
+}
+
+void redis_acquire(struct redis *redis, struct store_op *op) {
+    struct command *command = &redis->command;
+    char kind[16];
+    format_kind(op, kind);
+    start_with_keys(redis, REDIS_ACQUIRE, op);
+    add_owner(redis, op->seq);
+    command_add_number(command, (uint64_t)op->lease_us / 1000);
+    command_add_number(command,
+                       op->flags & STORE_WAIT ? (uint64_t)redis->host->wait_lease_us / 1000 : 0);
+    command_add_number(command, op->floor);
+    command_add_number(command, op->below);
+    command_add_number(command, redis->host->token_floor);
+    command_add_text(command, op->flags & STORE_BARGE ? "1" : "0");
+    command_add_text(command, kind);
+    command_add_number(command, op->capacity);
+    command_add_number(command, op->weight);
+    command_add_text(command, redis->particulars);
+    if (op->label)
+        command_append(command, op->label, strlen(op->label));
+    command_add_text(command, redis->channels);
+    send_or_refuse(redis, op, REDIS_ACQUIRE, acquire_answered);
+}
+
+/* ---- Release, break ---- */
+
+/* After an earlier sending whose reply was lost, "not mine" may be its own doing. */
+static void ended(struct redis *redis, struct redis_request *request, const struct reply *reply,
+                  const char *why) {
+    struct store_op *op = request->op;
+    if (!reply || reply->type != REPLY_INTEGER) {
+        redis_fail(redis, request, reply, why);
+        return;
+    }
+    bool repeated = request->sends > 1;
+    redis_request_free(request);
+    store_complete(redis->host, op,
+                   reply->integer ? STORE_DONE
+                   : repeated     ? STORE_UNKNOWN
+                                  : STORE_NOT_YOURS);
+}
+
+void redis_release(struct redis *redis, struct store_op *op) {
+    start_with_keys(redis, REDIS_RELEASE, op);
+    add_owner(redis, op->seq);
+    command_add_text(&redis->command, redis->channels);
+    send_or_refuse(redis, op, REDIS_RELEASE, ended);
+}
+
+void redis_break(struct redis *redis, struct store_op *op) {
+    char by[LOCKS_BREAKER_SIZE];
+    locks_format_breaker(&redis->host->identity, by);
+    start_with_keys(redis, REDIS_BREAK, op);
+    command_add_number(&redis->command, op->token);
+    command_add_text(&redis->command, by);
+    command_add_text(&redis->command, op->label ? op->label : "");
+    command_add_text(&redis->command, redis->channels);
+    send_or_refuse(redis, op, REDIS_BREAK, ended);
+}
+
+/* ---- Renew ----
+ *
+ * Those who have their locks alone are renewed by one script for many of them, which names one key for
+ * each; a share needs two keys and a request of its own. The operation completes with the last of its
+ * requests. */
+
+struct renewing {
+    struct store_op *op;
+    size_t requests;
+    int reason; /* of the last that failed */
+    char *text;
+    enum store_outcome outcome; /* of those that failed */
+    bool any_answered;
+};
+
+static void renewing_finish(struct redis *redis, struct renewing *renewing) {
+    if (--renewing->requests > 0)
+        return;
+    struct store_op *op = renewing->op;
+    enum store_outcome outcome = renewing->outcome;
+    if (renewing->any_answered || !outcome) {
+        outcome = STORE_DONE; /* each renewal has its own */
+        free(renewing->text);
+    } else {
+        op->reason = renewing->reason;
+        op->text = renewing->text;
+    }
+    free(renewing);
+    store_complete(redis->host, op, outcome);
+}
+
+static void note_failure(struct renewing *renewing, enum store_outcome outcome, int reason,
+                         char *text) {
+    free(renewing->text);
+    renewing->outcome = outcome;
+    renewing->reason = reason;
+    renewing->text = text;
+}
+
+static void renew_answered(struct redis *redis, struct redis_request *request,
+                           const struct reply *reply, const char *why) {
+    struct renewing *renewing = request->context;
+    struct store_renewal *renewals = renewing->op->renewals;
+    bool answered =
+        reply && (request->script == REDIS_RENEW
+                      ? reply->type == REPLY_ARRAY && reply->count == request->count
+                      : reply->type == REPLY_INTEGER);
+    enum store_outcome outcome = 0;
+    if (!answered) {
+        int reason;
+        char *text;
+        outcome = redis_explain(request, reply, why, &reason, &text);
+        note_failure(renewing, outcome, reason, text);
+    }
+    for (uint32_t i = 0; i < request->count; i++) {
+        if (answered) {
+            const struct reply *one = request->script == REDIS_RENEW ? reply_at(reply, i) : reply;
+            outcome = reply_number(one, 0) == 1 ? STORE_DONE : STORE_NOT_YOURS;
+        }
+        renewals[request->items[i]].outcome = outcome;
+    }
+    renewing->any_answered |= answered;
+    redis_request_free(request);
+    renewing_finish(redis, renewing);
+}
+
+static bool is_alone(const struct store_op *of) {
+    return of->weight == of->capacity;
+}
+
+static void renewing_send(struct redis *redis, struct renewing *renewing, int script,
+                          const uint16_t *items, size_t count) {
+    struct redis_request *request;
+    renewing->requests++;
+    if (redis_send(redis, renewing->op, script, renew_answered, renewing, count, &request) < 0) {
+        for (size_t i = 0; i < count; i++)
+            renewing->op->renewals[items[i]].outcome = STORE_REFUSED;
+        note_failure(renewing, STORE_REFUSED, HF_NO_MEMORY, NULL);
+        renewing_finish(redis, renewing);
+        return;
+    }
+    memcpy(request->items, items, count * sizeof(*items));
+    link_submit(&redis->commands, request);
+}
+
+static void add_lease(struct redis *redis, const struct store_op *of) {
+    add_owner(redis, of->seq);
+    command_add_number(&redis->command, (uint64_t)of->lease_us / 1000);
+}
+
+static void renew_alone(struct redis *redis, struct renewing *renewing, const uint16_t *items,
+                        size_t count) {
+    const struct store_renewal *renewals = renewing->op->renewals;
+    command_start_script(&redis->command, REDIS_RENEW, count);
+    for (size_t i = 0; i < count; i++)
+        command_add_keys(&redis->command, redis->prefix, renewals[items[i]].of->name, "K");
+    for (size_t i = 0; i < count; i++)
+        add_lease(redis, renewals[items[i]].of);
+    renewing_send(redis, renewing, REDIS_RENEW, items, count);
+}
+
+static void renew_share(struct redis *redis, struct renewing *renewing, uint16_t item) {
+    const struct store_op *of = renewing->op->renewals[item].of;
+    command_start_script(&redis->command, REDIS_RENEW_SHARE, 2);
+    command_add_keys(&redis->command, redis->prefix, of->name, "KH");
+    add_lease(redis, of);
+    renewing_send(redis, renewing, REDIS_RENEW_SHARE, &item, 1);
+}
+
+static void ignore_answer(struct redis *redis, struct redis_request *request,
+                          const struct reply *reply, const char *why) {
+    (void)redis;
+    (void)reply;
+    (void)why;
+    redis_request_free(request);
+}
+
+/* A lock that is held for longer than a week must not lose its counter: once a day, for as long as the
+ * longest lease, each renewal moves that one's end, too. */
+static void keep_counters(struct redis *redis, const struct store_op *op) {
+    int64_t now_us = world_now_us(redis->host->world);
+    if (now_us < redis->keep_from_us)
+        return;
+    if (now_us > redis->keep_from_us + redis->host->max_lease_us)
+        redis->keep_from_us = now_us + INT64_C(1000) * DAY_MS;
+    for (size_t i = 0; i < op->renewal_count; i++) {
+        struct redis_request *request;
+        if (!op->renewals[i].of)
+            continue;
+        command_start(&redis->command);
+        command_add_text(&redis->command, "PEXPIRE");
+        command_add_keys(&redis->command, redis->prefix, op->renewals[i].of->name, "S");
+        command_add_number(&redis->command, UINT64_C(8) * DAY_MS);
+        if (redis_send(redis, NULL, -1, ignore_answer, NULL, 0, &request) == HF_OK)
+            link_submit(&redis->commands, request);
+    }
+}
+
+void redis_renew(struct redis *redis, struct store_op *op) {
+    struct renewing *renewing = calloc(1, sizeof(*renewing));
+    if (!renewing) {
+        store_refuse(redis->host, op, HF_NO_MEMORY, NULL);
+        return;
+    }
+    renewing->op = op;
+    renewing->requests = 1; /* until all have been sent */
+    redis_subscribe(redis);
+    keep_counters(redis, op);
+    uint16_t alone[RENEWALS_AT_ONCE];
+    size_t count = 0;
+    assert(op->renewal_count <= UINT16_MAX);
+    for (size_t i = 0; i < op->renewal_count; i++) {
+        const struct store_op *of = op->renewals[i].of;
+        if (!of)
+            continue; /* it ended before it was asked for */
+        if (!is_alone(of)) {
+            renew_share(redis, renewing, (uint16_t)i);
+            continue;
+        }
+        alone[count++] = (uint16_t)i;
+        if (count == RENEWALS_AT_ONCE) {
+            renew_alone(redis, renewing, alone, count);
+            count = 0;
+        }
+    }
+    if (count)
+        renew_alone(redis, renewing, alone, count);
+    renewing_finish(redis, renewing);
+}

@@ -1,0 +1,189 @@
+/* Building commands.
+ *
+ * The companions of K must be in K's slot of a Cluster, and no lock's K may be taken for another's companion.
+ * A slot is that of the first {tag} of a key, or of the whole key where there is none. So a companion is
+ * "{tag}.s.K" where K has a tag; "{K}.s" where it has none and the braces make K itself the tag; and
+ * where K has a '}' that would end that tag early, "{n}.s.K" with the least number n of the right slot.
+ * None of them is the K of a lock, whose prefix must not have "}." in it (redis.c). */
+#include "store/redis/command.h"
+
+#include "store/store.h"
+
+#include <assert.h>
+#include <hiredis/hiredis.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Arguments ---- */
+
+void command_start(struct command *c) {
+    c->text_size = c->count = 0;
+    c->failed = false;
+}
+
+void command_free(struct command *c) {
+    free(c->text);
+    free(c->ends);
+}
+
+static bool make_room(void **array, size_t item_size, size_t count, size_t *room) {
+    if (count <= *room)
+        return true;
+    size_t more = count + *room + 16;
+    void *grown = realloc(*array, more * item_size);
+    if (!grown)
+        return false;
+    *array = grown;
+    *room = more;
+    return true;
+}
+
+void command_append(struct command *c, const void *bytes, size_t size) {
+    c->failed |= !make_room((void **)&c->text, 1, c->text_size + size, &c->text_room);
+    if (c->failed)
+        return;
+    if (size)
+        memcpy(c->text + c->text_size, bytes, size);
+    c->text_size += size;
+    c->ends[c->count - 1] = c->text_size;
+}
+
+void command_add(struct command *c, const void *bytes, size_t size) {
+    c->failed |= !make_room((void **)&c->ends, sizeof(size_t), c->count + 1, &c->room);
+    if (c->failed)
+        return;
+    c->ends[c->count++] = c->text_size;
+    command_append(c, bytes, size);
+}
+
+void command_add_text(struct command *c, const char *text) {
+    command_add(c, text, strlen(text));
+}
+
+void command_add_number(struct command *c, uint64_t number) {
+    char text[24];
+    command_add(c, text, (size_t)snprintf(text, sizeof(text), "%" PRIu64, number));
+}
+
+/* ---- Keys ---- */
+
+/* CRC16 of XMODEM, which Redis takes for its slots. */
+static unsigned crc16(const char *bytes, size_t size) {
+    unsigned crc = 0;
+    for (size_t i = 0; i < size; i++) {
+        crc ^= (unsigned)(unsigned char)bytes[i] << 8;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc & 0x8000 ? crc << 1 ^ 0x1021 : crc << 1;
+    }
+    return crc & 0xffff;
+}
+
+/* What decides on the slot: the tag, or the whole key. */
+static const char *tag_of(const char *key, size_t size, size_t *ret_size) {
+    const char *open = memchr(key, '{', size);
+    const char *close = open ? memchr(open, '}', size - (size_t)(open - key)) : NULL;
+    if (!close || close == open + 1) {
+        *ret_size = size;
+        return key;
+    }
+    *ret_size = (size_t)(close - open - 1);
+    return open + 1;
+}
+
+unsigned command_slot(const char *key, size_t size) {
+    size_t tag_size;
+    const char *tag = tag_of(key, size, &tag_size);
+    return crc16(tag, tag_size) & 16383;
+}
+
+static void number_of_slot(unsigned slot, char ret_text[24]) {
+    for (unsigned n = 0;; n++) {
+        int size = snprintf(ret_text, 24, "%u", n);
+        if ((crc16(ret_text, (size_t)size) & 16383) == slot)
+            return;
+    }
+}
+
+void command_add_keys(struct command *c, const char *prefix, const char *name, const char *which) {
+    char key[512], number[24];
+    size_t prefix_size = strlen(prefix), name_size = strlen(name), size = prefix_size + name_size;
+    assert(size < sizeof(key));
+    memcpy(key, prefix, prefix_size);
+    memcpy(key + prefix_size, name, name_size);
+    size_t tag_size;
+    const char *tag = tag_of(key, size, &tag_size);
+    bool is_whole = tag_size == size;
+    if (is_whole && memchr(key, '}', size)) {
+        number_of_slot(crc16(key, size) & 16383, number);
+        tag = number;
+        tag_size = strlen(number);
+        is_whole = false;
+    }
+    for (; *which; which++) {
+        if (*which == 'K') {
+            command_add(c, key, size);
+            continue;
+        }
+        char suffix[] = {'}', '.', (char)(*which | 0x20), '.'};
+        command_add(c, "{", 1);
+        command_append(c, tag, tag_size);
+        command_append(c, suffix, is_whole ? 3 : 4);
+        if (!is_whole)
+            command_append(c, key, size);
+    }
+}
+
+/* ---- Scripts, and bytes ---- */
+
+void command_start_script(struct command *c, enum redis_script_id script, size_t keys) {
+    command_start(c);
+    command_add_text(c, "EVALSHA");
+    command_add_text(c, redis_scripts[script].sha1);
+    command_add_number(c, keys);
+}
+
+char *command_bytes(struct command *c, size_t *ret_size) {
+    if (c->failed)
+        return NULL;
+    const char **arguments = malloc(c->count * (sizeof(*arguments) + sizeof(size_t)));
+    if (!arguments)
+        return NULL;
+    size_t *sizes = (size_t *)(arguments + c->count);
+    size_t begin = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        arguments[i] = c->text + begin;
+        sizes[i] = c->ends[i] - begin;
+        begin = c->ends[i];
+    }
+    char *bytes = NULL;
+    int size = redisFormatCommandArgv(&bytes, (int)c->count, arguments, sizes);
+    free(arguments);
+    if (size < 0)
+        return NULL;
+    *ret_size = (size_t)size;
+    return bytes;
+}
+
+char *command_as_eval(const char *bytes, size_t size, enum redis_script_id id, size_t *ret_size) {
+    static const char evalsha[] = "$7\r\nEVALSHA\r\n$40\r\n";
+    const struct redis_script *script = &redis_scripts[id];
+    size_t count_size = (size_t)((const char *)memchr(bytes, '\n', size) + 1 - bytes);
+    size_t skipped = count_size + sizeof(evalsha) - 1 + 40 + 2;
+    char head[64];
+    size_t head_size =
+        (size_t)snprintf(head, sizeof(head), "$4\r\nEVAL\r\n$%zu\r\n", script->size);
+    assert(memcmp(bytes + count_size, evalsha, sizeof(evalsha) - 1) == 0);
+    size_t total = count_size + head_size + script->size + 2 + (size - skipped);
+    char *eval = malloc(total);
+    if (!eval)
+        return NULL;
+    char *end = mempcpy(eval, bytes, count_size);
+    end = mempcpy(end, head, head_size);
+    end = mempcpy(end, script->text, script->size);
+    end = mempcpy(end, "\r\n", 2);
+    memcpy(end, bytes + skipped, size - skipped);
+    *ret_size = total;
+    return eval;
+}

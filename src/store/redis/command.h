@@ -1,0 +1,45 @@
+/* Building commands: arguments are added one by one, with the keys of a lock, and become the bytes of a
+ * request. One builder serves a store; it keeps its memory. */
+#ifndef REDIS_COMMAND_H
+#define REDIS_COMMAND_H
+
+#include "store/redis/scripts.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct command {
+    char *text; /* the arguments, one behind the other */
+    size_t text_size, text_room;
+    size_t *ends; /* where each ends in text */
+    size_t count, room;
+    bool failed; /* no memory: there will be no bytes */
+};
+
+void command_start(struct command *command);
+void command_free(struct command *command);
+
+void command_add(struct command *command, const void *bytes, size_t size);
+void command_add_text(struct command *command, const char *text);
+void command_add_number(struct command *command, uint64_t number);
+/* Adds to the argument that was added last. */
+void command_append(struct command *command, const void *bytes, size_t size);
+
+/* Starts EVALSHA of a script with so many keys; command_as_eval makes of its bytes those of EVAL. */
+void command_start_script(struct command *command, enum redis_script_id script, size_t keys);
+
+/* Adds keys of a lock: `which` is of "KSQWHI" (scripts/state.lua says what they are). All are in the slot of
+ * K, which is the prefix and the name, whatever braces that has. */
+void command_add_keys(struct command *command, const char *prefix, const char *name,
+                      const char *which);
+
+/* The bytes to send, malloc'd; NULL when there is no memory. */
+char *command_bytes(struct command *command, size_t *ret_size);
+char *command_as_eval(const char *bytes, size_t size, enum redis_script_id script,
+                      size_t *ret_size);
+
+/* In which of a Cluster's slots a key is. */
+unsigned command_slot(const char *key, size_t size);
+
+#endif

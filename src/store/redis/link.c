@@ -1,0 +1,350 @@
+/* Design notes.
+ *
+ * States: DOWN → CONNECTING → GREETING → READY, and from each back to DOWN. A link that loses a connection over
+ * which something came tries again at once; one that could not connect, or heard nothing, waits first, so
+ * that a server that accepts and hangs up does not make it spin.
+ *
+ * A request that was never sent is refused as soon as a connection fails: then it is certain that the server
+ * did not act, and why is known. One that was sent waits for the next connection until its time is over.
+ *
+ * All requests have the same patience, so the first in each list is the first whose time is over. */
+#include "store/redis/link.h"
+
+#include "base/error.h"
+#include "store/redis/command.h"
+#include "store/redis/redis.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_RETRY_US = 20000, LAST_RETRY_US = 1000000 };
+
+void redis_request_free(struct redis_request *request) {
+    list_remove(&request->link);
+    free(request->bytes);
+    free(request);
+}
+
+static struct world *world_of(const struct redis_link *link) {
+    return link->redis->host->world;
+}
+
+static struct redis_request *first_of(struct list *list) {
+    return list_empty(list) ? NULL : container_of(list->next, struct redis_request, link);
+}
+
+static void give_back(struct redis_link *link, struct redis_request *request,
+                      const struct reply *reply, const char *why) {
+    list_remove(&request->link);
+    request->answered(link->redis, request, reply, why);
+}
+
+/* ---- Time ---- */
+
+static void set_timer(struct redis_link *link) {
+    int64_t at_us = WORLD_NEVER;
+    struct redis_request *sent = first_of(&link->sent), *waiting = first_of(&link->waiting);
+    if (sent)
+        at_us = sent->give_up_us;
+    if (waiting && waiting->give_up_us < at_us)
+        at_us = waiting->give_up_us;
+    bool to_open = link->state == LINK_DOWN && (link->wanted || waiting);
+    if (to_open && link->retry_at_us < at_us)
+        at_us = link->retry_at_us;
+    int64_t ping_us = link->heard_us + REDIS_PING_US;
+    ping_us += link->pinged ? link->redis->timeout_us : 0;
+    if (link->state == LINK_READY && link->pushed && ping_us < at_us)
+        at_us = ping_us;
+    if (at_us == WORLD_NEVER)
+        world_timer_clear(world_of(link), &link->timer);
+    else if (!link->timer.node.place || at_us < link->timer.node.at)
+        world_timer_set(world_of(link), &link->timer, at_us);
+}
+
+static int64_t backoff_us(struct redis_link *link) {
+    unsigned doublings = link->failures < 8 ? link->failures : 8;
+    int64_t most_us = (int64_t)FIRST_RETRY_US << doublings;
+    if (most_us > LAST_RETRY_US)
+        most_us = LAST_RETRY_US;
+    uint32_t random;
+    world_random(world_of(link), &random, sizeof(random));
+    return most_us / 2 + random % (most_us / 2);
+}
+
+/* ---- Down ---- */
+
+/* Requests whose time is over come back. */
+static void end_overdue(struct redis_link *link, const char *why) {
+    struct redis_request *request;
+    int64_t now_us = world_now_us(world_of(link));
+    while ((request = first_of(&link->waiting)) && request->give_up_us <= now_us)
+        give_back(link, request, NULL, why);
+}
+
+static void refuse_unsent(struct redis_link *link, const char *why) {
+    list_each_safe(node, &link->waiting) {
+        struct redis_request *request = container_of(node, struct redis_request, link);
+        if (!request->sends)
+            give_back(link, request, NULL, why);
+    }
+}
+
+/* What had no reply goes back to the front of those that wait. */
+static void take_back_sent(struct redis_link *link) {
+    while (!list_empty(&link->sent)) {
+        struct redis_request *last = container_of(link->sent.prev, struct redis_request, link);
+        list_remove(&last->link);
+        if (last->greets)
+            redis_request_free(last);
+        else
+            list_insert_before(link->waiting.next, &last->link);
+    }
+}
+
+static void went_down(struct redis_link *link, const char *why) {
+    int64_t now_us = world_now_us(world_of(link));
+    bool was_ready = link->state == LINK_READY;
+    link->state = LINK_DOWN;
+    take_back_sent(link);
+    if (was_ready && link->heard) {
+        link->failures = 0;
+        link->retry_at_us = now_us;
+    } else {
+        link->retry_at_us = now_us + backoff_us(link);
+        link->failures++;
+        refuse_unsent(link, why);
+    }
+    end_overdue(link, why);
+    set_timer(link); /* it opens again from there: whoever is here may still read the old connection */
+}
+
+void link_break(struct redis_link *link, const char *why) {
+    world_stream_close(&link->stream);
+    went_down(link, why);
+}
+
+/* ---- Up ---- */
+
+static void send_waiting(struct redis_link *link) {
+    struct redis_request *request;
+    while ((request = first_of(&link->waiting))) {
+        if (world_stream_send(&link->stream, request->bytes, request->size) < 0) {
+            give_back(link, request, NULL, "out of memory");
+            continue;
+        }
+        list_remove(&request->link);
+        request->sends++;
+        list_append(&link->sent, &request->link);
+    }
+}
+
+bool link_send(struct redis_link *link, const char *bytes, size_t size) {
+    assert(link->state == LINK_READY);
+    return world_stream_send(&link->stream, bytes, size) == HF_OK;
+}
+
+static void become_ready(struct redis_link *link) {
+    link->state = LINK_READY;
+    link->heard_us = world_now_us(world_of(link));
+    link->pinged = false;
+    if (link->ready)
+        link->ready(link);
+    else
+        send_waiting(link);
+    set_timer(link);
+}
+
+static void greeting_answered(struct redis *redis, struct redis_request *request,
+                              const struct reply *reply, const char *why) {
+    struct redis_link *link = request->context;
+    (void)redis;
+    (void)why; /* a connection that is lost is told elsewhere */
+    bool last = list_empty(&link->sent);
+    redis_request_free(request);
+    if (!reply)
+        return;
+    if (reply->type == REPLY_ERROR) {
+        link->heard = false;
+        char *text = error_format("%s", reply->text);
+        link_break(link, text ? text : "");
+        free(text);
+    } else if (last) {
+        become_ready(link);
+    }
+}
+
+static bool greet_with(struct redis_link *link, struct command *command) {
+    struct redis_request *request = calloc(1, sizeof(*request));
+    if (!request)
+        return false;
+    list_init(&request->link);
+    request->bytes = command_bytes(command, &request->size);
+    request->answered = greeting_answered;
+    request->context = link;
+    request->greets = true;
+    request->script = -1;
+    request->sends = 1;
+    request->give_up_us = world_now_us(world_of(link)) + link->redis->timeout_us;
+    if (!request->bytes ||
+        world_stream_send(&link->stream, request->bytes, request->size) < 0) {
+        redis_request_free(request);
+        return false;
+    }
+    list_append(&link->sent, &request->link);
+    return true;
+}
+
+/* Nothing else is sent before the answers: a command would run as another user, or in another database. */
+static bool greet(struct redis_link *link) {
+    struct redis *redis = link->redis;
+    struct command *command = &redis->command;
+    bool ok = true;
+    if (redis->password) {
+        command_start(command);
+        command_add_text(command, "AUTH");
+        if (redis->user)
+            command_add_text(command, redis->user);
+        command_add_text(command, redis->password);
+        ok = greet_with(link, command);
+    }
+    if (ok && redis->database) {
+        command_start(command);
+        command_add_text(command, "SELECT");
+        command_add_number(command, redis->database);
+        ok = greet_with(link, command);
+    }
+    return ok;
+}
+
+static void stream_opened(struct world_stream *stream) {
+    struct redis_link *link = container_of(stream, struct redis_link, stream);
+    link->heard = false;
+    link->state = LINK_GREETING;
+    if (!reply_reader_start(&link->reader) || !greet(link)) {
+        link_break(link, "out of memory");
+        return;
+    }
+    if (list_empty(&link->sent))
+        become_ready(link);
+    else
+        set_timer(link);
+}
+
+/* ---- Replies ---- */
+
+/* The server does not know the script (any more): the same again with its text. */
+static bool send_whole_script(struct redis_link *link, struct redis_request *request) {
+    size_t size;
+    char *bytes = command_as_eval(request->bytes, request->size, request->script, &size);
+    bool ok = bytes && world_stream_send(&link->stream, bytes, size) == HF_OK;
+    free(bytes);
+    if (ok)
+        list_append(&link->sent, &request->link);
+    return ok;
+}
+
+static bool answer_first(struct redis_link *link, const struct reply *reply) {
+    struct redis_request *request = first_of(&link->sent);
+    if (!request)
+        return false; /* it answers what nobody asked */
+    list_remove(&request->link);
+    if (request->script >= 0 && reply_is_error(reply, "NOSCRIPT") &&
+        send_whole_script(link, request))
+        return true;
+    request->answered(link->redis, request, reply, NULL);
+    return true;
+}
+
+static void stream_received(struct world_stream *stream, const char *bytes, size_t size) {
+    struct redis_link *link = container_of(stream, struct redis_link, stream);
+    bool ok = reply_reader_feed(&link->reader, bytes, size);
+    struct reply *reply = NULL;
+    link->heard = true;
+    link->pinged = false;
+    link->heard_us = world_now_us(world_of(link));
+    while (ok && stream->state && (ok = reply_reader_next(&link->reader, &reply)) && reply) {
+        if (link->pushed && link->state == LINK_READY)
+            link->pushed(link, reply);
+        else
+            ok = answer_first(link, reply);
+        reply_free(reply);
+    }
+    if (!ok && stream->state)
+        link_break(link, "the server's answer is no Redis protocol, or too long");
+    else
+        set_timer(link);
+}
+
+static void stream_closed(struct world_stream *stream, const char *why) {
+    went_down(container_of(stream, struct redis_link, stream), why);
+}
+
+static const struct world_stream_events events = {stream_opened, stream_received, stream_closed};
+
+/* ---- The door ---- */
+
+void link_want(struct redis_link *link) {
+    int64_t now_us = world_now_us(world_of(link));
+    bool wanted = link->wanted || !list_empty(&link->waiting);
+    if (link->state == LINK_DOWN && wanted && link->retry_at_us <= now_us) {
+        if (world_stream_open(&link->stream) == HF_OK) {
+            link->state = LINK_CONNECTING;
+        } else {
+            link->retry_at_us = now_us + backoff_us(link);
+            link->failures++;
+        }
+    }
+    set_timer(link);
+}
+
+void link_submit(struct redis_link *link, struct redis_request *request) {
+    list_append(&link->waiting, &request->link);
+    if (link->state == LINK_READY)
+        send_waiting(link);
+    link_want(link);
+}
+
+static void ping(struct redis_link *link) {
+    static const char bytes[] = "*1\r\n$4\r\nPING\r\n";
+    int64_t silent_us = world_now_us(world_of(link)) - link->heard_us;
+    if (link->pinged && silent_us >= REDIS_PING_US + link->redis->timeout_us)
+        link_break(link, "the server fell silent");
+    else if (silent_us >= REDIS_PING_US && !link->pinged)
+        link->pinged = link_send(link, bytes, sizeof(bytes) - 1);
+}
+
+static void timer_due(struct world_timer *timer) {
+    struct redis_link *link = container_of(timer, struct redis_link, timer);
+    int64_t now_us = world_now_us(world_of(link));
+    char why[80];
+    snprintf(why, sizeof(why), "no answer within %lld ms",
+             (long long)(link->redis->timeout_us / 1000));
+    struct redis_request *first = first_of(&link->sent);
+    if (first && first->give_up_us <= now_us)
+        link_break(link, why);
+    end_overdue(link, why);
+    if (link->state == LINK_READY && link->pushed)
+        ping(link);
+    link_want(link);
+}
+
+int link_init(struct redis_link *link, struct redis *redis, const struct world_peer *peer) {
+    link->redis = redis;
+    link->stream = (struct world_stream){redis->host->world, &events, peer, NULL};
+    list_init(&link->waiting);
+    list_init(&link->sent);
+    return world_timer_add(redis->host->world, &link->timer, timer_due);
+}
+
+void link_close(struct redis_link *link) {
+    world_stream_close(&link->stream);
+    link->state = LINK_DOWN;
+    take_back_sent(link);
+    struct redis_request *request;
+    while ((request = first_of(&link->waiting)))
+        give_back(link, request, NULL, "the client was closed");
+    reply_reader_end(&link->reader);
+    world_timer_drop(world_of(link), &link->timer);
+}

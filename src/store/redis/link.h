@@ -1,0 +1,80 @@
+/* A connection to the server that is always being restored: requests go in, and each comes out once, with
+ * its reply or without.
+ *
+ * A link opens when something is to be sent (or when it is `wanted`), greets (AUTH, SELECT), sends what waits
+ * in one write, and matches replies to requests by their order. When the connection is lost, whatever had
+ * no reply is sent again over the next one, as all requests may be, until its time is over. After a
+ * failure to connect it waits, longer each time and with jitter, before it tries again.
+ *
+ * It sees bytes and the world's time, and nothing else. */
+#ifndef REDIS_LINK_H
+#define REDIS_LINK_H
+
+#include "store/redis/reply.h"
+#include "world/world.h"
+
+struct redis;
+struct redis_request;
+
+/* Takes the request, and must free it (redis_request_free). `reply` is NULL where there is none: then
+ * `why` says why, and request->sends whether the server may have acted. */
+typedef void redis_answered(struct redis *redis, struct redis_request *request,
+                            const struct reply *reply, const char *why);
+
+struct redis_request {
+    struct list link;
+    redis_answered *answered;
+    struct store_op *op;
+    void *context;
+    char *bytes;
+    size_t size;
+    int64_t give_up_us;
+    int script;     /* enum redis_script_id; -1: none */
+    unsigned sends; /* how often it was sent */
+    bool greets;    /* part of the greeting of one connection: not sent again */
+    uint32_t count;
+    uint16_t items[]; /* RENEW: which renewals it carries */
+};
+
+enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_GREETING, LINK_READY };
+
+struct redis_link {
+    struct redis *redis;
+    struct world_stream stream;
+    struct world_timer timer;
+    struct reply_reader reader;
+    struct list waiting; /* requests that are to be sent */
+    struct list sent;    /* those without a reply, in order */
+    enum link_state state;
+    bool wanted;          /* to be open also when nothing waits */
+    bool heard;           /* something came over this connection */
+    bool pinged;          /* and something must come soon */
+    unsigned failures;    /* to connect, in a row */
+    int64_t retry_at_us;  /* DOWN: not before */
+    int64_t heard_us;     /* when the last bytes came */
+    void (*ready)(struct redis_link *link);
+    /* For a link whose replies answer no requests. */
+    void (*pushed)(struct redis_link *link, const struct reply *reply);
+};
+
+/* HF_OK or HF_NO_MEMORY. */
+int link_init(struct redis_link *link, struct redis *redis, const struct world_peer *peer);
+
+/* Every request that is left comes back without a reply. */
+void link_close(struct redis_link *link);
+
+/* Sends a request, now or as soon as it can. Nothing is called back from within, unless there is no memory. */
+void link_submit(struct redis_link *link, struct redis_request *request);
+
+/* Opens the link, if it is wanted and not open. */
+void link_want(struct redis_link *link);
+
+/* Sends bytes that have no request; the link is READY. False when there is no memory. */
+bool link_send(struct redis_link *link, const char *bytes, size_t size);
+
+/* Gives the connection up and starts anew. */
+void link_break(struct redis_link *link, const char *why);
+
+void redis_request_free(struct redis_request *request);
+
+#endif

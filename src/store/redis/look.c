@@ -1,0 +1,373 @@
+/* Looking: one name by one script; a list by SCAN over the whole database, in portions, and then a look at each
+ * name of the page. SCAN knows no order, so a page costs a walk over all keys of the database, of which
+ * the smallest names behind `after` are kept: the memory of a page, and no more. */
+#include "base/error.h"
+#include "store/locks.h"
+#include "store/redis/redis.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SCAN_COUNT = 1000 };
+
+/* ---- What a look says ---- */
+
+static bool parse_owner(const char *text, uint8_t ret_id[16], uint64_t *ret_seq) {
+    if (strlen(text) < 34 || text[32] != '-')
+        return false;
+    for (int i = 0; i < 16; i++) {
+        char pair[] = {text[2 * i], text[2 * i + 1], 0}, *end;
+        ret_id[i] = (uint8_t)strtoul(pair, &end, 16);
+        if (*end)
+            return false;
+    }
+    char *end;
+    *ret_seq = strtoull(text + 33, &end, 16);
+    return !*end;
+}
+
+/* One of the numbers in front of a record. */
+static int64_t take_number(const char **text) {
+    char *end;
+    int64_t number = strtoll(*text, &end, 10);
+    *text = *end == ' ' ? end + 1 : end;
+    return number;
+}
+
+/* A record as acquire.lua writes it: "weight since pid host-size command-size " host command label. */
+static bool add_party(struct hf_locks *locks, enum locks_role role, const char *owner,
+                      const char *record, uint64_t token, int64_t left_us) {
+    uint8_t id[16] = {0};
+    uint64_t seq = 0;
+    hf_party party = {.token = token, .left_ms = left_us / 1000};
+    char strings[2048] = "", *command = strings, *label = strings; /* the label is at most 255 */
+    if (parse_owner(owner, id, &seq) && record) {
+        party.weight = (uint32_t)take_number(&record);
+        party.since_ms = take_number(&record) / 1000;
+        party.pid = take_number(&record);
+        size_t host_size = (size_t)take_number(&record);
+        size_t command_size = (size_t)take_number(&record), size = strlen(record);
+        if (host_size > size || command_size > size - host_size || size + 3 > sizeof(strings))
+            host_size = command_size = size = 0; /* not a record of ours */
+        command = mempcpy(strings, record, host_size);
+        *command++ = 0;
+        label = mempcpy(command, record + host_size, command_size);
+        *label++ = 0;
+        memcpy(label, record + host_size + command_size, size - host_size - command_size + 1);
+    } else {
+        label = strcpy(strings + 1, "a client that is not holdfast");
+        party.weight = 1;
+    }
+    party.host = strings;
+    party.command = command;
+    party.label = label;
+    return locks_add_party(locks, role, &party, id, seq);
+}
+
+static const char *text_of(const struct reply *reply) {
+    return reply->type == REPLY_STRING ? reply->text : NULL;
+}
+
+static bool add_break(struct hf_locks *locks, const char *text) {
+    if (!text)
+        return true;
+    struct locks_break last = {.at_us = take_number(&text)};
+    last.token = (uint64_t)take_number(&text);
+    size_t by_size = (size_t)take_number(&text);
+    char by[LOCKS_BREAKER_SIZE] = "";
+    if (by_size < sizeof(by) && by_size <= strlen(text)) {
+        memcpy(by, text, by_size);
+        last.by = by;
+        last.reason = text + by_size;
+    }
+    return locks_set_break(locks, &last);
+}
+
+/* Who has it alone, or for whom it is reserved. */
+static bool add_alone(struct hf_locks *locks, const struct reply *reply, uint64_t token) {
+    const struct reply *state = reply_at(reply, 3);
+    const char *k = text_of(reply_at(reply, 1)), *holder = text_of(reply_at(state, 1));
+    int64_t left_us = reply_number(reply_at(reply, 2), 0) * 1000;
+    uint8_t id[16];
+    uint64_t seq;
+    if (!parse_owner(k, id, &seq))
+        return add_party(locks, LOCKS_HOLDER, k, NULL, 0, left_us);
+    if (holder && strcmp(k, holder) == 0)
+        return add_party(locks, LOCKS_HOLDER, k, text_of(reply_at(state, 3)), token, left_us);
+    return add_party(locks, LOCKS_WAITER, k, text_of(reply_at(state, 4)), 0, left_us);
+}
+
+static bool add_sharing(struct hf_locks *locks, const struct reply *sharing, int64_t now_us) {
+    bool ok = true;
+    for (size_t i = 0; ok && i + 2 < sharing->count; i += 3) {
+        const char *owner = text_of(reply_at(sharing, i)), *record = text_of(reply_at(sharing, i + 2));
+        int64_t left_us = reply_number(reply_at(sharing, i + 1), 0) - now_us;
+        if (!owner || !record || left_us <= 0)
+            continue;
+        uint64_t token = (uint64_t)take_number(&record);
+        ok = add_party(locks, token ? LOCKS_HOLDER : LOCKS_WAITER, owner, record, token, left_us);
+    }
+    return ok;
+}
+
+static bool add_waiting(struct hf_locks *locks, const struct reply *waiting, int64_t now_us) {
+    bool ok = true;
+    for (size_t i = 0; ok && i + 1 < waiting->count; i += 2) {
+        const char *owner = text_of(reply_at(waiting, i)), *record = text_of(reply_at(waiting, i + 1));
+        int64_t left_us = record ? take_number(&record) - now_us : 0;
+        if (owner && left_us > 0)
+            ok = add_party(locks, LOCKS_WAITER, owner, record, 0, left_us);
+    }
+    return ok;
+}
+
+static enum store_kind kind_of(const struct reply *reply, uint32_t *ret_capacity) {
+    const char *k = text_of(reply_at(reply, 1)), *kind = text_of(reply_at(reply_at(reply, 3), 2));
+    if (k && k[0] == '=')
+        kind = k + 1;
+    if (kind && kind[0] == 'p') {
+        *ret_capacity = (uint32_t)strtoul(kind + 1, NULL, 10);
+        return STORE_PERMITS;
+    }
+    bool rw = kind && strcmp(kind, "rw") == 0;
+    *ret_capacity = rw ? STORE_ALL : 1;
+    return rw ? STORE_RW : STORE_MUTEX;
+}
+
+/* Adds what a look found. With `in_use_only` a name that nobody has or waits for is left out. */
+static bool add_lock(struct hf_locks *locks, const char *name, const struct reply *reply,
+                     bool in_use_only) {
+    const struct reply *state = reply_at(reply, 3);
+    const char *k = text_of(reply_at(reply, 1)), *counter = text_of(reply_at(state, 0));
+    uint64_t token = counter ? strtoull(counter, NULL, 10) : 0;
+    int64_t now_us = reply_number(reply_at(reply, 0), 0);
+    if (!k && reply_at(reply, 5)->count == 0 && (in_use_only || !counter))
+        return true;
+    uint32_t capacity;
+    enum store_kind kind = kind_of(reply, &capacity);
+    return locks_add(locks, name, kind, capacity, token) &&
+           add_break(locks, text_of(reply_at(state, 5))) &&
+           (!k || k[0] == '=' || add_alone(locks, reply, token)) &&
+           add_sharing(locks, reply_at(reply, 4), now_us) &&
+           add_waiting(locks, reply_at(reply, 5), now_us);
+}
+
+/* ---- Inspect ---- */
+
+static void look_at(struct redis *redis, const char *name) {
+    command_start_script(&redis->command, REDIS_LOOK, REDIS_COMPANIONS);
+    command_add_keys(&redis->command, redis->prefix, name, REDIS_KEYS);
+}
+
+static void inspect_answered(struct redis *redis, struct redis_request *request,
+                             const struct reply *reply, const char *why) {
+    struct store_op *op = request->op;
+    if (!reply || reply->type != REPLY_ARRAY) {
+        redis_fail(redis, request, reply, why);
+        return;
+    }
+    redis_request_free(request);
+    op->locks = locks_new();
+    if (op->locks && add_lock(op->locks, op->name, reply, false)) {
+        store_complete(redis->host, op, STORE_DONE);
+        return;
+    }
+    op->locks = hf_locks_free(op->locks);
+    store_refuse(redis->host, op, HF_NO_MEMORY, NULL);
+}
+
+void redis_inspect(struct redis *redis, struct store_op *op) {
+    struct redis_request *request;
+    look_at(redis, op->name);
+    if (redis_send(redis, op, REDIS_LOOK, inspect_answered, NULL, 0, &request) < 0)
+        store_refuse(redis->host, op, HF_NO_MEMORY, NULL);
+    else
+        link_submit(&redis->commands, request);
+}
+
+/* ---- List ---- */
+
+struct listing {
+    struct store_op *op;
+    struct hf_locks *locks;
+    size_t count, looked, failed;
+    int reason; /* of the first look that failed */
+    char *text;
+    char *names[]; /* the smallest behind op->after, sorted; room for one more than op->limit */
+};
+
+static void listing_free(struct listing *listing) {
+    for (size_t i = 0; i < listing->count; i++)
+        free(listing->names[i]);
+    hf_locks_free(listing->locks);
+    free(listing->text);
+    free(listing);
+}
+
+static void listing_refuse(struct redis *redis, struct listing *listing, int reason, char *text) {
+    struct store_op *op = listing->op;
+    listing_free(listing);
+    store_refuse(redis->host, op, reason, text);
+}
+
+/* Keeps a name if it belongs on this page so far; SCAN may say it twice. False: no memory. */
+static bool keep_name(struct listing *listing, const char *name) {
+    const struct store_op *op = listing->op;
+    if (op->after && strcmp(name, op->after) <= 0)
+        return true;
+    size_t low = 0, high = listing->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        int order = strcmp(name, listing->names[middle]);
+        if (order == 0)
+            return true;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (low == op->limit)
+        return true;
+    char *copy = strdup(name);
+    if (!copy)
+        return false;
+    memmove(&listing->names[low + 1], &listing->names[low],
+            (listing->count - low) * sizeof(char *));
+    listing->names[low] = copy;
+    if (++listing->count > op->limit)
+        free(listing->names[--listing->count]);
+    return true;
+}
+
+static void listing_done(struct redis *redis, struct listing *listing) {
+    struct store_op *op = listing->op;
+    if (listing->reason) {
+        char *text = listing->text;
+        listing->text = NULL;
+        listing_refuse(redis, listing, listing->reason, text);
+        return;
+    }
+    op->locks = listing->locks;
+    listing->locks = NULL;
+    listing_free(listing);
+    store_complete(redis->host, op, STORE_DONE);
+}
+
+static void listed_one(struct redis *redis, struct redis_request *request,
+                       const struct reply *reply, const char *why) {
+    struct listing *listing = request->context;
+    const char *name = listing->names[listing->looked++];
+    if (reply && reply->type == REPLY_ARRAY) {
+        if (!add_lock(listing->locks, name, reply, true))
+            listing->reason = HF_NO_MEMORY;
+    } else if (!listing->reason && !(reply && reply_is_error(reply, "WRONGTYPE"))) {
+        redis_explain(request, reply, why, &listing->reason, &listing->text);
+    }
+    redis_request_free(request);
+    if (listing->looked == listing->count)
+        listing_done(redis, listing);
+}
+
+/* The looks are answered in the order of the names: they go over one link. */
+static void look_at_all(struct redis *redis, struct listing *listing) {
+    struct list requests;
+    list_init(&requests);
+    listing->locks = locks_new();
+    bool ok = listing->locks;
+    for (size_t i = 0; ok && i < listing->count; i++) {
+        struct redis_request *request;
+        look_at(redis, listing->names[i]);
+        ok = redis_send(redis, listing->op, REDIS_LOOK, listed_one, listing, 0, &request) == HF_OK;
+        if (ok)
+            list_append(&requests, &request->link);
+    }
+    struct list *node;
+    while ((node = list_pop(&requests))) {
+        struct redis_request *request = container_of(node, struct redis_request, link);
+        if (ok)
+            link_submit(&redis->commands, request);
+        else
+            redis_request_free(request);
+    }
+    if (!ok)
+        listing_refuse(redis, listing, HF_NO_MEMORY, NULL);
+    else if (listing->count == 0)
+        listing_done(redis, listing);
+}
+
+static void scan(struct redis *redis, struct listing *listing, const char *cursor);
+
+static void scanned(struct redis *redis, struct redis_request *request, const struct reply *reply,
+                    const char *why) {
+    struct listing *listing = request->context;
+    const struct reply *keys = reply ? reply_at(reply, 1) : NULL;
+    if (!reply || reply->type != REPLY_ARRAY || keys->type != REPLY_ARRAY) {
+        int reason;
+        char *text;
+        redis_explain(request, reply, why, &reason, &text);
+        redis_request_free(request);
+        listing_refuse(redis, listing, reason, text);
+        return;
+    }
+    redis_request_free(request);
+    size_t prefix_size = strlen(redis->prefix);
+    for (size_t i = 0; i < keys->count; i++) {
+        const char *key = text_of(reply_at(keys, i));
+        if (!key || strlen(key) != reply_at(keys, i)->size)
+            continue; /* a NUL in it: no name of ours */
+        size_t size = strlen(key);
+        if (size <= prefix_size || size - prefix_size > 255 ||
+            memcmp(key, redis->prefix, prefix_size) != 0)
+            continue;
+        if (!keep_name(listing, key + prefix_size)) {
+            listing_refuse(redis, listing, HF_NO_MEMORY, NULL);
+            return;
+        }
+    }
+    const char *cursor = text_of(reply_at(reply, 0));
+    if (cursor && strcmp(cursor, "0") != 0)
+        scan(redis, listing, cursor);
+    else
+        look_at_all(redis, listing);
+}
+
+/* The prefix and what the names begin with, as they are: in a pattern some bytes mean something. */
+static void add_pattern(struct command *command, const char *text) {
+    for (; *text; text++) {
+        if (strchr("*?[]\\^-", *text))
+            command_append(command, "\\", 1);
+        command_append(command, text, 1);
+    }
+}
+
+static void scan(struct redis *redis, struct listing *listing, const char *cursor) {
+    struct command *command = &redis->command;
+    struct redis_request *request;
+    command_start(command);
+    command_add_text(command, "SCAN");
+    command_add_text(command, cursor);
+    command_add_text(command, "MATCH");
+    command_add_text(command, "");
+    add_pattern(command, redis->prefix);
+    add_pattern(command, listing->op->name);
+    command_append(command, "*", 1);
+    command_add_text(command, "COUNT");
+    command_add_number(command, SCAN_COUNT);
+    command_add_text(command, "TYPE");
+    command_add_text(command, "string");
+    if (redis_send(redis, listing->op, -1, scanned, listing, 0, &request) < 0)
+        listing_refuse(redis, listing, HF_NO_MEMORY, NULL);
+    else
+        link_submit(&redis->commands, request);
+}
+
+void redis_list(struct redis *redis, struct store_op *op) {
+    struct listing *listing = calloc(1, sizeof(*listing) + (op->limit + 1) * sizeof(char *));
+    if (!listing) {
+        store_refuse(redis->host, op, HF_NO_MEMORY, NULL);
+        return;
+    }
+    listing->op = op;
+    scan(redis, listing, "0");
+}

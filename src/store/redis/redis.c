@@ -1,0 +1,407 @@
+/* The store: its URL, opening and closing, and what its two links have in common.
+ *
+ *    redis://[user[:password]@]host[:port][/database]
+ *    redis+unix://[user[:password]@]/path/of/the/socket
+ *
+ * with the options prefix, database (for a socket), timeout and connect_timeout in ms, and password_file,
+ * password_env or password_fd, each saying where the password is. */
+#include "store/redis/redis.h"
+
+#include "base/error.h"
+#include "base/url.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    DEFAULT_PORT = 6379,
+    DEFAULT_TIMEOUT_MS = 2000,
+    TIMEOUT_MAX_MS = 3600000,
+    PREFIX_MAX = 50,
+    PASSWORD_MAX = 1024
+};
+#define DEFAULT_PREFIX "holdfast:"
+
+/* ---- Requests ---- */
+
+int redis_send(struct redis *redis, struct store_op *op, int script, redis_answered *answered,
+               void *context, size_t items, struct redis_request **ret_request) {
+    struct redis_request *request = calloc(1, sizeof(*request) + items * sizeof(request->items[0]));
+    if (!request)
+        return HF_NO_MEMORY;
+    list_init(&request->link);
+    request->bytes = command_bytes(&redis->command, &request->size);
+    if (!request->bytes) {
+        free(request);
+        return HF_NO_MEMORY;
+    }
+    request->op = op;
+    request->script = script;
+    request->answered = answered;
+    request->context = context;
+    request->count = (uint32_t)items;
+    request->give_up_us = world_now_us(redis->host->world) + redis->timeout_us;
+    *ret_request = request;
+    return HF_OK;
+}
+
+/* What the server's errors mean: all say that it did nothing. What is not in the table is passed on. */
+static const struct {
+    const char *code;
+    int reason;
+    const char *text;
+} errors[] = {
+    {"WRONGTYPE", HF_BAD_STORE, "its key is not a string, so it is no lock"},
+    {"OOM", HF_STORE_FULL, "the server is at its maxmemory"},
+    {"NOPERM", HF_DENIED, NULL},
+    {"NOAUTH", HF_DENIED, "the server asks for a password"},
+    {"WRONGPASS", HF_DENIED, "the server does not know this user and password"},
+    {"READONLY", HF_UNREACHABLE, "the server is a replica and takes no locks"},
+    {"LOADING", HF_UNREACHABLE, "the server is still loading its data"},
+    {"BUSY ", HF_UNREACHABLE, "the server is busy with a script"},
+    {"MISCONF", HF_UNREACHABLE, "the server cannot save its data and takes no writes"},
+    {"NOREPLICAS", HF_UNREACHABLE, "the server has fewer replicas than it asks for"},
+    {"MASTERDOWN", HF_UNREACHABLE, "the server is a replica that has lost its master"},
+    {"CLUSTERDOWN", HF_UNREACHABLE, NULL},
+    {"ERR max number of clients", HF_UNREACHABLE, NULL},
+    {"ERR AUTH", HF_DENIED, NULL},
+};
+
+static enum store_outcome explain_error(const struct reply *reply, int *ret_reason,
+                                        char **ret_text) {
+    *ret_reason = HF_BAD_STORE;
+    const char *text = NULL;
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        if (reply_is_error(reply, errors[i].code)) {
+            *ret_reason = errors[i].reason;
+            text = errors[i].text;
+            break;
+        }
+    }
+    *ret_text = text ? error_format("%s", text) : error_format("the server says: %s", reply->text);
+    return STORE_REFUSED;
+}
+
+enum store_outcome redis_explain(const struct redis_request *request, const struct reply *reply,
+                                 const char *why, int *ret_reason, char **ret_text) {
+    if (reply && reply->type == REPLY_ERROR)
+        return explain_error(reply, ret_reason, ret_text);
+    *ret_text = error_format("%s", reply ? "the server's answer makes no sense" : why);
+    *ret_reason = reply ? HF_BAD_STORE : HF_UNREACHABLE;
+    return request->sends ? STORE_UNKNOWN : STORE_REFUSED;
+}
+
+void redis_fail(struct redis *redis, struct redis_request *request, const struct reply *reply,
+                const char *why) {
+    struct store_op *op = request->op;
+    enum store_outcome outcome = redis_explain(request, reply, why, &op->reason, &op->text);
+    redis_request_free(request);
+    store_complete(redis->host, op, outcome);
+}
+
+/* ---- The subscription ---- */
+
+static void subscription_ready(struct redis_link *link) {
+    struct redis *redis = link->redis;
+    char id[LOCKS_OWNER_SIZE];
+    locks_format_owner(redis->host->identity.id, 0, id);
+    command_start(&redis->command);
+    command_add_text(&redis->command, "SUBSCRIBE");
+    command_add_text(&redis->command, redis->channels);
+    command_append(&redis->command, id, 32);
+    size_t size;
+    char *bytes = command_bytes(&redis->command, &size);
+    if (!bytes || !link_send(link, bytes, size))
+        link_break(link, "out of memory");
+    free(bytes);
+}
+
+/* What is told is a hint, and so is that there was time in which nothing could be told: then all ask again. */
+static void subscription_pushed(struct redis_link *link, const struct reply *reply) {
+    struct store_host *host = link->redis->host;
+    const struct reply *word = reply_at(reply, 0), *message = reply_at(reply, 2);
+    if (reply->type == REPLY_ERROR) {
+        link->heard = false;
+        link_break(link, reply->text);
+    } else if (reply_is(word, "subscribe")) {
+        host->wake(host, STORE_ALL_WAITING);
+    } else if (reply_is(word, "message") && message->type == REPLY_STRING && message->size > 1) {
+        uint64_t seq = strtoull(message->text + 1, NULL, 16);
+        if (message->text[0] == 'g')
+            host->gone(host, seq);
+        else if (seq != STORE_ALL_WAITING)
+            host->wake(host, seq);
+    }
+}
+
+void redis_subscribe(struct redis *redis) {
+    if (redis->subscription.wanted)
+        return;
+    redis->subscription.wanted = true;
+    link_want(&redis->subscription);
+}
+
+/* ---- The URL ---- */
+
+static int parse_number(const char *text, const char *what, uint64_t least, uint64_t most,
+                        uint64_t *ret, char **ret_text) {
+    char *end;
+    errno = 0;
+    unsigned long long number = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
+    if (!isdigit((unsigned char)*text) || *end || errno || number < least || number > most) {
+        *ret_text = error_format("%s is not a number from %" PRIu64 " to %" PRIu64, what, least,
+                                 most);
+        return HF_BAD_URL;
+    }
+    *ret = number;
+    return HF_OK;
+}
+
+static int read_fd(int fd, char *buffer, size_t room, const char *from, char **ret_text) {
+    size_t size = 0;
+    ssize_t got = 1;
+    while (size < room && (got = read(fd, buffer + size, room - size)) != 0) {
+        if (got < 0 && errno != EINTR)
+            break;
+        size += got > 0 ? (size_t)got : 0;
+    }
+    if (got < 0 || size == room) {
+        *ret_text = error_format("cannot read the password from %s: %s", from,
+                                 got < 0 ? strerror(errno) : "it is too long");
+        return HF_BAD_URL;
+    }
+    while (size && (buffer[size - 1] == '\n' || buffer[size - 1] == '\r'))
+        size--;
+    buffer[size] = 0;
+    return HF_OK;
+}
+
+/* From where an option says; an empty text when none does. */
+static int find_password(const struct url *url, char *buffer, size_t room, char **ret_text) {
+    const char *path = url_option(url, "password_file");
+    const char *variable = url_option(url, "password_env");
+    const char *descriptor = url_option(url, "password_fd");
+    buffer[0] = 0;
+    if (variable) {
+        const char *value = getenv(variable);
+        if (value && strlen(value) < room) {
+            strcpy(buffer, value);
+            return HF_OK;
+        }
+        *ret_text = error_format("the variable %s, which has the password, is %s", variable,
+                                 value ? "too long" : "not set");
+        return HF_BAD_URL;
+    }
+    if (descriptor) {
+        uint64_t fd;
+        int r = parse_number(descriptor, "password_fd", 0, INT32_MAX, &fd, ret_text);
+        return r < 0 ? r : read_fd((int)fd, buffer, room, descriptor, ret_text);
+    }
+    if (!path)
+        return HF_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) {
+        *ret_text = error_format("cannot open %s: %s", path, strerror(errno));
+        return HF_BAD_URL;
+    }
+    int r = read_fd(fd, buffer, room, path, ret_text);
+    close(fd);
+    return r;
+}
+
+static bool copy(char **ret, const char *text) {
+    return !text || (*ret = strdup(text));
+}
+
+static int read_login(struct redis *redis, const struct url *url, char **ret_text) {
+    char password[PASSWORD_MAX];
+    int r = find_password(url, password, sizeof(password), ret_text);
+    if (!r) {
+        const char *found = url->password ? url->password : password[0] ? password : NULL;
+        if (!copy(&redis->user, url->user) || !copy(&redis->password, found))
+            r = HF_NO_MEMORY;
+        else if (redis->user && !redis->password) {
+            *ret_text = error_format("the user \"%s\" has no password; it may be in a file "
+                                     "(password_file=), a variable or a descriptor",
+                                     redis->user);
+            r = HF_BAD_URL;
+        }
+    }
+    explicit_bzero(password, sizeof(password));
+    return r;
+}
+
+static int read_server(struct redis *redis, const struct url *url, char **ret_text) {
+    bool is_socket = strcmp(url->scheme, "redis+unix") == 0;
+    const char *database = url_option(url, "database");
+    if (is_socket) {
+        if (url->host_count || url->path[0] != '/') {
+            *ret_text = error_format("a socket is written redis+unix:///path/of/the/socket");
+            return HF_BAD_URL;
+        }
+        if (!copy(&redis->server_path, url->path))
+            return HF_NO_MEMORY;
+    } else {
+        if (url->host_count != 1) {
+            *ret_text = error_format("redis:// takes one host, as in redis://db.example:6379/0");
+            return HF_BAD_URL;
+        }
+        if (url->path[0] && url->path[1]) {
+            if (database) {
+                *ret_text = error_format("the database is given twice");
+                return HF_BAD_URL;
+            }
+            database = url->path + 1;
+        }
+        if (!copy(&redis->server_host, url->hosts[0].host))
+            return HF_NO_MEMORY;
+    }
+    redis->peer.host = redis->server_host;
+    redis->peer.path = redis->server_path;
+    redis->peer.port = !is_socket && url->hosts[0].port ? url->hosts[0].port : DEFAULT_PORT;
+    return database ? parse_number(database, "the database", 0, INT32_MAX, &redis->database,
+                                   ret_text)
+                    : HF_OK;
+}
+
+static int read_timeout(const struct url *url, const char *key, int64_t *ret_us, char **ret_text) {
+    const char *text = url_option(url, key);
+    uint64_t ms = DEFAULT_TIMEOUT_MS;
+    int r = text ? parse_number(text, key, 1, TIMEOUT_MAX_MS, &ms, ret_text) : HF_OK;
+    *ret_us = (int64_t)ms * 1000;
+    return r;
+}
+
+static int read_prefix(struct redis *redis, const struct url *url, char **ret_text) {
+    const char *prefix = url_option(url, "prefix");
+    prefix = prefix ? prefix : DEFAULT_PREFIX;
+    if (strlen(prefix) > PREFIX_MAX || strstr(prefix, "}.")) {
+        *ret_text = error_format("the prefix has more than %d bytes, or \"}.\" in it", PREFIX_MAX);
+        return HF_BAD_URL;
+    }
+    snprintf(redis->channels, sizeof(redis->channels), "%s@", prefix);
+    return copy(&redis->prefix, prefix) ? HF_OK : HF_NO_MEMORY;
+}
+
+static int check_options(const struct url *url, char **ret_text) {
+    static const char *const known[] = {"prefix",        "database",     "timeout",    "connect_timeout",
+                                        "password_file", "password_env", "password_fd"};
+    for (size_t i = 0; i < url->option_count; i++) {
+        size_t j = 0;
+        while (j < sizeof(known) / sizeof(known[0]) && strcmp(known[j], url->options[i].key) != 0)
+            j++;
+        if (j == sizeof(known) / sizeof(known[0])) {
+            *ret_text = error_format("redis has no option \"%s\"; it has prefix, database, "
+                                     "timeout, connect_timeout, password_file, password_env and "
+                                     "password_fd",
+                                     url->options[i].key);
+            return HF_BAD_URL;
+        }
+    }
+    return HF_OK;
+}
+
+static int read_url(struct redis *redis, const struct url *url, char **ret_text) {
+    int r = check_options(url, ret_text);
+    if (!r)
+        r = read_server(redis, url, ret_text);
+    if (!r)
+        r = read_login(redis, url, ret_text);
+    if (!r)
+        r = read_prefix(redis, url, ret_text);
+    if (!r)
+        r = read_timeout(url, "timeout", &redis->timeout_us, ret_text);
+    if (!r)
+        r = read_timeout(url, "connect_timeout", &redis->peer.timeout_us, ret_text);
+    return r;
+}
+
+/* ---- The driver ---- */
+
+extern const struct store_driver holdfast_store_driver;
+
+static void redis_submit(struct store *store, struct store_op *op) {
+    static void (*const operations[])(struct redis *, struct store_op *) = {
+        [STORE_ACQUIRE] = redis_acquire, [STORE_RENEW] = redis_renew,
+        [STORE_RELEASE] = redis_release, [STORE_BREAK] = redis_break,
+        [STORE_INSPECT] = redis_inspect, [STORE_LIST] = redis_list,
+        [STORE_EXAMINE] = redis_examine,
+    };
+    operations[op->type](container_of(store, struct redis, store), op);
+}
+
+static void forget(char *secret) {
+    if (secret)
+        explicit_bzero(secret, strlen(secret));
+    free(secret);
+}
+
+static void redis_free(struct redis *redis) {
+    command_free(&redis->command);
+    forget(redis->password);
+    free(redis->user);
+    free(redis->prefix);
+    free(redis->server_host);
+    free(redis->server_path);
+    free(redis->particulars);
+    free(redis);
+}
+
+static void redis_close(struct store *store) {
+    struct redis *redis = container_of(store, struct redis, store);
+    link_close(&redis->commands);
+    link_close(&redis->subscription);
+    redis_free(redis);
+}
+
+static int open_links(struct redis *redis) {
+    int r = link_init(&redis->commands, redis, &redis->peer);
+    if (r < 0)
+        return r;
+    r = link_init(&redis->subscription, redis, &redis->peer);
+    if (r < 0) {
+        link_close(&redis->commands);
+        return r;
+    }
+    redis->subscription.ready = subscription_ready;
+    redis->subscription.pushed = subscription_pushed;
+    return HF_OK;
+}
+
+static int redis_open(struct store_host *host, const struct url *url, struct store **ret_store,
+                      char **ret_text) {
+    struct redis *redis = calloc(1, sizeof(*redis));
+    if (!redis)
+        return HF_NO_MEMORY;
+    redis->store.driver = &holdfast_store_driver;
+    redis->host = host;
+    redis->keep_from_us = world_now_us(host->world) + INT64_C(86400000000);
+    const struct store_identity *who = &host->identity;
+    redis->particulars = error_format("%" PRId64 " %zu %zu %s%s", who->pid, strlen(who->host),
+                                      strlen(who->command), who->host, who->command);
+    int r = redis->particulars ? read_url(redis, url, ret_text) : HF_NO_MEMORY;
+    if (!r)
+        r = open_links(redis);
+    if (r < 0) {
+        redis_free(redis);
+        return r;
+    }
+    *ret_store = &redis->store;
+    return HF_OK;
+}
+
+const struct store_driver holdfast_store_driver __attribute__((visibility("default"))) = {
+    .abi = STORE_ABI,
+    .info = {sizeof(hf_store_info), "redis", "all who reach one Redis server", "timed", 1, ""},
+    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
+    .open = redis_open,
+    .submit = redis_submit,
+    .close = redis_close,
+};

@@ -1,0 +1,65 @@
+/* The Redis store: locks among all who reach one server, in the published format. Its parts:
+ *
+ *   redis.c    the store: its URL, opening, closing, the two links
+ *   claims.c   acquire, renew, release, break: operations become requests, replies become outcomes
+ *   look.c     inspect and list
+ *   examine.c  what doctor asks
+ *   link.c     a connection that is always being restored
+ *   command.c  requests as bytes, and the keys of a lock
+ *   reply.c    replies from bytes
+ *   scripts/   what the server runs; the rules of the lock are there
+ */
+#ifndef REDIS_REDIS_H
+#define REDIS_REDIS_H
+
+#include "store/locks.h"
+#include "store/redis/command.h"
+#include "store/redis/link.h"
+#include "store/store.h"
+
+enum { REDIS_PING_US = 5000000, REDIS_COMPANIONS = 6 };
+#define REDIS_KEYS "KSQWHI"
+
+struct redis {
+    struct store store;
+    struct store_host *host;
+    char *user, *password, *prefix; /* user, password: NULL if there is none */
+    char *server_host, *server_path;
+    uint64_t database;
+    int64_t timeout_us;
+    struct world_peer peer;
+    struct redis_link commands, subscription;
+    struct command command;
+    char channels[64];   /* the prefix of the channels of all clients */
+    char *particulars;   /* of this client, for its records; a label is added */
+    int64_t keep_from_us; /* when counters of what is held are kept from being forgotten, next */
+    struct list jobs;     /* operations of several requests (look.c, examine.c) */
+};
+
+/* Sends what is in redis->command, as part of `op`. HF_OK, or HF_NO_MEMORY: nothing was begun. `items` is
+ * the room for those of a renewal. */
+int redis_send(struct redis *redis, struct store_op *op, int script, redis_answered *answered,
+               void *context, size_t items, struct redis_request **ret_request);
+
+/* What a reply that is an error means, or why there is none: the outcome REFUSED or UNKNOWN, with the
+ * hf_error and malloc'd particulars. */
+enum store_outcome redis_explain(const struct redis_request *request, const struct reply *reply,
+                                 const char *why, int *ret_reason, char **ret_text);
+
+/* Completes the operation with what redis_explain says, and frees the request. */
+void redis_fail(struct redis *redis, struct redis_request *request, const struct reply *reply,
+                const char *why);
+
+/* Opens the subscription: from now on others may have something to tell. */
+void redis_subscribe(struct redis *redis);
+
+/* The operations. Each completes the op, now or later. */
+void redis_acquire(struct redis *redis, struct store_op *op);
+void redis_renew(struct redis *redis, struct store_op *op);
+void redis_release(struct redis *redis, struct store_op *op);
+void redis_break(struct redis *redis, struct store_op *op);
+void redis_inspect(struct redis *redis, struct store_op *op);
+void redis_list(struct redis *redis, struct store_op *op);
+void redis_examine(struct redis *redis, struct store_op *op);
+
+#endif

@@ -1,0 +1,13 @@
+local call = redis.call
+local K, S = KEYS[1], KEYS[2]
+local now, s
+
+-- Never by concatenation: that would make 1.78e+15 of a token.
+local function number(n)
+    return string.format('%.0f', n)
+end
+
+local function read_clock()
+    local time = call('TIME')
+    now = time[1] * 1000000 + time[2]
+end

@@ -1,0 +1,32 @@
+-- Lets go of the lock, or of a place in its queue, and gives it to the next.
+--
+-- KEYS  K S Q W H I      ARGV  1 me, the owner id  2 prefix of the channels
+--
+-- Answers 1: it was mine (or had been let go by this very request before); 0: it was not.
+--#include head.lua
+local me = ARGV[1]
+local read = call('HMGET', S, 'q', 'u', 'k', 'h', 'i', 'r')
+s = {q = read[1], u = read[2], k = read[3], h = read[4], i = read[5], r = read[6]}
+
+if not s.q and not s.u and call('GET', K) == me then
+    call('DEL', K)
+    call('HDEL', S, 'i', 'w')
+    return 1
+end
+read_clock()
+--#include state.lua
+load()
+local mine = true
+if k == me then
+    call('DEL', K)
+    call('HDEL', S, 'i', 'w')
+    k, let_go = false, s.h == me and me
+elseif shared and call('ZSCORE', H, me) then
+    leave_shared(me)
+elseif call('ZREM', Q, me) == 1 then -- (which a replica refuses: it must not say "not mine")
+    call('HDEL', W, me)
+else
+    mine = s.h == me and not s.i or s.r == me
+end
+advance(ARGV[2])
+return mine and 1 or 0

@@ -1,0 +1,23 @@
+-- Renews a share of a lock.
+--
+-- KEYS  K H      ARGV  1 me, the owner id  2 lease in ms
+--
+-- Answers 1: renewed; 0: it is not mine. K lasts as long as the last share; without K there are no shares.
+local call = redis.call
+local K, H = KEYS[1], KEYS[2]
+local me, lease = ARGV[1], tonumber(ARGV[2])
+local k = redis.pcall('GET', K)
+local till = type(k) == 'string' and string.sub(k, 1, 1) == '=' and call('ZSCORE', H, me)
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+if not till or tonumber(till) <= now then
+    call('ZREM', H, '') -- which a replica refuses: it must not say "not mine"
+    return 0
+end
+if tonumber(till) < now + lease * 1000 then
+    call('ZADD', H, string.format('%.0f', now + lease * 1000), me)
+end
+if call('PTTL', K) < lease then
+    call('PEXPIRE', K, ARGV[2])
+end
+return 1

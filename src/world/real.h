@@ -1,0 +1,74 @@
+/* The inside of the real world: what its files share. real.c has clocks, timers, watches and bells; stream.c
+ * the streams; lookup.c finds the addresses of a name. */
+#ifndef WORLD_REAL_H
+#define WORLD_REAL_H
+
+#include "world/world.h"
+
+#include <netdb.h>
+#include <sys/epoll.h>
+
+enum { REAL_EVENTS_AT_ONCE = 64 };
+
+struct real_slot {
+    struct world_watch *watch; /* NULL: free */
+    uint32_t generation;
+};
+
+struct real {
+    struct world world;
+    int timer_fd, ring_fd;
+    struct world_watch timer_watch, ring_watch;
+    struct real_slot *slots;
+    uint32_t slot_count;
+    int64_t now_us, anchor_boot_us, anchor_raw_us;
+    struct epoll_event events[REAL_EVENTS_AT_ONCE];
+    int event_count;
+
+    struct list streams;
+    struct list unflushed;       /* streams that something was queued for */
+    struct world_bell looked_up; /* some stream's addresses were found, or not */
+    struct stream *reading;      /* whose `received` runs; NULL when that closed it */
+    char *bytes;                 /* for all to read into, once there was a stream */
+};
+
+static inline struct real *real_of(struct world *world) {
+    return container_of(world, struct real, world);
+}
+
+/* Another set of events for a watch. Fails as world_watch does, and then nothing is changed. */
+int real_change_watch(struct real *real, struct world_watch *watch, uint32_t events);
+
+/* ---- Streams ---- */
+
+int stream_open(struct world_stream *owner);
+int stream_send(struct world_stream *owner, const void *bytes, size_t size);
+void stream_flush(struct world *world);
+void stream_close(struct world_stream *owner);
+void stream_looked_up(struct world_bell *bell);
+
+/* With the world, which has no timers any more. In a forked child this closes the child's copies of the
+ * descriptors and nothing else: neither the connections nor the epoll, which the parent shares, notice. */
+void stream_discard_all(struct real *real);
+
+/* ---- Looking up names ---- */
+
+struct lookup;
+
+/* The address that is written as one ("10.0.0.1", "fe80::1%eth0"); NULL in *ret_found when it is none.
+ * HF_OK or HF_NO_MEMORY. To be freed with freeaddrinfo. */
+int lookup_literal(const char *host, uint16_t port, struct addrinfo **ret_found);
+
+/* Begins to look up a name, on a thread of its own if there may be threads, and rings when that is done.
+ * HF_OK, HF_SYSTEM or HF_NO_MEMORY. */
+int lookup_start(struct world_bell *bell, bool threads, const char *host, uint16_t port,
+                 struct lookup **ret_lookup);
+
+/* False: it goes on. Else it has ended and is freed: *ret_found is the caller's to free, or NULL, and then
+ * *ret_why tells. */
+bool lookup_take(struct lookup *lookup, struct addrinfo **ret_found, const char **ret_why);
+
+/* Whatever comes of it is thrown away. Never waits for the name service; the bell is not touched after. */
+void lookup_abandon(struct lookup *lookup);
+
+#endif
