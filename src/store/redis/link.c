@@ -10,7 +10,6 @@
  * All requests have the same patience, so the first in each list is the first whose time is over. */
 #include "store/redis/link.h"
 
-#include "base/error.h"
 #include "store/redis/command.h"
 #include "store/redis/redis.h"
 
@@ -38,6 +37,7 @@ static struct redis_request *first_of(struct list *list) {
 static void give_back(struct redis_link *link, struct redis_request *request,
                       const struct reply *reply, const char *why) {
     list_remove(&request->link);
+    request->reason = link->reason;
     request->answered(link->redis, request, reply, why);
 }
 
@@ -103,10 +103,11 @@ static void take_back_sent(struct redis_link *link) {
     }
 }
 
-static void went_down(struct redis_link *link, const char *why) {
+static void went_down(struct redis_link *link, int reason, const char *why) {
     int64_t now_us = world_now_us(world_of(link));
     bool was_ready = link->state == LINK_READY;
     link->state = LINK_DOWN;
+    link->reason = reason;
     take_back_sent(link);
     if (was_ready && link->heard) {
         link->failures = 0;
@@ -120,9 +121,9 @@ static void went_down(struct redis_link *link, const char *why) {
     set_timer(link); /* it opens again from there: whoever is here may still read the old connection */
 }
 
-void link_break(struct redis_link *link, const char *why) {
+void link_break(struct redis_link *link, int reason, const char *why) {
     world_stream_close(&link->stream);
-    went_down(link, why);
+    went_down(link, reason, why);
 }
 
 /* ---- Up ---- */
@@ -131,7 +132,8 @@ static void send_waiting(struct redis_link *link) {
     struct redis_request *request;
     while ((request = first_of(&link->waiting))) {
         if (world_stream_send(&link->stream, request->bytes, request->size) < 0) {
-            give_back(link, request, NULL, "out of memory");
+            link->reason = HF_NO_MEMORY;
+            give_back(link, request, NULL, NULL);
             continue;
         }
         list_remove(&request->link);
@@ -167,8 +169,10 @@ static void greeting_answered(struct redis *redis, struct redis_request *request
         return;
     if (reply->type == REPLY_ERROR) {
         link->heard = false;
-        char *text = error_format("%s", reply->text);
-        link_break(link, text ? text : "");
+        int reason;
+        char *text;
+        redis_explain(NULL, reply, NULL, &reason, &text);
+        link_break(link, reason, text ? text : "");
         free(text);
     } else if (last) {
         become_ready(link);
@@ -223,7 +227,7 @@ static void stream_opened(struct world_stream *stream) {
     link->heard = false;
     link->state = LINK_GREETING;
     if (!reply_reader_start(&link->reader) || !greet(link)) {
-        link_break(link, "out of memory");
+        link_break(link, HF_NO_MEMORY, NULL);
         return;
     }
     if (list_empty(&link->sent))
@@ -272,13 +276,13 @@ static void stream_received(struct world_stream *stream, const char *bytes, size
         reply_free(reply);
     }
     if (!ok && stream->state)
-        link_break(link, "the server's answer is no Redis protocol, or too long");
+        link_break(link, HF_UNREACHABLE, "the server's answer is no Redis protocol, or too long");
     else
         set_timer(link);
 }
 
 static void stream_closed(struct world_stream *stream, const char *why) {
-    went_down(container_of(stream, struct redis_link, stream), why);
+    went_down(container_of(stream, struct redis_link, stream), HF_UNREACHABLE, why);
 }
 
 static const struct world_stream_events events = {stream_opened, stream_received, stream_closed};
@@ -292,6 +296,7 @@ void link_want(struct redis_link *link) {
         if (world_stream_open(&link->stream) == HF_OK) {
             link->state = LINK_CONNECTING;
         } else {
+            link->reason = HF_NO_MEMORY;
             link->retry_at_us = now_us + backoff_us(link);
             link->failures++;
         }
@@ -310,7 +315,7 @@ static void ping(struct redis_link *link) {
     static const char bytes[] = "*1\r\n$4\r\nPING\r\n";
     int64_t silent_us = world_now_us(world_of(link)) - link->heard_us;
     if (link->pinged && silent_us >= REDIS_PING_US + link->redis->timeout_us)
-        link_break(link, "the server fell silent");
+        link_break(link, HF_UNREACHABLE, "the server fell silent");
     else if (silent_us >= REDIS_PING_US && !link->pinged)
         link->pinged = link_send(link, bytes, sizeof(bytes) - 1);
 }
@@ -323,7 +328,7 @@ static void timer_due(struct world_timer *timer) {
              (long long)(link->redis->timeout_us / 1000));
     struct redis_request *first = first_of(&link->sent);
     if (first && first->give_up_us <= now_us)
-        link_break(link, why);
+        link_break(link, HF_UNREACHABLE, why);
     end_overdue(link, why);
     if (link->state == LINK_READY && link->pushed)
         ping(link);
@@ -332,6 +337,7 @@ static void timer_due(struct world_timer *timer) {
 
 int link_init(struct redis_link *link, struct redis *redis, const struct world_peer *peer) {
     link->redis = redis;
+    link->reason = HF_UNREACHABLE;
     link->stream = (struct world_stream){redis->host->world, &events, peer, NULL};
     list_init(&link->waiting);
     list_init(&link->sent);

@@ -17,7 +17,7 @@ struct redis;
 struct redis_request;
 
 /* Takes the request, and must free it (redis_request_free). `reply` is NULL where there is none: then
- * `why` says why, and request->sends whether the server may have acted. */
+ * `why` and request->reason (an hf_error) say why, and request->sends whether the server may have acted. */
 typedef void redis_answered(struct redis *redis, struct redis_request *request,
                             const struct reply *reply, const char *why);
 
@@ -29,6 +29,7 @@ struct redis_request {
     char *bytes;
     size_t size;
     int64_t give_up_us;
+    int reason;
     int script;     /* enum redis_script_id; -1: none */
     unsigned sends; /* how often it was sent */
     bool greets;    /* part of the greeting of one connection: not sent again */
@@ -51,6 +52,7 @@ struct redis_link {
     bool pinged;          /* and something must come soon */
     unsigned failures;    /* to connect, in a row */
     int64_t retry_at_us;  /* DOWN: not before */
+    int reason;           /* of the last failure: HF_UNREACHABLE, or what the greeting was answered */
     int64_t heard_us;     /* when the last bytes came */
     void (*ready)(struct redis_link *link);
     /* For a link whose replies answer no requests. */
@@ -73,7 +75,7 @@ void link_want(struct redis_link *link);
 bool link_send(struct redis_link *link, const char *bytes, size_t size);
 
 /* Gives the connection up and starts anew. */
-void link_break(struct redis_link *link, const char *why);
+void link_break(struct redis_link *link, int reason, const char *why);
 
 void redis_request_free(struct redis_request *request);
 

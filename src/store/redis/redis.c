@@ -52,7 +52,8 @@ int redis_send(struct redis *redis, struct store_op *op, int script, redis_answe
     return HF_OK;
 }
 
-/* What the server's errors mean: all say that it did nothing. What is not in the table is passed on. */
+/* What the server's errors mean: all say that it did nothing (a script's first write is what fails in it, and
+ * then its last). What is not in the table is passed on. */
 static const struct {
     const char *code;
     int reason;
@@ -71,15 +72,21 @@ static const struct {
     {"MASTERDOWN", HF_UNREACHABLE, "the server is a replica that has lost its master"},
     {"CLUSTERDOWN", HF_UNREACHABLE, NULL},
     {"ERR max number of clients", HF_UNREACHABLE, NULL},
-    {"ERR AUTH", HF_DENIED, NULL},
+    {"ERR Error running script", HF_BAD_STORE, NULL},
 };
+
+/* Servers before 7.0 put the error of a script's command behind where it happened. */
+static bool says(const struct reply *reply, const char *code) {
+    return reply_is_error(reply, code) ||
+           (reply_is_error(reply, "ERR Error running script") && strstr(reply->text, code));
+}
 
 static enum store_outcome explain_error(const struct reply *reply, int *ret_reason,
                                         char **ret_text) {
-    *ret_reason = HF_BAD_STORE;
+    *ret_reason = HF_DENIED;
     const char *text = NULL;
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
-        if (reply_is_error(reply, errors[i].code)) {
+        if (says(reply, errors[i].code)) {
             *ret_reason = errors[i].reason;
             text = errors[i].text;
             break;
@@ -93,8 +100,9 @@ enum store_outcome redis_explain(const struct redis_request *request, const stru
                                  const char *why, int *ret_reason, char **ret_text) {
     if (reply && reply->type == REPLY_ERROR)
         return explain_error(reply, ret_reason, ret_text);
-    *ret_text = error_format("%s", reply ? "the server's answer makes no sense" : why);
-    *ret_reason = reply ? HF_BAD_STORE : HF_UNREACHABLE;
+    why = reply ? "the server's answer makes no sense" : why;
+    *ret_text = why ? error_format("%s", why) : NULL;
+    *ret_reason = reply ? HF_BAD_STORE : request->reason;
     return request->sends ? STORE_UNKNOWN : STORE_REFUSED;
 }
 
@@ -119,7 +127,7 @@ static void subscription_ready(struct redis_link *link) {
     size_t size;
     char *bytes = command_bytes(&redis->command, &size);
     if (!bytes || !link_send(link, bytes, size))
-        link_break(link, "out of memory");
+        link_break(link, HF_NO_MEMORY, NULL);
     free(bytes);
 }
 
@@ -129,7 +137,7 @@ static void subscription_pushed(struct redis_link *link, const struct reply *rep
     const struct reply *word = reply_at(reply, 0), *message = reply_at(reply, 2);
     if (reply->type == REPLY_ERROR) {
         link->heard = false;
-        link_break(link, reply->text);
+        link_break(link, HF_DENIED, reply->text);
     } else if (reply_is(word, "subscribe")) {
         host->wake(host, STORE_ALL_WAITING);
     } else if (reply_is(word, "message") && message->type == REPLY_STRING && message->size > 1) {
