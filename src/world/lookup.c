@@ -99,7 +99,7 @@ int lookup_start(struct world_bell *bell, bool threads, const char *host, uint16
     lookup->epoch = world_epoch_start();
     lookup->bell = bell;
     lookup->port = port;
-    memcpy(lookup->host, host, length);
+    memcpy(lookup->host, host, length + 1);
     pthread_mutex_init(&lookup->mutex, NULL);
     int r = lookup->epoch ? HF_OK : HF_SYSTEM;
     if (!r && threads)

@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""The fault proxy, before a server that answers every line with "you said LINE"."""
+import contextlib
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.process import reserve_port
+from servers.proxy import Proxy
+from servers.suite import equal, main, test
+
+SILENCE_S = 0.2
+
+
+class Echo:
+    """heard: the lines that came, of all connections; ends: "end" or "reset" of each connection that ended."""
+
+    def __enter__(self):
+        self.heard, self.ends = [], []
+        self.changed = threading.Condition()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self.serve, args=[self.listener.accept()[0]], daemon=True).start()
+
+    def serve(self, client):
+        end = "end"
+        try:
+            with client, client.makefile("rb") as lines:
+                for line in lines:
+                    self.note(self.heard, line.strip().decode())
+                    client.sendall(b"you said " + line)
+        except OSError:
+            end = "reset"
+        self.note(self.ends, end)
+
+    def note(self, where, what):
+        with self.changed:
+            where.append(what)
+            self.changed.notify_all()
+
+    def wait(self, condition):
+        with self.changed:
+            assert self.changed.wait_for(condition, 30), (self.heard, self.ends)
+
+
+class Client:
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.lines = self.socket.makefile("rb")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.lines.close()
+        self.socket.close()
+
+    def say(self, line):
+        self.socket.sendall(line.encode() + b"\n")
+
+    def hear(self):
+        """The next line; "" is the end."""
+        return self.lines.readline().strip().decode()
+
+    def hears_nothing(self):
+        self.socket.settimeout(SILENCE_S)
+        try:
+            raise AssertionError(f"came: {self.socket.recv(100)}")
+        except TimeoutError:
+            self.socket.settimeout(30)
+
+    def is_reset(self):
+        try:
+            raise AssertionError(f"came: {self.hear()!r}")
+        except ConnectionResetError:
+            pass
+
+    def works(self, line):
+        self.say(line)
+        equal(self.hear(), f"you said {line}")
+
+
+@contextlib.contextmanager
+def setting():
+    with Echo() as echo, Proxy(echo.port) as proxy, Client(proxy.port) as client:
+        client.works("hello")
+        yield echo, proxy, client
+
+
+@test
+def bytes_pass_both_ways_and_are_counted():
+    with setting() as (_, proxy, client), Client(proxy.port) as other:
+        other.works("good day")
+        equal((proxy.accepted, proxy.open), (2, 2))
+        equal(proxy.bytes, {"up": 15, "down": 33})
+        equal(proxy.swallowed, {"up": 0, "down": 0})
+        client.works("x" * 3000000)
+
+
+@test
+def ends_of_connections_pass():
+    with setting() as (echo, proxy, client):
+        client.say("the last")
+        client.socket.shutdown(socket.SHUT_WR)
+        equal((client.hear(), client.hear()), ("you said the last", ""))
+        proxy.wait(lambda: proxy.open == 0)
+        echo.wait(lambda: echo.ends == ["end"])
+
+
+@test("up", "down")
+def what_is_delayed_comes_late_and_in_order(direction):
+    with setting() as (_, proxy, client):
+        start = time.monotonic()
+        proxy.delay(300, direction)
+        client.say("one")
+        client.say("two")
+        equal([client.hear(), client.hear()], ["you said one", "you said two"])
+        assert time.monotonic() - start >= 0.3
+        proxy.delay(1000000, direction)
+        client.say("three")
+        client.hears_nothing()
+        proxy.pass_all()
+        equal(client.hear(), "you said three")
+
+
+@test
+def requests_are_dropped_and_the_connection_is_reset_when_they_pass_again():
+    with setting() as (echo, proxy, client):
+        proxy.drop("up")
+        client.say("lost")
+        client.hears_nothing()
+        equal(echo.heard, ["hello"])
+        equal(proxy.swallowed, {"up": 5, "down": 0})
+        proxy.pass_all()
+        client.is_reset()
+        with Client(proxy.port) as other:
+            other.works("again")
+
+
+@test
+def replies_are_dropped_while_requests_pass():
+    with setting() as (echo, proxy, client):
+        proxy.drop("down")
+        client.say("heard")
+        echo.wait(lambda: echo.heard == ["hello", "heard"])
+        proxy.wait(lambda: proxy.swallowed["down"] == 15)
+        client.hears_nothing()
+
+
+@test
+def a_black_hole_swallows_old_connections_and_new_ones():
+    with setting() as (echo, proxy, client):
+        proxy.blackhole()
+        client.say("lost")
+        with Client(proxy.port) as other:
+            other.say("lost as well")
+            other.hears_nothing()
+            client.hears_nothing()
+            proxy.wait(lambda: proxy.open == 2 and proxy.swallowed["up"] == 18)
+            equal(echo.heard, ["hello"])
+
+
+@test
+def nobody_learns_of_an_end_in_a_black_hole():
+    with setting() as (echo, proxy, client):
+        proxy.blackhole()
+        client.__exit__()
+        time.sleep(SILENCE_S)
+        equal((echo.ends, proxy.open), ([], 1))
+        proxy.pass_all()
+        echo.wait(lambda: echo.ends == ["reset"])
+
+
+@test
+def what_was_held_when_a_drop_began_is_dropped():
+    with setting() as (echo, proxy, client):
+        proxy.hold("up")
+        client.say("lost")
+        proxy.wait(lambda: proxy.held["up"] == 5)
+        proxy.drop("up")
+        proxy.let_go()
+        client.hears_nothing()
+        equal((proxy.held["up"], proxy.swallowed["up"], echo.heard), (0, 5, ["hello"]))
+
+
+@test
+def requests_are_held_and_let_go():
+    with setting() as (echo, proxy, client):
+        proxy.hold("up")
+        client.say("one")
+        client.say("two")
+        proxy.wait(lambda: proxy.held["up"] == 8)
+        client.hears_nothing()
+        equal(echo.heard, ["hello"])
+        proxy.let_go()
+        equal([client.hear(), client.hear()], ["you said one", "you said two"])
+        client.works("three")
+
+
+@test
+def replies_are_held_and_let_go():
+    with setting() as (echo, proxy, client):
+        proxy.hold("down")
+        client.say("one")
+        proxy.wait(lambda: proxy.held["down"] > 0)
+        equal(echo.heard, ["hello", "one"])
+        client.hears_nothing()
+        proxy.let_go()
+        equal(client.hear(), "you said one")
+
+
+@test
+def what_is_delayed_when_a_hold_begins_is_held():
+    with setting() as (_, proxy, client):
+        proxy.delay(1000000, "up")
+        client.say("one")
+        client.hears_nothing()
+        proxy.hold("up")
+        equal(proxy.held["up"], 4)
+        proxy.let_go()
+        equal(client.hear(), "you said one")
+
+
+@test
+def a_reset_reaches_both_sides():
+    with setting() as (echo, proxy, client):
+        proxy.reset()
+        client.is_reset()
+        echo.wait(lambda: echo.ends == ["reset"])
+        with Client(proxy.port) as other:
+            other.works("again")
+
+
+@test
+def who_connects_is_refused_while_connections_stay():
+    with setting() as (_, proxy, client):
+        proxy.refuse()
+        try:
+            Client(proxy.port)
+            raise AssertionError("it was accepted")
+        except ConnectionRefusedError:
+            pass
+        client.works("still here")
+        proxy.accept()
+        with Client(proxy.port) as other:
+            other.works("again")
+
+
+@test
+def without_a_server_connections_are_reset():
+    with reserve_port() as nobody, Proxy(nobody.getsockname()[1]) as proxy:
+        try:
+            with Client(proxy.port) as client:
+                raise AssertionError(f"came: {client.hear()!r}")
+        except ConnectionResetError:  # perhaps while it connects
+            pass
+
+
+@test
+def the_reply_to_one_request_is_dropped_and_the_connection_reset():
+    with setting() as (echo, proxy, client), Client(proxy.port) as other:
+        dropped = proxy.drop_reply_to("EVAL 2")
+        client.works("EVAL 1")
+        other.say("EVAL 2")
+        other.is_reset()
+        assert dropped.wait(30)
+        equal(echo.heard, ["hello", "EVAL 1", "EVAL 2"])
+        echo.wait(lambda: echo.ends == ["end"])
+        proxy.wait(lambda: proxy.open == 1)
+        client.works("EVAL 2")
+
+
+@test
+def a_request_that_comes_in_pieces_is_found():
+    with setting() as (echo, proxy, client):
+        proxy.drop_reply_to(b"EVAL 2")
+        client.socket.sendall(b"a long EV")
+        proxy.wait(lambda: proxy.bytes["up"] == 15)
+        client.say("AL 2")
+        client.is_reset()
+        echo.wait(lambda: echo.heard == ["hello", "a long EVAL 2"])
+
+
+@test
+def many_connections_at_once_are_served():
+    with setting() as (_, proxy, client):
+        clients = [Client(proxy.port) for _ in range(100)]
+        for number, other in enumerate(clients):
+            other.say(f"number {number}")
+        for number, other in enumerate(clients):
+            equal(other.hear(), f"you said number {number}")
+            other.__exit__()
+        proxy.wait(lambda: proxy.open == 1)
+        client.works("the first one")
+
+
+main()
