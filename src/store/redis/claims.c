@@ -162,7 +162,7 @@ void redis_break(struct redis *redis, struct store_op *op) {
 /* ---- Renew ----
  *
  * Those who have their locks alone are renewed by one script for many of them, which names one key for
- * each; a share needs two keys and a request of its own. The operation completes with the last of its
+ * each; a share needs three keys and a request of its own. The operation completes with the last of its
  * requests. */
 
 struct renewing {
@@ -262,8 +262,8 @@ static void renew_alone(struct redis *redis, struct renewing *renewing, const ui
 
 static void renew_share(struct redis *redis, struct renewing *renewing, uint16_t item) {
     const struct store_op *of = renewing->op->renewals[item].of;
-    command_start_script(&redis->command, REDIS_RENEW_SHARE, 2);
-    command_add_keys(&redis->command, redis->prefix, of->name, "KH");
+    command_start_script(&redis->command, REDIS_RENEW_SHARE, 3);
+    command_add_keys(&redis->command, redis->prefix, of->name, "KHI");
     add_lease(redis, of);
     renewing_send(redis, renewing, REDIS_RENEW_SHARE, &item, 1);
 }

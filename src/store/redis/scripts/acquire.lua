@@ -135,7 +135,7 @@ local function queue_up()
     call('HSET', W, me, number(now + wait * 1000) .. ' ' .. record(since or now))
     call('HSET', S, 'q', '1', 'k', kind)
     keep_counter()
-    if call('PTTL', Q) < wait then
+    if call('PTTL', Q) < wait or call('PTTL', W) < wait then
         call('PEXPIRE', Q, number(2 * wait))
         call('PEXPIRE', W, number(2 * wait))
     end

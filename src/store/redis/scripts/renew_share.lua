@@ -1,10 +1,10 @@
 -- Renews a share of a lock.
 --
--- KEYS  K H      ARGV  1 me, the owner id  2 lease in ms
+-- KEYS  K H I      ARGV  1 me, the owner id  2 lease in ms
 --
 -- Answers 1: renewed; 0: it is not mine. K lasts as long as the last share; without K there are no shares.
 local call = redis.call
-local K, H = KEYS[1], KEYS[2]
+local K, H, I = unpack(KEYS)
 local me, lease = ARGV[1], tonumber(ARGV[2])
 local k = redis.pcall('GET', K)
 local till = type(k) == 'string' and string.sub(k, 1, 1) == '=' and call('ZSCORE', H, me)
@@ -19,5 +19,9 @@ if tonumber(till) < now + lease * 1000 then
 end
 if call('PTTL', K) < lease then
     call('PEXPIRE', K, ARGV[2])
+end
+if call('PTTL', H) < lease then
+    call('PEXPIRE', H, 2 * lease)
+    call('PEXPIRE', I, 2 * lease)
 end
 return 1

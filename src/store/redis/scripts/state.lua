@@ -42,12 +42,21 @@ local function leave_shared(id)
     end
 end
 
+-- The weight in use, where S was lost and the shares were not.
+local function count_used()
+    local sum, all = 0, call('HGETALL', I)
+    for i = 2, #all, 2 do
+        sum = sum + (string.match(all[i], '^%d+ (%d+)') or 0)
+    end
+    return sum
+end
+
 -- Reads who has the lock, and ends the shares whose time has passed.
 local function load()
     k = call('GET', K)
     shared, used = k and string.sub(k, 1, 1) == '=', 0
     if shared then
-        used = tonumber(s.u or 0)
+        used = tonumber(s.u) or count_used()
         for _, id in ipairs(call('ZRANGEBYSCORE', H, '-inf', number(now))) do
             leave_shared(id)
         end
@@ -65,17 +74,22 @@ local function fits(weight, capacity)
     return used + weight <= capacity
 end
 
--- Adds a share, or moves the end of one; K lasts as long as the last of them.
+-- Adds a share, or moves the end of one; K lasts as long as the last of them, H and I somewhat longer.
 local function share(kind, id, till, value)
     local ms = math.ceil((till - now) / 1000)
     if not shared then
         k, shared = '=' .. kind, true
+        call('DEL', H, I) -- what may be left of earlier times
         call('SET', K, k, 'PX', number(ms))
     elseif call('PTTL', K) < ms then
         call('PEXPIRE', K, number(ms))
     end
     call('ZADD', H, number(till), id)
     call('HSET', I, id, value)
+    if call('PTTL', H) < ms or call('PTTL', I) < ms then
+        call('PEXPIRE', H, number(2 * ms))
+        call('PEXPIRE', I, number(2 * ms))
+    end
 end
 
 local function leave_queue(id)

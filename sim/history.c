@@ -1,0 +1,684 @@
+/* Design notes.
+ *
+ * The programs of a history are workers, several in each client, that do their steps one after the other through
+ * the public, non-blocking interface; nothing here calls into the engine or the store. A client's process runs
+ * when its world has something for it (run), and then each of its workers looks where it stands.
+ *
+ * Faults begin and end by themselves. When the last has ended, the rest must come to an end, too: each request
+ * complete, each client close, and the server be left with nothing but counters. */
+#include "sim/history.h"
+
+#include "client/client.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SECOND_US = 1000000,
+    WALL_START_S = 1700000000, /* November 2023 */
+    PATIENCE_S = 900,          /* of the progress checker, after the last fault */
+    TRIES_MAX = 6,             /* of a worker, at one step */
+    MAX_LEASE_MS = 5000,
+    CLIENT_RANDOM = 2,
+    LINK_RANDOM = 3,
+    MODEL_RANDOM = 4
+};
+
+enum worker_state { IDLE, ACQUIRING, HOLDING, RELEASING, FINISHED };
+
+struct worker {
+    struct client *client;
+    int index;
+    enum worker_state state;
+    int step;  /* in the plan; -1: none yet */
+    int tries;
+    int64_t since_us; /* when it came to its state */
+    int64_t until_us; /* when it will leave it, if nothing else happens */
+    struct sim_event due;
+    hf_call *call;
+    hf_hold *hold;
+    struct attempt *attempt;
+};
+
+struct client {
+    struct history *history;
+    int index, lives;
+    struct sim_node *node; /* NULL: its process is not running */
+    hf_client *handle;
+    struct sim_clock now, wall;
+    struct worker workers[PLAN_WORKERS_MAX];
+};
+
+struct fault {
+    struct history *history;
+    const struct plan_fault *plan;
+    struct sim_event event;
+    bool began;
+};
+
+struct history {
+    const struct plan *plan;
+    struct sim_time time;
+    struct sim_net net;
+    struct client clients[PLAN_CLIENTS_MAX];
+    struct fault faults[PLAN_FAULTS_MAX];
+    struct sim_random model_random;
+    struct history_result *result;
+    bool story;
+    int64_t longest_back_us; /* by which the server's clock was set back, in sum */
+    struct check check;      /* last: most of it need not be cleared */
+};
+
+/* One after the other; a model keeps its Lua for all histories of a process. */
+static struct history the_history;
+static struct model_redis *the_model;
+static char said_to_sim[64]; /* what the model answered the simulator itself */
+
+/* ---- The story ---- */
+
+__attribute__((format(printf, 2, 3))) static void tell(struct history *h, const char *format, ...) {
+    char line[400];
+    va_list values;
+    va_start(values, format);
+    int size = vsnprintf(line, sizeof(line), format, values);
+    va_end(values);
+    size = size < (int)sizeof(line) ? size : (int)sizeof(line) - 1;
+    h->result->events++;
+    h->result->hash = map_hash(line, (size_t)size, h->result->hash + (uint64_t)h->time.now_us);
+    if (h->story)
+        printf("%10.6f  %s\n", (double)h->time.now_us / SECOND_US, line);
+}
+
+static const char *kind_word(const struct plan *plan, const struct plan_step *step) {
+    switch (plan->names[step->name].kind) {
+    case STORE_RW:
+        return step->weight == 1 ? "to read" : "to write";
+    case STORE_PERMITS:
+        return "permits of";
+    default:
+        return "the mutex";
+    }
+}
+
+/* ---- Workers ---- */
+
+static void worker_wait(struct worker *worker, enum worker_state state, int64_t for_us) {
+    struct sim_time *time = &worker->client->history->time;
+    worker->state = state;
+    worker->since_us = time->now_us;
+    worker->until_us = time->now_us + for_us;
+    sim_event_set(time, &worker->due, worker->until_us);
+}
+
+static void next_step(struct worker *worker) {
+    const struct plan *plan = worker->client->history->plan;
+    worker->tries = 0;
+    do
+        worker->step++;
+    while (worker->step < plan->step_count &&
+           (plan->steps[worker->step].left_out ||
+            plan->steps[worker->step].client != worker->client->index ||
+            plan->steps[worker->step].worker != worker->index));
+    if (worker->step == plan->step_count)
+        worker->state = FINISHED;
+    else
+        worker_wait(worker, IDLE, plan->steps[worker->step].after_us);
+}
+
+static void start_acquire(struct worker *worker) {
+    struct history *h = worker->client->history;
+    const struct plan_step *step = &h->plan->steps[worker->step];
+    hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
+    enum store_kind kind = h->plan->names[step->name].kind;
+    options.kind = kind == STORE_MUTEX     ? HF_MUTEX
+                   : kind == STORE_PERMITS ? HF_PERMITS
+                   : step->weight == 1     ? HF_READ
+                                           : HF_WRITE;
+    options.permits = step->weight;
+    options.capacity = h->plan->names[step->name].capacity;
+    options.wait_ms = step->wait_ms;
+    options.lease_ms = step->lease_ms;
+    options.min_left_ms = step->min_left_ms;
+    options.flags = (step->barges ? HF_BARGE : 0) | (step->renews ? 0 : HF_NO_RENEW);
+    tell(h, "client %d/%d asks for %s \"%s\"%s, lease %" PRId64 " ms, waits %" PRId64 " ms",
+         worker->client->index, worker->index, kind_word(h->plan, step), check_name_of(step->name),
+         step->barges ? ", barging" : "", step->lease_ms, step->wait_ms);
+    int r = hf_acquire_start(worker->client->handle, check_name_of(step->name), &options,
+                             &worker->call);
+    if (r < 0)
+        check_fail(&h->check, VERDICT_SAFETY, "once: an acquire could not begin: %s", hf_last_error());
+    worker_wait(worker, ACQUIRING, step->cancel_us ? step->cancel_us : PATIENCE_S * SECOND_US * 2);
+}
+
+/* After some failures a program tries again. */
+static void acquire_failed(struct worker *worker, int error) {
+    struct history *h = worker->client->history;
+    tell(h, "client %d/%d does not get it: %s", worker->client->index, worker->index,
+         hf_call_error(worker->call));
+    worker->call = hf_call_free(worker->call);
+    bool again = error == HF_UNREACHABLE || error == HF_UNKNOWN || error == HF_STORE_FULL ||
+                 error == HF_SHORT;
+    if (again && ++worker->tries < TRIES_MAX)
+        worker_wait(worker, IDLE, 200000 * worker->tries);
+    else
+        next_step(worker);
+}
+
+static void acquired(struct worker *worker) {
+    struct history *h = worker->client->history;
+    const struct plan_step *step = &h->plan->steps[worker->step];
+    worker->hold = hf_call_take_hold(worker->call);
+    worker->call = hf_call_free(worker->call);
+    worker->attempt = check_granted(&h->check, worker->client->node, worker->hold, step->name);
+    h->result->grants++;
+    tell(h, "client %d/%d has \"%s\" as %.8s-%s, token %" PRIu64 ", %" PRId64 " ms left",
+         worker->client->index, worker->index, check_name_of(step->name),
+         hf_hold_owner(worker->hold), hf_hold_owner(worker->hold) + 33, hf_hold_token(worker->hold),
+         hf_hold_left_ms(worker->hold));
+    check_wrote(&h->check, worker->attempt);
+    worker_wait(worker, HOLDING, step->hold_us);
+}
+
+static void let_go(struct worker *worker) {
+    struct history *h = worker->client->history;
+    check_wrote(&h->check, worker->attempt); /* a write that was under way all the time */
+    check_ended(worker->attempt);
+    tell(h, "client %d/%d lets go", worker->client->index, worker->index);
+    if (hf_release_start(worker->hold, &worker->call) < 0)
+        check_fail(&h->check, VERDICT_SAFETY, "once: a release could not begin: %s", hf_last_error());
+    worker_wait(worker, RELEASING, PATIENCE_S * SECOND_US * 2);
+}
+
+static void hold_on(struct worker *worker) {
+    struct history *h = worker->client->history;
+    check_looked(&h->check, worker->attempt);
+    if (hf_check(worker->hold, 0) != HF_OK) {
+        h->result->losses++;
+        tell(h, "client %d/%d learns that it has lost it", worker->client->index, worker->index);
+        let_go(worker);
+    } else if (h->time.now_us >= worker->until_us) {
+        let_go(worker);
+    }
+}
+
+static void worker_look(struct worker *worker) {
+    struct history *h = worker->client->history;
+    int r;
+    switch (worker->state) {
+    case IDLE:
+        if (h->time.now_us >= worker->until_us)
+            start_acquire(worker);
+        break;
+    case ACQUIRING:
+        r = hf_call_status(worker->call);
+        if (r == HF_OK) {
+            acquired(worker);
+        } else if (r != HF_PENDING) {
+            acquire_failed(worker, r);
+        } else if (h->time.now_us >= worker->until_us) {
+            tell(h, "client %d/%d gives up", worker->client->index, worker->index);
+            hf_call_cancel(worker->call);
+            worker->until_us = INT64_MAX;
+        }
+        break;
+    case HOLDING:
+        hold_on(worker);
+        break;
+    case RELEASING:
+        r = hf_call_status(worker->call);
+        if (r == HF_PENDING)
+            break;
+        tell(h, "client %d/%d: the release was answered %s", worker->client->index, worker->index,
+             hf_error_name(r));
+        worker->call = hf_call_free(worker->call);
+        worker->hold = hf_hold_free(worker->hold);
+        next_step(worker);
+        break;
+    case FINISHED:
+        break;
+    }
+}
+
+/* ---- Clients ---- */
+
+static void run(struct sim_node *node) {
+    struct client *client = node->context;
+    hf_process(client->handle);
+    for (int i = 0; i < PLAN_WORKERS_MAX; i++)
+        worker_look(&client->workers[i]);
+    hf_process(client->handle); /* what the workers began goes out */
+    for (int i = 0; i < PLAN_WORKERS_MAX; i++)
+        worker_look(&client->workers[i]);
+    sim_node_schedule(node);
+}
+
+static void worker_due(struct sim_event *event) {
+    struct worker *worker = container_of(event, struct worker, due);
+    struct client *client = worker->client;
+    if (client->node && !client->node->paused)
+        run(client->node);
+}
+
+static void client_start(struct client *client) {
+    struct history *h = client->history;
+    const struct plan_client *plan = &h->plan->clients[client->index];
+    hf_client_options options = HF_CLIENT_OPTIONS_INIT;
+    options.max_lease_ms = MAX_LEASE_MS;
+    options.wait_lease_ms = plan->wait_lease_ms;
+    options.command = "sim";
+    client->node = sim_node_new(
+        &h->net, client->index, &client->now, &client->wall,
+        sim_random_of(h->plan->seed, CLIENT_RANDOM, (uint64_t)(client->index + 100 * client->lives)));
+    client->node->context = client;
+    client->lives++;
+    if (client_open_in(&client->node->world, "redis://s0?timeout=1000&connect_timeout=1000",
+                       &options, &client->handle) < 0) {
+        fprintf(stderr, "sim: %s\n", hf_last_error());
+        exit(70);
+    }
+}
+
+/* The process ends, in whatever it was doing; nothing more of it reaches anybody. */
+static void client_end(struct client *client) {
+    sim_node_kill(client->node);
+    for (int i = 0; i < PLAN_WORKERS_MAX; i++) {
+        struct worker *worker = &client->workers[i];
+        if (worker->attempt)
+            check_ended(worker->attempt);
+        worker->attempt = NULL;
+    }
+    hf_client_close(client->handle);
+    for (int i = 0; i < PLAN_WORKERS_MAX; i++) {
+        struct worker *worker = &client->workers[i];
+        worker->call = hf_call_free(worker->call);
+        worker->hold = hf_hold_free(worker->hold);
+        sim_event_clear(&client->history->time, &worker->due);
+    }
+    client->node = NULL;
+}
+
+static void client_init(struct history *h, int index) {
+    struct client *client = &h->clients[index];
+    const struct plan_client *plan = &h->plan->clients[index];
+    client->history = h;
+    client->index = index;
+    client->now = (struct sim_clock){.shown_us = 1000 * SECOND_US, .ppm = plan->now_ppm};
+    client->wall = (struct sim_clock){
+        .shown_us = INT64_C(1000000) * WALL_START_S + plan->wall_off_us, .ppm = plan->now_ppm};
+    struct sim_link *link = &h->net.links[index][0];
+    *link = (struct sim_link){.latency_us = plan->latency_us,
+                              .random = sim_random_of(h->plan->seed, LINK_RANDOM, (uint64_t)index)};
+    client_start(client);
+    for (int i = 0; i < PLAN_WORKERS_MAX; i++) {
+        struct worker *worker = &client->workers[i];
+        worker->client = client;
+        worker->index = i;
+        worker->step = -1;
+        sim_event_add(&h->time, &worker->due, worker_due);
+        next_step(worker);
+    }
+}
+
+/* ---- Faults ---- */
+
+static struct sim_server *server_of(struct history *h) {
+    return &h->net.servers[0];
+}
+
+static void restart(struct history *h, enum model_keep keep) {
+    struct sim_server *server = server_of(h);
+    sim_server_cut(server, -1, false);
+    sim_server_tell_time(server);
+    model_restart(server->model, keep);
+    if (keep != MODEL_KEEP_ALL)
+        check_forgot(&h->check, -1, keep == MODEL_KEEP_NONE ? FORGOT_ALL : FORGOT_COUNTERS);
+}
+
+static void evict(struct history *h, const struct plan_fault *fault) {
+    static const char letters[] = "ksqwhi";
+    char key[64];
+    char letter = letters[fault->amount % 6];
+    if (letter == 'k')
+        snprintf(key, sizeof(key), "%s", check_key_of(fault->name));
+    else
+        snprintf(key, sizeof(key), "{%s}.%c", check_key_of(fault->name), letter);
+    sim_server_tell_time(server_of(h));
+    if (!model_evict(server_of(h)->model, key))
+        return;
+    tell(h, "(%s)", key);
+    check_forgot(&h->check, fault->name, letter == 's' ? FORGOT_COUNTERS : FORGOT_PARTS);
+}
+
+/* Says something to the server over a connection of its own, and returns the reply. */
+static const char *say(struct history *h, const char *bytes) {
+    struct sim_server *server = server_of(h);
+    sim_server_tell_time(server);
+    said_to_sim[0] = 0;
+    struct model_connection *connection = model_connect(server->model, NULL);
+    model_feed(connection, bytes, strlen(bytes));
+    model_disconnect(connection);
+    return said_to_sim;
+}
+
+static void take_as_foreign(struct history *h, const struct plan_fault *fault, bool takes) {
+    char text[200], ttl[24];
+    snprintf(ttl, sizeof(ttl), "%" PRId64, fault->for_us / 1000 + fault->amount);
+    if (takes)
+        snprintf(text, sizeof(text),
+                 "*6\r\n$3\r\nSET\r\n$10\r\n%s\r\n$7\r\nforeign\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%zu\r\n%s\r\n",
+                 check_key_of(fault->name), strlen(ttl), ttl);
+    else /* as unlock.lua would, in the one step that this is here */
+        snprintf(text, sizeof(text), "*2\r\n$3\r\nDEL\r\n$10\r\n%s\r\n", check_key_of(fault->name));
+    size_t size;
+    const char *k = model_find_string(server_of(h)->model, check_key_of(fault->name), &size);
+    if (!takes && (!k || strcmp(k, "foreign") != 0))
+        return;
+    if (strcmp(say(h, text), "+OK\r\n") == 0) {
+        tell(h, "(it got \"%s\")", check_name_of(fault->name));
+        check_foreign(&h->check, fault->name);
+    }
+}
+
+static void break_lock(struct history *h, const struct plan_fault *fault) {
+    struct client *client = &h->clients[fault->client];
+    sim_server_tell_time(server_of(h));
+    char key[64];
+    snprintf(key, sizeof(key), "{%s}.s", check_key_of(fault->name));
+    const char *token = model_find_field(server_of(h)->model, key, "t");
+    hf_call *call;
+    if (!token || !client->node || client->node->paused ||
+        hf_break_start(client->handle, check_name_of(fault->name), strtoull(token, NULL, 10),
+                       "sim", &call) < 0)
+        return;
+    hf_call_free(call); /* whatever comes of it */
+    sim_node_schedule(client->node);
+}
+
+static void set_mode(struct history *h, enum model_mode mode) {
+    model_set_mode(server_of(h)->model, mode);
+}
+
+static void step_server_clock(struct history *h, int64_t by_us) {
+    sim_clock_step(&server_of(h)->wall, h->time.now_us, by_us);
+    if (by_us > 0) {
+        check_forgot(&h->check, -1, FORGOT_PARTS); /* leases end early: nobody promised otherwise */
+        sim_server_tell_time(server_of(h));
+        model_expire(server_of(h)->model);
+    } else {
+        h->longest_back_us -= by_us;
+    }
+}
+
+static void client_fault(struct history *h, const struct plan_fault *fault, bool begins) {
+    struct client *client = &h->clients[fault->client];
+    if (fault->kind == FAULT_WALL) {
+        sim_clock_step(&client->wall, h->time.now_us, begins ? -fault->amount * 1000 : 0);
+        if (client->node)
+            client->node->wall = client->wall;
+    } else if (fault->kind == FAULT_PAUSE && client->node) {
+        if (begins)
+            sim_node_pause(client->node);
+        else
+            sim_node_resume(client->node);
+    } else if (fault->kind == FAULT_KILL && begins && client->node) {
+        client_end(client);
+    } else if (fault->kind == FAULT_KILL && !begins && !client->node) {
+        client_start(client);
+        for (int i = 0; i < PLAN_WORKERS_MAX; i++)
+            if (client->workers[i].state != FINISHED)
+                next_step(&client->workers[i]);
+    }
+}
+
+static void change(struct history *h, const struct plan_fault *fault, bool begins) {
+    struct sim_server *server = server_of(h);
+    struct sim_link *link = &h->net.links[fault->client][0];
+    int node = fault->client;
+    switch (fault->kind) {
+    case FAULT_CUT:
+        if (begins)
+            sim_server_cut(server, node, false);
+        break;
+    case FAULT_LOSE_REPLY:
+        link->lose_reply = begins;
+        break;
+    case FAULT_BLOCK_UP:
+    case FAULT_BLOCK_DOWN:
+    case FAULT_PARTITION:
+        if (begins)
+            sim_link_block(&h->net, node, 0, fault->kind != FAULT_BLOCK_DOWN,
+                           fault->kind != FAULT_BLOCK_UP);
+        else
+            sim_link_unblock(&h->net, node, 0);
+        if (!begins && fault->amount % 2)
+            sim_server_cut(server, node, false);
+        break;
+    case FAULT_SLOW:
+        link->slow_us = begins ? fault->amount * 20 : 0;
+        break;
+    case FAULT_LOSE_PUSHES:
+        link->lose_pushes = begins;
+        break;
+    case FAULT_CUT_PUSHES:
+        if (begins)
+            sim_server_cut(server, -1, true);
+        break;
+    case FAULT_REFUSE:
+        server->down = begins;
+        if (begins)
+            sim_server_cut(server, -1, false);
+        break;
+    case FAULT_STALL:
+        if (begins)
+            sim_server_pause(server);
+        else
+            sim_server_resume(server);
+        break;
+    case FAULT_RESTART_ALL:
+    case FAULT_RESTART_NONE:
+    case FAULT_RESTART_SAVED:
+    case FAULT_RESTART_SOME:
+        server->down = begins;
+        if (begins)
+            restart(h, fault->kind == FAULT_RESTART_ALL    ? MODEL_KEEP_ALL
+                       : fault->kind == FAULT_RESTART_NONE  ? MODEL_KEEP_NONE
+                       : fault->kind == FAULT_RESTART_SAVED ? MODEL_KEEP_SAVED
+                                                            : MODEL_KEEP_SOME);
+        break;
+    case FAULT_FLUSH:
+        if (begins) {
+            model_flush_all(server->model);
+            check_forgot(&h->check, -1, FORGOT_ALL);
+        }
+        break;
+    case FAULT_EVICT:
+        if (begins)
+            evict(h, fault);
+        break;
+    case FAULT_DELETE:
+        if (begins && model_evict(server->model, check_key_of(fault->name)))
+            check_forgot(&h->check, fault->name, FORGOT_PARTS);
+        break;
+    case FAULT_SCRIPT_FLUSH:
+        if (begins)
+            say(h, "*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n");
+        break;
+    case FAULT_OOM:
+        set_mode(h, begins ? MODEL_OOM : MODEL_OK);
+        break;
+    case FAULT_READONLY:
+        set_mode(h, begins ? MODEL_READONLY : MODEL_OK);
+        break;
+    case FAULT_MISCONF:
+        set_mode(h, begins ? MODEL_MISCONF : MODEL_OK);
+        break;
+    case FAULT_LOADING:
+        set_mode(h, begins ? MODEL_LOADING : MODEL_OK);
+        break;
+    case FAULT_BUSY:
+        set_mode(h, begins ? MODEL_BUSY : MODEL_OK);
+        break;
+    case FAULT_STEP_FORWARD:
+        if (begins)
+            step_server_clock(h, fault->amount * 500);
+        break;
+    case FAULT_STEP_BACK:
+        if (begins)
+            step_server_clock(h, -fault->amount * 500);
+        break;
+    case FAULT_SLEW: /* what NTP does at most, and drift allows for: +-500 ppm */
+        sim_clock_set_rate(&server->wall, h->time.now_us,
+                           h->plan->server_ppm + (begins ? fault->amount % 1000 - 500 : 0));
+        break;
+    case FAULT_FOREIGN:
+        take_as_foreign(h, fault, begins);
+        break;
+    case FAULT_BREAK:
+        if (begins)
+            break_lock(h, fault);
+        break;
+    case FAULT_WALL:
+    case FAULT_PAUSE:
+    case FAULT_KILL:
+        client_fault(h, fault, begins);
+        break;
+    case FAULT_KINDS:
+        break;
+    }
+}
+
+static void fault_due(struct sim_event *event) {
+    struct fault *fault = container_of(event, struct fault, event);
+    struct history *h = fault->history;
+    if (!fault->began) {
+        h->result->faults[fault->plan->kind]++;
+        tell(h, "*** %s (client %d, \"%s\", for %" PRId64 " ms)", plan_fault_text(fault->plan->kind),
+             fault->plan->client, check_name_of(fault->plan->name), fault->plan->for_us / 1000);
+        fault->began = true;
+        change(h, fault->plan, true);
+        sim_event_set(&h->time, &fault->event, h->time.now_us + fault->plan->for_us);
+        return;
+    }
+    tell(h, "*** over: %s", plan_fault_text(fault->plan->kind));
+    change(h, fault->plan, false);
+}
+
+/* ---- The history ---- */
+
+static void executed(struct sim_server *server, int node, size_t count, const char *const *words,
+                     const char *reply) {
+    struct history *h = &the_history;
+    h->result->requests++;
+    if (h->story || strncmp(words[0], "EVAL", 4) == 0) {
+        char line[80];
+        snprintf(line, sizeof(line), "%s", reply);
+        for (char *at = line; *at; at++)
+            *at = *at == '\r' || *at == '\n' ? ' ' : *at;
+        tell(h, "    server: client %d %s %s → %s", node, words[0],
+             count > 9 ? words[9] + (strlen(words[9]) > 30 ? 32 : 0) : "", line);
+    }
+    check_executed(&h->check, server, count, words, reply);
+}
+
+static uint64_t model_random(void *context) {
+    return sim_random_next(context);
+}
+
+static void model_says(void *context, const char *bytes, size_t size) {
+    if (context)
+        sim_server_says(context, bytes, size);
+    else
+        snprintf(said_to_sim, sizeof(said_to_sim), "%.*s", (int)size, bytes);
+}
+
+static bool all_finished(const struct history *h) {
+    for (int i = 0; i < h->plan->client_count; i++)
+        for (int j = 0; j < PLAN_WORKERS_MAX; j++)
+            if (h->clients[i].workers[j].state != FINISHED)
+                return false;
+    return true;
+}
+
+static int64_t last_fault_us(const struct plan *plan) {
+    int64_t last_us = 0;
+    for (int i = 0; i < plan->fault_count; i++) {
+        const struct plan_fault *fault = &plan->faults[i];
+        if (!fault->left_out && fault->at_us + fault->for_us > last_us)
+            last_us = fault->at_us + fault->for_us;
+    }
+    return last_us;
+}
+
+static void start(struct history *h) {
+    struct model_config config = {.output = model_says,
+                                  .random = model_random,
+                                  .random_context = &the_history.model_random};
+    if (!the_model)
+        the_model = model_new(&config);
+    model_reset(the_model);
+    h->model_random = sim_random_of(h->plan->seed, MODEL_RANDOM, 0);
+    sim_time_init(&h->time);
+    h->net.time = &h->time;
+    h->net.server_count = 1;
+    h->net.run = run;
+    h->net.executed = executed;
+    list_init(&h->net.pipes);
+    sim_server_init(server_of(h), &h->net, 0, the_model);
+    server_of(h)->wall = (struct sim_clock){.shown_us = INT64_C(1000000) * WALL_START_S,
+                                            .ppm = h->plan->server_ppm};
+    model_set_mode(the_model, MODEL_OK);
+    h->check.plan = h->plan;
+    h->check.net = &h->net;
+    for (int i = 0; i < h->plan->client_count; i++)
+        client_init(h, i);
+    for (int i = 0; i < h->plan->fault_count; i++) {
+        struct fault *fault = &h->faults[i];
+        *fault = (struct fault){.history = h, .plan = &h->plan->faults[i]};
+        sim_event_add(&h->time, &fault->event, fault_due);
+        if (!fault->plan->left_out)
+            sim_event_set(&h->time, &fault->event, fault->plan->at_us);
+    }
+}
+
+static void live(struct history *h) {
+    int64_t until_us = last_fault_us(h->plan) + PATIENCE_S * INT64_C(1000000);
+    while (!h->check.verdict && !(all_finished(h) && h->time.now_us >= last_fault_us(h->plan)))
+        if (!sim_time_step(&h->time, until_us) && h->time.now_us >= until_us)
+            break;
+    if (!h->check.verdict && !all_finished(h))
+        check_fail(&h->check, VERDICT_LIVENESS, "progress: somebody still waits after %d s", PATIENCE_S);
+}
+
+static void finish(struct history *h) {
+    for (int i = 0; i < h->plan->client_count; i++)
+        if (h->clients[i].node)
+            client_end(&h->clients[i]);
+    int64_t until_us = h->time.now_us + h->longest_back_us + 2 * (MAX_LEASE_MS + 26000) * 1000;
+    while (sim_time_step(&h->time, until_us))
+        ;
+    if (!h->check.verdict)
+        check_remains(&h->check, server_of(h));
+    sim_net_end(&h->net);
+    sim_time_free(&h->time);
+}
+
+void history_run(const struct plan *plan, bool story, struct history_result *ret_result) {
+    struct history *h = &the_history;
+    *ret_result = (struct history_result){.hash = plan->seed};
+    memset(h, 0, sizeof(*h) - sizeof(h->check));
+    memset(&h->check, 0, offsetof(struct check, attempts));
+    h->check.attempt_count = 0;
+    h->plan = plan;
+    h->story = story;
+    h->result = ret_result;
+    start(h);
+    live(h);
+    finish(h);
+    tell(h, "%s", h->check.verdict ? h->check.what : "the end");
+    ret_result->verdict = h->check.verdict;
+    ret_result->lasted_us = h->time.now_us;
+    snprintf(ret_result->what, sizeof(ret_result->what), "%s", h->check.what);
+}

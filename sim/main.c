@@ -1,0 +1,203 @@
+/* The simulator's command.
+ *
+ *    sim SEED                 one history, told as a story
+ *    sim -n COUNT [-f FIRST] [-j JOBS]
+ *                             many, in several processes; what went wrong, how often, and how fast
+ *
+ * A history that fails is made shorter, by leaving out whatever it fails without, and told. Each hundredth is run
+ * twice: the same seed must give the same history. Exit status: 0; 1 safety; 2 liveness; 3 a history that was not
+ * the same twice; 64 usage; 70 the simulator itself. */
+#include "sim/history.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { JOBS_MAX = 64, TWICE_EACH = 100, EXIT_NOT_SAME = 3, EXIT_USAGE = 64 };
+
+struct job {
+    uint64_t seed; /* that it is at */
+    uint64_t histories, requests, grants, losses, events;
+    double virtual_s;
+    uint64_t faults[FAULT_KINDS];
+    bool failed, not_same;
+};
+
+static void add(struct job *job, const struct history_result *result) {
+    job->histories++;
+    job->requests += result->requests;
+    job->grants += result->grants;
+    job->losses += result->losses;
+    job->events += result->events;
+    job->virtual_s += (double)result->lasted_us / 1e6;
+    for (int i = 0; i < FAULT_KINDS; i++)
+        job->faults[i] += result->faults[i];
+}
+
+static void run_job(struct job *job, uint64_t first, uint64_t end, uint64_t stride) {
+    for (uint64_t seed = first; seed < end; seed += stride) {
+        struct plan plan;
+        struct history_result result, again;
+        job->seed = seed;
+        plan_make(&plan, seed);
+        history_run(&plan, false, &result);
+        add(job, &result);
+        job->failed = result.verdict;
+        if (!job->failed && seed % TWICE_EACH == 0) {
+            history_run(&plan, false, &again);
+            job->not_same = again.hash != result.hash;
+        }
+        if (job->failed || job->not_same)
+            return;
+    }
+}
+
+/* ---- Shorter ---- */
+
+static bool fails_alike(const struct plan *plan, const struct history_result *wanted) {
+    struct history_result result;
+    history_run(plan, false, &result);
+    size_t word = strcspn(wanted->what, ":");
+    return result.verdict == wanted->verdict && strncmp(result.what, wanted->what, word) == 0;
+}
+
+static bool leave_out(struct plan *plan, bool *left_out, const struct history_result *wanted) {
+    if (*left_out)
+        return false;
+    *left_out = true;
+    if (fails_alike(plan, wanted))
+        return true;
+    *left_out = false;
+    return false;
+}
+
+static void shorten(struct plan *plan, const struct history_result *wanted) {
+    bool shorter;
+    do {
+        shorter = false;
+        for (int i = 0; i < plan->fault_count; i++)
+            shorter |= leave_out(plan, &plan->faults[i].left_out, wanted);
+        for (int i = plan->step_count; i > 0; i--)
+            shorter |= leave_out(plan, &plan->steps[i - 1].left_out, wanted);
+    } while (shorter);
+}
+
+static int exit_code(enum verdict verdict) {
+    return verdict == VERDICT_SAFETY ? 1 : verdict == VERDICT_LIVENESS ? 2 : 0;
+}
+
+static int tell_failure(uint64_t seed) {
+    struct plan plan;
+    struct history_result result;
+    plan_make(&plan, seed);
+    history_run(&plan, false, &result);
+    printf("seed %" PRIu64 " fails: %s\nthe shortest history found that fails so:\n\n", seed,
+           result.what);
+    shorten(&plan, &result);
+    history_run(&plan, true, &result);
+    return exit_code(result.verdict);
+}
+
+/* ---- Many ---- */
+
+static void print_sum(const struct job *jobs, int count, double seconds) {
+    struct job sum = {0};
+    for (int i = 0; i < count; i++) {
+        sum.histories += jobs[i].histories;
+        sum.requests += jobs[i].requests;
+        sum.grants += jobs[i].grants;
+        sum.losses += jobs[i].losses;
+        sum.virtual_s += jobs[i].virtual_s;
+        for (int j = 0; j < FAULT_KINDS; j++)
+            sum.faults[j] += jobs[i].faults[j];
+    }
+    printf("%" PRIu64 " histories in %.1f s, %.0f each second; %" PRIu64 " requests, %" PRIu64
+           " grants, %" PRIu64 " losses, %.0f hours of virtual time\n",
+           sum.histories, seconds, (double)sum.histories / seconds, sum.requests, sum.grants,
+           sum.losses, sum.virtual_s / 3600);
+    for (int i = 0; i < FAULT_KINDS; i++)
+        printf("%10" PRIu64 "  %s\n", sum.faults[i], plan_fault_text((enum fault_kind)i));
+}
+
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static int run_many(uint64_t first, uint64_t count, int job_count) {
+    struct job *jobs = mmap(NULL, sizeof(*jobs) * JOBS_MAX, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pids[JOBS_MAX];
+    double began_s = now_s();
+    if (jobs == MAP_FAILED)
+        return 70;
+    for (int i = 0; i < job_count; i++) {
+        pids[i] = fork();
+        if (pids[i] < 0)
+            return 70;
+        if (pids[i] == 0) {
+            run_job(&jobs[i], first + (uint64_t)i, first + count, (uint64_t)job_count);
+            _exit(0);
+        }
+    }
+    int code = 0;
+    for (int i = 0; i < job_count; i++) {
+        int status;
+        waitpid(pids[i], &status, 0);
+        if (status) {
+            printf("seed %" PRIu64 " ended the simulator itself, with status 0x%x\n", jobs[i].seed,
+                   status);
+            code = 1;
+        } else if (jobs[i].not_same) {
+            printf("seed %" PRIu64 " did not give the same history twice\n", jobs[i].seed);
+            code = EXIT_NOT_SAME;
+        }
+    }
+    print_sum(jobs, job_count, now_s() - began_s);
+    for (int i = 0; i < job_count && !code; i++) {
+        if (jobs[i].failed)
+            code = tell_failure(jobs[i].seed);
+    }
+    munmap(jobs, sizeof(*jobs) * JOBS_MAX);
+    return code;
+}
+
+static int run_one(uint64_t seed) {
+    struct plan plan;
+    struct history_result result;
+    plan_make(&plan, seed);
+    history_run(&plan, true, &result);
+    printf("\nhash %016" PRIx64 "\n", result.hash);
+    return exit_code(result.verdict);
+}
+
+static int usage(void) {
+    fprintf(stderr, "usage: sim SEED | sim -n COUNT [-f FIRST] [-j JOBS]\n");
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+    uint64_t count = 0, first = 1;
+    int jobs = (int)sysconf(_SC_NPROCESSORS_ONLN), option;
+    while ((option = getopt(argc, argv, "n:f:j:")) != -1) {
+        if (option == 'n')
+            count = strtoull(optarg, NULL, 10);
+        else if (option == 'f')
+            first = strtoull(optarg, NULL, 10);
+        else if (option == 'j')
+            jobs = atoi(optarg);
+        else
+            return usage();
+    }
+    if (jobs < 1 || jobs > JOBS_MAX)
+        return usage();
+    if (count)
+        return run_many(first, count, jobs);
+    return optind == argc - 1 ? run_one(strtoull(argv[optind], NULL, 10)) : usage();
+}

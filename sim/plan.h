@@ -1,0 +1,107 @@
+/* What is to happen in a history, made from its seed: who asks for what and when, and what goes wrong. A plan is
+ * plain data, so that a failing history can be made shorter by leaving things out of it. */
+#ifndef SIM_PLAN_H
+#define SIM_PLAN_H
+
+#include "store/store.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    PLAN_CLIENTS_MAX = 4,
+    PLAN_WORKERS_MAX = 3,
+    PLAN_NAMES_MAX = 2,
+    PLAN_STEPS_MAX = 20,
+    PLAN_FAULTS_MAX = 6
+};
+
+/* X(name, what it is called). */
+#define PLAN_FAULTS(X)                                  \
+    X(CUT, "a connection is cut")                       \
+    X(LOSE_REPLY, "a reply is lost with its connection") \
+    X(BLOCK_UP, "requests do not get through")          \
+    X(BLOCK_DOWN, "replies do not get through")         \
+    X(PARTITION, "nothing gets through")                \
+    X(SLOW, "a slow link")                              \
+    X(LOSE_PUSHES, "wake-ups are lost")                 \
+    X(CUT_PUSHES, "a subscription is cut")              \
+    X(REFUSE, "the server refuses connections")         \
+    X(STALL, "the server stalls")                       \
+    X(RESTART_ALL, "the server restarts with its data") \
+    X(RESTART_NONE, "the server restarts empty")        \
+    X(RESTART_SAVED, "the server restarts with old data") \
+    X(RESTART_SOME, "the server restarts with some keys") \
+    X(FLUSH, "somebody flushes everything")             \
+    X(EVICT, "a key is evicted")                        \
+    X(DELETE, "somebody deletes a lock")                \
+    X(SCRIPT_FLUSH, "the scripts are flushed")          \
+    X(OOM, "the server is out of memory")               \
+    X(READONLY, "the server is a replica")              \
+    X(MISCONF, "the server cannot save")                \
+    X(LOADING, "the server is loading")                 \
+    X(BUSY, "the server is busy with a script")         \
+    X(STEP_FORWARD, "the server's clock is set forward") \
+    X(STEP_BACK, "the server's clock is set back")      \
+    X(SLEW, "the server's clock is slewed")             \
+    X(WALL, "a client's time of day is set")            \
+    X(PAUSE, "a client pauses")                         \
+    X(KILL, "a client is killed, and started again")    \
+    X(FOREIGN, "a client that is not holdfast takes the lock") \
+    X(BREAK, "an operator breaks a lock")
+
+enum fault_kind {
+#define X(name, text) FAULT_##name,
+    PLAN_FAULTS(X)
+#undef X
+    FAULT_KINDS
+};
+
+const char *plan_fault_name(enum fault_kind kind);
+const char *plan_fault_text(enum fault_kind kind);
+
+struct plan_name {
+    enum store_kind kind;
+    uint32_t capacity;
+};
+
+struct plan_client {
+    int64_t now_ppm;  /* its clocks run fast by so much: within what drift allows for */
+    int64_t wall_off_us;
+    int64_t wait_lease_ms;
+    int64_t latency_us;
+};
+
+/* What one worker of a client does: it asks for a lock, holds it, lets it go. */
+struct plan_step {
+    bool left_out;
+    uint8_t client, worker, name;
+    uint32_t weight;
+    int64_t after_us; /* since the worker's last step */
+    int64_t lease_ms, wait_ms, min_left_ms;
+    int64_t hold_us;
+    int64_t cancel_us; /* give up after so long; 0: do not */
+    bool barges, renews;
+};
+
+struct plan_fault {
+    bool left_out;
+    enum fault_kind kind;
+    int64_t at_us, for_us;
+    uint8_t client, name;
+    int64_t amount;
+};
+
+struct plan {
+    uint64_t seed;
+    int64_t server_ppm;
+    int client_count, name_count, step_count, fault_count;
+    struct plan_client clients[PLAN_CLIENTS_MAX];
+    struct plan_name names[PLAN_NAMES_MAX];
+    struct plan_step steps[PLAN_STEPS_MAX];
+    struct plan_fault faults[PLAN_FAULTS_MAX];
+};
+
+void plan_make(struct plan *plan, uint64_t seed);
+
+#endif

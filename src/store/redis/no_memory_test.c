@@ -1,0 +1,312 @@
+/* An allocation that fails, at every index of what the Redis store does, hiredis' included: each operation
+ * completes once, with a clear outcome, nothing leaks (AddressSanitizer looks), nothing spins.
+ *
+ * The linker sends the store's allocations, and its calls of what allocates in hiredis, through here (--wrap, in
+ * tests/meson.build). The streams lead to a server that says yes to everything. */
+#define TEST_TIMEOUT_S 200
+#include "check.h"
+#include "support/fake_redis.h"
+
+#include <hiredis/hiredis.h>
+#include <stdarg.h>
+#include <stdbool.h>
+
+/* ---- Allocations that fail ---- */
+
+enum { NEVER = -1, FAR = 1000000, S = 1000000 };
+
+static long allocations, fail_first = NEVER, fail_last;
+
+static bool fails(void) {
+    long index = allocations++;
+    return fail_first != NEVER && index >= fail_first && index <= fail_last;
+}
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *memory, size_t size);
+char *__real_strdup(const char *text);
+int __real_vasprintf(char **ret, const char *format, va_list arguments);
+int __real_redisFormatCommandArgv(char **target, int count, const char **arguments,
+                                  const size_t *sizes);
+redisReader *__real_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions);
+int __real_redisReaderFeed(redisReader *reader, const char *bytes, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+char *__wrap_strdup(const char *text);
+int __wrap_vasprintf(char **ret, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
+int __wrap_redisFormatCommandArgv(char **target, int count, const char **arguments,
+                                  const size_t *sizes);
+redisReader *__wrap_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions);
+int __wrap_redisReaderFeed(redisReader *reader, const char *bytes, size_t size);
+
+void *__wrap_malloc(size_t size) {
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size) {
+    return fails() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *memory, size_t size) {
+    return fails() ? NULL : __real_realloc(memory, size);
+}
+
+char *__wrap_strdup(const char *text) {
+    return fails() ? NULL : __real_strdup(text);
+}
+
+int __wrap_vasprintf(char **ret, const char *format, va_list arguments) {
+    return fails() ? -1 : __real_vasprintf(ret, format, arguments);
+}
+
+int __wrap_redisFormatCommandArgv(char **target, int count, const char **arguments,
+                                  const size_t *sizes) {
+    return fails() ? -1 : __real_redisFormatCommandArgv(target, count, arguments, sizes);
+}
+
+redisReader *__wrap_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions) {
+    return fails() ? NULL : __real_redisReaderCreateWithFunctions(functions);
+}
+
+int __wrap_redisReaderFeed(redisReader *reader, const char *bytes, size_t size) {
+    return fails() ? REDIS_ERR : __real_redisReaderFeed(reader, bytes, size);
+}
+
+static void fail_from_to(long first, long last) {
+    allocations = 0;
+    fail_first = first;
+    fail_last = last;
+}
+
+/* Runs a story once for each of its allocations: that one fails; that one and all after it fail. */
+static void fail_at_every_index(void (*story)(void)) {
+    long index = 0;
+    for (bool more = true; more; index++) {
+        fail_from_to(index, index);
+        story();
+        more = allocations > index; /* else nothing failed: the story is over */
+        fail_from_to(index, FAR);
+        story();
+        fail_from_to(NEVER, NEVER);
+    }
+    CHECK(index > 3);
+    printf("# %ld allocations\n", index - 1);
+}
+
+/* ---- Words of the tests ---- */
+
+static struct rig rig;
+static struct asked asked[8], held, shared;
+
+/* Opens a store, without failures, and has it connected: the failures come behind that. */
+static void open_unfailing(bool knows_scripts) {
+    long first = fail_first;
+    fail_first = NEVER;
+    rig_open(&rig, "redis://h");
+    rig.knows_scripts = knows_scripts;
+    fake_serve(rig.world, rig_serve, &rig);
+    ask_acquire(&rig, &asked[0], "busy", STORE_WAIT); /* and subscribed */
+    CHECK_EQ_INT(asked[0].op.outcome, STORE_QUEUED);
+    asked_clear(&asked[0]);
+    make_acquire(&held, "held", 0);
+    make_acquire(&shared, "shared", 0);
+    make_share(&shared);
+    fail_first = first;
+    allocations = 0;
+}
+
+/* Whatever failed has been told when its time is over, at the latest. */
+static void check_completed(size_t count) {
+    fake_pass_us(rig.world, 3 * S);
+    for (size_t i = 0; i < count; i++) {
+        const struct store_op *op = &asked[i].op;
+        CHECK_EQ_INT(asked[i].completions, 1);
+        CHECK(op->outcome != STORE_NOT_YOURS);
+        CHECK(op->outcome != STORE_REFUSED || op->reason == HF_NO_MEMORY ||
+              op->reason == HF_UNREACHABLE);
+        asked_clear(&asked[i]);
+    }
+}
+
+static void over(void) {
+    fail_first = NEVER;
+    rig_close(&rig);
+}
+
+/* ---- Stories ---- */
+
+static void open_and_close(void) {
+    char *text;
+    setenv("HOLDFAST_TEST_PASSWORD", "hunter2", 1);
+    int r = rig_open_url(&rig, "redis://jo@h:7000/3?password_env=HOLDFAST_TEST_PASSWORD&prefix=app:",
+                         &text);
+    CHECK(r == HF_OK || r == HF_NO_MEMORY);
+    CHECK(!rig.store == (r != HF_OK));
+    free(text);
+    rig_close(&rig);
+}
+
+TEST(opening_a_store) {
+    fail_at_every_index(open_and_close);
+}
+
+static void open_wrongly(void) {
+    static const char *const urls[] = {"redis://h?x=y", "redis://h/x", "redis://jo@h", "redis://a,b",
+                                       "redis://h?timeout=x", "redis+unix:x"};
+    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
+        char *text;
+        int r = rig_open_url(&rig, urls[i], &text);
+        CHECK(r == HF_BAD_URL || r == HF_NO_MEMORY);
+        free(text);
+        rig_close(&rig);
+    }
+}
+
+TEST(refusing_a_url) {
+    fail_at_every_index(open_wrongly);
+}
+
+static void first_use(void) {
+    char *text;
+    if (rig_open_url(&rig, "redis://jo:secret@h/3", &text) == HF_OK) {
+        fake_serve(rig.world, rig_serve, &rig);
+        ask_acquire(&rig, &asked[0], "busy", STORE_WAIT);
+        ask_acquire(&rig, &asked[1], "x", 0);
+        check_completed(2);
+    }
+    free(text);
+    over();
+}
+
+TEST(connecting_greeting_and_subscribing) {
+    fail_at_every_index(first_use);
+}
+
+static void acquire_and_release(void) {
+    open_unfailing(true);
+    ask_acquire(&rig, &asked[0], "x", 0);
+    ask_acquire(&rig, &asked[1], "busy", STORE_WAIT);
+    ask_release(&rig, &asked[2], "x");
+    ask_break(&rig, &asked[3], "x", 5);
+    check_completed(4);
+    over();
+}
+
+TEST(acquiring_releasing_and_breaking) {
+    fail_at_every_index(acquire_and_release);
+}
+
+static void use_unknown_scripts(void) {
+    open_unfailing(false);
+    ask_acquire(&rig, &asked[0], "x", 0);
+    ask_release(&rig, &asked[1], "x");
+    ask_inspect(&rig, &asked[2], "x");
+    fake_pass_us(rig.world, 3 * S);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ_INT(asked[i].completions, 1);
+        CHECK(asked[i].op.outcome != STORE_NOT_YOURS);
+        CHECK(asked[i].op.outcome != STORE_REFUSED || asked[i].op.reason == HF_NO_MEMORY ||
+              asked[i].op.reason == HF_UNREACHABLE);
+        asked_clear(&asked[i]);
+    }
+    over();
+}
+
+TEST(scripts_that_are_sent_whole) {
+    fail_at_every_index(use_unknown_scripts);
+}
+
+static void renew(void) {
+    open_unfailing(true);
+    ask_renew(&rig, &asked[0], (struct asked *[]){&held, &shared, NULL, &held, &shared}, 5);
+    fake_pass_us(rig.world, 3 * S);
+    CHECK_EQ_INT(asked[0].completions, 1);
+    for (int i = 0; i < 5; i++) {
+        enum store_outcome outcome = asked[0].renewals[i].outcome;
+        CHECK(i == 2 ? outcome == 0
+                     : outcome == STORE_DONE || outcome == STORE_REFUSED || outcome == STORE_UNKNOWN ||
+                           (outcome == 0 && asked[0].op.outcome == STORE_REFUSED));
+    }
+    asked_clear(&asked[0]);
+    over();
+}
+
+TEST(renewing_holds_of_each_kind) {
+    fail_at_every_index(renew);
+}
+
+static void inspect(void) {
+    open_unfailing(true);
+    ask_inspect(&rig, &asked[0], "x");
+    check_completed(1);
+    over();
+}
+
+TEST(inspecting) {
+    fail_at_every_index(inspect);
+}
+
+static void list(void) {
+    open_unfailing(true);
+    ask_list(&rig, &asked[0], "", 10);
+    ask_list(&rig, &asked[1], "", 1);
+    check_completed(2);
+    over();
+}
+
+TEST(listing) {
+    fail_at_every_index(list);
+}
+
+static void lose_connections(void) {
+    open_unfailing(true);
+    fake_serve(rig.world, NULL, NULL);
+    ask_acquire(&rig, &asked[0], "x", 0);
+    ask_release(&rig, &asked[1], "y");
+    for (size_t i = 0; i < 2; i++)
+        if (fake_stream(rig.world, i)->owner)
+            fake_hang_up(fake_stream(rig.world, i), "reset");
+    fake_serve(rig.world, rig_serve, &rig);
+    ask_inspect(&rig, &asked[2], "x");
+    check_completed(3);
+    over();
+}
+
+TEST(losing_connections) {
+    fail_at_every_index(lose_connections);
+}
+
+/* Long enough for pings, which must not be tried without pause. */
+static void be_silent(void) {
+    open_unfailing(true);
+    fake_pass_us(rig.world, 30 * S);
+    ask_release(&rig, &asked[0], "x");
+    check_completed(1);
+    over();
+}
+
+TEST(being_silent_for_long) {
+    fail_at_every_index(be_silent);
+}
+
+static void close_halfway(void) {
+    open_unfailing(true);
+    fake_serve(rig.world, NULL, NULL);
+    ask_acquire(&rig, &asked[0], "x", 0);
+    ask_renew(&rig, &asked[1], (struct asked *[]){&held, &shared}, 2);
+    ask_list(&rig, &asked[2], "", 5);
+    ask_inspect(&rig, &asked[3], "x");
+    rig_close_store(&rig);
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ_INT(asked[i].completions, 1);
+        asked_clear(&asked[i]);
+    }
+    over();
+}
+
+TEST(closing_with_operations_under_way) {
+    fail_at_every_index(close_halfway);
+}

@@ -1,0 +1,218 @@
+/* The store's URL: where it leads, and a sentence for each that is wrong. */
+#include "check.h"
+#include "support/fake_redis.h"
+
+#include <fcntl.h>
+
+static struct rig rig;
+static struct asked a;
+
+static void over(void) {
+    rig_close(&rig);
+    asked_clear(&a);
+}
+
+/* Opens, asks, and looks at where it connects. */
+static const struct world_peer *peer_of(const char *url) {
+    rig_open(&rig, url);
+    ask_acquire(&rig, &a, "x", 0);
+    return fake_stream(rig.world, 0)->owner->peer;
+}
+
+/* The password that is sent, or "" when something else is. */
+static const char *password_of(const char *url) {
+    static char password[2048];
+    static struct seen seen;
+    rig_open(&rig, url);
+    ask_acquire(&rig, &a, "x", 0);
+    fake_accept(fake_stream(rig.world, 0));
+    CHECK(next_seen(fake_stream(rig.world, 0), &seen));
+    snprintf(password, sizeof(password), "%s",
+             strcmp(seen.arguments[0], "AUTH") == 0 ? seen.arguments[seen.count - 1] : "");
+    over();
+    return password;
+}
+
+static void check_refused(const char *url, const char *words) {
+    char *text;
+    int r = rig_open_url(&rig, url, &text);
+    if (r != HF_BAD_URL || rig.store)
+        test_fail(__FILE__, __LINE__, "%s is %s", url, r ? hf_error_name(r) : "opened");
+    if (!text || !strstr(text, words))
+        test_fail(__FILE__, __LINE__, "%s: \"%s\" does not say \"%s\"", url, text ? text : "", words);
+    CHECK(!strstr(text, "hunter2"));
+    free(text);
+    rig_close(&rig);
+}
+
+/* ---- Where it leads ---- */
+
+TEST(a_host_has_the_usual_port_and_two_seconds) {
+    const struct world_peer *peer = peer_of("redis://db.example");
+    CHECK_EQ_STR(peer->host, "db.example");
+    CHECK_EQ_INT(peer->port, 6379);
+    CHECK_EQ_INT(peer->timeout_us, 2000000);
+    CHECK(!peer->path);
+    over();
+}
+
+TEST(host_port_and_time_to_connect_are_those_of_the_url) {
+    const struct world_peer *peer = peer_of("redis://[::1]:7000/?connect_timeout=77&timeout=5");
+    CHECK_EQ_STR(peer->host, "::1");
+    CHECK_EQ_INT(peer->port, 7000);
+    CHECK_EQ_INT(peer->timeout_us, 77000);
+    over();
+}
+
+TEST(a_socket_is_connected_by_its_path) {
+    const struct world_peer *peer = peer_of("redis+unix:///run/redis.sock?database=4");
+    CHECK(!peer->host);
+    CHECK_EQ_STR(peer->path, "/run/redis.sock");
+    fake_accept(fake_stream(rig.world, 0));
+    CHECK_EQ_STR(next_command(fake_stream(rig.world, 0)), "SELECT 4");
+    over();
+}
+
+TEST(a_prefix_stands_before_each_name) {
+    rig_open(&rig, "redis://h?prefix=app%3A");
+    ask_acquire(&rig, &a, "x", 0);
+    fake_accept(fake_stream(rig.world, 0));
+    CHECK_EQ_STR(next_command(fake_stream(rig.world, 0)), "acquire app:x");
+    over();
+}
+
+/* ---- What is wrong ---- */
+
+TEST(an_unknown_option_is_refused_by_its_name) {
+    check_refused("redis://h?lease=5", "\"lease\"");
+    check_refused("redis://h?prefix=a&time_out=5", "\"time_out\"");
+    check_refused("redis://h?password=hunter2", "\"password\"");
+}
+
+TEST(numbers_that_are_none_or_out_of_range_are_refused) {
+    check_refused("redis://h?timeout=", "timeout");
+    check_refused("redis://h?timeout=0", "from 1 to 3600000");
+    check_refused("redis://h?timeout=-1", "timeout");
+    check_refused("redis://h?timeout=+1", "timeout");
+    check_refused("redis://h?timeout=%201", "timeout");
+    check_refused("redis://h?timeout=5s", "timeout");
+    check_refused("redis://h?timeout=1.5", "timeout");
+    check_refused("redis://h?timeout=0x10", "timeout");
+    check_refused("redis://h?timeout=3600001", "timeout");
+    check_refused("redis://h?connect_timeout=99999999999999999999", "connect_timeout");
+    check_refused("redis://h?connect_timeout=x", "connect_timeout");
+    check_refused("redis://h/x", "the database");
+    check_refused("redis://h/1/2", "the database");
+    check_refused("redis://h/-1", "the database");
+    check_refused("redis://h/2147483648", "the database");
+    check_refused("redis://h?database=1e3", "the database");
+}
+
+TEST(a_database_that_is_given_twice_is_refused) {
+    check_refused("redis://h/1?database=1", "twice");
+}
+
+TEST(other_than_one_host_is_refused) {
+    check_refused("redis:/path", "one host");
+    check_refused("redis:h", "one host");
+    check_refused("redis://a,b", "one host");
+    check_refused("redis:///0", "one host");
+}
+
+TEST(a_socket_with_a_host_or_without_a_path_is_refused) {
+    check_refused("redis+unix://h/run/redis.sock", "redis+unix:///path");
+    check_refused("redis+unix:run", "redis+unix:///path");
+    check_refused("redis+unix:", "redis+unix:///path");
+}
+
+TEST(a_prefix_that_is_too_long_or_would_end_a_tag_is_refused) {
+    char url[128] = "redis://h?prefix=";
+    memset(url + strlen(url), 'x', 50);
+    rig_open(&rig, url);
+    over();
+    strcat(url, "x");
+    check_refused(url, "prefix");
+    check_refused("redis://h?prefix=%7Ba%7D.s", "prefix");
+}
+
+/* ---- Passwords ---- */
+
+static const char *file_with(const char *bytes, size_t size) {
+    static char path[64];
+    strcpy(path, "/tmp/holdfast-open-test-XXXXXX");
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, bytes, size) == (ssize_t)size);
+    close(fd);
+    return path;
+}
+
+TEST(a_password_comes_from_a_file_a_variable_or_a_descriptor) {
+    char url[256];
+    const char *path = file_with("hunter2\r\n", 9);
+    snprintf(url, sizeof(url), "redis://jo@h?password_file=%s", path);
+    CHECK_EQ_STR(password_of(url), "hunter2");
+    int fd = open(path, O_RDONLY);
+    snprintf(url, sizeof(url), "redis://h?password_fd=%d", fd);
+    CHECK_EQ_STR(password_of(url), "hunter2");
+    close(fd);
+    unlink(path);
+    setenv("HOLDFAST_TEST_PASSWORD", " spaces stay ", 1);
+    CHECK_EQ_STR(password_of("redis://h?password_env=HOLDFAST_TEST_PASSWORD"), " spaces stay ");
+    CHECK_EQ_STR(password_of("redis://jo:p%40ss@h"), "p@ss");
+}
+
+TEST(a_password_that_comes_in_pieces_is_read_whole) {
+    int ends[2];
+    char url[64];
+    CHECK(pipe(ends) == 0);
+    if (fork() == 0) {
+        for (const char *c = "hunter2\n"; *c; c++)
+            if (write(ends[1], c, 1) != 1)
+                _exit(1);
+        _exit(0);
+    }
+    close(ends[1]);
+    snprintf(url, sizeof(url), "redis://h?password_fd=%d", ends[0]);
+    CHECK_EQ_STR(password_of(url), "hunter2");
+    close(ends[0]);
+    wait(NULL);
+}
+
+TEST(a_password_that_cannot_be_found_is_a_bad_url) {
+    char url[256], long_one[2000];
+    check_refused("redis://h?password_file=/does/not/exist", "/does/not/exist: No such file");
+    check_refused("redis://h?password_file=/", "directory");
+    check_refused("redis://h?password_env=HOLDFAST_TEST_NOT_SET", "not set");
+    check_refused("redis://h?password_fd=x", "password_fd");
+    check_refused("redis://h?password_fd=99999", "Bad file descriptor");
+    check_refused("redis://jo@h", "\"jo\" has no password");
+    memset(long_one, 'x', sizeof(long_one));
+    const char *path = file_with(long_one, 1024);
+    snprintf(url, sizeof(url), "redis://h?password_file=%s", path);
+    check_refused(url, "too long");
+    unlink(path);
+    long_one[1999] = 0;
+    setenv("HOLDFAST_TEST_PASSWORD", long_one, 1);
+    check_refused("redis://h?password_env=HOLDFAST_TEST_PASSWORD", "too long");
+}
+
+TEST(the_longest_password_is_sent_whole) {
+    char password[1024], url[128];
+    memset(password, 'x', 1023);
+    password[1023] = 0;
+    const char *path = file_with(password, 1023);
+    snprintf(url, sizeof(url), "redis://h?password_file=%s", path);
+    CHECK_EQ_STR(password_of(url), password);
+    unlink(path);
+}
+
+/* Who says where the password is means to use one: without it, everything would go on as nobody. */
+TEST(a_place_for_a_password_that_has_none_is_a_bad_url) {
+    char url[256];
+    const char *path = file_with("\n", 1);
+    snprintf(url, sizeof(url), "redis://h?password_file=%s", path);
+    check_refused(url, "password");
+    unlink(path);
+    setenv("HOLDFAST_TEST_PASSWORD", "", 1);
+    check_refused("redis://h?password_env=HOLDFAST_TEST_PASSWORD", "password");
+}

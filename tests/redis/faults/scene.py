@@ -1,0 +1,233 @@
+"""What the fault tests of the Redis store share. They run as fault_..._test.py HOLDFAST PUPPET CLOCK_SHIM.
+
+A test's name begins with its row of failures.md. Servers, proxies and puppets are those of tests/servers. No test relies on
+the speed of the machine: where a scenario means something only within a lease, it says `in_time(...)`, and one that was
+too slow for that is played again, by @patient.
+"""
+import contextlib
+import functools
+import os
+import sys
+import threading
+import time
+
+from servers.process import LIMIT_S
+from servers.proxy import Mode
+from servers.puppet import Puppet, boot_us
+from servers.redis import RedisError
+
+HOLDFAST, PUPPET, SHIM = map(os.path.abspath, sys.argv[1:4])
+LONG_MS = 60000  # longer than a test may take
+TIMES = 5  # that a scenario is played at most
+
+# A holder and one who must wait for it, of each kind of lock.
+KINDS = {"mutex": ("mutex", "mutex"), "shared": ("read", "write"), "permits": ("2/3", "2/3")}
+
+
+# ---- Time ----
+
+
+class TooSlow(Exception):
+    pass
+
+
+def patient(function):
+    """Plays a scenario again for which the machine was too slow."""
+
+    @functools.wraps(function)
+    def play(*arguments):
+        for left in reversed(range(TIMES)):
+            try:
+                return function(*arguments)
+            except TooSlow:
+                if not left:
+                    raise
+        return None
+
+    return play
+
+
+def in_time(until_us):
+    """Before this time (CLOCK_BOOTTIME), or the scenario means nothing."""
+    if boot_us() >= until_us:
+        raise TooSlow(f"{(boot_us() - until_us) / 1e6:.3f} s too late")
+
+
+def wait_until(condition, what, limit_s=LIMIT_S):
+    """For what no event tells of: looks often."""
+    until = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until, f"in vain: {what}"
+        time.sleep(0.01)
+
+
+def sleep_until(at_us):
+    time.sleep(max(0, at_us - boot_us()) / 1e6)
+
+
+# ---- Puppets ----
+
+
+@contextlib.contextmanager
+def puppets(count, url, **options):
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Puppet(PUPPET, url, **options)) for _ in range(count)]
+
+
+def deadline_us(puppet, lock):
+    """Between which times the hold's deadline is."""
+    asked_us = boot_us()
+    left_ms = puppet.left(lock)
+    return asked_us + left_ms * 1000, boot_us() + (left_ms + 1) * 1000
+
+
+def outcome(puppet, lock, limit_s=LIMIT_S):
+    """Of an acquire: "OK", "BUSY", ..."""
+    line = puppet.wait(("acquired", lock), ("failed", lock), limit_s=limit_s)
+    return "OK" if line.words[0] == "acquired" else line.words[2]
+
+
+def is_lost(puppet, lock):
+    """If the loss has been told by now."""
+    puppet.left(lock)
+    return puppet.seen("lost", lock)
+
+
+def one_of(actual, expected):
+    assert actual in expected, f"{actual!r} is not one of {expected!r}"
+
+
+# ---- The server ----
+
+
+def keys(name):
+    """The keys of a lock, by their letters in state.lua."""
+    return {"K": f"holdfast:{name}"} | {letter: f"{{holdfast:{name}}}.{letter.lower()}" for letter in "SQWHI"}
+
+
+def value_of(server, name):
+    return server.command("GET", keys(name)["K"])
+
+
+def left_ms_of(server, name):
+    return server.command("PTTL", keys(name)["K"])
+
+
+def counter_of(server, name):
+    return int(server.command("HGET", keys(name)["S"], "t"))
+
+
+def waiting(server, name):
+    return server.command("ZCARD", keys(name)["Q"])
+
+
+def script_calls(server):
+    """How many scripts the server has run."""
+    stats = server.info("commandstats")
+    return sum(int(stats.get(f"cmdstat_{word}", "calls=0").split(",")[0].split("=")[1]) for word in ("evalsha", "eval"))
+
+
+def warm_up(server):
+    """The server knows the scripts from now on: a request has one reply."""
+    with Puppet(PUPPET, server.url()) as puppet:
+        for kind in ("mutex", "read"):
+            token = puppet.hold("a", "warm-up", kind=kind).token
+            puppet.renew("a")
+            puppet.break_lock("warm-up", token + 1)
+            puppet.release("a")
+            puppet.free("a")
+        puppet.inspect("warm-up")
+
+
+@contextlib.contextmanager
+def repeating(server, *words, every_s=0.002):
+    """Gives the server a command again and again, whatever it answers, in a thread. Yields what counts how often."""
+    counts, stop = [0], threading.Event()
+
+    def run():
+        with server.connect() as connection:
+            while not stop.wait(every_s):
+                with contextlib.suppress(RedisError):
+                    connection.command(*words)
+                counts[0] += 1
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield counts
+    finally:
+        stop.set()
+        thread.join(LIMIT_S)
+
+
+# ---- The network ----
+
+
+def strand(proxy):
+    """What is held on its way up stays there, with its connections; what comes over new ones passes it."""
+    with proxy.changed:
+        proxy.modes["up"] = Mode()
+
+
+def deafen(proxy, number):
+    """From now on nothing reaches the client over its number-th connection; -1: the last."""
+    with proxy.changed:
+        proxy.connections[number].down.has_hole = True
+
+
+# ---- What a lock guards ----
+
+
+class Resource:
+    """Refuses whoever has a token below the largest that it has seen."""
+
+    def __init__(self):
+        self.largest, self.written = 0, []
+
+    def write(self, token, what):
+        """True if it was written."""
+        if token < self.largest:
+            return False
+        self.largest = token
+        self.written.append(what)
+        return True
+
+
+class History:
+    """Who held which lock, as far as that is certain: from when the puppet said "acquired" to the latest time for
+    which it was told that time is left, or to when its release was sent. Times that the test notes before it asks,
+    and puppets after they were answered, can only make this shorter."""
+
+    def __init__(self):
+        self.holds, self.lock = [], threading.Lock()
+
+    def granted(self, name, grant):
+        """A dict, to be changed by what follows."""
+        hold = {"name": name, "token": grant.token, "from_us": grant.at_us, "until_us": 0}
+        with self.lock:
+            self.holds.append(hold)
+        return hold
+
+    @staticmethod
+    def ask_left(hold, puppet, lock):
+        asked_us = boot_us()
+        left_ms = puppet.left(lock)
+        if left_ms > 0:
+            hold["until_us"] = max(hold["until_us"], asked_us + left_ms * 1000)
+        return left_ms
+
+    @staticmethod
+    def release(hold, puppet, lock):
+        hold["until_us"] = min(hold["until_us"], boot_us())
+        return puppet.release(lock)
+
+    def check(self):
+        """Never two at a time, and tokens rise. Returns how many holds that says something about."""
+        sure = sorted((hold for hold in self.holds if hold["until_us"] > hold["from_us"]),
+                      key=lambda hold: hold["from_us"])
+        for number, hold in enumerate(sure):
+            for later in sure[number + 1:]:
+                if later["name"] == hold["name"]:
+                    assert later["from_us"] >= hold["until_us"], f"two at a time: {hold} {later}"
+                    assert later["token"] > hold["token"], f"tokens do not rise: {hold} {later}"
+        return len(sure)

@@ -1,0 +1,292 @@
+#include "support/fake_redis.h"
+
+#include "base/url.h"
+#include "store/redis/scripts.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct store_driver holdfast_store_driver;
+
+/* ---- The client's side ---- */
+
+static struct rig *rig_of(struct store_host *host) {
+    return container_of(host, struct rig, host);
+}
+
+static void completed(struct store_host *host, struct store_op *op) {
+    struct asked *asked = container_of(op, struct asked, op);
+    assert(asked->rig == rig_of(host));
+    assert(asked->completions == 0);
+    assert(op->outcome >= STORE_DONE && op->outcome <= STORE_UNKNOWN);
+    assert(op->outcome != STORE_REFUSED || op->reason < 0);
+    asked->completions++;
+}
+
+static void wake(struct store_host *host, uint64_t seq) {
+    struct rig *rig = rig_of(host);
+    if (rig->woken_count++ < RIG_NEWS_MAX)
+        rig->woken[rig->woken_count - 1] = seq;
+}
+
+static void gone(struct store_host *host, uint64_t seq) {
+    struct rig *rig = rig_of(host);
+    if (rig->gone_count++ < RIG_NEWS_MAX)
+        rig->gone[rig->gone_count - 1] = seq;
+}
+
+int rig_open_url(struct rig *rig, const char *text, char **ret_text) {
+    *rig = (struct rig){.knows_scripts = true};
+    *ret_text = NULL;
+    rig->world = fake_world();
+    if (!rig->world)
+        return HF_NO_MEMORY;
+    rig->host = (struct store_host){
+        .world = rig->world,
+        .identity = {.host = "here", .command = "test", .pid = 7},
+        .wait_lease_us = 15000000,
+        .max_lease_us = INT64_C(86400000000),
+        .completed = completed,
+        .wake = wake,
+        .gone = gone,
+    };
+    for (int i = 0; i < 16; i++)
+        rig->host.identity.id[i] = (uint8_t)(i * 0x11);
+    struct url url;
+    const char *why;
+    int r = url_parse(text, &url, &why);
+    if (r < 0)
+        return r;
+    r = holdfast_store_driver.open(&rig->host, &url, &rig->store, ret_text);
+    url_free(&url);
+    return r;
+}
+
+void rig_open(struct rig *rig, const char *url) {
+    char *text;
+    int r = rig_open_url(rig, url, &text);
+    if (r < 0)
+        printf("# %s: %d %s\n", url, r, text ? text : "");
+    assert(r == HF_OK && rig->store);
+}
+
+void rig_close_store(struct rig *rig) {
+    if (rig->store)
+        holdfast_store_driver.close(rig->store);
+    rig->store = NULL;
+}
+
+void rig_close(struct rig *rig) {
+    rig_close_store(rig);
+    if (rig->world)
+        world_close(rig->world);
+    rig->world = NULL;
+}
+
+void rig_submit(struct rig *rig, struct asked *asked) {
+    asked->rig = rig;
+    asked->completions = 0;
+    holdfast_store_driver.submit(rig->store, &asked->op);
+}
+
+static void ask(struct rig *rig, struct asked *asked) {
+    rig_submit(rig, asked);
+    fake_settle(rig->world);
+}
+
+static void make(struct asked *asked, enum store_op_type type, const char *name) {
+    static uint64_t seq;
+    *asked = (struct asked){.op = {.type = type, .name = name, .seq = ++seq}};
+    list_init(&asked->op.link);
+}
+
+void make_acquire(struct asked *asked, const char *name, unsigned flags) {
+    make(asked, STORE_ACQUIRE, name);
+    asked->op.kind = STORE_MUTEX;
+    asked->op.flags = (uint8_t)flags;
+    asked->op.capacity = asked->op.weight = 1;
+    asked->op.lease_us = 30000000;
+    asked->op.label = "a label";
+}
+
+void make_share(struct asked *asked) {
+    asked->op.kind = STORE_PERMITS;
+    asked->op.capacity = 5;
+}
+
+void ask_acquire(struct rig *rig, struct asked *asked, const char *name, unsigned flags) {
+    make_acquire(asked, name, flags);
+    ask(rig, asked);
+}
+
+void ask_release(struct rig *rig, struct asked *asked, const char *name) {
+    make(asked, STORE_RELEASE, name);
+    ask(rig, asked);
+}
+
+void ask_break(struct rig *rig, struct asked *asked, const char *name, uint64_t token) {
+    make(asked, STORE_BREAK, name);
+    asked->op.token = token;
+    asked->op.label = "why not";
+    ask(rig, asked);
+}
+
+void ask_inspect(struct rig *rig, struct asked *asked, const char *name) {
+    make(asked, STORE_INSPECT, name);
+    ask(rig, asked);
+}
+
+void ask_list(struct rig *rig, struct asked *asked, const char *prefix, size_t limit) {
+    make(asked, STORE_LIST, prefix);
+    asked->op.limit = limit;
+    ask(rig, asked);
+}
+
+void ask_renew(struct rig *rig, struct asked *asked, struct asked *const *holds, size_t count) {
+    make(asked, STORE_RENEW, NULL);
+    assert(count <= sizeof(asked->renewals) / sizeof(asked->renewals[0]));
+    for (size_t i = 0; i < count; i++)
+        asked->renewals[i].of = holds[i] ? &holds[i]->op : NULL;
+    asked->op.renewals = asked->renewals;
+    asked->op.renewal_count = count;
+    ask(rig, asked);
+}
+
+void asked_clear(struct asked *asked) {
+    bool looked = asked->op.type == STORE_INSPECT || asked->op.type == STORE_LIST;
+    if (looked && asked->completions && asked->op.outcome == STORE_DONE)
+        hf_locks_free(asked->op.locks);
+    free(asked->op.text);
+    *asked = (struct asked){.completions = 0};
+}
+
+/* ---- The server's side ---- */
+
+/* A number and the end of its line. */
+static size_t take_size(struct fake_stream *stream, char mark) {
+    char *at = stream->bytes + stream->read, *end;
+    assert(stream->read < stream->written && *at == mark);
+    unsigned long long size = strtoull(at + 1, &end, 10);
+    assert(end > at + 1 && end[0] == '\r' && end[1] == '\n');
+    stream->read += (size_t)(end + 2 - at);
+    return size;
+}
+
+/* The store writes whole commands, so whatever begins here also ends here. */
+bool next_seen(struct fake_stream *stream, struct seen *ret) {
+    if (stream->read >= stream->written)
+        return false;
+    ret->count = take_size(stream, '*');
+    assert(ret->count > 0 && ret->count <= SEEN_ARGUMENTS_MAX);
+    for (size_t i = 0; i < ret->count; i++) {
+        ret->sizes[i] = take_size(stream, '$');
+        assert(stream->read + ret->sizes[i] + 2 <= stream->written);
+        char *argument = stream->bytes + stream->read, *end = argument + ret->sizes[i];
+        assert(end[0] == '\r' && end[1] == '\n');
+        *end = 0;
+        ret->arguments[i] = argument;
+        stream->read += ret->sizes[i] + 2;
+    }
+    return true;
+}
+
+static int script_of(const struct seen *seen) {
+    bool whole = strcmp(seen->arguments[0], "EVAL") == 0;
+    if (!whole && strcmp(seen->arguments[0], "EVALSHA") != 0)
+        return -1;
+    for (int i = 0; i < REDIS_SCRIPTS; i++) {
+        const struct redis_script *script = &redis_scripts[i];
+        if (whole ? seen->sizes[1] == script->size &&
+                        memcmp(seen->arguments[1], script->text, script->size) == 0
+                  : strcmp(seen->arguments[1], script->sha1) == 0)
+            return i;
+    }
+    assert(!"a script that is none of ours");
+    return -1;
+}
+
+const char *next_command(struct fake_stream *stream) {
+    static char text[4096];
+    static struct seen seen;
+    size_t size = 0;
+    text[0] = 0;
+    if (!next_seen(stream, &seen))
+        return text;
+    int script = script_of(&seen);
+    size_t from = 0, to = seen.count;
+    if (script >= 0) {
+        size = (size_t)snprintf(text, sizeof(text), "%s%s",
+                                strcmp(seen.arguments[0], "EVAL") == 0 ? "EVAL " : "",
+                                redis_scripts[script].name);
+        from = 3;
+        to = script == REDIS_RENEW ? 3 + strtoul(seen.arguments[2], NULL, 10) : 4;
+    }
+    for (size_t i = from; i < to && size < sizeof(text); i++)
+        size += (size_t)snprintf(text + size, sizeof(text) - size, "%s%s", size ? " " : "",
+                                 seen.arguments[i]);
+    return text;
+}
+
+#define OWNER "00112233445566778899aabbccddeeff-1"
+
+static void answer_script(struct fake_stream *stream, const struct seen *seen, int script) {
+    char text[4096] = "*";
+    switch (script) {
+    case REDIS_ACQUIRE:
+        fake_answer_text(stream, strcmp(seen->arguments[3], "holdfast:busy") == 0
+                                     ? "*4\r\n$6\r\nqueued\r\n:100\r\n:0\r\n:0\r\n"
+                                     : "*2\r\n$4\r\ndone\r\n$1\r\n5\r\n");
+        break;
+    case REDIS_RENEW:
+        snprintf(text, sizeof(text), "*%s\r\n", seen->arguments[2]);
+        for (unsigned long i = strtoul(seen->arguments[2], NULL, 10); i > 0; i--)
+            strcat(text, ":1\r\n");
+        fake_answer_text(stream, text);
+        break;
+    case REDIS_LOOK: /* held alone, and somebody waits */
+        fake_answer_text(stream, "*6\r\n$16\r\n1700000000000000\r\n$34\r\n" OWNER "\r\n:5000\r\n"
+                                 "*6\r\n$1\r\n5\r\n$34\r\n" OWNER "\r\n$1\r\nm\r\n"
+                                 "$33\r\n1 1700000000000000 7 4 4 heretest\r\n$-1\r\n"
+                                 "$25\r\n1600000000000000 3 2 mewhy\r\n*0\r\n"
+                                 "*2\r\n$34\r\n" OWNER "\r\n"
+                                 "$50\r\n1800000000000000 1 1700000000000000 7 4 4 heretest\r\n");
+        break;
+    default:
+        fake_answer_text(stream, ":1\r\n");
+    }
+}
+
+static void answer(struct rig *rig, struct fake_stream *stream, const struct seen *seen) {
+    int script = script_of(seen);
+    char text[300];
+    rig->served++;
+    if (script >= 0 && strcmp(seen->arguments[0], "EVALSHA") == 0 && !rig->knows_scripts) {
+        fake_answer_text(stream, "-NOSCRIPT No matching script. Please use EVAL.\r\n");
+    } else if (script >= 0) {
+        answer_script(stream, seen, script);
+    } else if (strcmp(seen->arguments[0], "SCAN") == 0) {
+        fake_answer_text(stream, strcmp(seen->arguments[1], "0") == 0
+                                     ? "*2\r\n$1\r\n9\r\n*2\r\n$10\r\nholdfast:y\r\n$1\r\nz\r\n"
+                                     : "*2\r\n$1\r\n0\r\n*1\r\n$10\r\nholdfast:x\r\n");
+    } else if (strcmp(seen->arguments[0], "SUBSCRIBE") == 0) {
+        snprintf(text, sizeof(text), "*3\r\n$9\r\nsubscribe\r\n$%zu\r\n%s\r\n:1\r\n",
+                 seen->sizes[1], seen->arguments[1]);
+        fake_answer_text(stream, text);
+    } else if (strcmp(seen->arguments[0], "PING") == 0) {
+        fake_answer_text(stream, "*2\r\n$4\r\npong\r\n$0\r\n\r\n");
+    } else if (strcmp(seen->arguments[0], "PEXPIRE") == 0) {
+        fake_answer_text(stream, ":1\r\n");
+    } else {
+        fake_answer_text(stream, "+OK\r\n");
+    }
+}
+
+/* What the store sends while it takes an answer is not written yet: it comes in the next turn. */
+void rig_serve(struct fake_stream *stream) {
+    static struct seen seen;
+    if (!stream->accepted)
+        fake_accept(stream);
+    while (stream->owner && next_seen(stream, &seen))
+        answer(stream->context, stream, &seen);
+}

@@ -1,0 +1,78 @@
+/* The Redis store over streams that lead to the test (fake_streams.h): the client's side, which submits operations
+ * and counts what comes of them, and the server's, which reads commands. */
+#ifndef TESTS_SUPPORT_FAKE_REDIS_H
+#define TESTS_SUPPORT_FAKE_REDIS_H
+
+#include "store/store.h"
+#include "support/fake_streams.h"
+
+#include <stdio.h>
+
+enum { RIG_NEWS_MAX = 64 };
+
+struct rig {
+    struct store_host host;
+    struct world *world;
+    struct store *store; /* NULL: closed */
+    uint64_t woken[RIG_NEWS_MAX], gone[RIG_NEWS_MAX];
+    size_t woken_count, gone_count; /* all; the first of them are kept */
+    bool knows_scripts;             /* for rig_serve */
+    size_t served;                  /* commands that it answered */
+};
+
+/* One operation, and how often it completed: more than once ends the program. */
+struct asked {
+    struct store_op op;
+    struct rig *rig;
+    int completions;
+    struct store_renewal renewals[300];
+};
+
+/* Opens a store by its URL; HF_OK or the error, with *ret_text as the driver's. The client is 00112233…eeff. */
+int rig_open_url(struct rig *rig, const char *url, char **ret_text);
+/* The same, which must not fail. */
+void rig_open(struct rig *rig, const char *url);
+/* Closes the store, if it is open, and the world. */
+void rig_close_store(struct rig *rig);
+void rig_close(struct rig *rig);
+
+/* Submits; what was submitted must live until the store is closed. `name` and the like are kept by
+ * reference. Writes go out at the end of the call, except with rig_submit. */
+void rig_submit(struct rig *rig, struct asked *asked);
+void ask_acquire(struct rig *rig, struct asked *asked, const char *name, unsigned flags);
+void ask_release(struct rig *rig, struct asked *asked, const char *name);
+void ask_break(struct rig *rig, struct asked *asked, const char *name, uint64_t token);
+void ask_inspect(struct rig *rig, struct asked *asked, const char *name);
+void ask_list(struct rig *rig, struct asked *asked, const char *prefix, size_t limit);
+/* Renews holds of operations that were prepared by make_acquire. */
+void ask_renew(struct rig *rig, struct asked *asked, struct asked *const *holds, size_t count);
+
+/* As they are, for rig_submit. */
+void make_acquire(struct asked *asked, const char *name, unsigned flags);
+/* Makes the hold of an ACQUIRE one of permits: 1 out of 5. */
+void make_share(struct asked *asked);
+
+/* Frees what the store left in it, and makes it ready for another question. */
+void asked_clear(struct asked *asked);
+
+/* ---- The server's side ---- */
+
+enum { SEEN_ARGUMENTS_MAX = 1000 };
+struct seen {
+    size_t count;
+    const char *arguments[SEEN_ARGUMENTS_MAX]; /* each with a NUL behind it */
+    size_t sizes[SEEN_ARGUMENTS_MAX];
+};
+
+/* The next command that was written to the stream; false when there is none. The program ends if the bytes are
+ * no command. */
+bool next_seen(struct fake_stream *stream, struct seen *ret);
+
+/* The same in words, for a comparison: "AUTH jo secret", and for scripts "acquire holdfast:x", "EVAL acquire
+ * holdfast:x": the script's name, and its first key (of renew, all). "" when there is none. */
+const char *next_command(struct fake_stream *stream);
+
+/* A server for fake_serve that accepts, and says yes to everything; the context is the rig. */
+void rig_serve(struct fake_stream *stream);
+
+#endif

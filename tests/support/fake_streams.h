@@ -1,0 +1,52 @@
+/* A world whose streams lead to the test. What is sent is kept for the test to read, in the order and in the
+ * writes in which it would have gone out; what a server does, accepting, answering, hanging up, the test
+ * does. The clock stands still except in fake_pass_us, where all timers run at their times.
+ *
+ * Code that goes round and round at one and the same time ends the program: no test hangs, and a busy loop
+ * is a failure. */
+#ifndef TESTS_SUPPORT_FAKE_STREAMS_H
+#define TESTS_SUPPORT_FAKE_STREAMS_H
+
+#include "world/world.h"
+
+struct fake_stream {
+    struct world_stream *owner; /* NULL: it has ended */
+    void *context;              /* of fake_serve */
+    int64_t opened_us;          /* when it was asked for */
+    bool accepted, shown;       /* by the server; to the server */
+    char *bytes;            /* what was sent, */
+    size_t size, room;      /* all of it, */
+    size_t written, writes; /* what of it was written, in how many writes, */
+    size_t read;            /* and what of it the test has looked at */
+};
+
+/* Close it with world_close. NULL when there is no memory. */
+struct world *fake_world(void);
+
+/* Every stream that was opened since the beginning, the first is 0. */
+size_t fake_stream_count(struct world *world);
+struct fake_stream *fake_stream(struct world *world, size_t index);
+/* The last of those that are open, or being opened; NULL: none. */
+struct fake_stream *fake_last(struct world *world);
+
+/* What the server does. The stream must not have ended. */
+void fake_accept(struct fake_stream *stream);
+void fake_answer(struct fake_stream *stream, const void *bytes, size_t size);
+void fake_answer_text(struct fake_stream *stream, const char *text);
+void fake_hang_up(struct fake_stream *stream, const char *why);
+
+/* A server that does it all by itself: called for each stream that is open, or being opened, whenever that has
+ * something new, with `context` in it. It may do the above to this stream. NULL: no more. */
+void fake_serve(struct world *world, void (*server)(struct fake_stream *stream), void *context);
+
+/* Runs what is due now, and writes what was sent. */
+void fake_settle(struct world *world);
+
+/* Lets time pass. Everything that becomes due is done at its time. */
+void fake_pass_us(struct world *world, int64_t us);
+
+/* Opening, or sending, fails with this from now on; HF_OK: no more. */
+void fake_fail_open(struct world *world, int error);
+void fake_fail_send(struct world *world, int error);
+
+#endif
