@@ -84,6 +84,11 @@ static const char *const lines[] = {
     "$3\r\n=p5\r\n",
     "$-1\r\n",
     "*0\r\n",
+    ":9223372036854775807\r\n",
+    ":-9223372036854775808\r\n",
+    "*4\r\n$6\r\nqueued\r\n",
+    "*2\r\n$4\r\ndone\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n",
 };
 
 /* One of the streams that are open, or being opened; NULL: none is. */

@@ -244,8 +244,9 @@ void check_forgot(struct check *check, int name, enum forgotten what) {
     }
 }
 
-void check_time_broke(struct check *check) {
-    check->time_broke = true;
+void check_time_went_back(struct check *check) {
+    for (int i = 0; i < PLAN_NAMES_MAX; i++)
+        check->names[i].unordered = true;
 }
 
 /* ---- What clients believe ---- */
@@ -267,7 +268,7 @@ static void check_exclusion(struct check *check, const struct attempt *entering,
         if (other == entering || other->name != name || !counts(check, other))
             continue;
         weight += other->weight;
-        if (weight > capacity && !check->time_broke)
+        if (weight > capacity)
             check_fail(check, VERDICT_SAFETY,
                        "exclusion: %.8s-%s has \"%s\" while %.8s-%s holds it",
                        entering ? entering->owner : "somebody", entering ? entering->owner + 33 : "",
@@ -301,7 +302,7 @@ void check_looked(struct check *check, struct attempt *attempt) {
     sim_server_tell_time(server);
     int64_t believed_us = sim_clock_when(&attempt->node->now, hold->deadline_us);
     int64_t given_us = server_ends_us(server, attempt);
-    if (given_us < believed_us && !check->time_broke)
+    if (given_us < believed_us)
         check_fail(check, VERDICT_SAFETY,
                    "validity: %.8s-%s believes in \"%s\" %" PRId64 " us longer than it has it",
                    attempt->owner, attempt->owner + 33, check_name_of(attempt->name),

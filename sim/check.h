@@ -14,7 +14,7 @@
  *   remains     nothing but counters, with an end to them, stays on a server
  *
  * Exclusion and validity are promised while the server keeps what it acknowledged and clocks run as they
- * should: check_forgot and check_time_broke say when that ended for what was granted before. */
+ * should: check_forgot says when that ended for what was granted before. */
 #ifndef SIM_CHECK_H
 #define SIM_CHECK_H
 
@@ -59,7 +59,6 @@ struct check_name {
 struct check {
     const struct plan *plan;
     struct sim_net *net;
-    bool time_broke;
     enum verdict verdict;
     char what[256]; /* the first thing that was wrong */
     struct check_name names[PLAN_NAMES_MAX];
@@ -91,7 +90,8 @@ enum forgotten {
     FORGOT_ALL,
 };
 void check_forgot(struct check *check, int name, enum forgotten what);
-void check_time_broke(struct check *check);
+/* The server's clock was set back: what had ended may look as if it had not. */
+void check_time_went_back(struct check *check);
 
 /* At the end, after every lease has run out. */
 void check_remains(struct check *check, struct sim_server *server);

@@ -408,6 +408,7 @@ static void step_server_clock(struct history *h, int64_t by_us) {
         sim_server_tell_time(server_of(h));
         model_expire(server_of(h)->model);
     } else {
+        check_time_went_back(&h->check);
         h->longest_back_us -= by_us;
     }
 }

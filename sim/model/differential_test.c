@@ -127,7 +127,7 @@ static const char *const plain_shapes[] = {
     "CLIENT SETNAME v",
     "CLIENT bogus",
     "CLIENT SETNAME",
-    "ROLE",
+
     "PUBLISH everybody v",
     "PUBLISH nobody v",
     "UNSUBSCRIBE",
@@ -219,6 +219,7 @@ static void ask_plain(struct pair *pair, struct request *request) {
 
 static void run_plain(struct pair *pair) {
     struct request request = {.count = 0};
+    pair_ask_words(pair, "ROLE"); /* of a replica without its master, the real one says more */
     for (int step = 0; step < STEPS; step++) {
         if (pair_chance(pair, 50))
             pass_time(pair);
@@ -245,6 +246,32 @@ struct seen {
     char tokens[NAMES][TOKENS][32];
     size_t count[NAMES];
 };
+
+/* How often the scripts answered what: a run that misses an answer shows nothing of it. */
+static struct answer_count {
+    enum redis_script_id script;
+    const char *start; /* of the reply */
+    size_t count;
+} answers[] = {
+    {REDIS_ACQUIRE, "*2\r\n$4\r\ndone", 0},
+    {REDIS_ACQUIRE, "*4\r\n$6\r\nqueued", 0},
+    {REDIS_ACQUIRE, "*3\r\n$4\r\nbusy", 0},
+    {REDIS_ACQUIRE, "*2\r\n$4\r\nkind", 0},
+    {REDIS_ACQUIRE, "*2\r\n$5\r\nbelow", 0},
+    {REDIS_ACQUIRE, "*2\r\n$5\r\nclock", 0},
+    {REDIS_ACQUIRE, "*2\r\n$5\r\nspent", 0},
+    {REDIS_ACQUIRE, "-WRONGTYPE", 0},
+    {REDIS_RELEASE, ":1", 0},
+    {REDIS_RELEASE, ":0", 0},
+    {REDIS_RENEW, "*1\r\n:1", 0},
+    {REDIS_RENEW, "*2\r\n:1\r\n:0", 0},
+    {REDIS_RENEW_SHARE, ":1", 0},
+    {REDIS_RENEW_SHARE, ":0", 0},
+    {REDIS_BREAK, ":1", 0},
+    {REDIS_BREAK, ":0", 0},
+    {REDIS_LOOK, "*6", 0},
+};
+enum { ANSWERS = sizeof(answers) / sizeof(answers[0]) };
 
 struct locks_run {
     struct pair *pair;
@@ -307,9 +334,16 @@ static void note_token(struct locks_run *run, size_t name, struct slice reply) {
         run->seen.count[name]++;
 }
 
+static void count_answer(enum redis_script_id script, struct slice reply) {
+    for (size_t i = 0; i < ANSWERS; i++)
+        answers[i].count += answers[i].script == script &&
+                            strncmp(reply.bytes, answers[i].start, strlen(answers[i].start)) == 0;
+}
+
 /* EVALSHA, and the same with the text where the server does not know the script. */
 static struct slice ask_script(struct locks_run *run, enum redis_script_id script) {
     struct slice reply = pair_ask(run->pair, &run->request);
+    count_answer(script, reply);
     if (strncmp(reply.bytes, "-NOSCRIPT", 9) != 0)
         return reply;
     struct request whole = {.count = 0};
@@ -320,6 +354,7 @@ static struct slice ask_script(struct locks_run *run, enum redis_script_id scrip
         request_add(&whole, run->request.bytes.bytes + start, run->request.ends[i] - start);
     }
     reply = pair_ask(run->pair, &whole);
+    count_answer(script, reply);
     text_free(&whole.bytes);
     return reply;
 }
@@ -327,13 +362,9 @@ static struct slice ask_script(struct locks_run *run, enum redis_script_id scrip
 /* Where the client's clock is right, mostly, or some days off. */
 static void add_floor(struct locks_run *run) {
     static const int64_t off_days[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -30, -1, 1, 2};
-    if (pair_chance(run->pair, 1))
-        request_format(&run->request, "9007199254740990");
-    else
-        request_format(&run->request, "%" PRId64,
-                       pair_now_us(run->pair) +
-                           pair_pick(run->pair, off_days) * INT64_C(86400000000) +
-                           (int64_t)pair_below(run->pair, 1000));
+    int64_t day_us = INT64_C(86400000000), off_us = pair_pick(run->pair, off_days) * day_us;
+    request_format(&run->request, "%" PRId64,
+                   pair_now_us(run->pair) + off_us + (int64_t)pair_below(run->pair, 1000));
 }
 
 static void add_particulars(struct locks_run *run) {
@@ -357,6 +388,7 @@ static const struct kind *add_kind(struct locks_run *run, size_t name) {
 }
 
 static void ask_acquire(struct locks_run *run, size_t name) {
+    static const char *const bases[] = {"0", "1690000000000000", "9007199254740992"};
     struct pair *pair = run->pair;
     start_script(run, REDIS_ACQUIRE, 6);
     add_lock_keys(&run->request, name);
@@ -371,8 +403,7 @@ static void ask_acquire(struct locks_run *run, size_t name) {
         request_format(&run->request, "0");
     else
         add_token(run, name);
-    request_format(&run->request, "%" PRId64,
-                   pair_chance(pair, 80) ? INT64_C(1690000000000000) : 0);
+    request_format(&run->request, "%s", bases[pair_chance(pair, 3) ? 2 : pair_chance(pair, 80)]);
     request_format(&run->request, "%d", pair_chance(pair, 20));
     add_kind(run, name);
     add_particulars(run);
@@ -512,6 +543,11 @@ static void run_locks(struct pair *pair) {
 
 TEST(the_shipped_scripts_do_what_they_do_on_a_server) {
     run_seeds(run_locks, 12);
+    for (size_t i = 0; i < ANSWERS && test_args_count <= 2; i++) {
+        if (!answers[i].count)
+            test_fail(__FILE__, __LINE__, "%s never answered %s",
+                      redis_scripts[answers[i].script].name, answers[i].start);
+    }
 }
 
 /* ---- A server that refuses ---- */
@@ -616,7 +652,157 @@ TEST(a_server_that_loads_refuses_each_command_in_the_same_words) {
 /* ---- What scripts see ---- */
 
 static const char *const bindings[] = {
-    "return 1",
+    /* What comes in, and what goes out. */
+    "return KEYS",
+    "return ARGV",
+    "return {#KEYS, #ARGV, KEYS[3], ARGV[3]}",
+    "return {KEYS[1] .. ARGV[2], #ARGV[2]}",
+    "return",
+    "return nil",
+    "return true",
+    "return false",
+    "return {1.9, -1.9, 1e15, false, true, 'a', nil, 3}",
+    "return {{}, {{}, 'x', {1, {2}}}}",
+    "return 1e20",
+    "return -1e20",
+    "return 9007199254740993",
+    "return 0/0",
+    "return function() end",
+    "return {ok = 'fine'}",
+    "return {ok = 'two\\r\\nlines'}",
+    "return {ok = 1, 2, 3}",
+    "return {err = 'CODE text'}",
+    "return {err = '-CODE text'}",
+    "return {err = 'oneword'}",
+    "return {err = 'two\\nlines'}",
+    "return {err = 1}",
+    "return {err = 'first', ok = 'second'}",
+    "return {1, {err = 'inner error'}, {ok = 'inner status'}}",
+    "return setmetatable({}, {__index = function() return 'm' end})",
+    "return 'a\\0b'",
+    /* Calls. */
+    "return redis.call('SET', KEYS[1], ARGV[2])",
+    "return redis.call('GET', KEYS[1])",
+    "return redis.call('GET', KEYS[2])",
+    "return redis.call('GET', KEYS[2]) == false",
+    "return type(redis.call('SET', KEYS[1], 'x')) .. redis.call('SET', KEYS[1], 'x').ok",
+    "return redis.call('set', KEYS[1], 12)",
+    "return redis.call('PING')",
+    "return redis.call('HSET', KEYS[2], 'a', 1.5, 'b', 1e15, 'c', 1e17, 'd', 1e21, 'e', 0.1, 'f', "
+    "-0.0, 'g', 1/3)",
+    "return redis.call('HGETALL', KEYS[2])",
+    "return redis.call('HMGET', KEYS[2], 'a', 'none', 'g')",
+    "return redis.call('HMGET', KEYS[2], 'none')[1] == false",
+    "return redis.call('HSET', KEYS[2], 'h', 1/0, 'i', -1/0)",
+    "return redis.call('HINCRBY', KEYS[2], 'n', 7) + 0.5",
+    "return redis.call('DEL', KEYS[2])",
+    "return redis.call('ZADD', KEYS[2], 1780000000000000.5, 'm', 1/0, 'n', -1e300, 'o', 0.1, 'p')",
+    "return redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES')",
+    "return {redis.call('ZSCORE', KEYS[2], 'm'), redis.call('ZSCORE', KEYS[2], 'x'), "
+    "redis.call('ZRANK', KEYS[2], 'm'), "
+    "redis.call('ZRANK', KEYS[2], 'x')}",
+    "return redis.call('PUBLISH', 'everybody', 'hello')",
+    "redis.call('PUBLISH', 'everybody', 'one') redis.call('PUBLISH', 'everybody', 'two') return "
+    "'both'",
+    "return redis.call('TIME')",
+    "return redis.call('EXISTS', unpack(KEYS))",
+    /* Errors. */
+    "return redis.call('HGET', KEYS[1], 'x')",
+    "return redis.pcall('HGET', KEYS[1], 'x')",
+    "return redis.pcall('HGET', KEYS[1], 'x').err",
+    "return redis.call('NOSUCH')",
+    "return redis.pcall('NOSUCH')",
+    "return redis.call('GET')",
+    "return redis.pcall('GET')",
+    "return redis.call('HSET', KEYS[1], 'a', 'b', 'c')",
+    "return redis.call('SET', KEYS[1], 'v', 'PX', 0)",
+    "return redis.call('SUBSCRIBE', 'x')",
+    "return redis.call('EVAL', 'return 1', 0)",
+    "return redis.call('SCRIPT', 'FLUSH')",
+    "return redis.call()",
+    "return redis.pcall()",
+    "return redis.call({})",
+    "return redis.call('GET', true)",
+    "return redis.pcall('GET', nil)",
+    "return redis.call(1)",
+    "local e = redis.pcall('NOSUCH') return {e.err, tostring(e.ignore_error_stats_update), "
+    "tostring(e.source)}",
+    "local ok, e = pcall(redis.call, 'NOSUCH') return {tostring(ok), type(e), e}",
+    "local ok, e = pcall(error, 'x') return {tostring(ok), type(e), e}",
+    "local ok, e = pcall(error, {1}) return {tostring(ok), type(e), e}",
+    "local ok, e = pcall(function() error('x') end) return {tostring(ok), e}",
+    "return {pcall(function() return 1, nil, 2 end)}",
+    "\n\nerror('on the third line')",
+    "local function f()\nerror('inside')\nend\n\nf()",
+    "local function f()\nerror('of the caller', 2)\nend\n\nf()",
+    "error('without a place', 0)",
+    "error({err = 'CODE of a table'})",
+    "error()",
+    "error(nil)",
+    "error(12)",
+    "return nil + 1",
+    "local t = nil\nt.x = 1",
+    "return #nil",
+    "return 'a' < 1",
+    "return string.rep()",
+    "return tonumber('1', 99)",
+    "local t = setmetatable({}, {__index = function() error('in an index') end}) return t.x",
+    "assert(false)",
+    "assert(false, 'asserted')",
+    "assert(nil, {err = 'TABLE asserted'})",
+    "local function",
+    "return )",
+    "x = = 1",
+    "return redis.error_reply('oneword')",
+    "return redis.error_reply('TWO words')",
+    "return redis.error_reply('-DASH words')",
+    "return redis.error_reply('')",
+    "return redis.error_reply()",
+    "return redis.error_reply(1)",
+    "return redis.error_reply('a b').err",
+    "return redis.status_reply('fine')",
+    "return redis.status_reply(1)",
+    "return redis.sha1hex('')",
+    "return redis.sha1hex('The quick brown fox jumps over the lazy dog')",
+    "return redis.sha1hex(string.rep('x', 1000))",
+    "return {redis.sha1hex(string.rep('x', 54)), redis.sha1hex(string.rep('x', 55)), "
+    "redis.sha1hex(string.rep('x', 56)), "
+    "redis.sha1hex(string.rep('x', 63)), redis.sha1hex(string.rep('x', 64)), "
+    "redis.sha1hex(string.rep('x', 65))}",
+    "return redis.sha1hex()",
+    "return redis.sha1hex('a', 'b')",
+    /* Nothing is left behind. */
+    "x = 1",
+    "return x",
+    "_G.x = 1",
+    "return _G.x",
+    "KEYS = 1",
+    "string.x = 1",
+    "redis.call = 1",
+    "math.pi = 3",
+    "KEYS[1] = 'changed' return KEYS",
+    "return KEYS",
+    "function named() end",
+    "return {type(print), 1}",
+    "return type(dofile)",
+    "return type(os)",
+    "return type(debug)",
+    /* The libraries. */
+    "return {string.format('%.0f', 1780000000000001), string.format('%d', 3.7), 1e15 .. '', 2^53 "
+    ".. ''}",
+    "return {tostring(1e14), tostring(1e15), tostring(0.1), tostring(-0.0), tostring(1/3)}",
+    "return {string.match('12 34 rest of it', '^(%d+) (%d+) (.*)$')}",
+    "return {string.find('0af-1', '^%x+%-%x+$')}",
+    "return {string.sub('abc', 2), ('x'):rep(3), #('a\\0b'), string.byte('a')}",
+    "return {math.ceil(1.5), math.floor(-1.5), math.max(1, 5, 3), math.huge == 1/0}",
+    "local t = {3, 1, 2} table.sort(t) table.insert(t, 9) return {table.concat(t, ','), unpack(t)}",
+    "return {tonumber('0x10'), tonumber('1e3'), tonumber('x') == nil, tonumber('10', 2), "
+    "tonumber(' 7 ')}",
+    "return {select('#', 1, nil, nil), select(2, 'a', 'b')}",
+    "return {next({}) == nil, type(next), rawequal(1, 1), rawget({7}, 1), _VERSION}",
+    "return {xpcall(function() error('x') end, function(e) return 'handled ' .. e end)}",
+    "local t = {} for i, v in ipairs(ARGV) do t[i] = v .. i end return t",
+    "local sum = 0 for k, v in pairs({1, 2, 3}) do sum = sum + v end return sum",
 };
 
 TEST(scripts_see_what_they_see_on_a_server) {

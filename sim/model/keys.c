@@ -104,7 +104,8 @@ void serve_flushall(struct call *call) {
 /* ---- SCAN ---- */
 
 struct scan {
-    const struct slice *pattern, *type;
+    struct slice pattern;
+    const struct slice *type; /* NULL: any */
 };
 
 static bool read_scan(struct call *call, struct scan *ret_scan) {
@@ -118,7 +119,7 @@ static bool read_scan(struct call *call, struct scan *ret_scan) {
                 return false;
             }
         } else if (has_value && slice_is(words[i], "match")) {
-            ret_scan->pattern = &words[i + 1];
+            ret_scan->pattern = words[i + 1];
         } else if (has_value && slice_is(words[i], "type")) {
             ret_scan->type = &words[i + 1];
         } else {
@@ -136,14 +137,21 @@ static bool scan_finds(const struct call *call, const struct scan *scan,
                        const struct entry *entry) {
     static const char *const types[] = {
         [MODEL_STRING] = "string", [MODEL_HASH] = "hash", [MODEL_SORTED_SET] = "zset"};
-    return !model_has_expired(call->redis, entry) &&
-           (!scan->pattern || slice_matches(entry->name, *scan->pattern)) &&
+    return !model_has_expired(call->redis, entry) && slice_matches(entry->name, scan->pattern) &&
            (!scan->type || slice_is(*scan->type, types[entry->type]));
+}
+
+/* It comes upon all keys that have the pattern. */
+static void expire_scanned(struct call *call, const struct scan *scan) {
+    const struct keyspace *keys = &call->redis->keys;
+    for (size_t i = keys->count; i > 0; i--)
+        if (slice_matches(keys->entries[i - 1]->name, scan->pattern))
+            model_find(call->redis, keys->entries[i - 1]->name);
 }
 
 void serve_scan(struct call *call) {
     int64_t cursor;
-    struct scan scan = {NULL, NULL};
+    struct scan scan = {slice_of("*"), NULL};
     const struct keyspace *keys = &call->redis->keys;
     if (!slice_to_integer(call->words[1], &cursor)) {
         answer_error(call->answer, "ERR invalid cursor");
@@ -155,6 +163,7 @@ void serve_scan(struct call *call) {
     }
     if (!read_scan(call, &scan))
         return;
+    expire_scanned(call, &scan);
     size_t found = 0;
     for (size_t i = 0; i < keys->count; i++)
         found += scan_finds(call, &scan, keys->entries[i]);

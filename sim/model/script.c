@@ -53,9 +53,8 @@ static void push_error(lua_State *lua, const char *error, size_t size) {
     lua_setfield(lua, -2, "err");
 }
 
-static int wrong_arguments(lua_State *lua) {
-    static const char error[] = "ERR wrong number or type of arguments";
-    push_error(lua, error, sizeof(error) - 1);
+static int wrong_arguments(lua_State *lua, const char *error) {
+    push_error(lua, error, strlen(error));
     return 1;
 }
 
@@ -234,7 +233,7 @@ static int lua_redis_pcall(lua_State *lua) {
 
 static int lua_error_reply(lua_State *lua) {
     if (lua_gettop(lua) != 1 || lua_type(lua, 1) != LUA_TSTRING)
-        return wrong_arguments(lua);
+        return wrong_arguments(lua, "ERR wrong number or type of arguments");
     size_t size;
     const char *text = lua_tolstring(lua, 1, &size);
     bool dash = size && text[0] == '-';
@@ -244,7 +243,7 @@ static int lua_error_reply(lua_State *lua) {
 
 static int lua_status_reply(lua_State *lua) {
     if (lua_gettop(lua) != 1 || lua_type(lua, 1) != LUA_TSTRING)
-        return wrong_arguments(lua);
+        return wrong_arguments(lua, "ERR wrong number or type of arguments");
     lua_createtable(lua, 0, 1);
     lua_insert(lua, 1);
     lua_setfield(lua, 1, "ok");
@@ -255,7 +254,7 @@ static int lua_sha1hex(lua_State *lua) {
     char digest[SHA1_SIZE + 1];
     size_t size;
     if (lua_gettop(lua) != 1) {
-        wrong_arguments(lua);
+        wrong_arguments(lua, "ERR wrong number of arguments");
         return lua_error(lua);
     }
     const char *text = lua_tolstring(lua, 1, &size);

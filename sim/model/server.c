@@ -49,6 +49,9 @@ void serve_select(struct call *call) {
     int64_t database;
     if (!slice_to_integer(call->words[1], &database))
         answer_not_integer(call);
+    else if (database < INT32_MIN || database > INT32_MAX)
+        answer_error(call->answer, "ERR value is out of range, value must between %d and %d",
+                     INT32_MIN, INT32_MAX);
     else if (database != 0) /* as a server with the setting "databases 1" */
         answer_error(call->answer, "ERR DB index is out of range");
     else

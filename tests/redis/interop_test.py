@@ -136,18 +136,7 @@ class Other(Process):
 # ---- What the tests say ----
 
 
-def each(*arguments):
-    """A test for each of the arguments."""
-    def add(function):
-        for argument in arguments:
-            one = functools.partial(function, argument)
-            one.__name__ = f"{function.__name__}: {argument}"
-            test(one)
-        return function
-    return add
-
-
-each_other = each(*Other.PROGRAMS)
+each_other = test(*Other.PROGRAMS)
 
 
 def wait_until(condition, what):
@@ -450,7 +439,7 @@ def a_lock_of_others_without_expiry_is_waited_for():
         assert server.command("PTTL", KEY) > 0
 
 
-@each("read", "write", "1/3", "3/3")
+@test("read", "write", "1/3", "3/3")
 def every_kind_waits_for_a_lock_of_others(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
         lock_by_hand(server)
@@ -468,7 +457,7 @@ def every_kind_waits_for_a_lock_of_others(kind):
 # ---- By the owner id ----
 
 
-@each("mutex", "write")
+@test("mutex", "write")
 def the_owner_id_that_a_holder_knows_frees_its_lock_by_hand(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
         ours.hold("a", "x", kind=kind, lease_ms=6000)
@@ -520,7 +509,7 @@ def an_owner_id_of_the_past_frees_nothing():
 # ---- What others do to our key ----
 
 
-@each("read", "1/3")
+@test("read", "1/3")
 def deleting_a_shared_lock_takes_it_from_all_who_share_it(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as one, Puppet(PUPPET, server.url()) as two:
         one.hold("a", "x", kind=kind, lease_ms=6000)
@@ -533,7 +522,7 @@ def deleting_a_shared_lock_takes_it_from_all_who_share_it(kind):
         assert locks_by_hand(server)
 
 
-@each("read", "1/3")
+@test("read", "1/3")
 def who_shared_a_deleted_lock_does_not_share_the_next(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as one, Puppet(PUPPET, server.url()) as two:
         one.hold("a", "x", kind=kind, lease_ms=LONG_MS)
@@ -546,7 +535,7 @@ def who_shared_a_deleted_lock_does_not_share_the_next(kind):
         assert not locks_by_hand(server)
 
 
-@each("mutex", "read", "1/3")
+@test("mutex", "read", "1/3")
 def whoever_overwrites_our_lock_has_it(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
         ours.hold("a", "x", kind=kind, lease_ms=LONG_MS)
@@ -558,7 +547,7 @@ def whoever_overwrites_our_lock_has_it(kind):
         assert server.command("PTTL", KEY) <= LONG_MS // 2
 
 
-@each("mutex", "read")
+@test("mutex", "read")
 def a_lock_whose_expiry_was_removed_has_one_again_after_a_renewal(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
         ours.hold("a", "x", kind=kind, lease_ms=LONG_MS)
@@ -571,7 +560,7 @@ MAKE = {"list": ["RPUSH", KEY, "v"], "hash": ["HSET", KEY, "f", "v"], "set": ["S
         "zset": ["ZADD", KEY, 1, "v"], "stream": ["XADD", KEY, "*", "f", "v"]}
 
 
-@each(*MAKE)
+@test(*MAKE)
 def a_key_of_another_type_is_refused_with_an_error_of_its_own(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
         cli(server, *MAKE[kind])
@@ -589,7 +578,7 @@ def a_key_of_another_type_is_refused_with_an_error_of_its_own(kind):
         ours.hold("a", "x")
 
 
-@each("mutex", "read", "1/3")
+@test("mutex", "read", "1/3")
 def a_lock_that_becomes_a_key_of_another_type_is_lost(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
         for lock, end in (("renewed", ours.renew), ("released", ours.release)):

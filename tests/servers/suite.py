@@ -25,7 +25,7 @@ def test(*arguments):
 
     def add_each(function):
         for argument in arguments:
-            add(lambda: function(argument), f"{function.__name__.replace('_', ' ')}: {argument}")
+            add(lambda argument=argument: function(argument), f"{function.__name__.replace('_', ' ')}: {argument}")
         return function
 
     return add_each

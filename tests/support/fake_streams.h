@@ -14,10 +14,10 @@ struct fake_stream {
     void *context;              /* of fake_serve */
     int64_t opened_us;          /* when it was asked for */
     bool accepted, shown;       /* by the server; to the server */
-    char *bytes;            /* what was sent, */
-    size_t size, room;      /* all of it, */
-    size_t written, writes; /* what of it was written, in how many writes, */
-    size_t read;            /* and what of it the test has looked at */
+    char *bytes;                /* what was sent, */
+    size_t size, room;          /* all of it, */
+    size_t written, writes;     /* what of it was written, in how many writes, */
+    size_t read;                /* and what of it the test has looked at */
 };
 
 /* Close it with world_close. NULL when there is no memory. */

@@ -539,7 +539,8 @@ TEST(a_wrong_password_is_denied) {
     check_greeting_refused("redis://jo:secret@h", "-WRONGPASS invalid username-password pair\r\n",
                            HF_DENIED);
     check_greeting_refused("redis://:secret@h",
-                           "-ERR AUTH <password> called without any password configured\r\n", HF_DENIED);
+                           "-ERR AUTH <password> called without any password configured\r\n",
+                           HF_DENIED);
     check_greeting_refused("redis://:secret@h/3", "-ERR invalid password\r\n", HF_DENIED);
 }
 
@@ -549,7 +550,8 @@ TEST(a_database_that_asks_for_a_password_is_denied) {
 
 TEST(a_database_that_may_not_be_used_is_denied) {
     check_greeting_refused("redis://jo:secret@h/3",
-                           "+OK\r\n-NOPERM this user has no permissions to run 'select'\r\n", HF_DENIED);
+                           "+OK\r\n-NOPERM this user has no permissions to run 'select'\r\n",
+                           HF_DENIED);
 }
 
 TEST(a_server_that_is_loading_when_greeted_is_unreachable) {

@@ -141,8 +141,8 @@ static void over(void) {
 static void open_and_close(void) {
     char *text;
     setenv("HOLDFAST_TEST_PASSWORD", "hunter2", 1);
-    int r = rig_open_url(&rig, "redis://jo@h:7000/3?password_env=HOLDFAST_TEST_PASSWORD&prefix=app:",
-                         &text);
+    int r = rig_open_url(
+        &rig, "redis://jo@h:7000/3?password_env=HOLDFAST_TEST_PASSWORD&prefix=app:", &text);
     CHECK(r == HF_OK || r == HF_NO_MEMORY);
     CHECK(!rig.store == (r != HF_OK));
     free(text);
@@ -154,8 +154,8 @@ TEST(opening_a_store) {
 }
 
 static void open_wrongly(void) {
-    static const char *const urls[] = {"redis://h?x=y", "redis://h/x", "redis://jo@h", "redis://a,b",
-                                       "redis://h?timeout=x", "redis+unix:x"};
+    static const char *const urls[] = {"redis://h?x=y", "redis://h/x",         "redis://jo@h",
+                                       "redis://a,b",   "redis://h?timeout=x", "redis+unix:x"};
     for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
         char *text;
         int r = rig_open_url(&rig, urls[i], &text);
@@ -226,9 +226,10 @@ static void renew(void) {
     CHECK_EQ_INT(asked[0].completions, 1);
     for (int i = 0; i < 5; i++) {
         enum store_outcome outcome = asked[0].renewals[i].outcome;
-        CHECK(i == 2 ? outcome == 0
-                     : outcome == STORE_DONE || outcome == STORE_REFUSED || outcome == STORE_UNKNOWN ||
-                           (outcome == 0 && asked[0].op.outcome == STORE_REFUSED));
+        CHECK(i == 2
+                  ? outcome == 0
+                  : outcome == STORE_DONE || outcome == STORE_REFUSED || outcome == STORE_UNKNOWN ||
+                        (outcome == 0 && asked[0].op.outcome == STORE_REFUSED));
     }
     asked_clear(&asked[0]);
     over();

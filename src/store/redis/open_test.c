@@ -39,7 +39,8 @@ static void check_refused(const char *url, const char *words) {
     if (r != HF_BAD_URL || rig.store)
         test_fail(__FILE__, __LINE__, "%s is %s", url, r ? hf_error_name(r) : "opened");
     if (!text || !strstr(text, words))
-        test_fail(__FILE__, __LINE__, "%s: \"%s\" does not say \"%s\"", url, text ? text : "", words);
+        test_fail(__FILE__, __LINE__, "%s: \"%s\" does not say \"%s\"", url, text ? text : "",
+                  words);
     CHECK(!strstr(text, "hunter2"));
     free(text);
     rig_close(&rig);

@@ -7,8 +7,9 @@
 #define NOSCRIPT "-NOSCRIPT No matching script. Please use EVAL.\r\n"
 #define OWNER "00112233445566778899aabbccddeeff-1"
 /* What look.lua says of a lock that somebody with this token has alone. */
-#define LOOK(token)                                                                       \
-    "*6\r\n$16\r\n1700000000000000\r\n$34\r\n" OWNER "\r\n:5000\r\n*6\r\n$1\r\n" token "\r\n$34\r\n" OWNER \
+#define LOOK(token)                                                                    \
+    "*6\r\n$16\r\n1700000000000000\r\n$34\r\n" OWNER "\r\n:5000\r\n*6\r\n$1\r\n" token \
+    "\r\n$34\r\n" OWNER                                                                \
     "\r\n$1\r\nm\r\n$33\r\n1 1700000000000000 7 4 4 heretest\r\n$-1\r\n$-1\r\n*0\r\n*0\r\n"
 
 enum { S = 1000000 };
@@ -164,7 +165,8 @@ TEST(every_error_of_a_look_refuses_the_whole_list) {
     begin();
     for (size_t i = 1; i < ERRORS; i++) {
         ask_list(&rig, &a, "", 10);
-        fake_answer_text(server, "*2\r\n$1\r\n0\r\n*2\r\n$10\r\nholdfast:x\r\n$10\r\nholdfast:y\r\n");
+        fake_answer_text(server,
+                         "*2\r\n$1\r\n0\r\n*2\r\n$10\r\nholdfast:x\r\n$10\r\nholdfast:y\r\n");
         answer_error(i);
         CHECK_EQ_INT(a.completions, 0);
         fake_answer_text(server, LOOK("5"));
@@ -195,10 +197,25 @@ TEST(an_acquire_sends_what_the_script_needs) {
     rig_submit(&rig, &a);
     fake_settle(rig.world);
     CHECK(next_seen(server, &seen));
-    static const char *const expected[] = {
-        "6", "holdfast:x{t}", "{t}.s.holdfast:x{t}", "{t}.q.holdfast:x{t}", "{t}.w.holdfast:x{t}",
-        "{t}.h.holdfast:x{t}", "{t}.i.holdfast:x{t}", "00112233445566778899aabbccddeeff-abc", "30000", "15000",
-        "9007199254740991", "5", "77", "1", "p5", "5", "1", "7 4 4 heretesta label", "holdfast:@"};
+    static const char *const expected[] = {"6",
+                                           "holdfast:x{t}",
+                                           "{t}.s.holdfast:x{t}",
+                                           "{t}.q.holdfast:x{t}",
+                                           "{t}.w.holdfast:x{t}",
+                                           "{t}.h.holdfast:x{t}",
+                                           "{t}.i.holdfast:x{t}",
+                                           "00112233445566778899aabbccddeeff-abc",
+                                           "30000",
+                                           "15000",
+                                           "9007199254740991",
+                                           "5",
+                                           "77",
+                                           "1",
+                                           "p5",
+                                           "5",
+                                           "1",
+                                           "7 4 4 heretesta label",
+                                           "holdfast:@"};
     CHECK_EQ_INT(seen.count, 2 + sizeof(expected) / sizeof(expected[0]));
     for (size_t i = 2; i < seen.count; i++)
         CHECK_EQ_STR(seen.arguments[i], expected[i - 2]);
@@ -250,8 +267,15 @@ TEST(refusals_of_the_script_have_their_reasons) {
 
 TEST(an_answer_that_makes_no_sense_is_unknown_for_the_script_ran) {
     static const char *const answers[] = {
-        ":1\r\n", "+OK\r\n", "$-1\r\n", "*0\r\n", "*-1\r\n", "*1\r\n$4\r\nDONE\r\n", "*1\r\n*0\r\n",
-        "*2\r\n-ERR x\r\n$1\r\n5\r\n", "*2\r\n:1\r\n:2\r\n",
+        ":1\r\n",
+        "+OK\r\n",
+        "$-1\r\n",
+        "*0\r\n",
+        "*-1\r\n",
+        "*1\r\n$4\r\nDONE\r\n",
+        "*1\r\n*0\r\n",
+        "*2\r\n-ERR x\r\n$1\r\n5\r\n",
+        "*2\r\n:1\r\n:2\r\n",
     };
     begin();
     for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
@@ -264,16 +288,21 @@ TEST(an_answer_that_makes_no_sense_is_unknown_for_the_script_ran) {
 /* A hold without a token would fence nothing. */
 TEST(a_grant_without_a_token_is_unknown) {
     static const char *const answers[] = {
-        "*1\r\n$4\r\ndone\r\n",           "*2\r\n$4\r\ndone\r\n$-1\r\n",    "*2\r\n$4\r\ndone\r\n$1\r\n0\r\n",
-        "*2\r\n$4\r\ndone\r\n$1\r\nx\r\n", "*2\r\n$4\r\ndone\r\n$0\r\n\r\n", "*2\r\n$4\r\ndone\r\n$2\r\n-1\r\n",
-        "*2\r\n$4\r\ndone\r\n$16\r\n9007199254740992\r\n", "*2\r\n$4\r\ndone\r\n$8\r\n1.78e+15\r\n",
+        "*1\r\n$4\r\ndone\r\n",
+        "*2\r\n$4\r\ndone\r\n$-1\r\n",
+        "*2\r\n$4\r\ndone\r\n$1\r\n0\r\n",
+        "*2\r\n$4\r\ndone\r\n$1\r\nx\r\n",
+        "*2\r\n$4\r\ndone\r\n$0\r\n\r\n",
+        "*2\r\n$4\r\ndone\r\n$2\r\n-1\r\n",
+        "*2\r\n$4\r\ndone\r\n$16\r\n9007199254740992\r\n",
+        "*2\r\n$4\r\ndone\r\n$8\r\n1.78e+15\r\n",
     };
     begin();
     for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
         answer_acquire(answers[i]);
         if (a.op.outcome != STORE_UNKNOWN)
-            test_fail(__FILE__, __LINE__, "number %zu is outcome %d with token %llu", i, a.op.outcome,
-                      (unsigned long long)a.op.token);
+            test_fail(__FILE__, __LINE__, "number %zu is outcome %d with token %llu", i,
+                      a.op.outcome, (unsigned long long)a.op.token);
     }
     over();
 }
@@ -365,8 +394,15 @@ TEST(a_part_of_a_renewal_that_fails_leaves_the_others_their_outcome) {
 
 TEST(a_renewal_answered_with_nonsense_is_unknown_and_ends_no_hold) {
     static const char *const answers[] = {
-        "*1\r\n:1\r\n",    "*3\r\n:1\r\n:1\r\n:1\r\n",   ":1\r\n",           "$-1\r\n", "*-1\r\n",
-        "*2\r\n:1\r\n-ERR x\r\n", "*2\r\n$-1\r\n:1\r\n", "*2\r\n*0\r\n:1\r\n", "*2\r\n:7\r\n:1\r\n",
+        "*1\r\n:1\r\n",
+        "*3\r\n:1\r\n:1\r\n:1\r\n",
+        ":1\r\n",
+        "$-1\r\n",
+        "*-1\r\n",
+        "*2\r\n:1\r\n-ERR x\r\n",
+        "*2\r\n$-1\r\n:1\r\n",
+        "*2\r\n*0\r\n:1\r\n",
+        "*2\r\n:7\r\n:1\r\n",
     };
     begin();
     make_acquire(&b, "x", 0);
@@ -436,9 +472,17 @@ TEST(a_name_that_is_unknown_is_an_empty_list) {
 
 /* Records that somebody else has written, or nobody. */
 TEST(records_that_make_no_sense_do_no_harm) {
-    static const char *const records[] = {"", " ", "x", "1", "1 2", "1 2 3 999999 5 ab", "1 2 3 -1 -1 ab",
-                                          "99999999999999999999999 9 9 9 9 9", "-9223372036854775808 1 1 1 1 ab",
-                                          "1 9223372036854775807 3 1 1 ab", "1 2 3 18446744073709551615 1 ab"};
+    static const char *const records[] = {"",
+                                          " ",
+                                          "x",
+                                          "1",
+                                          "1 2",
+                                          "1 2 3 999999 5 ab",
+                                          "1 2 3 -1 -1 ab",
+                                          "99999999999999999999999 9 9 9 9 9",
+                                          "-9223372036854775808 1 1 1 1 ab",
+                                          "1 9223372036854775807 3 1 1 ab",
+                                          "1 2 3 18446744073709551615 1 ab"};
     begin();
     for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
         char text[600];
@@ -446,7 +490,8 @@ TEST(records_that_make_no_sense_do_no_harm) {
         ask_inspect(&rig, &a, "x");
         snprintf(text, sizeof(text),
                  "*6\r\n$16\r\n1700000000000000\r\n$34\r\n" OWNER "\r\n:5000\r\n"
-                 "*6\r\n$1\r\n5\r\n$34\r\n" OWNER "\r\n$1\r\nm\r\n$%zu\r\n%s\r\n$-1\r\n$%zu\r\n%s\r\n"
+                 "*6\r\n$1\r\n5\r\n$34\r\n" OWNER
+                 "\r\n$1\r\nm\r\n$%zu\r\n%s\r\n$-1\r\n$%zu\r\n%s\r\n"
                  "*3\r\n$34\r\n" OWNER "\r\n$16\r\n1800000000000000\r\n$%zu\r\n%s\r\n"
                  "*2\r\n$34\r\n" OWNER "\r\n$%zu\r\n%s\r\n",
                  size, records[i], size, records[i], size, records[i], size, records[i]);
@@ -485,8 +530,8 @@ static const char *names_of(const struct asked *asked) {
     text[0] = 0;
     for (size_t i = 0; i < hf_locks_count(asked->op.locks); i++) {
         const hf_lock_info *lock = hf_locks_at(asked->op.locks, i);
-        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s:%llu", i ? " " : "", lock->name,
-                 (unsigned long long)lock->token);
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s:%llu", i ? " " : "",
+                 lock->name, (unsigned long long)lock->token);
     }
     return text;
 }
@@ -498,8 +543,9 @@ TEST(a_list_has_the_smallest_names_in_order_each_once) {
     fake_answer_text(server, SCANNED("7", "*3\r\n$10\r\nholdfast:d\r\n$10\r\nholdfast:c\r\n"
                                           "$10\r\nholdfast:d\r\n"));
     CHECK_COMMAND(server, "SCAN 7 MATCH holdfast:* COUNT 1000 TYPE string");
-    static const char keys[] = SCANNED("0", "*5\r\n$10\r\nholdfast:b\r\n$10\r\nholdfast:c\r\n"
-                                            "$9\r\nholdfast:\r\n$5\r\nother\r\n$12\r\nholdfast:\0a\0\r\n");
+    static const char keys[] =
+        SCANNED("0", "*5\r\n$10\r\nholdfast:b\r\n$10\r\nholdfast:c\r\n"
+                     "$9\r\nholdfast:\r\n$5\r\nother\r\n$12\r\nholdfast:\0a\0\r\n");
     fake_answer(server, keys, sizeof(keys) - 1);
     CHECK_COMMAND(server, "look holdfast:b");
     CHECK_COMMAND(server, "look holdfast:c");
@@ -513,14 +559,17 @@ TEST(a_list_has_the_smallest_names_in_order_each_once) {
 TEST(what_means_something_in_a_pattern_is_escaped) {
     begin();
     ask_list(&rig, &a, "a*b?[c]\\^-{", 10);
-    CHECK_COMMAND(server, "SCAN 0 MATCH holdfast:a\\*b\\?\\[c\\]\\\\\\^\\-{* COUNT 1000 TYPE string");
+    CHECK_COMMAND(server,
+                  "SCAN 0 MATCH holdfast:a\\*b\\?\\[c\\]\\\\\\^\\-{* COUNT 1000 TYPE string");
     over();
 }
 
 TEST(a_key_that_is_no_lock_is_left_out_of_a_list) {
     begin();
     ask_list(&rig, &a, "", 10);
-    fake_answer_text(server, SCANNED("0", "*3\r\n$10\r\nholdfast:a\r\n$10\r\nholdfast:b\r\n$10\r\nholdfast:c\r\n"));
+    fake_answer_text(
+        server,
+        SCANNED("0", "*3\r\n$10\r\nholdfast:a\r\n$10\r\nholdfast:b\r\n$10\r\nholdfast:c\r\n"));
     fake_answer_text(server, LOOK("1") "-WRONGTYPE Operation against a key\r\n" LOOK("3"));
     CHECK_EQ_STR(names_of(&a), "a:1 c:3");
     over();
@@ -530,7 +579,9 @@ TEST(a_key_that_is_no_lock_is_left_out_of_a_list) {
 TEST(a_list_names_each_lock_rightly_when_only_some_looks_knew_their_script) {
     begin();
     ask_list(&rig, &a, "", 10);
-    fake_answer_text(server, SCANNED("0", "*3\r\n$10\r\nholdfast:a\r\n$10\r\nholdfast:b\r\n$10\r\nholdfast:c\r\n"));
+    fake_answer_text(
+        server,
+        SCANNED("0", "*3\r\n$10\r\nholdfast:a\r\n$10\r\nholdfast:b\r\n$10\r\nholdfast:c\r\n"));
     fake_answer_text(server, NOSCRIPT LOOK("2") LOOK("3"));
     CHECK_EQ_INT(a.completions, 0);
     fake_answer_text(server, LOOK("1")); /* the first, sent whole */
@@ -554,9 +605,20 @@ TEST(a_list_goes_on_over_another_connection) {
     over();
 }
 
+TEST(a_list_whose_looks_cannot_be_sent_for_want_of_memory_is_refused) {
+    begin();
+    ask_list(&rig, &a, "", 10);
+    fake_fail_send(rig.world, HF_NO_MEMORY);
+    fake_answer_text(server, SCANNED("0", "*2\r\n$10\r\nholdfast:a\r\n$10\r\nholdfast:b\r\n"));
+    CHECK_EQ_INT(a.completions, 1);
+    CHECK_EQ_INT(a.op.outcome, STORE_REFUSED);
+    CHECK_EQ_STR(hf_error_name(a.op.reason), "HF_NO_MEMORY");
+    over();
+}
+
 TEST(a_scan_answered_with_nonsense_ends_the_list) {
-    static const char *const answers[] = {":1\r\n", "*0\r\n", "*1\r\n$1\r\n0\r\n", "*2\r\n$1\r\n0\r\n$-1\r\n",
-                                          "*2\r\n$1\r\n0\r\n:5\r\n"};
+    static const char *const answers[] = {":1\r\n", "*0\r\n", "*1\r\n$1\r\n0\r\n",
+                                          "*2\r\n$1\r\n0\r\n$-1\r\n", "*2\r\n$1\r\n0\r\n:5\r\n"};
     begin();
     for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
         ask_list(&rig, &a, "", 10);

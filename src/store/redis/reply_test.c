@@ -72,7 +72,7 @@ static struct reply_reader *started(void) {
     return &reader;
 }
 
-/* What bytes are read as, at once; "…" at the end when more would have to come, "#" when they are refused. */
+/* What bytes are read as, at once; with "#" at the end when they are refused. */
 static const char *read_as(const char *bytes, size_t size) {
     static char text[4096];
     struct reply_reader *reader = started();
@@ -92,7 +92,8 @@ struct sample {
     size_t size;
     const char *shown;
 };
-#define SAMPLE(bytes, shown) {bytes, sizeof(bytes) - 1, shown}
+#define SAMPLE(bytes, shown) \
+    { bytes, sizeof(bytes) - 1, shown }
 
 static const struct sample samples[] = {
     SAMPLE("+OK\r\n", "\"OK\";"),
@@ -315,7 +316,8 @@ static char *megabyte(void) {
 }
 
 TEST(a_string_without_end_is_refused) {
-    static const char *const heads[] = {"$9223372036854775807\r\n", "$4294967296\r\n", "$99999999\r\n"};
+    static const char *const heads[] = {"$9223372036854775807\r\n", "$4294967296\r\n",
+                                        "$99999999\r\n"};
     char *piece = megabyte();
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
         struct reply_reader *reader = started();

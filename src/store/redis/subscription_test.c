@@ -101,6 +101,7 @@ TEST(a_subscription_wakes_all_who_wait_for_it_may_have_come_too_late) {
 TEST(a_subscription_that_was_lost_is_restored_and_wakes_all_again) {
     struct fake_stream *stream = subscribed();
     fake_hang_up(stream, "reset");
+    fake_pass_us(rig.world, 20 * MS);
     stream = fake_last(rig.world);
     CHECK(stream && !stream->accepted);
     fake_accept(stream);
@@ -146,10 +147,20 @@ TEST(messages_that_come_together_are_all_heard) {
 TEST(garbage_that_is_well_formed_wakes_nobody) {
     struct fake_stream *stream = subscribed();
     static const char *const garbage[] = {
-        ":1\r\n",          "+OK\r\n",     "$-1\r\n", "*0\r\n", "*-1\r\n", "*3\r\n:1\r\n:2\r\n:3\r\n",
-        "*1\r\n*1\r\n:1\r\n", "*2\r\n$7\r\nmessage\r\n$1\r\nc\r\n", "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n:5\r\n",
-        "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$-1\r\n", "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n",
-        "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\ng\r\n", "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n*0\r\n", PONG,
+        ":1\r\n",
+        "+OK\r\n",
+        "$-1\r\n",
+        "*0\r\n",
+        "*-1\r\n",
+        "*3\r\n:1\r\n:2\r\n:3\r\n",
+        "*1\r\n*1\r\n:1\r\n",
+        "*2\r\n$7\r\nmessage\r\n$1\r\nc\r\n",
+        "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n:5\r\n",
+        "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$-1\r\n",
+        "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n",
+        "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\ng\r\n",
+        "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n*0\r\n",
+        PONG,
     };
     for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++)
         fake_answer_text(stream, garbage[i]);
@@ -211,6 +222,7 @@ TEST(a_subscription_that_does_not_answer_a_ping_is_replaced) {
     CHECK_COMMAND(stream, "PING");
     fake_pass_us(rig.world, 1);
     CHECK(!stream->owner);
+    fake_pass_us(rig.world, 20 * MS);
     CHECK_EQ_INT(fake_stream_count(rig.world), 3);
     fake_accept(fake_last(rig.world));
     fake_answer_text(fake_last(rig.world), SUBSCRIBED);

@@ -56,7 +56,11 @@ local function load()
     k = call('GET', K)
     shared, used = k and string.sub(k, 1, 1) == '=', 0
     if shared then
-        used = tonumber(s.u) or count_used()
+        used = tonumber(s.u)
+        if not used then
+            set_used(count_used())
+            call('PEXPIRE', S, 8 * 86400000)
+        end
         for _, id in ipairs(call('ZRANGEBYSCORE', H, '-inf', number(now))) do
             leave_shared(id)
         end
