@@ -401,6 +401,49 @@ TEST(a_holder_in_another_process_is_told_that_its_lock_was_broken) {
     hf_client_close(client);
 }
 
+enum { CALLS = 40 };
+
+static const char *numbered(int number) {
+    static char name[16];
+    snprintf(name, sizeof(name), "x%d", number);
+    return name;
+}
+
+static void wait_for_many(void *arg) {
+    (void)arg;
+    hf_client_options patient = HF_CLIENT_OPTIONS_INIT;
+    patient.wait_lease_ms = 6 * PATIENCE_MS; /* it does not ask by itself before this has failed */
+    hf_client *client = NULL;
+    CHECK_IS(hf_client_open(url_of(the_file()), &patient, &client), HF_OK);
+    hf_call *calls[CALLS];
+    for (int i = 0; i < CALLS; i++)
+        calls[i] = queue_up(client, numbered(i), 30000);
+    for (int i = 0; i < CALLS; i++)
+        let_go(granted(calls[i]));
+    hf_client_close(client);
+}
+
+/* The kernel keeps some ten messages for whoever does not look. */
+TEST(a_process_that_was_stopped_hears_of_everything_that_was_handed_to_it) {
+    hf_client_options patient = HF_CLIENT_OPTIONS_INIT;
+    patient.wait_lease_ms = 6 * PATIENCE_MS;
+    hf_client *client = NULL;
+    CHECK_IS(hf_client_open(url_of(the_file()), &patient, &client), HF_OK);
+    hf_hold *holds[CALLS];
+    for (int i = 0; i < CALLS; i++)
+        holds[i] = get_now(client, numbered(i));
+    pid_t child = spawn(wait_for_many, NULL);
+    AWAIT(waiters(client, numbered(CALLS - 1)) == 1);
+    int status;
+    CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child);
+    CHECK(WIFSTOPPED(status));
+    for (int i = 0; i < CALLS; i++)
+        let_go(holds[i]);
+    CHECK(kill(child, SIGCONT) == 0);
+    check_ends_well(child);
+    hf_client_close(client);
+}
+
 /* The sockets in the folder beside the file; the last one's path. */
 static int sockets(char ret_path[PATH_MAX]) {
     const char *path = in_folder("locks.db-wake");
