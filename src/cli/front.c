@@ -58,15 +58,17 @@ static void take_news(struct front *f) {
 }
 
 /* A shell that continues a job continues all of it; only who continued the front alone means the command by
- * that. */
+ * that. It is continued from here: until the keeper comes to it, the command may have been stopped again. */
 static void take_signals(struct front *f) {
     struct signalfd_siginfo info;
     while (read(f->fds[SIGNALS].fd, &info, sizeof(info)) == sizeof(info)) {
         pid_t child = f->run->shared->child;
         if (info.ssi_signo == SIGTSTP && !child)
             stop(f, SIGTSTP);
-        else if (info.ssi_signo != SIGCONT || process_is_stopped(child))
+        else if (info.ssi_signo != SIGCONT)
             pass_on(f, &info);
+        else if (process_is_stopped(child))
+            kill(child, SIGCONT);
     }
 }
 

@@ -81,12 +81,12 @@ TEST(a_callback_that_blocks_stops_no_renewal) {
     struct story story = {.mutex = PTHREAD_MUTEX_INITIALIZER, .frees = true};
     hf_client *a = open_client(), *b = open_client();
     hf_acquire_options brief = with_wait(0);
-    brief.lease_ms = 400;
+    brief.lease_ms = 3000;
     hf_hold *kept = get(a, "kept", brief), *lost = get(a, "lost", telling(block, &story));
     pthread_mutex_lock(&story.mutex);
     break_hold(b, lost);
     AWAIT(atomic_load(&story.began) == 1);
-    for (int i = 0; i < 12; i++) {
+    for (int64_t until_ms = now_ms() + 4500; now_ms() < until_ms;) {
         sleep_ms(100);
         CHECK_EQ_INT(hf_check(kept, 0), HF_OK);
     }

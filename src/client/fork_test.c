@@ -218,7 +218,7 @@ TEST(a_child_that_frees_its_handles_loses_no_memory) {
 TEST(a_child_that_closes_leaves_the_parents_client_at_work) {
     hf_client *a = open_client(), *b = open_client();
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
-    options.lease_ms = 500;
+    options.lease_ms = 3000;
     hf_hold *hold, *other;
     CHECK_EQ_INT(hf_acquire(a, "x", &options, &hold), HF_OK);
     pid_t child = fork_child();
@@ -229,7 +229,7 @@ TEST(a_child_that_closes_leaves_the_parents_client_at_work) {
         _exit(0);
     }
     check_child(child);
-    options.wait_ms = 1500;
+    options.wait_ms = 4500;
     CHECK_EQ_INT(hf_acquire(b, "x", &options, &other), HF_TIMEOUT); /* it is renewed */
     CHECK_EQ_INT(hf_check(hold, 0), HF_OK);
     CHECK_EQ_INT(hf_release(hold), HF_OK);

@@ -133,8 +133,7 @@ static int open_loop(hf_client *c) {
         return error_set(HF_SYSTEM, "cannot make a descriptor for hf_fd: %s", strerror(error));
     }
     c->loop_fd = loop_fd;
-    if (!list_empty(&c->notices) || !list_empty(&c->done))
-        notice_signal(c);
+    notice_signal(c); /* calls may have completed just before; the program has not seen it then */
     return HF_OK;
 }
 

@@ -10,7 +10,7 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
-enum { MS = 1000, SECOND = 1000 * MS, PATIENCE_US = 20 * SECOND };
+enum { MS = 1000, SECOND = 1000 * MS, PATIENCE_US = 30 * SECOND };
 
 static struct world *open_real(void) {
     struct world *world;
@@ -88,7 +88,7 @@ TEST(a_wait_without_anything_ready_ends_when_it_said) {
     struct world *world = open_real();
     int64_t began_us = world_now_us(world);
     turn(world, 0);
-    CHECK(world_now_us(world) - began_us < 5 * SECOND);
+    CHECK(world_now_us(world) - began_us < PATIENCE_US);
     began_us = world_now_us(world);
     turn(world, 30 * MS);
     CHECK(world_now_us(world) - began_us >= 29 * MS);
@@ -289,8 +289,10 @@ static int64_t clock_us(clockid_t id) {
 /* failures.md 3 and 6, as far as a running host shows them; the anchors are a second apart. */
 TEST(now_is_never_slower_than_either_clock_and_never_goes_back) {
     struct world *world = open_real();
-    int64_t boot_us = clock_us(CLOCK_BOOTTIME), raw_us = clock_us(CLOCK_MONOTONIC_RAW);
+    /* Of each clock, what passed at least and at most while the world's did. */
+    int64_t outer_boot_us = clock_us(CLOCK_BOOTTIME), outer_raw_us = clock_us(CLOCK_MONOTONIC_RAW);
     int64_t began_us = world_now_us(world), last_us = began_us;
+    int64_t boot_us = clock_us(CLOCK_BOOTTIME), raw_us = clock_us(CLOCK_MONOTONIC_RAW);
     while (last_us - began_us < 2500 * MS) {
         int64_t now_us = world_now_us(world);
         CHECK(now_us >= last_us);
@@ -299,9 +301,10 @@ TEST(now_is_never_slower_than_either_clock_and_never_goes_back) {
     int64_t boot_passed = clock_us(CLOCK_BOOTTIME) - boot_us;
     int64_t raw_passed = clock_us(CLOCK_MONOTONIC_RAW) - raw_us;
     int64_t passed_us = world_now_us(world) - began_us;
-    /* The outer readings were taken a little before and after. */
-    CHECK(passed_us >= boot_passed - SECOND / 2 && passed_us >= raw_passed - SECOND / 2);
-    CHECK(passed_us <= boot_passed + raw_passed / 10 + SECOND / 2);
+    int64_t outer_boot = clock_us(CLOCK_BOOTTIME) - outer_boot_us;
+    int64_t outer_raw = clock_us(CLOCK_MONOTONIC_RAW) - outer_raw_us;
+    CHECK(passed_us >= boot_passed - 10 * MS && passed_us >= raw_passed - 10 * MS);
+    CHECK(passed_us <= outer_boot + outer_raw / 10 + SECOND / 2);
     world_close(world);
 }
 
@@ -309,7 +312,7 @@ TEST(the_host_and_wall_clocks_are_the_kernels) {
     struct world *world = open_real();
     int64_t before_us = clock_us(CLOCK_BOOTTIME), host_us = world_host_us(world);
     CHECK(host_us >= before_us && host_us <= clock_us(CLOCK_BOOTTIME));
-    CHECK(llabs(world_wall_us(world) - clock_us(CLOCK_REALTIME)) < 5 * SECOND);
+    CHECK(llabs(world_wall_us(world) - clock_us(CLOCK_REALTIME)) < 60 * SECOND);
     world_close(world);
 }
 

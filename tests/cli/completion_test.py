@@ -119,7 +119,7 @@ def the_scripts_are_good_in_their_shells():
     equal(run("completion")[0], 64)
 
 
-def type_in(shell_words, text, wanted, seconds=15, **variables):
+def type_in(shell_words, text, wanted, seconds=harness.PATIENCE_S, **variables):
     """Types into a shell on a terminal until what it shows matches."""
     pid, fd = pty.fork()
     if pid == 0:

@@ -60,11 +60,11 @@ def a_run_is_counted():
     equal(run_counted("x", "sleep", "0.2")[0], 0)
     equal([value(f"{name}_total") for name in COUNTERS], [1, 0, 0, 0, 0])
     equal((value("wait_seconds_count"), value("held_seconds_count")), (1, 1))
-    assert 0.2 <= value("held_seconds_sum") < 10 and value("wait_seconds_sum") < 10
+    assert 0.2 <= value("held_seconds_sum") < 60 and value("wait_seconds_sum") < 60
     equal(value("last_exit_code"), 0)
     assert before - 1 < value("last_end_timestamp_seconds") < time.time() + 1
     equal(value("last_success_timestamp_seconds"), value("last_end_timestamp_seconds"))
-    assert 25 < value("least_margin_seconds") < 30
+    assert 10 < value("least_margin_seconds") < 30
     equal(sorted(os.listdir(harness.folder))[:2], ["holdfast.prom", "holdfast.prom.lock"])
 
 
@@ -82,9 +82,9 @@ def counters_go_on_over_runs():
 
 @test
 def renewals_and_the_margin_are_counted():
-    equal(run_counted("x", "--ttl", "1s", "sleep", "1.2")[0], 0)
+    equal(run_counted("x", "--ttl", "6s", "sleep", "7")[0], 0)
     assert value("renewals_total") >= 2, metrics()
-    assert 0.2 < value("least_margin_seconds") < 0.75, metrics()
+    assert 0 < value("least_margin_seconds") < 4.5, metrics()
 
 
 @test
@@ -96,7 +96,7 @@ def what_was_not_acquired_is_counted_with_its_wait():
     equal(run_counted("-q", "--skip-ok", "-n", "x", "true")[0], 0)
     equal((value("acquired_total"), value("not_acquired_total")), (0, 3))
     equal((value("wait_seconds_count"), value("held_seconds_count")), (3, 0))
-    assert 0.3 <= value("wait_seconds_sum") < 10
+    assert 0.3 <= value("wait_seconds_sum") < 60
     equal(value("least_margin_seconds"), None)
     equal(value("last_success_timestamp_seconds"), None)  # nothing was run
     equal(run("run", "--url", "sqlite:/no/such/folder/db", "--metrics-file", path(), "x", "true")[0], 69)

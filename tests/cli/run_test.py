@@ -20,7 +20,7 @@ def hold(*words):
 
 def let_go(process):
     process.stdin.close()
-    process.wait(timeout=20)
+    process.wait(timeout=harness.PATIENCE_S)
 
 
 @test
@@ -91,7 +91,7 @@ def the_command_finds_the_lock_in_its_environment():
     contains(out, "HOLDFAST_LOCK=my lock\n", "HOLDFAST_LOCK_1=other\n")
     tokens = [int(matches(out, rf"HOLDFAST_TOKEN{end}=(\d+)")[1]) for end in ("", "_1")]
     assert all(tokens)
-    assert 25000 < int(matches(out, r"HOLDFAST_DEADLINE_MS=(\d+)")[1]) <= 30000
+    assert 10000 < int(matches(out, r"HOLDFAST_DEADLINE_MS=(\d+)")[1]) <= 30000
 
 
 @test
@@ -128,7 +128,7 @@ def a_wait_ends_in_time():
     holder = hold("x")
     before = boot_ms()
     equal(run("run", "-w", "400ms", "x", "--", "true")[0], 75)
-    assert 350 < boot_ms() - before < 5000
+    assert 350 < boot_ms() - before < harness.PATIENCE_S * 1000
     let_go(holder)
 
 
@@ -140,7 +140,7 @@ def who_waits_goes_on_when_the_lock_is_let_go_and_in_order():
         waiting.append(start("run", "x", "--", "sh", "-c", f"echo {number} >> order"))
         matches(read_line(waiting[-1].stderr), rf"waiting for x .* {number + 1}.. of {number + 1}")
     let_go(holder)
-    equal([process.wait(timeout=20) for process in waiting], [0, 0, 0])
+    equal([process.wait(timeout=harness.PATIENCE_S) for process in waiting], [0, 0, 0])
     equal(run("run", "x", "--", "cat", "order")[1], "0\n1\n2\n")
 
 
@@ -184,7 +184,7 @@ def what_the_command_leaves_behind_keeps_the_lock():
         pass
     assert not is_free("x")
     os.kill(daemon, signal.SIGKILL)
-    equal(process.wait(timeout=20), 6)
+    equal(process.wait(timeout=harness.PATIENCE_S), 6)
     assert is_free("x")
 
 
@@ -198,7 +198,7 @@ def max_hold_ends_even_who_ignores_term():
     equal(code, 124)
     contains(err, "after 500ms (--max-hold)")
     wait_gone(pid)
-    assert 750 < boot_ms() - before < 10000
+    assert 750 < boot_ms() - before < harness.PATIENCE_S * 1000
     assert is_free("x")
 
 

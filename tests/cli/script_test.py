@@ -39,10 +39,10 @@ def it_ends_too_when_the_script_just_ends():
 @test
 def its_time_is_up_unless_it_is_renewed():
     before = boot_ms()
-    hold = matches(run("acquire", "x", "--ttl", "1s")[1], r"HOLD=(\w+)")[1]
-    equal(run("renew", hold, "--ttl", "2s")[0], 0)
+    hold = matches(run("acquire", "x", "--ttl", "5s")[1], r"HOLD=(\w+)")[1]
+    equal(run("renew", hold, "--ttl", "7s")[0], 0)
     wait_until(lambda: is_free("x"), "the lock is free")
-    assert boot_ms() - before > 1900
+    assert boot_ms() - before > 6900
     equal(run("renew", hold)[0], 79)
 
 
@@ -74,7 +74,7 @@ def a_lost_lock_ends_the_process_that_it_is_for():
                             "trap 'echo lost; exit 4' TERM; echo $HOLDFAST_TOKEN; "
                             "while :; do sleep 0.05; done", env=with_path())
     break_lock("x", read_line(process.stdout))
-    equal(read_line(process.stdout, seconds=20), "lost")
+    equal(read_line(process.stdout), "lost")
     equal(finish(process)[0], 4)
 
 

@@ -35,7 +35,7 @@ class Terminal:
     def type(self, text):
         os.write(self.fd, text.encode())
 
-    def expect(self, pattern, seconds=15):
+    def expect(self, pattern, seconds=harness.PATIENCE_S):
         """Reads until the pattern is there; drops everything up to its end."""
         until = time.monotonic() + seconds
         while not (found := re.search(pattern, self.text)):
@@ -64,12 +64,12 @@ class Terminal:
         """The exit code, once the program has ended."""
         fd = os.pidfd_open(self.pid)
         while not select.select([fd], [], [], 0)[0]:
-            ready = select.select([fd, self.fd], [], [], 15)[0]
+            ready = select.select([fd, self.fd], [], [], harness.PATIENCE_S)[0]
             assert ready, "it does not end"
             try:
                 if self.fd in ready:
                     os.read(self.fd, 4096)
             except OSError:
-                select.select([fd], [], [], 15)
+                select.select([fd], [], [], harness.PATIENCE_S)
         os.close(fd)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])

@@ -3,7 +3,7 @@
 
 /* A store that cannot tell a holder at once does so at the next renewal: this makes that soon. */
 static hf_acquire_options breakable(hf_acquire_options options) {
-    options.lease_ms = 3000;
+    options.lease_ms = LEASE_MS;
     return options;
 }
 
@@ -11,7 +11,7 @@ BOTH_FORMS(a_broken_lock_is_lost_to_its_holder_and_goes_to_the_next) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("break");
     atomic_int losses = 0;
-    hf_hold *hold = get(a, name, telling(as_mutex(0), &losses));
+    hf_hold *hold = get(a, name, telling(breakable(as_mutex(0)), &losses));
     int fd = hf_hold_fd(hold);
     struct ask *next = queue_up(b, name, as_mutex(HF_FOREVER), 1);
     CHECK_IS(break_hold(b, name, hf_hold_token(hold)), HF_OK);
@@ -124,7 +124,7 @@ BOTH_FORMS(who_broke_a_lock_and_why_is_kept_with_its_name) {
     check_break(hf_locks_at(locks, 0), hf_hold_token(hold), by, reason);
     hf_locks_free(locks);
     AWAIT(hf_check(hold, 0) == HF_LOST);
-    hf_hold *next = get(a, name, as_mutex(0)); /* it stays while the name is used on */
+    hf_hold *next = get(a, name, breakable(as_mutex(0))); /* it stays while the name is used on */
     CHECK_IS(list(b, name, NULL, 10, &locks), HF_OK);
     CHECK_EQ_INT(hf_locks_count(locks), 1);
     check_break(hf_locks_at(locks, 0), hf_hold_token(hold), by, reason);

@@ -118,6 +118,18 @@ BOTH_FORMS(a_notice_comes_once) {
     CHECK_EQ_INT(atomic_load(&pending) + atomic_load(&completed) + atomic_load(&cancelled), 3);
 }
 
+/* Whoever finds a call pending, asks for the descriptor and then waits for it must not wait for ever. */
+TEST(a_descriptor_asked_for_after_the_completion_is_readable) {
+    hf_client *a = open_client();
+    hf_call *call = start(a, fresh_name("late"), as_mutex(0));
+    CHECK_IS(hf_call_wait(call, PATIENCE_MS), HF_OK);
+    struct pollfd poll_fd = {.fd = hf_fd(a), .events = POLLIN};
+    CHECK(poll_fd.fd >= 0);
+    CHECK_EQ_INT(poll(&poll_fd, 1, PATIENCE_MS), 1);
+    CHECK_IS(hf_process(a), HF_OK);
+    hf_call_free(call);
+}
+
 TEST(completed_calls_are_handed_out_once) {
     form = LOOPING;
     hf_client *a = open_client();

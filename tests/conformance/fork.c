@@ -59,10 +59,10 @@ static void open_in_child(const char *name) {
     hf_client *own;
     CHECK_IS(hf_client_open(suite_url(), NULL, &own), HF_OK);
     hf_acquire_options options = as_mutex(0);
-    options.lease_ms = 1000;
+    options.lease_ms = LEASE_MS;
     hf_hold *hold;
     CHECK_IS(hf_acquire(own, fresh_name("child"), &options, &hold), HF_OK);
-    int64_t until = now_ms() + 1500;
+    int64_t until = now_ms() + 3 * LEASE_MS / 2;
     AWAIT(now_ms() > until);
     CHECK_IS(hf_check(hold, 0), HF_OK);
     CHECK_IS(hf_release(hold), HF_OK);
@@ -76,7 +76,7 @@ TEST(a_child_has_no_part_in_its_parents_locks) {
     hf_client *a = open_client(), *b = open_client();
     struct handles of = {.client = a, .name = fresh_name("fork")};
     hf_acquire_options options = as_mutex(0);
-    options.lease_ms = 600;
+    options.lease_ms = LEASE_MS;
     of.hold = get(a, of.name, options);
     options.wait_ms = HF_FOREVER;
     CHECK_IS(hf_acquire_start(a, of.name, &options, &of.pending), HF_OK);

@@ -219,10 +219,10 @@ TEST(a_callback_that_blocks_does_not_stop_the_renewal_of_others) {
     options.on_lost_arg = &callback;
     hf_hold *ends = get(a, fresh_name("ends"), options);
     hf_acquire_options short_lease = as_mutex(0);
-    short_lease.lease_ms = 300;
+    short_lease.lease_ms = LEASE_MS;
     hf_hold *kept = get(a, fresh_name("kept"), short_lease);
     AWAIT(atomic_load(&callback.has_begun));
-    int64_t until = now_ms() + 600;
+    int64_t until = now_ms() + 3 * LEASE_MS / 2;
     AWAIT(now_ms() > until);
     CHECK_IS(hf_check(kept, 0), HF_OK);
     atomic_store(&callback.may_end, true);
@@ -232,13 +232,13 @@ TEST(a_callback_that_blocks_does_not_stop_the_renewal_of_others) {
 
 TEST(callbacks_run_in_hf_process_once_hf_fd_was_asked_for) {
     hf_client *a = open_client();
+    int fd = hf_fd(a); /* before there is anything to lose */
+    CHECK(fd >= 0);
     struct callback callback = {.may_end = true};
     hf_acquire_options options = for_only(as_mutex(0), 200);
     options.on_lost = take_long;
     options.on_lost_arg = &callback;
     hf_hold *hold = get(a, fresh_name("process"), options);
-    int fd = hf_fd(a);
-    CHECK(fd >= 0);
     AWAIT(hf_check(hold, 0) == HF_LOST);
     CHECK(!atomic_load(&callback.has_begun));
     while (!atomic_load(&callback.has_ended)) {

@@ -56,9 +56,9 @@ BOTH_FORMS(a_look_tells_who_holds_and_who_waits) {
     CHECK_EQ_INT(info->holder_count, 2);
     CHECK_EQ_INT(info->waiter_count, 2);
     const hf_party *first = holder_with(info, hf_hold_token(one));
-    check_party(first, "program-a", "first", 2, HF_DEFAULT_LEASE_MS);
+    check_party(first, "program-a", "first", 2, LONG_LEASE_MS);
     const hf_party *second = holder_with(info, hf_hold_token(two));
-    check_party(second, "program-b", "second", 3, HF_DEFAULT_LEASE_MS);
+    check_party(second, "program-b", "second", 3, LONG_LEASE_MS);
     check_party(info->waiters[0], "program-b", "third", 4, WAIT_LEASE_MS);
     check_party(info->waiters[1], "program-a", "", 1, WAIT_LEASE_MS);
     CHECK_EQ_INT(info->waiters[0]->token, 0);

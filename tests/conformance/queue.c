@@ -65,15 +65,15 @@ BOTH_FORMS(a_released_lock_is_kept_for_who_waits) {
 }
 
 /* A place in the queue is leased, and kept by asking again. */
-BOTH_FORMS(waiters_keep_their_places_for_many_wait_leases) {
+BOTH_FORMS(waiters_keep_their_places_beyond_the_wait_lease) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
-    options.wait_lease_ms = 200;
+    options.wait_lease_ms = LEASE_MS;
     hf_client *a = open_client_with(&options), *b = open_client_with(&options);
     const char *name = fresh_name("places");
     hf_hold *hold = get(a, name, with_label(as_mutex(0), "0"));
     struct ask *first = queue_up(a, name, with_label(as_mutex(HF_FOREVER), "1"), 1);
     struct ask *second = queue_up(b, name, with_label(as_mutex(HF_FOREVER), "2"), 2);
-    int64_t until = now_ms() + 600;
+    int64_t until = now_ms() + 3 * LEASE_MS / 2;
     AWAIT(now_ms() > until);
     CHECK_EQ_STR(picture(a, name), "0 | 1 2");
     let_go(hold);
@@ -176,7 +176,7 @@ BOTH_FORMS(who_times_out_does_not_stand_in_the_way) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("gave-up");
     hf_hold *reader = get(a, name, with_label(as_reader(0), "r1"));
-    struct ask *writer = queue_up(b, name, with_label(as_writer(500), "w"), 1);
+    struct ask *writer = queue_up(b, name, with_label(as_writer(LEASE_MS), "w"), 1);
     struct ask *later = ask_for(a, name, with_label(as_reader(HF_FOREVER), "r2"));
     hf_hold *none = NULL;
     CHECK_IS(answer(writer, &none), HF_TIMEOUT);

@@ -434,7 +434,12 @@ static double cost_of_closing(int count) {
 }
 
 TEST(closing_costs_no_more_for_each_name_when_there_are_many) {
-    double few = cost_of_closing(5000), many = cost_of_closing(100000);
-    if (many > 8 * few + 1000)
+    double few, many;
+    int tries = 0;
+    do { /* a busy machine may be in the way of one */
+        few = cost_of_closing(5000);
+        many = cost_of_closing(100000);
+    } while (many > 8 * few + 1000 && ++tries < 5);
+    if (tries == 5)
         test_fail(__FILE__, __LINE__, "%.0f ns each of 5,000, %.0f ns each of 100,000", few, many);
 }

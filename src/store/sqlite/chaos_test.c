@@ -13,21 +13,33 @@ enum {
     WORKERS = 8,
     NAMES = 3,
     CAPACITY = 3,
-    LEASE_MS = 1000,
-    WAIT_LEASE_MS = 1000,
-    STALL_MS = 15000
+    BRIEF_MS = 1000, /* a lease, and a wait lease */
+    STALL_MS = 60000,
+    ENOUGH = 50
 };
 
 static const char *const names[NAMES] = {"mutex", "read-write", "permits"};
 
+/* What a worker says of itself, in one number, so that nobody sees half of it. */
 struct slot {
-    atomic_llong until_us; /* 0: holds nothing */
-    atomic_int name;
-    atomic_uint weight; /* of CAPACITY; what excludes everybody weighs all of it */
+    int64_t until_us; /* 0: holds nothing */
+    int name;
+    unsigned weight; /* of CAPACITY; what excludes everybody weighs all of it */
 };
 
+static long long pack(struct slot slot) {
+    return (slot.until_us * NAMES + slot.name) * (CAPACITY + 1) + slot.weight;
+}
+
+static struct slot unpack(long long packed) {
+    long long rest = packed / (CAPACITY + 1);
+    return (struct slot){.until_us = rest / NAMES,
+                         .name = (int)(rest % NAMES),
+                         .weight = (unsigned)(packed % (CAPACITY + 1))};
+}
+
 struct witness {
-    struct slot slots[WORKERS];
+    atomic_llong slots[WORKERS];
     atomic_bool doomed[WORKERS];
     atomic_ullong token[NAMES];
     atomic_long grants, losses, refusals;
@@ -45,7 +57,7 @@ static int pick(unsigned *seed, int below) {
 }
 
 static hf_acquire_options wish(int name, unsigned *seed) {
-    hf_acquire_options options = lasting(5000, LEASE_MS);
+    hf_acquire_options options = lasting(5000, BRIEF_MS);
     options.kind = name == 0       ? HF_MUTEX
                    : name == 2     ? HF_PERMITS
                    : pick(seed, 2) ? HF_READ
@@ -65,13 +77,12 @@ static void check_alone(struct worker *me, hf_hold *hold, int name, unsigned wei
     unsigned used = weight, readers = weight == 0;
     int64_t now = now_us();
     for (int i = 0; i < WORKERS; i++) {
-        struct slot *slot = &w->slots[i];
-        if (i == me->number || atomic_load(&slot->name) != name ||
-            atomic_load(&slot->until_us) <= now || atomic_load(&w->doomed[i]))
+        struct slot slot = unpack(atomic_load(&w->slots[i]));
+        if (i == me->number || slot.name != name || slot.until_us <= now ||
+            atomic_load(&w->doomed[i]))
             continue;
-        unsigned other = atomic_load(&slot->weight);
-        used += other;
-        readers += other == 0;
+        used += slot.weight;
+        readers += slot.weight == 0;
     }
     bool conflict = used > CAPACITY || (name == 1 && used > 0 && used + readers > CAPACITY);
     if (conflict && hf_check(hold, 0) == HF_OK && !atomic_load(&w->doomed[me->number]))
@@ -91,25 +102,23 @@ static void check_token(struct worker *me, hf_hold *hold, int name) {
 }
 
 static void hold_a_while(struct worker *me, hf_hold *hold, int name, unsigned weight) {
-    struct slot *slot = &me->witness->slots[me->number];
-    int64_t until_us = now_us();
+    atomic_llong *slot = &me->witness->slots[me->number];
+    int64_t until_us = now_us(); /* before the time left is asked for: not after the deadline */
     until_us += hf_hold_left_ms(hold) * 1000 - 1000;
-    atomic_store(&slot->name, name);
-    atomic_store(&slot->weight, weight);
-    atomic_store(&slot->until_us, until_us);
+    atomic_store(slot, pack((struct slot){until_us, name, weight}));
     check_alone(me, hold, name, weight);
     check_token(me, hold, name);
     if (pick(&me->seed, 2))
         pause_ms(pick(&me->seed, 10) ? pick(&me->seed, 10) : 200);
     check_alone(me, hold, name, weight);
-    atomic_store(&slot->until_us, 0);
+    atomic_store(slot, 0);
 }
 
 static void work(void *arg) {
     struct worker *me = arg;
     struct witness *w = me->witness;
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
-    options.wait_lease_ms = WAIT_LEASE_MS;
+    options.wait_lease_ms = BRIEF_MS;
     hf_client *client = NULL;
     int r;
     while ((r = hf_client_open(url_of(the_file()), &options, &client)) == HF_UNREACHABLE)
@@ -136,7 +145,7 @@ static void work(void *arg) {
 
 static pid_t start_worker(struct worker *worker) {
     struct witness *w = worker->witness;
-    atomic_store(&w->slots[worker->number].until_us, 0);
+    atomic_store(&w->slots[worker->number], 0);
     atomic_store(&w->doomed[worker->number], false);
     worker->seed += 12345;
     return spawn(work, worker);
@@ -178,7 +187,8 @@ static int stopped_count(const struct ring *ring) {
 static int pick_victim(struct ring *ring) {
     int victim = pick(&ring->seed, WORKERS);
     for (int i = pick(&ring->seed, 2) * 100000; i > 0; i--) {
-        if (atomic_load(&ring->w->slots[victim].until_us) > now_us() && !ring->wake_ms[victim])
+        if (unpack(atomic_load(&ring->w->slots[victim])).until_us > now_us() &&
+            !ring->wake_ms[victim])
             break;
         victim = (victim + 1) % WORKERS;
     }
@@ -196,7 +206,7 @@ static void do_harm(struct ring *ring) {
         ring->kills++;
     } else if (!ring->wake_ms[i] && stopped_count(ring) < 3) {
         kill(ring->children[i], SIGSTOP);
-        ring->wake_ms[i] = now_ms() + pick(&ring->seed, 2 * LEASE_MS);
+        ring->wake_ms[i] = now_ms() + pick(&ring->seed, 2 * BRIEF_MS);
         ring->stops++;
     }
 }
@@ -213,7 +223,8 @@ TEST(locks_exclude_whoever_is_killed_or_stopped) {
         ring.children[i] = start_worker(&ring.workers[i]);
     }
     long grants = 0;
-    for (int64_t moved_ms = now_ms(); now_ms() < until_ms; pause_ms(10 + pick(&ring.seed, 80))) {
+    for (int64_t moved_ms = now_ms(); now_ms() < until_ms || grants <= ENOUGH;
+         pause_ms(10 + pick(&ring.seed, 80))) {
         resume_those_due(&ring);
         do_harm(&ring);
         if (atomic_load(&ring.w->grants) != grants)
@@ -228,7 +239,6 @@ TEST(locks_exclude_whoever_is_killed_or_stopped) {
     }
     printf("# %ld grants, %ld lost, %ld refused, %d kills, %d stops\n", grants,
            atomic_load(&ring.w->losses), atomic_load(&ring.w->refusals), ring.kills, ring.stops);
-    CHECK(grants > 50);
     CHECK_EQ_INT(query(the_file(), "SELECT count(*) FROM pragma_integrity_check WHERE"
                                    " integrity_check = 'ok'"),
                  1);

@@ -7,8 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-/* The holds here have leases of half a minute: what happens well before happens for another reason. */
-enum { SOON_MS = 2000, GROUP = 1234 };
+enum { GROUP = 1234 };
 
 /* ---- Opening ---- */
 
@@ -22,7 +21,7 @@ static void come_all_at_once(void *arg) {
     while (atomic_load(&crowd->ready) < 30)
         sched_yield();
     hf_client *client = open_client();
-    hf_hold *hold = get(client, "x", lasting(HF_FOREVER, 30000));
+    hf_hold *hold = get(client, "x", lasting(HF_FOREVER, LONG_MS));
     if (atomic_fetch_add(&crowd->inside, 1) != 0)
         _exit(1);
     atomic_fetch_add(&crowd->done, 1);
@@ -48,13 +47,11 @@ TEST(thirty_processes_make_the_file_at_once) {
 
 TEST(a_killed_holder_is_succeeded_at_once) {
     struct other *other;
-    pid_t child = start_holder(&other, "x", 30000);
+    pid_t child = start_holder(&other, "x", LONG_MS);
     hf_client *client = open_client();
-    hf_call *call = queue_up(client, "x", 30000);
-    int64_t start = now_ms();
+    hf_call *call = queue_up(client, "x", LONG_MS);
     CHECK(kill(child, SIGKILL) == 0); /* it stays as a zombie: that is dead enough */
     hf_hold *hold = granted(call);
-    CHECK(now_ms() - start < SOON_MS);
     CHECK(hf_hold_token(hold) > atomic_load(&other->token));
     let_go(hold);
     status_of(child);
@@ -63,11 +60,11 @@ TEST(a_killed_holder_is_succeeded_at_once) {
 
 TEST(whoever_comes_after_a_killed_holder_need_not_wait) {
     struct other *other;
-    kill_hard(start_holder(&other, "x", 30000));
+    kill_hard(start_holder(&other, "x", LONG_MS));
     hf_client *client = open_client();
     CHECK_IS(attempt(client, "x"), HF_OK);
-    kill_hard(start_holder(&other, "y", 30000));
-    hf_acquire_options as_writer = lasting(0, 30000);
+    kill_hard(start_holder(&other, "y", LONG_MS));
+    hf_acquire_options as_writer = lasting(0, LONG_MS);
     as_writer.kind = HF_WRITE; /* of another kind than the dead one was */
     let_go(get(client, "y", as_writer));
     hf_client_close(client);
@@ -77,34 +74,30 @@ TEST(killed_waiters_do_not_stand_in_the_way) {
     hf_client *client = open_client(), *last = open_client();
     hf_hold *hold = get_now(client, "x");
     pid_t first = start_waiter(client, "x"), second = start_waiter(client, "x");
-    hf_call *call = queue_up(last, "x", 30000);
+    hf_call *call = queue_up(last, "x", LONG_MS);
     CHECK(kill(first, SIGKILL) == 0 && kill(second, SIGKILL) == 0);
     status_of(first);
     status_of(second);
-    int64_t start = now_ms();
     let_go(hold);
     let_go(granted(call));
-    CHECK(now_ms() - start < SOON_MS);
     hf_client_close(last);
     hf_client_close(client);
 }
 
 TEST(a_holder_and_the_next_are_killed_together) {
     struct other *other;
-    pid_t holder = start_holder(&other, "x", 30000);
+    pid_t holder = start_holder(&other, "x", LONG_MS);
     hf_client *client = open_client();
     pid_t next = start_waiter(client, "x");
-    hf_call *call = queue_up(client, "x", 30000);
-    int64_t start = now_ms();
+    hf_call *call = queue_up(client, "x", LONG_MS);
     CHECK(kill(next, SIGKILL) == 0 && kill(holder, SIGKILL) == 0);
     let_go(granted(call));
-    CHECK(now_ms() - start < SOON_MS);
     hf_client_close(client);
 }
 
 TEST(one_of_several_readers_is_killed) {
     hf_client *client = open_client();
-    hf_acquire_options reading = lasting(0, 30000), writing = lasting(HF_FOREVER, 30000);
+    hf_acquire_options reading = lasting(0, LONG_MS), writing = lasting(HF_FOREVER, LONG_MS);
     reading.kind = HF_READ;
     writing.kind = HF_WRITE;
     hf_hold *own = get(client, "x", reading);
@@ -119,11 +112,9 @@ TEST(one_of_several_readers_is_killed) {
     AWAIT(holders(client, "x") == 2);
     hf_call *call = NULL;
     CHECK_IS(hf_acquire_start(client, "x", &writing, &call), HF_OK);
-    int64_t start = now_ms();
     let_go(own);
     kill_hard(child);
     let_go(granted(call));
-    CHECK(now_ms() - start < SOON_MS);
     hf_client_close(client);
 }
 
@@ -131,7 +122,7 @@ TEST(one_of_several_readers_is_killed) {
 
 TEST(a_pid_that_was_used_again_is_dead) {
     struct other *other;
-    pid_t child = start_holder(&other, "x", 30000);
+    pid_t child = start_holder(&other, "x", LONG_MS);
     hf_client *client = open_client();
     CHECK_IS(attempt(client, "x"), HF_BUSY);
     query(the_file(), "UPDATE claims SET started = started - 1");
@@ -142,7 +133,7 @@ TEST(a_pid_that_was_used_again_is_dead) {
 
 TEST(pids_of_other_namespaces_say_nothing) {
     struct other *other;
-    kill_hard(start_holder(&other, "x", 30000));
+    kill_hard(start_holder(&other, "x", LONG_MS));
     hf_client *client = open_client();
     query(the_file(), "UPDATE claims SET pid_space = pid_space + 1");
     CHECK_IS(attempt(client, "x"), HF_BUSY);
@@ -180,7 +171,7 @@ static void check_namespace(bool mounts_proc) {
     struct inner *inner = shared(sizeof(*inner));
     inner->mounts_proc = mounts_proc;
     inner->other.name = "x";
-    inner->other.lease_ms = 1000;
+    inner->other.lease_ms = LEASE_MS;
     pid_t child = spawn(hold_in_namespace, inner);
     int status = 0;
     AWAIT(atomic_load(&inner->other.state) == 1 || waitpid(child, &status, WNOHANG) == child);
@@ -188,10 +179,10 @@ static void check_namespace(bool mounts_proc) {
         return; /* no such rights here */
     AWAIT(atomic_load(&inner->pid) > 0);
     hf_client *client = open_client();
-    hf_acquire_options options = lasting(2500, 30000);
+    hf_acquire_options options = lasting(3 * LEASE_MS / 2, LONG_MS);
     hf_hold *hold = NULL;
     CHECK_IS(hf_acquire(client, "x", &options, &hold), HF_TIMEOUT);
-    hf_call *call = queue_up(client, "x", 30000);
+    hf_call *call = queue_up(client, "x", LONG_MS);
     CHECK(kill(atomic_load(&inner->pid), SIGKILL) == 0);
     let_go(granted(call)); /* by the lease alone */
     check_ends_well(child);
@@ -216,7 +207,7 @@ static void contend_unseeing(void *arg) {
     CHECK(access("/proc/1/stat", R_OK) < 0);
     hf_client *client = open_client();
     CHECK_IS(attempt(client, "x"), HF_BUSY);
-    hf_call *call = queue_up(client, "x", 30000);
+    hf_call *call = queue_up(client, "x", LONG_MS);
     atomic_store(&other->state, 1);
     let_go(granted(call));
     hf_client_close(client);
@@ -224,7 +215,7 @@ static void contend_unseeing(void *arg) {
 
 TEST(a_holder_that_proc_does_not_show_is_not_taken_for_dead) {
     struct other *other, *contender = shared(sizeof(*contender));
-    pid_t holder = start_holder(&other, "x", 30000);
+    pid_t holder = start_holder(&other, "x", LONG_MS);
     static const char *const files[] = {"", "locks.db", "locks.db-wal", "locks.db-shm",
                                         "locks.db-wake"};
     for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
@@ -236,14 +227,12 @@ TEST(a_holder_that_proc_does_not_show_is_not_taken_for_dead) {
     pid_t child = spawn(contend_unseeing, contender);
     int status = 0;
     AWAIT(atomic_load(&contender->state) == 1 || waitpid(child, &status, WNOHANG) == child);
-    int64_t start = now_ms();
     kill_hard(holder);
     if (status) {
         CHECK_EQ_INT(WEXITSTATUS(status), 77);
         return;
     }
-    check_ends_well(child);
-    CHECK(now_ms() - start < SOON_MS); /* that it is dead is seen all the same */
+    check_ends_well(child); /* that the holder is dead is seen all the same */
 }
 
 /* A day ahead by the clock that its namespace shows it: leases are still the same. */
@@ -268,7 +257,7 @@ static void try_a_day_ahead(void *arg) {
 
 TEST(leases_count_the_same_in_another_time_namespace) {
     struct other *other;
-    pid_t holder = start_holder(&other, "x", 30000);
+    pid_t holder = start_holder(&other, "x", LONG_MS);
     other->lease_ms = now_ms();
     int status = status_of(spawn(try_a_day_ahead, other));
     CHECK(status == 0 || status == 77 << 8);
@@ -285,7 +274,7 @@ struct stopped {
 static void hold_until_lost(void *arg) {
     struct stopped *stopped = arg;
     hf_client *client = open_client();
-    hf_hold *hold = get(client, "x", lasting(0, 600));
+    hf_hold *hold = get(client, "x", lasting(0, LEASE_MS));
     atomic_store(&stopped->token, hf_hold_token(hold));
     atomic_store(&stopped->state, 1);
     AWAIT(hf_check(hold, 0) == HF_LOST);
@@ -301,7 +290,7 @@ TEST(who_is_stopped_past_the_lease_loses_and_learns_it) {
     AWAIT(atomic_load(&stopped->state) == 1);
     CHECK(kill(child, SIGSTOP) == 0);
     hf_client *client = open_client();
-    hf_hold *hold = get(client, "x", lasting(HF_FOREVER, 30000));
+    hf_hold *hold = get(client, "x", lasting(HF_FOREVER, LONG_MS));
     CHECK(hf_hold_token(hold) > atomic_load(&stopped->token));
     CHECK(kill(child, SIGCONT) == 0);
     check_ends_well(child);
@@ -322,11 +311,8 @@ struct line {
 static void stand_in_line(void *arg) {
     struct line *line = arg;
     int number = line->next;
-    hf_client_options patient = HF_CLIENT_OPTIONS_INIT;
-    patient.wait_lease_ms = 15000;
-    hf_client *client = NULL;
-    CHECK_IS(hf_client_open(url_of(the_file()), &patient, &client), HF_OK);
-    hf_hold *hold = get(client, "x", lasting(HF_FOREVER, 30000));
+    hf_client *client = open_client();
+    hf_hold *hold = get(client, "x", lasting(HF_FOREVER, LONG_MS));
     if (atomic_fetch_add(&line->inside, 1) != 0)
         _exit(1);
     line->order[atomic_fetch_add(&line->entered, 1)] = number;
@@ -354,15 +340,13 @@ TEST(two_hundred_processes_enter_once_each_in_order) {
     hf_client_close(client);
 }
 
-/* Hand-offs do not wait for a timer: that would be a second each. */
 TEST(a_release_wakes_the_next_process) {
     struct other *other;
-    pid_t child = start_holder(&other, "turn", 30000);
+    pid_t child = start_holder(&other, "turn", LONG_MS);
     hf_client *client = open_client();
-    hf_call *call = queue_up(client, "turn", 30000);
+    hf_call *call = queue_up(client, "turn", LONG_MS);
     kill_hard(child);
     hf_hold *hold = granted(call);
-    int64_t start = now_ms();
     for (int i = 0; i < 20; i++) {
         pid_t next = start_waiter(client, "turn");
         let_go(hold);
@@ -370,7 +354,6 @@ TEST(a_release_wakes_the_next_process) {
         kill_hard(next);
         hold = get_now(client, "turn");
     }
-    CHECK(now_ms() - start < 15000);
     let_go(hold);
     hf_client_close(client);
 }
@@ -380,11 +363,13 @@ TEST(a_release_wakes_the_next_process) {
 static void hold_until_told(void *arg) {
     struct other *other = arg;
     hf_client *client = open_client();
-    hf_hold *hold = get_now(client, other->name);
+    hf_acquire_options options = lasting(0, LONG_MS);
+    options.flags = HF_NO_RENEW; /* a renewal would find out, too */
+    hf_hold *hold = get(client, other->name, options);
     struct pollfd lost = {.fd = hf_hold_fd(hold), .events = POLLIN};
     atomic_store(&other->token, hf_hold_token(hold));
     atomic_store(&other->state, 1);
-    CHECK(poll(&lost, 1, SOON_MS) == 1); /* a renewal would find out after 10 s */
+    CHECK(poll(&lost, 1, PATIENCE_MS) == 1);
     CHECK_IS(hf_check(hold, 0), HF_LOST);
     hf_hold_free(hold);
     hf_client_close(client);
@@ -397,6 +382,43 @@ TEST(a_holder_in_another_process_is_told_that_its_lock_was_broken) {
     AWAIT(atomic_load(&other->state) == 1);
     hf_client *client = open_client();
     CHECK_IS(hf_break(client, "x", atomic_load(&other->token), NULL), HF_OK);
+    check_ends_well(child);
+    hf_client_close(client);
+}
+
+enum { CALLS = 40 };
+
+static const char *numbered(int number) {
+    static char name[16];
+    snprintf(name, sizeof(name), "x%d", number);
+    return name;
+}
+
+static void wait_for_many(void *arg) {
+    (void)arg;
+    hf_client *client = open_client();
+    hf_call *calls[CALLS];
+    for (int i = 0; i < CALLS; i++)
+        calls[i] = queue_up(client, numbered(i), LONG_MS);
+    for (int i = 0; i < CALLS; i++)
+        let_go(granted(calls[i]));
+    hf_client_close(client);
+}
+
+/* The kernel keeps some ten messages for whoever does not look. */
+TEST(a_process_that_was_stopped_hears_of_everything_that_was_handed_to_it) {
+    hf_client *client = open_client();
+    hf_hold *holds[CALLS];
+    for (int i = 0; i < CALLS; i++)
+        holds[i] = get_now(client, numbered(i));
+    pid_t child = spawn(wait_for_many, NULL);
+    AWAIT(waiters(client, numbered(CALLS - 1)) == 1);
+    int status;
+    CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child);
+    CHECK(WIFSTOPPED(status));
+    for (int i = 0; i < CALLS; i++)
+        let_go(holds[i]);
+    CHECK(kill(child, SIGCONT) == 0);
     check_ends_well(child);
     hf_client_close(client);
 }
@@ -432,7 +454,7 @@ static void send_to(const char *path, const void *bytes, size_t size) {
 TEST(a_forged_message_takes_no_lock_away) {
     hf_client *client = open_client();
     hf_hold *hold = get_now(client, "x");
-    hf_call *call = queue_up(client, "x", 30000);
+    hf_call *call = queue_up(client, "x", LONG_MS);
     char path[PATH_MAX], bytes[8 + 16 * 100] = "hfwake1";
     CHECK_EQ_INT(sockets(path), 1);
     for (uint64_t seq = 0; seq < 60; seq++) {
@@ -475,9 +497,9 @@ TEST(an_executed_program_inherits_nothing) {
     for (int fd = 0; fd < 1024; fd++)
         before[fd] = fcntl(fd, F_GETFD) >= 0;
     struct other *other;
-    pid_t child = start_holder(&other, "x", 30000);
+    pid_t child = start_holder(&other, "x", LONG_MS);
     hf_client *client = open_client();
-    hf_call *call = queue_up(client, "x", 30000); /* with a socket, and a watch on the holder */
+    hf_call *call = queue_up(client, "x", LONG_MS); /* with a socket, and a watch on the holder */
     int opened = 0;
     for (int fd = 0; fd < 1024; fd++) {
         int flags = fcntl(fd, F_GETFD);
@@ -503,7 +525,7 @@ TEST(clients_of_one_process_do_not_drop_each_others_locks_on_the_file) {
         hf_client_close(passing);
     }
     struct other *other;
-    pid_t child = start_holder(&other, "y", 30000); /* a process that comes and goes */
+    pid_t child = start_holder(&other, "y", LONG_MS); /* a process that comes and goes */
     kill_hard(child);
     CHECK_IS(attempt(client, "y"), HF_OK);
     CHECK_IS(hf_renew(hold, 0), HF_OK);

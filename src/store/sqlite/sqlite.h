@@ -169,6 +169,7 @@ struct note {
     uint8_t client[16];
     uint64_t seq;
     enum note_kind kind;
+    int64_t until_us; /* when it is not worth telling any more; 0: was not sent yet */
 };
 
 enum { WATCHES_MAX = 64, WATCHES_EACH = 8 };
@@ -193,6 +194,10 @@ struct session {
     struct lock lock;
     struct note *notes;
     size_t note_count, note_room;
+    size_t
+        unsent_count; /* of them, the first: of earlier transactions, there was no room for them */
+    struct world_timer resend_timer;
+    bool resend_added;
     struct process in_front[WATCHES_EACH]; /* of the waiter that was queued */
     size_t in_front_count;
     struct watch watches[WATCHES_MAX];

@@ -3,6 +3,9 @@
 #ifndef STORE_SQLITE_SQLITE_TEST_H
 #define STORE_SQLITE_SQLITE_TEST_H
 
+#ifndef TEST_TIMEOUT_S
+#define TEST_TIMEOUT_S 150
+#endif
 #include "check.h"
 
 #include <dirent.h>
@@ -23,7 +26,12 @@
 
 #define UNUSED __attribute__((unused))
 
-enum { PATIENCE_MS = 20000 };
+enum {
+    PATIENCE_MS = 30000, /* for a busy machine under a sanitizer */
+    LONG_MS = 60000,     /* a lease: what happens within PATIENCE_MS happens for another reason */
+    WAIT_LEASE_MS = 6 * PATIENCE_MS, /* nor does a waiter ask again by itself within PATIENCE_MS */
+    LEASE_MS = 3000 /* as short as can be where renewals must keep it on a busy machine */
+};
 
 UNUSED static int64_t now_us(void) {
     struct timespec now;
@@ -107,8 +115,10 @@ UNUSED static void write_file(const char *path, const char *text) {
 /* ---- Clients ---- */
 
 UNUSED static hf_client *open_client(void) {
+    hf_client_options options = HF_CLIENT_OPTIONS_INIT;
+    options.wait_lease_ms = WAIT_LEASE_MS;
     hf_client *client = NULL;
-    CHECK_IS(hf_client_open(url_of(the_file()), NULL, &client), HF_OK);
+    CHECK_IS(hf_client_open(url_of(the_file()), &options, &client), HF_OK);
     return client;
 }
 
@@ -135,7 +145,7 @@ UNUSED static hf_hold *get(hf_client *client, const char *name, hf_acquire_optio
 }
 
 UNUSED static hf_hold *get_now(hf_client *client, const char *name) {
-    return get(client, name, lasting(0, 30000));
+    return get(client, name, lasting(0, LONG_MS));
 }
 
 UNUSED static void let_go(hf_hold *hold) {
@@ -145,7 +155,7 @@ UNUSED static void let_go(hf_hold *hold) {
 
 /* How a try ends; a hold that it gives is released. */
 UNUSED static int attempt(hf_client *client, const char *name) {
-    hf_acquire_options options = lasting(0, 30000);
+    hf_acquire_options options = lasting(0, LONG_MS);
     hf_hold *hold = NULL;
     int r = hf_acquire(client, name, &options, &hold);
     if (!r)
@@ -305,7 +315,7 @@ UNUSED static pid_t start_holder(struct other **ret_other, const char *name, int
 /* Starts one that waits for the lock; returns when it stands in the queue. */
 UNUSED static pid_t start_waiter(hf_client *client, const char *name) {
     struct other *other = shared(sizeof(*other));
-    *other = (struct other){.name = name, .lease_ms = 30000, .wait_ms = HF_FOREVER};
+    *other = (struct other){.name = name, .lease_ms = LONG_MS, .wait_ms = HF_FOREVER};
     size_t before = waiters(client, name);
     pid_t child = spawn(hold_on, other);
     AWAIT(waiters(client, name) == before + 1);

@@ -4,8 +4,10 @@
  * called by the client's id in hex. Whoever hands a lock on, or breaks one, sends a datagram there once
  * that is committed: WAKE or GONE and the number of the attempt. Datagrams are hints. One that is lost
  * costs until the waiter asks again by itself; one that says GONE is believed only after a look at the
- * database. Sockets are addressed through /proc/self/fd, since a socket's address is short and
- * paths are not. A socket file whose owner died is removed by whoever finds it refused.
+ * database. The kernel keeps some ten of them for a client that does not look: those that it has no room for
+ * are sent together a little later, until the waiter must have asked by itself. Sockets are addressed
+ * through /proc/self/fd, since a socket's address is short and paths are not. A socket file whose owner died
+ * is removed by whoever finds it refused.
  *
  * The datagrams do not help a waiter when a process is killed. So each waiter has the kernel tell it of the
  * end of the process just before it: of the one before it in the queue, or, at the head, of the holders.
@@ -26,7 +28,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { NOTES_IN_MESSAGE = 60, MESSAGES_AT_ONCE = 64, SWEPT_AT_ONCE = 64, NAME_SIZE = 33 };
+enum {
+    NOTES_IN_MESSAGE = 60,
+    MESSAGES_AT_ONCE = 64,
+    SWEPT_AT_ONCE = 64,
+    NAME_SIZE = 33,
+    RESEND_US = 10000
+};
 
 static const char magic[8] = "hfwake1";
 
@@ -207,51 +215,92 @@ void wake_note(struct session *s, const struct claim *claim, enum note_kind kind
 }
 
 void wake_forget(struct session *s) {
-    s->note_count = 0;
+    s->note_count = s->unsent_count;
 }
 
-static void send_message(struct session *s, const uint8_t id[16], const struct message *message,
+/* False if there was no room for it. */
+static bool send_message(struct session *s, const uint8_t id[16], const struct message *message,
                          size_t count) {
     char name[NAME_SIZE];
     if (!open_socket(s))
-        return;
+        return true;
     format_name(id, name);
     struct sockaddr_un address = address_of(s, name);
     size_t size = sizeof(message->magic) + count * sizeof(message->notes[0]);
     if (sendto(s->wake_fd, message, size, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address,
-               sizeof(address)) < 0 &&
-        errno == ECONNREFUSED)
+               sizeof(address)) >= 0)
+        return true;
+    if (errno == ECONNREFUSED)
         unlinkat(s->wake_folder, name, 0); /* ids are not used twice: its owner is dead */
+    return errno != EAGAIN;
 }
 
-/* Sends all notes for the client of the first of them, and removes them. */
-static void send_to_first(struct session *s) {
+static bool tell(struct session *s, const uint8_t id[16], const struct message *message,
+                 size_t count) {
+    if (memcmp(id, s->host->identity.id, sizeof(s->host->identity.id)) != 0)
+        return send_message(s, id, message, count);
+    for (size_t i = 0; i < count; i++)
+        hear(s, message->notes[i].kind, message->notes[i].seq);
+    return true;
+}
+
+/* Puts back, at `at`, the notes for which there was no room, unless they are too old. Returns how many. */
+static size_t keep_notes(struct session *s, size_t at, struct note *notes, size_t count) {
+    int64_t now_us = world_now_us(s->host->world);
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!notes[i].until_us)
+            notes[i].until_us = now_us + s->host->wait_lease_us / 3;
+        if (now_us < notes[i].until_us)
+            notes[kept++] = notes[i];
+    }
+    memmove(s->notes + at + kept, s->notes + at, (s->note_count - at) * sizeof(*s->notes));
+    memcpy(s->notes + at, notes, kept * sizeof(*s->notes));
+    s->note_count += kept;
+    return kept;
+}
+
+/* Sends the notes from `first` on that are for the same client as that one, and removes them. Returns how
+ * many of them must be sent again: they then stand there. */
+static size_t send_from(struct session *s, size_t first) {
     struct message message;
+    struct note sent[NOTES_IN_MESSAGE];
     memcpy(message.magic, magic, sizeof(magic));
-    uint8_t id[16];
-    memcpy(id, s->notes[0].client, sizeof(id));
-    size_t count = 0, kept = 0;
-    for (size_t i = 0; i < s->note_count; i++) {
+    const struct note begin = s->notes[first];
+    size_t count = 0, others = first;
+    for (size_t i = first; i < s->note_count; i++) {
         struct note *note = &s->notes[i];
-        if (memcmp(note->client, id, sizeof(id)) != 0 || count == NOTES_IN_MESSAGE) {
-            s->notes[kept++] = *note;
+        if (memcmp(note->client, begin.client, sizeof(begin.client)) != 0 ||
+            count == NOTES_IN_MESSAGE) {
+            s->notes[others++] = *note;
             continue;
         }
         message.notes[count].kind = note->kind;
-        message.notes[count++].seq = note->seq;
+        message.notes[count].seq = note->seq;
+        sent[count++] = *note;
     }
-    s->note_count = kept;
-    if (memcmp(id, s->host->identity.id, sizeof(id)) != 0) {
-        send_message(s, id, &message, count);
-        return;
-    }
-    for (size_t i = 0; i < count; i++)
-        hear(s, message.notes[i].kind, message.notes[i].seq);
+    s->note_count = others;
+    return tell(s, begin.client, &message, count) ? 0 : keep_notes(s, first, sent, count);
+}
+
+static void resend(struct world_timer *timer) {
+    session_enter();
+    wake_send(container_of(timer, struct session, resend_timer));
+    session_leave();
 }
 
 void wake_send(struct session *s) {
-    while (s->note_count)
-        send_to_first(s);
+    size_t unsent = 0;
+    while (unsent < s->note_count)
+        unsent += send_from(s, unsent);
+    s->unsent_count = unsent;
+    if (!unsent)
+        return;
+    struct world *world = s->host->world;
+    if (!s->resend_added)
+        s->resend_added = world_timer_add(world, &s->resend_timer, resend) == HF_OK;
+    if (s->resend_added && !s->resend_timer.node.place)
+        world_timer_set(world, &s->resend_timer, world_now_us(world) + RESEND_US);
 }
 
 /* ---- Watches ---- */
@@ -362,7 +411,10 @@ void wake_close(struct session *s, bool inherited) {
         close(s->wake_folder);
     s->wake_fd = s->wake_folder = -1;
     s->wake_bound = s->wake_failed = false;
+    if (s->resend_added && !inherited)
+        world_timer_drop(s->host->world, &s->resend_timer);
+    s->resend_added = false;
     free(s->notes);
     s->notes = NULL;
-    s->note_count = s->note_room = 0;
+    s->note_count = s->note_room = s->unsent_count = 0;
 }
