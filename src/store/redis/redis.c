@@ -122,6 +122,7 @@ void redis_fail(struct redis *redis, struct redis_request *request, const struct
 static void subscription_ready(struct redis_link *link) {
     struct redis *redis = link->redis;
     char id[LOCKS_OWNER_SIZE];
+    redis->subscribed = false;
     locks_format_owner(redis->host->identity.id, 0, id);
     command_start(&redis->command);
     command_add_text(&redis->command, "SUBSCRIBE");
@@ -144,10 +145,11 @@ static void subscription_pushed(struct redis_link *link, const struct reply *rep
     struct store_host *host = link->redis->host;
     const struct reply *word = reply_at(reply, 0), *message = reply_at(reply, 2);
     link->heard |= !reply_is(word, "subscribe"); /* that alone is no sign of a connection that lasts */
-    if (reply->type == REPLY_ERROR) {
+    if (reply->type == REPLY_ERROR && !link->redis->subscribed) {
         link->heard = false;
         link_break(link, HF_DENIED, reply->text);
     } else if (reply_is(word, "subscribe")) {
+        link->redis->subscribed = true; /* an error from now on is a sign of life: to a ping */
         host->wake(host, STORE_ALL_WAITING);
     } else if (reply_is(word, "message") && message->type == REPLY_STRING && message->size > 1) {
         uint64_t seq = parse_seq(message->text + 1, message->size - 1);
