@@ -4,6 +4,6 @@
 
 #include "store/store.h"
 
-extern const struct store_driver store_memory, store_sqlite;
+extern const struct store_driver store_memory, store_quorum, store_sqlite;
 
 #endif

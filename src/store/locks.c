@@ -109,14 +109,11 @@ void locks_format_breaker(const struct store_identity *who, char ret_text[LOCKS_
              who->command);
 }
 
-bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
-                     const uint8_t id[16], uint64_t seq) {
+static bool add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
+                      const char *owner) {
     struct lock *lock = locks->locks[locks->count - 1];
     size_t *count = role == LOCKS_HOLDER ? &lock->info.holder_count : &lock->info.waiter_count;
-    char owner[LOCKS_OWNER_SIZE], abbreviated[LOCKS_OWNER_SIZE];
-    locks_format_owner(id, seq, owner);
-    snprintf(abbreviated, sizeof(abbreviated), "%.8s-%" PRIx64, owner, seq);
-    hf_party *copy = party_new(party, abbreviated);
+    hf_party *copy = party_new(party, owner);
     hf_party **parties = copy ? with_room(lock->parties[role], *count) : NULL;
     if (!parties) {
         free(copy);
@@ -127,6 +124,18 @@ bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_part
     lock->info.holders = (const hf_party *const *)lock->parties[LOCKS_HOLDER];
     lock->info.waiters = (const hf_party *const *)lock->parties[LOCKS_WAITER];
     return true;
+}
+
+bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
+                     const uint8_t id[16], uint64_t seq) {
+    char owner[LOCKS_OWNER_SIZE], abbreviated[LOCKS_OWNER_SIZE];
+    locks_format_owner(id, seq, owner);
+    snprintf(abbreviated, sizeof(abbreviated), "%.8s-%" PRIx64, owner, seq);
+    return add_party(locks, role, party, abbreviated);
+}
+
+bool locks_copy_party(struct hf_locks *locks, enum locks_role role, const hf_party *party) {
+    return add_party(locks, role, party, party->owner);
 }
 
 static int by_name(const void *a, const void *b) {

@@ -36,6 +36,9 @@ enum locks_role { LOCKS_HOLDER, LOCKS_WAITER };
 bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
                      const uint8_t id[16], uint64_t seq);
 
+/* Adds somebody whom another look found, as it is. */
+bool locks_copy_party(struct hf_locks *locks, enum locks_role role, const hf_party *party);
+
 /* An owner id in full: 32 hex digits, '-', the sequence number in hex. */
 enum { LOCKS_OWNER_SIZE = 32 + 1 + 16 + 1 };
 void locks_format_owner(const uint8_t id[16], uint64_t seq, char ret_text[LOCKS_OWNER_SIZE]);

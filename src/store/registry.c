@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct store_driver *const built_in[] = {&store_memory, &store_sqlite};
+static const struct store_driver *const built_in[] = {&store_memory, &store_sqlite, &store_quorum};
 
 enum { BUILT_IN_COUNT = sizeof(built_in) / sizeof(built_in[0]) };
 
@@ -69,6 +69,10 @@ static int load_module(const char *scheme, const struct store_driver **ret_drive
 }
 
 int store_find(const char *scheme, const struct store_driver **ret_driver, char **ret_text) {
+    if (strncmp(scheme, "quorum+", 7) == 0) {
+        *ret_driver = &store_quorum;
+        return HF_OK;
+    }
     for (size_t i = 0; i < BUILT_IN_COUNT; i++) {
         if (strcmp(built_in[i]->info.scheme, scheme) == 0) {
             *ret_driver = built_in[i];

@@ -28,7 +28,10 @@
  *     for a week may be forgotten. No token reaches 2^53.
  *  7. A release, a renewal and a break compare and act in one step, and never touch another's hold.
  *  8. A name has the kind and capacity of those who hold it or wait for it: another is HF_WRONG_KIND.
- *  9. With a name's counter the store keeps its last break: when, of which token, by whom, why. */
+ *  9. A store that votes (STORE_VOTE, host->set) votes for one set only (HF_BAD_STORE otherwise); if it has
+ *     forgotten which, and so maybe to whom it gave its vote, it does not vote for the longest lease
+ *     (HF_UNREACHABLE).
+ * 10. With a name's counter the store keeps its last break: when, of which token, by whom, why. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -68,6 +71,8 @@ enum store_flags {
     STORE_BARGE = 2,   /* ACQUIRE: ahead of those who wait */
     STORE_HEAD = 4,    /* QUEUED: nobody waits in front of this attempt */
     STORE_FOREIGN = 8, /* QUEUED, BUSY: held by a client that is not holdfast */
+    STORE_VOTE = 16,   /* ACQUIRE, RELEASE: one of several stores: nobody queues here, or is handed anything */
+    STORE_MINE = 32,   /* ACQUIRE: only if it is mine already; else REFUSED with HF_NOT_YOURS */
 };
 
 /* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq, lease_us); it becomes
@@ -106,7 +111,8 @@ struct store_op {
     union {
         struct {
             uint64_t token;  /* ACQUIRE: out, granted; BREAK: in */
-            int64_t left_us; /* QUEUED, BUSY: after which the head does well to ask again */
+            int64_t left_us; /* QUEUED, BUSY: after which the head does well to ask again;
+                              * DONE of a vote: which store it is, by a number of its own, or 0 */
         };
         struct hf_locks *locks;      /* INSPECT, LIST: out; the submitter frees it */
         hf_examination *examination; /* EXAMINE: the same; see findings.h */
@@ -130,9 +136,12 @@ struct store_host {
     struct store_identity identity;
     int64_t wait_lease_us, max_lease_us;
     uint64_t token_floor; /* raise the store's token base to this */
+    const char *set;      /* of a store that votes: which set of stores it is in; else NULL */
+    bool founds;          /* it is a new set: a store that knows of none votes at once */
     void (*completed)(struct store_host *host, struct store_op *op);
     void (*wake)(struct store_host *host, uint64_t seq);
     void (*gone)(struct store_host *host, uint64_t seq);
+    void (*freed)(struct store_host *host, const char *name); /* of a store that votes: a hint */
 };
 
 enum store_capability {

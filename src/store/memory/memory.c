@@ -345,6 +345,10 @@ static void acquire(struct session *session, struct store_op *op, int64_t now_us
     if (!lock)
         return;
     struct claim *claim = find_claim(session, op->seq);
+    if (op->flags & STORE_MINE && (!claim || claim->state != HELD)) {
+        store_refuse(session->host, op, HF_NOT_YOURS, NULL);
+        return;
+    }
     bool may_take = claim && claim->state != WAITING;
     if (!may_take)
         may_take = fits(lock, op->weight) && (list_empty(&lock->queue) || op->flags & STORE_BARGE);

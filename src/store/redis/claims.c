@@ -76,17 +76,31 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
     const struct reply *word = reply_at(reply, 0), *what = reply_at(reply, 1);
     const char *text = what->type == REPLY_STRING ? what->text : "?";
     if (reply_is(word, "done") && read_token(what, &op->token)) {
+        op->left_us = reply_number(reply_at(reply, 2), 0);
         store_complete(redis->host, op, STORE_DONE);
     } else if (reply_is(word, "queued") || reply_is(word, "busy")) {
         op->left_us = left_us(reply);
         op->flags |= reply_number(reply_at(reply, 2), 0) ? STORE_FOREIGN : 0;
         if (reply_is(word, "busy")) {
+            if (op->flags & STORE_VOTE)
+                redis_subscribe(redis);
             store_refuse(redis->host, op, HF_BUSY, NULL);
             return;
         }
         op->flags |= reply_number(reply_at(reply, 3), 1) == 0 ? STORE_HEAD : 0;
         redis_subscribe(redis);
         store_complete(redis->host, op, STORE_QUEUED);
+    } else if (reply_is(word, "lost")) {
+        store_refuse(redis->host, op, HF_NOT_YOURS, NULL);
+    } else if (reply_is(word, "quarantine")) {
+        store_refuse(redis->host, op, HF_UNREACHABLE,
+                     error_format("it has forgotten its locks and does not vote for %" PRId64
+                                  " ms more; holdfast quorum init declares a new set",
+                                  left_us(reply) / 1000));
+    } else if (reply_is(word, "set")) {
+        store_refuse(redis->host, op, HF_BAD_STORE,
+                     error_format("it votes in the set %s, and was asked to in %s", text,
+                                  redis->host->set));
     } else if (reply_is(word, "kind")) {
         store_refuse(redis->host, op, HF_WRONG_KIND, describe_kind(what));
     } else if (reply_is(word, "below")) {
@@ -106,10 +120,52 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
     }
 }
 
+static void add_particulars(struct redis *redis, const struct store_op *op) {
+    command_add_text(&redis->command, redis->particulars);
+    if (op->label)
+        command_append(&redis->command, op->label, strlen(op->label));
+}
+
+/* The key that says in which set the server votes. No lock has it: theirs do not begin with a brace, or go on
+ * behind the first tag. */
+static void add_set_key(struct redis *redis) {
+    command_add(&redis->command, "{", 1);
+    command_append(&redis->command, redis->prefix, strlen(redis->prefix));
+    command_append(&redis->command, "}.set", 5);
+}
+
+static void vote(struct redis *redis, struct store_op *op, const char *kind) {
+    struct command *command = &redis->command;
+    uint32_t number;
+    world_random(redis->host->world, &number, sizeof(number));
+    command_start_script(command, REDIS_VOTE, REDIS_COMPANIONS + 1);
+    command_add_keys(command, redis->prefix, op->name, REDIS_KEYS);
+    add_set_key(redis);
+    add_owner(redis, op->seq);
+    command_add_number(command, (uint64_t)op->lease_us / 1000);
+    command_add_number(command, op->floor);
+    command_add_number(command, op->below);
+    command_add_number(command, redis->host->token_floor);
+    command_add_text(command, op->flags & STORE_MINE ? "1" : "0");
+    command_add_text(command, kind);
+    command_add_number(command, op->capacity);
+    command_add_number(command, op->weight);
+    add_particulars(redis, op);
+    command_add_text(command, redis->host->set);
+    command_add_number(command, (uint64_t)redis->host->max_lease_us / 1000);
+    command_add_text(command, redis->host->founds ? "1" : "0");
+    command_add_number(command, (uint64_t)number + 1);
+    send_or_refuse(redis, op, REDIS_VOTE, acquire_answered);
+}
+
 void redis_acquire(struct redis *redis, struct store_op *op) {
     struct command *command = &redis->command;
     char kind[16];
     format_kind(op, kind);
+    if (op->flags & STORE_VOTE) {
+        vote(redis, op, kind);
+        return;
+    }
     start_with_keys(redis, REDIS_ACQUIRE, op);
     add_owner(redis, op->seq);
     command_add_number(command, (uint64_t)op->lease_us / 1000);
@@ -122,9 +178,7 @@ void redis_acquire(struct redis *redis, struct store_op *op) {
     command_add_text(command, kind);
     command_add_number(command, op->capacity);
     command_add_number(command, op->weight);
-    command_add_text(command, redis->particulars);
-    if (op->label)
-        command_append(command, op->label, strlen(op->label));
+    add_particulars(redis, op);
     command_add_text(command, redis->channels);
     send_or_refuse(redis, op, REDIS_ACQUIRE, acquire_answered);
 }
@@ -151,6 +205,7 @@ void redis_release(struct redis *redis, struct store_op *op) {
     start_with_keys(redis, REDIS_RELEASE, op);
     add_owner(redis, op->seq);
     command_add_text(&redis->command, redis->channels);
+    command_add_text(&redis->command, op->flags & STORE_VOTE ? op->name : "");
     send_or_refuse(redis, op, REDIS_RELEASE, ended);
 }
 

@@ -128,11 +128,21 @@ static void subscription_ready(struct redis_link *link) {
     command_add_text(&redis->command, "SUBSCRIBE");
     command_add_text(&redis->command, redis->channels);
     command_append(&redis->command, id, 32);
+    if (redis->host->set) {
+        command_add_text(&redis->command, redis->channels);
+        command_append(&redis->command, "votes", 5);
+    }
     size_t size;
     char *bytes = command_bytes(&redis->command, &size);
     if (!bytes || !link_send(link, bytes, size))
         link_break(link, HF_NO_MEMORY, NULL);
     free(bytes);
+}
+
+/* The channel on which is said which lock a set has let go. */
+static bool ends_with_votes(const struct reply *channel) {
+    return channel->type == REPLY_STRING && channel->size > 6 &&
+           strcmp(channel->text + channel->size - 6, "@votes") == 0;
 }
 
 /* Up to 16 hex digits and nothing else; 0, which no attempt has, for what is none of ours. */
@@ -151,6 +161,9 @@ static void subscription_pushed(struct redis_link *link, const struct reply *rep
     } else if (reply_is(word, "subscribe")) {
         link->redis->subscribed = true; /* an error from now on is a sign of life: to a ping */
         host->wake(host, STORE_ALL_WAITING);
+    } else if (reply_is(word, "message") && host->set && ends_with_votes(reply_at(reply, 1))) {
+        if (message->type == REPLY_STRING)
+            host->freed(host, message->text);
     } else if (reply_is(word, "message") && message->type == REPLY_STRING && message->size > 1) {
         uint64_t seq = parse_seq(message->text + 1, message->size - 1);
         if (seq && message->text[0] == 'g')

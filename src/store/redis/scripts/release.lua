@@ -1,10 +1,19 @@
 -- Lets go of the lock, or of a place in its queue, and gives it to the next.
 --
--- KEYS  K S Q W H I      ARGV  1 me, the owner id  2 prefix of the channels
+-- KEYS  K S Q W H I      ARGV  1 me, the owner id  2 prefix of the channels  3 the name, if it was voted for: all
+--                              who were refused may try again
 --
 -- Answers 1: it was mine (or had been let go by this very request before); 0: it was not.
 --#include head.lua
 local me = ARGV[1]
+
+local function freed()
+    if ARGV[3] ~= '' then
+        redis.pcall('PUBLISH', ARGV[2] .. 'votes', ARGV[3])
+    end
+    return 1
+end
+
 local read = call('HMGET', S, 'q', 'u', 'k', 'h', 'i', 'r')
 s = {q = read[1], u = read[2], k = read[3], h = read[4], i = read[5], r = read[6]}
 
@@ -20,7 +29,7 @@ end
 if not s.q and not s.u and value == me then
     call('DEL', K)
     call('HDEL', S, 'i', 'w')
-    return 1
+    return freed()
 end
 read_clock()
 --#include state.lua
@@ -39,4 +48,4 @@ else
     mine = s.h == me and not s.i or s.r == me
 end
 advance(ARGV[2])
-return mine and 1 or 0
+return mine and freed() or 0

@@ -1,0 +1,157 @@
+/* Opening a set of nodes:
+ *
+ *    quorum+SCHEME://[user[:password]@]h1[:port],h2,h3,h4,h5[/path][?options]
+ *    quorum+SCHEME:path1,path2,path3[?options]
+ *
+ * The options quorum, node_timeout (ms), id and init=yes are the set's; all others are each node's. */
+#include "base/error.h"
+#include "base/url.h"
+#include "store/drivers.h"
+#include "store/quorum/quorum.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_TIMEOUT_MS = 50, TIMEOUT_MAX_MS = 10000 };
+
+static bool is_of_set(const char *key) {
+    return strcmp(key, "quorum") == 0 || strcmp(key, "node_timeout") == 0 || strcmp(key, "id") == 0 ||
+           strcmp(key, "init") == 0;
+}
+
+static int read_number(const struct url *url, const char *key, uint64_t least, uint64_t most,
+                       uint64_t *number, char **ret_text) {
+    const char *text = url_option(url, key);
+    if (!text)
+        return HF_OK;
+    char *end = NULL;
+    unsigned long long read = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
+    if (!end || *end || read < least || read > most) {
+        *ret_text = error_format("%s is not a number from %" PRIu64 " to %" PRIu64, key, least, most);
+        return HF_BAD_URL;
+    }
+    *number = read;
+    return HF_OK;
+}
+
+/* How many paths stand in the URL, if it has no hosts. */
+static size_t count_paths(const char *path) {
+    size_t count = 1;
+    for (; *path; path++)
+        count += *path == ',';
+    return count;
+}
+
+static size_t count_nodes(const struct url *url) {
+    return url->host_count ? url->host_count : count_paths(url->path);
+}
+
+/* The URL of one node, in memory of its own; its options are those that are not the set's. */
+static int make_url(const struct url *url, size_t index, struct url *ret, char **ret_memory) {
+    size_t options = url->option_count * sizeof(struct url_option);
+    char *memory = malloc(options + strlen(url->path) + 1);
+    if (!memory)
+        return HF_NO_MEMORY;
+    *ret = *url;
+    *ret_memory = memory;
+    ret->scheme = url->scheme + strlen("quorum+");
+    ret->options = (struct url_option *)memory;
+    ret->option_count = 0;
+    for (size_t i = 0; i < url->option_count; i++) {
+        if (!is_of_set(url->options[i].key))
+            ret->options[ret->option_count++] = url->options[i];
+    }
+    if (url->host_count) {
+        ret->hosts = &url->hosts[index];
+        ret->host_count = 1;
+        return HF_OK;
+    }
+    const char *path = url->path;
+    for (; index; index--)
+        path = strchr(path, ',') + 1;
+    ret->path = memory + options;
+    size_t size = strcspn(path, ",");
+    memcpy(ret->path, path, size);
+    ret->path[size] = 0;
+    return HF_OK;
+}
+
+static int open_node(struct quorum *q, struct node *node, const struct url *url, char **ret_text) {
+    struct url own;
+    char *memory;
+    int r = make_url(url, node->index, &own, &memory);
+    if (r < 0)
+        return r;
+    if (own.host_count)
+        snprintf(node->name, sizeof(node->name), own.hosts[0].port ? "%s:%u" : "%s",
+                 own.hosts[0].host, (unsigned)own.hosts[0].port);
+    else
+        snprintf(node->name, sizeof(node->name), "%s", own.path);
+    quorum_join(q, node);
+    const struct store_driver *driver;
+    r = store_find(own.scheme, &driver, ret_text);
+    if (!r)
+        r = driver->open(&node->host, &own, &node->store, ret_text);
+    free(memory);
+    return r;
+}
+
+static int read_set(struct quorum *q, const struct url *url, char **ret_text) {
+    uint64_t quorum = q->node_count / 2 + 1, timeout_ms = DEFAULT_TIMEOUT_MS;
+    const char *id = url_option(url, "id"), *init = url_option(url, "init");
+    int r = read_number(url, "quorum", q->node_count / 2 + 1, q->node_count, &quorum, ret_text);
+    if (!r)
+        r = read_number(url, "node_timeout", 1, TIMEOUT_MAX_MS, &timeout_ms, ret_text);
+    if (!r && init && strcmp(init, "yes") != 0) {
+        *ret_text = error_format("init is not \"yes\"");
+        r = HF_BAD_URL;
+    }
+    if (r < 0)
+        return r;
+    q->founds = init != NULL;
+    q->quorum = (size_t)quorum;
+    q->node_timeout_us = (int64_t)timeout_ms * 1000;
+    /* What all clients of a set must agree on. */
+    q->set = error_format("%s/%zu/%zu/%" PRId64, id ? id : "default", q->node_count, q->quorum,
+                          q->host->max_lease_us / 1000);
+    return q->set ? HF_OK : HF_NO_MEMORY;
+}
+
+int quorum_open(struct store_host *host, const struct url *url, struct store **ret_store,
+                char **ret_text) {
+    size_t count = count_nodes(url);
+    if (count < 3 || count > QUORUM_NODES_MAX) {
+        *ret_text = error_format("a set has 3 to %d nodes, and this one %zu", QUORUM_NODES_MAX, count);
+        return HF_BAD_URL;
+    }
+    struct quorum *q = calloc(1, sizeof(*q) + count * sizeof(q->nodes[0]));
+    if (!q)
+        return HF_NO_MEMORY;
+    q->store.driver = &store_quorum;
+    q->host = host;
+    q->node_count = count;
+    int r = read_set(q, url, ret_text);
+    if (!r)
+        r = quorum_start(q);
+    if (r < 0) {
+        free(q->set);
+        free(q);
+        return r;
+    }
+    for (size_t i = 0; i < count && !r; i++) {
+        q->nodes[i].quorum = q;
+        q->nodes[i].index = i;
+        r = open_node(q, &q->nodes[i], url, ret_text);
+    }
+    if (r < 0) {
+        quorum_end(q);
+        free(q->set);
+        free(q);
+        return r;
+    }
+    *ret_store = &q->store;
+    return HF_OK;
+}

@@ -1,0 +1,47 @@
+-- Tokens and grants, for the scripts that give them. They say before: me, lease, kind, capacity, weight, floor,
+-- below, base, particulars.
+local DAY = 86400000000
+local token, refused
+
+local function next_token(counter)
+    if below > 0 and counter > below then
+        return nil, {'below', number(counter)}
+    end
+    local floor = floor
+    local limit = math.max(now, base) + DAY
+    if floor > limit then
+        if counter == 0 then
+            return nil, {'clock', number(now)}
+        end
+        floor = limit
+    end
+    local next = math.max(counter + 1, floor, base)
+    if next >= 9007199254740992 then
+        return nil, {'spent', number(next)}
+    end
+    return next
+end
+
+local function record(since)
+    return number(weight) .. ' ' .. number(since) .. ' ' .. particulars
+end
+
+-- The counter stays for a week after its last use: eight days that are set anew each day.
+local function keep_counter()
+    if not s.x or now - s.x > DAY then
+        call('HSET', S, 'x', number(now))
+        call('PEXPIRE', S, 8 * 86400000)
+    end
+end
+
+local function note_alone()
+    call('HSET', S, 't', number(token), 'h', me, 'k', kind, 'i', record(now))
+    keep_counter()
+    return {'done', number(token)}
+end
+
+local function read_state()
+    local read = call('HMGET', S, 't', 'h', 'k', 'u', 'q', 'x', 'i')
+    s = {t = tonumber(read[1] or 0), h = read[2], k = read[3], u = read[4], q = read[5], x = read[6], i = read[7]}
+    read_clock()
+end

@@ -1,0 +1,56 @@
+-- Taking the lock, in each of the ways in which it may be mine. Behind grant.lua and state.lua.
+local function shared_done(was, till)
+    share(kind, me, till, number(token) .. ' ' .. was)
+    call('HSET', S, 't', number(math.max(token, s.t)), 'k', kind)
+    keep_counter()
+    return {'done', number(token)}
+end
+
+-- A repeat, which only ever moves the end later.
+local function repeat_alone()
+    token, refused = next_token(s.t - 1)
+    if not token then
+        return refused
+    end
+    if call('PTTL', K) < lease then
+        call('PEXPIRE', K, number(lease))
+    end
+    call('HSET', S, 't', number(token))
+    return {'done', number(token)}
+end
+
+local function take_my_share(till)
+    local had, was = string.match(call('HGET', I, me), '^(%d+) (.*)$')
+    local held = had ~= '0'
+    token, refused = next_token(held and tonumber(had) - 1 or s.t)
+    if not token then
+        return refused
+    end
+    local ends = now + lease * 1000
+    return shared_done(held and was or record(now), held and math.max(ends, till) or ends)
+end
+
+local function take()
+    token, refused = next_token(s.t)
+    if not token then
+        return refused
+    end
+    if s.q then
+        leave_queue(me)
+    end
+    if weight == capacity then
+        call('SET', K, me, 'PX', number(lease))
+        return note_alone()
+    end
+    local done = shared_done(record(now), now + lease * 1000)
+    set_used(used + weight)
+    return done
+end
+
+-- After which time the lock may be free, and whether a foreign client has it.
+local function left()
+    if shared then
+        return math.ceil((call('ZRANGE', H, 0, 0, 'WITHSCORES')[2] - now) / 1000), 0
+    end
+    return k and call('PTTL', K) or 0, k and not is_ours(k) and 1 or 0
+end

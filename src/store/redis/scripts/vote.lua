@@ -1,0 +1,67 @@
+-- The vote of one server of a set: takes the lock, or does not; nobody queues.
+--
+-- KEYS  K S Q W H I B, where B is a hash: f the set that this server votes in, n its own number there, s since
+--       when it does
+-- ARGV  1 me, the owner id  2 lease in ms  3 floor  4 below, 0 for none  5 base  6 '1': only if it is mine already
+--       7 kind  8 capacity  9 weight  10 particulars  11 set  12 longest lease in ms  13 '1': the set is new
+--       14 a number for this server, if it has none
+--
+-- Answers {'done', token, number}, {'busy', left ms, foreign?}, {'lost'}, {'quarantine', left ms}, {'set', which},
+-- and the refusals of acquire.lua. A server without B may have forgotten to whom it gave its vote: it does not
+-- vote before the longest lease is over.
+--#include head.lua
+local me, lease, kind = ARGV[1], tonumber(ARGV[2]), ARGV[7]
+local floor, below, base = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local capacity, weight, particulars = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
+--#include grant.lua
+local B = KEYS[7]
+
+local function refuse_vote(set)
+    if not set[1] then
+        local since = ARGV[13] == '1' and 0 or now
+        call('HSET', B, 'f', ARGV[11], 's', number(since), 'n', ARGV[14])
+        set[2], set[3] = since, ARGV[14]
+    elseif set[1] ~= ARGV[11] then
+        return {'set', set[1]}
+    end
+    local left = tonumber(set[2]) + ARGV[12] * 1000 - now
+    return left > 0 and {'quarantine', math.ceil(left / 1000)}
+end
+
+local function vote()
+    token, refused = next_token(s.t)
+    if weight == capacity and ARGV[6] ~= '1' and token and
+       call('SET', K, me, 'NX', 'PX', number(lease)) then
+        return note_alone()
+    end
+    --#include state.lua
+    --#include take.lua
+    load()
+    if k == me then
+        return repeat_alone()
+    end
+    local till = shared and call('ZSCORE', H, me)
+    if till then
+        return take_my_share(tonumber(till))
+    end
+    if ARGV[6] == '1' then
+        return {'lost'}
+    end
+    local in_use = shared and string.sub(k, 2) or k and is_ours(k) and s.k
+    if in_use and in_use ~= kind then
+        return {'kind', in_use}
+    end
+    if fits(weight, capacity) then
+        return take()
+    end
+    local ms, foreign = left()
+    return {'busy', ms, foreign}
+end
+
+read_state()
+local set = call('HMGET', B, 'f', 's', 'n')
+local answer = refuse_vote(set) or vote()
+if answer[1] == 'done' then
+    answer[3] = set[3]
+end
+return answer
