@@ -131,8 +131,7 @@ static void lasts(struct attempt *attempt, int64_t until_us) {
 static void served(struct check *check, struct sim_server *server, struct attempt *attempt,
                    uint64_t token, uint64_t floor, int64_t lease_us) {
     int64_t now_us = server_now_us(check, server);
-    bool repeats = attempt->granted && !attempt->voided && !attempt->ended &&
-                   attempt->until_us > now_us;
+    bool repeats = attempt->granted && !attempt->gone && attempt->until_us > now_us;
     check_token(check, attempt, repeats, token, floor);
     if (!repeats) {
         check_order(check, server, attempt);
@@ -195,7 +194,7 @@ static void renewed(struct check *check, struct sim_server *server, const char *
 /* `words` are those behind the number of keys; what was not renewed is answered 0, in the same order. */
 static void renewal_executed(struct check *check, struct sim_server *server, size_t keys,
                              const char *const *words, const char *reply) {
-    const char *answer = strchr(reply, ':');
+    const char *answer = reply[0] == '*' ? strchr(reply, ':') : NULL;
     for (size_t i = 0; i < keys && answer; i++, answer = strchr(answer + 1, ':')) {
         if (answer[1] == '1')
             renewed(check, server, words[keys + 2 * i],

@@ -27,7 +27,7 @@ end
 local function queue_up()
     local wait = tonumber(ARGV[3])
     local since = string.match(call('HGET', W, me) or '', '^%d+ %d+ (%d+)')
-    if not since then
+    if not since or not call('ZSCORE', Q, me) then
         local ticket = call('HINCRBY', S, 'n', 1)
         call('ZADD', Q, number(ARGV[7] == '1' and ticket - 4503599627370496 or ticket), me)
     end

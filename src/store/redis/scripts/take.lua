@@ -20,7 +20,7 @@ local function repeat_alone()
 end
 
 local function take_my_share(till)
-    local had, was = string.match(call('HGET', I, me), '^(%d+) (.*)$')
+    local had, was = string.match(call('HGET', I, me) or '0 ' .. record(now), '^(%d+) (.*)$')
     local held = had ~= '0'
     token, refused = next_token(held and tonumber(had) - 1 or s.t)
     if not token then
