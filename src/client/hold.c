@@ -62,9 +62,11 @@ static int check_kind(hf_client *c, const hf_acquire_options *options) {
     default:
         return error_set(HF_BAD_ARGUMENT, "no kind of lock has the number %d", (int)options->kind);
     }
-    if (needs & ~c->store->driver->capabilities)
-        return error_set(HF_UNSUPPORTED, "%s: has no %s", c->store->driver->info.scheme,
-                         needs == STORE_CAN_RW ? "read/write locks" : "permits");
+    const struct store_driver *driver = c->store->driver;
+    if (needs & ~driver->capabilities)
+        return error_set(HF_UNSUPPORTED, "%s: has no %s%s%s", driver->info.scheme,
+                         needs == STORE_CAN_RW ? "read/write locks" : "permits",
+                         driver->lacks ? ": " : "", driver->lacks ? driver->lacks : "");
     return HF_OK;
 }
 

@@ -21,7 +21,7 @@ int store_next_token(uint64_t counter, uint64_t floor, uint64_t below, uint64_t 
         }
         floor = limit;
     }
-    uint64_t token = counter + 1;
+    uint64_t token = below && counter == below ? counter : counter + 1;
     if (token < floor)
         token = floor;
     if (token < base)

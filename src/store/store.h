@@ -24,7 +24,8 @@
  *  6. Tokens: a grant takes token' = max(token + 1, floor, base) in the very step that grants. `floor` is
  *     the client's proposal; beyond a day ahead of the store's clock (or base) it is cut to that if the
  *     name has a counter, and the request is refused with HF_CLOCK if it has none. With `below` not 0 the
- *     request is refused with HF_NOT_YOURS if the counter is above it. A counter that nobody used
+ *     request is refused with HF_NOT_YOURS if the counter is above it; if it is just that, the token is
+ *     `below` again. A counter that nobody used
  *     for a week may be forgotten. No token reaches 2^53.
  *  7. A release, a renewal and a break compare and act in one step, and never touch another's hold.
  *  8. A name has the kind and capacity of those who hold it or wait for it: another is HF_WRONG_KIND.
@@ -71,7 +72,8 @@ enum store_flags {
     STORE_BARGE = 2,   /* ACQUIRE: ahead of those who wait */
     STORE_HEAD = 4,    /* QUEUED: nobody waits in front of this attempt */
     STORE_FOREIGN = 8, /* QUEUED, BUSY: held by a client that is not holdfast */
-    STORE_VOTE = 16,   /* ACQUIRE, RELEASE: one of several stores: nobody queues here, or is handed anything */
+    STORE_VOTE = 16,   /* ACQUIRE: one of several stores: nobody queues here; RELEASE, BREAK: and all
+                        * who were refused here hear of it (host->freed) */
     STORE_MINE = 32,   /* ACQUIRE: only if it is mine already; else REFUSED with HF_NOT_YOURS */
 };
 
@@ -91,6 +93,7 @@ struct store_op {
     int reason;       /* REFUSED: the hf_error; UNKNOWN too, if there is one to tell */
     char *text;       /* particulars of the failure or NULL; malloc'd, the submitter frees it */
     uint64_t seq;     /* with the client's id, the attempt id */
+    uint64_t mark;    /* the store's own: 0 in an attempt's first operation, and kept for its next */
     const char *name;
     const char *label; /* what operators see; BREAK: why; NULL: nothing */
     uint32_t capacity, weight;
@@ -161,6 +164,7 @@ struct store_driver {
     unsigned abi;       /* STORE_ABI of the tree that it was built in */
     hf_store_info info; /* its scheme, and what people are told of it */
     unsigned capabilities;
+    const char *lacks; /* why it can do no more, for people; NULL: not told */
     /* Opens without waiting for a server. On failure an hf_error and, maybe, malloc'd particulars. */
     int (*open)(struct store_host *host, const struct url *url, struct store **ret_store,
                 char **ret_text);

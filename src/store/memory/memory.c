@@ -40,6 +40,7 @@ struct space {
     pthread_mutex_t mutex;
     struct map locks, claims;
     struct list idle; /* locks that nobody claims, the longest unused first */
+    struct list voters; /* sessions of clients for whom this is one store of several */
     uint64_t token_base;
     struct session *calling; /* whose operation goes on: it looks into its inbox itself */
     char name[];
@@ -53,6 +54,8 @@ struct session {
     struct store_identity identity;
     struct world_bell bell;
     struct list inbox; /* claims of which the client must hear */
+    struct list voter; /* in the space's voters */
+    struct list freed; /* names that others let go, of which it must hear */
     size_t claims;
     char strings[]; /* of the identity */
 };
@@ -209,6 +212,27 @@ static void tell(struct claim *claim) {
     if (session->host && list_empty(&claim->inbox)) {
         list_append(&session->inbox, &claim->inbox);
         if (session != session->space->calling)
+            world_bell_ring(&session->bell);
+    }
+}
+
+/* A name that was let go, for a session to hear. */
+struct freed {
+    struct list link;
+    char name[];
+};
+
+/* Says to all who may have been refused here that a lock was let go. It is a hint: without memory nobody hears it. */
+static void tell_voters(struct space *space, const char *name) {
+    size_t size = strlen(name) + 1;
+    list_each(node, &space->voters) {
+        struct session *session = container_of(node, struct session, voter);
+        struct freed *freed = malloc(sizeof(*freed) + size);
+        if (!freed)
+            return;
+        memcpy(freed->name, name, size);
+        list_append(&session->freed, &freed->link);
+        if (session != space->calling)
             world_bell_ring(&session->bell);
     }
 }
@@ -401,6 +425,8 @@ static void release(struct session *session, struct store_op *op, int64_t now_us
         end_claim(claim, now_us);
     if (lock)
         advance(lock, now_us);
+    if (claim && op->flags & STORE_VOTE)
+        tell_voters(session->space, op->name);
     store_complete(session->host, op, claim ? STORE_DONE : STORE_NOT_YOURS);
 }
 
@@ -449,6 +475,8 @@ static void break_hold(struct session *session, struct store_op *op, int64_t now
     if (list_empty(&claim->inbox))
         claim_free(claim); /* its client is closed: nobody to tell */
     advance(lock, now_us);
+    if (op->flags & STORE_VOTE)
+        tell_voters(session->space, op->name);
     store_complete(session->host, op, STORE_DONE);
 }
 
@@ -574,6 +602,11 @@ static void empty_inbox(struct session *session) {
             session->host->wake(session->host, claim->seq);
         }
     }
+    while ((node = list_pop(&session->freed))) {
+        struct freed *freed = container_of(node, struct freed, link);
+        session->host->freed(session->host, freed->name);
+        free(freed);
+    }
 }
 
 static void bell_rang(struct world_bell *bell) {
@@ -637,6 +670,7 @@ static struct space *space_new(struct spaces *spaces, const char *name) {
     map_init(&space->locks);
     map_init(&space->claims);
     list_init(&space->idle);
+    list_init(&space->voters);
     list_append(&spaces->list, &space->link);
     return space;
 }
@@ -685,6 +719,7 @@ static void memory_close(struct store *store) {
     pthread_mutex_lock(&space->mutex);
     world_bell_drop(&session->bell);
     empty_inbox(session);
+    list_remove(&session->voter);
     session->host = NULL;
     session_free_if_done(session);
     pthread_mutex_unlock(&space->mutex);
@@ -702,6 +737,8 @@ static struct session *session_new(struct store_host *host) {
     session->identity.host = memcpy(session->strings, who->host, host_size);
     session->identity.command = memcpy(session->strings + host_size, who->command, command_size);
     list_init(&session->inbox);
+    list_init(&session->voter);
+    list_init(&session->freed);
     return session;
 }
 
@@ -722,6 +759,8 @@ static int memory_open(struct store_host *host, const struct url *url, struct st
     pthread_mutex_lock(&session->space->mutex);
     if (session->space->token_base < host->token_floor)
         session->space->token_base = host->token_floor;
+    if (host->set)
+        list_append(&session->space->voters, &session->voter);
     pthread_mutex_unlock(&session->space->mutex);
     session->store.driver = &store_memory;
     world_bell_add(host->world, &session->bell, bell_rang);

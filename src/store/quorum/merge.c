@@ -5,11 +5,15 @@
 #include "store/locks.h"
 #include "store/quorum/quorum.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { LOOK_US = 2000000, EXAMINE_US = 5000000 };
+
 struct looking {
     struct round round;
+    bool waited; /* longer than a node has for a vote */
     char text[]; /* name, after */
 };
 
@@ -30,6 +34,7 @@ static const hf_lock_info *find(const struct errand *errand, const char *name) {
     return NULL;
 }
 
+/* The party that is the same there; NULL: it knows none. */
 static const hf_party *find_party(const hf_lock_info *info, const char *owner) {
     for (size_t i = 0; info && i < info->holder_count; i++) {
         if (strcmp(info->holders[i]->owner, owner) == 0)
@@ -38,27 +43,52 @@ static const hf_party *find_party(const hf_lock_info *info, const char *owner) {
     return NULL;
 }
 
-/* Adds a party of node `first`, unless an earlier node has it: what is left of it is the least that any of a quorum
- * of its nodes gives. */
+/* How many of the nodes give this token to the party. */
+static size_t count_token(struct round *round, const char *name, const char *owner, uint64_t token) {
+    size_t count = 0;
+    for (size_t i = 0; i < round->quorum->node_count; i++) {
+        const hf_party *same = find_party(find(&round->errands[i], name), owner);
+        count += same && same->token == token;
+    }
+    return count;
+}
+
+/* The largest first. */
+static int by_left(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+/* Adds a party of node `first`, unless an earlier node has it. Its token is the one that most nodes give; what is left
+ * of it is what a quorum of nodes gives. */
 static bool add_party(struct round *round, struct hf_locks *locks, const char *name, size_t first,
                       const hf_party *party) {
     struct quorum *q = round->quorum;
     hf_party sum = *party;
-    size_t nodes = 0;
+    int64_t left_ms[QUORUM_NODES_MAX];
+    size_t nodes = 0, agree = 0;
     for (size_t i = 0; i < q->node_count; i++) {
         const hf_party *same = find_party(find(&round->errands[i], name), party->owner);
         if (same && i < first)
             return true;
-        nodes += same != NULL;
-        if (same && same->left_ms < sum.left_ms)
-            sum.left_ms = same->left_ms;
-        if (same && same->token < sum.token)
+        if (!same)
+            continue;
+        left_ms[nodes++] = same->left_ms;
+        size_t count = count_token(round, name, party->owner, same->token);
+        if (count > agree) {
+            agree = count;
             sum.token = same->token;
+        }
     }
+    qsort(left_ms, nodes, sizeof(left_ms[0]), by_left);
+    sum.left_ms = left_ms[(nodes < q->quorum ? nodes : q->quorum) - 1];
+    bool holds = nodes >= q->quorum;
+    if (!holds)
+        sum.token = 0;
     char *label = error_format("%s%son %zu of %zu nodes", party->label, *party->label ? ", " : "",
                                nodes, q->node_count);
-    sum.label = label ? label : party->label;
-    bool ok = locks_copy_party(locks, nodes >= q->quorum ? LOCKS_HOLDER : LOCKS_WAITER, &sum);
+    sum.label = holds && nodes == q->node_count ? party->label : label ? label : party->label;
+    bool ok = locks_copy_party(locks, holds ? LOCKS_HOLDER : LOCKS_WAITER, &sum);
     free(label);
     return ok;
 }
@@ -121,17 +151,30 @@ static size_t answers(struct round *round) {
     return count;
 }
 
-/* Whoever looks waits for all nodes, as long as they have time: it is what each says that is of interest. */
+/* Whoever looks waits for all nodes, as long as they have time: it is what each says that is of interest. For a
+ * quorum it waits longer, as a walk over many names takes its time. True: it goes on waiting. */
+static bool waits_on(struct round *round, bool time_is_up, size_t needed, int64_t longer_us) {
+    struct looking *looking = container_of(round, struct looking, round);
+    if (!round->in_flight || (time_is_up && (answers(round) >= needed || looking->waited)))
+        return false;
+    if (time_is_up) {
+        looking->waited = true;
+        round_await(round, longer_us);
+    }
+    return true;
+}
+
 static void looking_decide(struct round *round, bool time_is_up) {
     struct quorum *q = round->quorum;
-    struct store_op *op = round->op;
-    if (!time_is_up && round->in_flight > 1)
+    if (waits_on(round, time_is_up, q->quorum, LOOK_US))
         return;
+    struct store_op *op = round->op;
     if (answers(round) < q->quorum) {
-        round_decided(round);
-        store_refuse(q->host, op, HF_UNREACHABLE,
-                     error_format("%zu of %zu nodes answered, and %zu are needed", answers(round),
-                                  q->node_count, q->quorum));
+        char words[80];
+        snprintf(words, sizeof(words), "%zu of %zu nodes answered, and %zu are needed",
+                 answers(round), q->node_count, q->quorum);
+        char *text = round_explain(round, words);
+        store_refuse(q->host, round_decided(round), HF_UNREACHABLE, text);
         return;
     }
     struct hf_locks *locks = locks_new();
@@ -146,12 +189,11 @@ static void looking_decide(struct round *round, bool time_is_up) {
     }
 }
 
-static void looking_free(struct round *round) {
+static void looking_clear(struct round *round) {
     for (size_t i = 0; i < round->quorum->node_count; i++) {
         struct store_op *op = &round->errands[i].op;
         if (op->outcome == STORE_DONE)
             hf_locks_free(op->locks);
-        free(op->text);
     }
 }
 
@@ -169,8 +211,7 @@ void quorum_look(struct quorum *q, struct store_op *op) {
         memcpy(looking->text + name_size, after, after_size);
     looking->round.answered = looked;
     looking->round.decide = looking_decide;
-    looking->round.free = looking_free;
-    looking->round.decide_by_us += 2000000; /* a walk over many names takes its time */
+    looking->round.clear = looking_clear;
     for (size_t i = 0; i < q->node_count; i++) {
         struct store_op *errand = &looking->round.errands[i].op;
         errand->type = op->type;
@@ -185,15 +226,36 @@ void quorum_look(struct quorum *q, struct store_op *op) {
 
 /* ---- Examine ---- */
 
-static bool add_findings(struct round *round, hf_examination *sum) {
+/* What concerns the set as a whole: how many it may lose, and how many it has lost. */
+static bool add_set(struct round *round, hf_examination *sum) {
     struct quorum *q = round->quorum;
-    bool ok = true;
-    for (size_t i = 0; ok && i < q->node_count; i++) {
+    size_t up = answers(round), spare = q->node_count - q->quorum, amnesiac = 2 * q->quorum - q->node_count - 1;
+    bool ok = findings_add(sum, HF_FINE, "set",
+                           "of two holders in a row the later one asks a node that the earlier one had",
+                           "for more, list more nodes, or set quorum= higher",
+                           "%zu nodes, of which %zu must agree: %zu may be down, and %zu may forget", q->node_count,
+                           q->quorum, spare, amnesiac);
+    if (ok && up < q->node_count)
+        ok = findings_add(sum, up < q->quorum ? HF_PROBLEM : HF_WARNING, "nodes",
+                          up < q->quorum ? "no lock can be taken or renewed"
+                                         : "the set can lose fewer nodes than it should",
+                          "start those that do not answer", "%zu of %zu nodes answer", up, q->node_count);
+    return ok;
+}
+
+static bool add_silent(const struct errand *errand, hf_examination *sum) {
+    const struct node *node = errand->node;
+    const char *why = errand->op.text ? errand->op.text : *node->why ? node->why : "it is silent";
+    return findings_add(sum, HF_WARNING, "node", "it does not vote", "start it, or look at what it says",
+                        "%s does not answer: %s", node->name, why);
+}
+
+static bool add_findings(struct round *round, hf_examination *sum) {
+    bool ok = add_set(round, sum);
+    for (size_t i = 0; ok && i < round->quorum->node_count; i++) {
         const struct errand *errand = &round->errands[i];
-        if (errand->op.outcome != STORE_DONE) {
-            ok = findings_add(sum, HF_PROBLEM, "node", "it does not vote, and the set can lose one node less",
-                              "start it, or look at what it says", "%s does not answer: %s",
-                              errand->node->name, errand->op.text ? errand->op.text : "");
+        if (errand->in_flight || errand->op.outcome != STORE_DONE) {
+            ok = add_silent(errand, sum);
             continue;
         }
         const hf_examination *found = errand->op.examination;
@@ -218,9 +280,9 @@ static const char *tier_of(struct round *round) {
 
 static void examining_decide(struct round *round, bool time_is_up) {
     struct quorum *q = round->quorum;
-    struct store_op *op = round->op;
-    if (!time_is_up && round->in_flight > 1)
+    if (waits_on(round, time_is_up, q->node_count, EXAMINE_US))
         return;
+    struct store_op *op = round->op;
     hf_examination *sum = findings_new(tier_of(round));
     bool ok = sum && add_findings(round, sum);
     round_decided(round);
@@ -233,12 +295,11 @@ static void examining_decide(struct round *round, bool time_is_up) {
     }
 }
 
-static void examining_free(struct round *round) {
+static void examining_clear(struct round *round) {
     for (size_t i = 0; i < round->quorum->node_count; i++) {
         struct store_op *op = &round->errands[i].op;
         if (op->outcome == STORE_DONE)
             hf_examination_free(op->examination);
-        free(op->text);
     }
 }
 
@@ -250,8 +311,7 @@ void quorum_examine(struct quorum *q, struct store_op *op) {
     }
     looking->round.answered = looked;
     looking->round.decide = examining_decide;
-    looking->round.free = examining_free;
-    looking->round.decide_by_us += 5000000;
+    looking->round.clear = examining_clear;
     for (size_t i = 0; i < q->node_count; i++)
         looking->round.errands[i].op.type = STORE_EXAMINE;
     round_ask_all(&looking->round);

@@ -4,219 +4,83 @@
  * decision falls as soon as a quorum granted or no longer can, so that a node that hangs costs nothing. Leases at
  * the nodes begin after that reading: what is left for the holder is lease - elapsed - drift, as for any store.
  *
+ * Each ballot has a number of its own, and that is what the nodes know it by (op->mark): a release that takes one
+ * back, and comes late or twice, never meets the next ballot of the same attempt.
+ *
  * Tokens. t is the largest token of the grants that are counted, which are those that were there when a quorum had
- * granted. Counted nodes below t are raised to it, each only if it still holds for this attempt. When a quorum of
+ * granted. Counted nodes below t are raised to it, each only if it still holds for this ballot. When a quorum of
  * counted nodes hold exactly t, the lock is held with t. A later grant is not counted: it may have a larger
  * token, and is kept as a spare. So of two successive holders, the later one counts a node that the earlier one
  * had counted, whose counter was at least t by then. The floor makes nodes agree at once, as a rule.
  *
  * Whatever fails is released on all nodes, also on those that did not answer: over the same connection, and so
- * after the request that it takes back; and again, until a node confirms or the lease must have ended. */
+ * after the request that it takes back; and again, until a node confirms or the lease must have ended. A loser is
+ * told when the nodes that had granted have confirmed. That wakes nobody: who lost comes back by itself, soon and
+ * at a time of its own if the votes were split, and those who got no vote wait for a holder's release. */
 #include "store/quorum/quorum.h"
 
 #include "base/error.h"
 #include "store/drivers.h"
 
 #include <assert.h>
-#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARTING_RETRY_US = 250000, SPLIT_JITTER_US = 20000 };
+enum {
+    PARTING_RETRY_US = 250000, /* doubling */
+    PARTINGS_MAX = 256,        /* that are repeated: beyond, the oldest is left to its lease */
+    SPLIT_JITTER_US = 20000,   /* doubling, */
+    SPLIT_DOUBLINGS = 5        /* up to this many times */
+};
 
 static int64_t now_us(const struct quorum *q) {
     return world_now_us(q->host->world);
 }
 
-static void set_timer(struct quorum *q) {
-    int64_t at_us = list_empty(&q->partings) ? WORLD_NEVER : now_us(q) + PARTING_RETRY_US;
-    if (!list_empty(&q->rounds)) {
-        int64_t first_us = container_of(q->rounds.next, struct round, link)->decide_by_us;
-        at_us = first_us < at_us ? first_us : at_us;
-    }
-    if (at_us != WORLD_NEVER && (!q->timer.node.place || at_us < q->timer.node.at))
-        world_timer_set(q->host->world, &q->timer, at_us);
-}
-
-/* ---- Rounds ---- */
-
-void *round_new(struct quorum *q, struct store_op *op, size_t size) {
-    size_t room = (size + 15) & ~(size_t)15;
-    struct round *round = calloc(1, room + q->node_count * sizeof(struct errand));
-    if (!round)
-        return NULL;
-    round->quorum = q;
-    round->op = op;
-    round->decide_by_us = now_us(q) + q->node_timeout_us;
-    round->errands = (struct errand *)((char *)round + room);
-    for (size_t i = 0; i < q->node_count; i++) {
-        round->errands[i].node = &q->nodes[i];
-        round->errands[i].round = round;
-        list_init(&round->errands[i].op.link);
-    }
-    list_init(&round->link);
-    return round;
-}
-
-/* (A parting that waits to be repeated is kept by being in that list.) */
-static bool is_kept(const struct round *round) {
-    return round->kept && round->kept(round);
-}
-
-static void free_if_over(struct round *round) {
-    if (round->in_flight || round->op || !list_empty(&round->link) || is_kept(round))
-        return;
-    if (round->free)
-        round->free(round);
-    free(round);
-}
-
-void round_ask(struct round *round, struct errand *errand) {
-    struct node *node = errand->node;
-    assert(!errand->in_flight);
-    errand->in_flight = true;
-    round->in_flight++;
-    free(errand->op.text);
-    errand->op.text = NULL;
-    errand->op.reason = 0;
-    errand->op.outcome = 0;
-    if (round->quorum->ending)
-        store_complete(&node->host, &errand->op, STORE_UNKNOWN); /* there are no nodes any more */
-    else
-        node->store->driver->submit(node->store, &errand->op);
-}
-
-/* By the time at which it must be decided, which as a rule is last. */
-static void await(struct round *round) {
-    struct quorum *q = round->quorum;
-    list_remove(&round->link);
-    struct list *after = q->rounds.prev;
-    while (after != &q->rounds &&
-           container_of(after, struct round, link)->decide_by_us > round->decide_by_us)
-        after = after->prev;
-    list_insert_before(after->next, &round->link);
-    set_timer(q);
-}
-
-/* An answer may come while the question is still being put to others: the round is kept until that is done. */
-void round_ask_all(struct round *round) {
-    struct quorum *q = round->quorum;
-    round->in_flight++;
-    await(round);
-    for (size_t i = 0; i < q->node_count; i++)
-        round_ask(round, &round->errands[i]);
-    round->in_flight--;
-    free_if_over(round);
-}
-
-void round_decided(struct round *round) {
-    round->op = NULL;
-    list_remove(&round->link);
-}
-
-/* A node may say this from within its `submit`, in which it must not be asked something else: answers are worked
- * off when whoever is asking has asked, or else when the bell is heard. */
-static void node_completed(struct store_host *host, struct store_op *op) {
-    struct quorum *q = container_of(host, struct node, host)->quorum;
-    list_append(&q->answers, &op->link);
-    if (!q->busy)
-        world_bell_ring(&q->bell);
-}
-
-static void take_answers(struct quorum *q) {
-    struct list *first;
-    while ((first = list_pop(&q->answers))) {
-        struct errand *errand = container_of(first, struct errand, op.link);
-        struct round *round = errand->round;
-        errand->in_flight = false; /* (and the round's count stays while the answer is looked at) */
-        round->answered(round, errand);
-        if (!list_empty(&round->link))
-            round->decide(round, false);
-        round->in_flight--;
-        free_if_over(round);
-    }
-}
-
-/* Around everything that asks. */
-static void begin(struct quorum *q) {
-    q->busy = true;
-}
-
-static void finish(struct quorum *q) {
-    take_answers(q);
-    q->busy = false;
-}
-
-static void bell_rang(struct world_bell *bell) {
-    struct quorum *q = container_of(bell, struct quorum, bell);
-    begin(q);
-    finish(q);
-}
-
-/* ---- Who waits ---- */
-
-struct waiting {
-    struct map_node node;
-    uint64_t seq;
-};
-
-static uint64_t hash_of(const char *name) {
-    return map_hash(name, strlen(name), 0);
-}
-
-/* Without memory nobody is noted: who waits asks again by itself. */
-static void note_waiting(struct quorum *q, const struct store_op *op) {
-    struct waiting *waiting = malloc(sizeof(*waiting));
-    if (!waiting)
-        return;
-    waiting->seq = op->seq;
-    map_add(&q->waiting, &waiting->node, hash_of(op->name));
-}
-
-static void forget_waiting(struct quorum *q, const struct store_op *op) {
-    for (struct map_node *node = map_find(&q->waiting, hash_of(op->name)), *next; node; node = next) {
-        next = map_find_next(node);
-        struct waiting *waiting = container_of(node, struct waiting, node);
-        if (waiting->seq == op->seq) {
-            map_remove(&q->waiting, node);
-            free(waiting);
-        }
-    }
-}
-
-/* A node says that somebody let it go. The first to say so wakes: they go, and come back when refused again. */
-static void node_freed(struct store_host *host, const char *name) {
-    struct quorum *q = container_of(host, struct node, host)->quorum;
-    for (struct map_node *node = map_find(&q->waiting, hash_of(name)), *next; node; node = next) {
-        next = map_find_next(node);
-        struct waiting *waiting = container_of(node, struct waiting, node);
-        map_remove(&q->waiting, node);
-        q->host->wake(q->host, waiting->seq);
-        free(waiting);
-    }
-}
-
-/* A node was cut off, or told nothing for a while. */
-static void node_wake(struct store_host *host, uint64_t seq) {
-    struct quorum *q = container_of(host, struct node, host)->quorum;
-    q->host->wake(q->host, seq);
-}
-
-/* One node's word that a hold ended there is not the set's: the next renewal counts. */
-static void node_gone(struct store_host *host, uint64_t seq) {
-    (void)host;
-    (void)seq;
+static uint64_t random_below(struct quorum *q, uint64_t limit) {
+    uint32_t random;
+    world_random(q->host->world, &random, sizeof(random));
+    return random % limit;
 }
 
 /* ---- Parting: releases that must reach every node ---- */
 
 struct parting {
     struct round round;
-    struct list waiting; /* in the quorum's partings, while a node has not confirmed */
+    struct list waiting; /* in the quorum's partings, to be repeated */
     int64_t until_us;    /* by when the nodes have forgotten by themselves */
+    int64_t retry_at_us, delay_us;
+    enum store_outcome result; /* of a ballot that was lost; 0: the release is what was asked for */
+    uint32_t granted;          /* by which nodes: they must have confirmed that before it is told */
     size_t yes, no;
     char name[];
 };
+
+static void stop_repeating(struct parting *parting) {
+    if (!parting->round.kept)
+        return;
+    list_remove(&parting->waiting);
+    parting->round.kept = false;
+    parting->round.quorum->parting_count--;
+}
+
+static void repeat_later(struct parting *parting) {
+    struct quorum *q = parting->round.quorum;
+    if (parting->round.kept)
+        return;
+    if (q->parting_count == PARTINGS_MAX) {
+        struct parting *oldest = container_of(q->partings.next, struct parting, waiting);
+        stop_repeating(oldest);
+        round_free_if_over(&oldest->round);
+    }
+    parting->round.kept = true;
+    parting->retry_at_us = now_us(q) + parting->delay_us;
+    parting->delay_us *= 2;
+    list_append(&q->partings, &parting->waiting);
+    q->parting_count++;
+    quorum_set_timer(q);
+}
 
 static bool is_confirmed(const struct errand *errand) {
     return errand->op.outcome == STORE_DONE || errand->op.outcome == STORE_NOT_YOURS;
@@ -227,93 +91,98 @@ static void parting_answered(struct round *round, struct errand *errand) {
     struct quorum *q = round->quorum;
     parting->yes += errand->op.outcome == STORE_DONE;
     parting->no += errand->op.outcome == STORE_NOT_YOURS;
-    if (parting->yes + parting->no == q->node_count || now_us(q) >= parting->until_us)
-        list_remove(&parting->waiting);
-    else if (!is_confirmed(errand) && list_empty(&parting->waiting))
-        list_append(&q->partings, &parting->waiting);
-    set_timer(q);
+    if (!is_confirmed(errand) && !q->ending && now_us(q) < parting->until_us)
+        repeat_later(parting);
+}
+
+static enum store_outcome parting_outcome(const struct parting *parting, bool over) {
+    const struct round *round = &parting->round;
+    const struct quorum *q = round->quorum;
+    if (!parting->result)
+        return parting->yes >= q->quorum                    ? STORE_DONE
+               : parting->no > q->node_count - q->quorum ? STORE_NOT_YOURS /* it had no quorum any more */
+               : over                                       ? STORE_UNKNOWN
+                                                            : 0;
+    for (size_t i = 0; i < q->node_count && !over; i++) {
+        if (parting->granted & 1u << i && round->errands[i].in_flight)
+            return 0;
+    }
+    return parting->result;
 }
 
 static void parting_decide(struct round *round, bool time_is_up) {
     struct parting *parting = container_of(round, struct parting, round);
-    struct quorum *q = round->quorum;
-    bool nothing_left = round->in_flight <= 1; /* the one that is being looked at */
-    enum store_outcome outcome = 0;
-    if (parting->yes >= q->quorum)
-        outcome = STORE_DONE;
-    else if (parting->no > q->node_count - q->quorum)
-        outcome = STORE_NOT_YOURS; /* it had no quorum any more */
-    else if (time_is_up || nothing_left)
-        outcome = STORE_UNKNOWN;
+    enum store_outcome outcome = parting_outcome(parting, time_is_up || !round->in_flight);
     if (!outcome)
         return;
-    struct store_op *op = round->op;
-    round_decided(round);
-    if (op)
-        store_complete(q->host, op, outcome);
+    struct store_op *op = round_decided(round);
+    if (outcome == STORE_UNKNOWN && !parting->result)
+        op->text = round_explain(round, "too few nodes confirmed it");
+    store_complete(round->quorum->host, op, outcome);
 }
 
-static bool parting_kept(const struct round *round) {
-    return !list_empty(&container_of(round, struct parting, round)->waiting);
-}
-
-static void parting_free(struct round *round) {
-    for (size_t i = 0; i < round->quorum->node_count; i++)
-        free(round->errands[i].op.text);
-}
-
-/* Releases what `of` has or may have, on all nodes; `op` is completed by it, if there is one. False: no memory. */
-static bool part(struct quorum *q, const struct store_op *of, struct store_op *op) {
+/* A release of what `of` has or may have, on all nodes; NULL: no memory. */
+static struct parting *parting_new(struct quorum *q, struct store_op *of) {
     size_t name_size = strlen(of->name) + 1;
-    struct parting *parting = round_new(q, op, sizeof(*parting) + name_size);
+    struct parting *parting = round_new(q, of, sizeof(*parting) + name_size);
     if (!parting)
-        return false;
+        return NULL;
     memcpy(parting->name, of->name, name_size);
     list_init(&parting->waiting);
     parting->until_us = now_us(q) + of->lease_us + q->node_timeout_us;
+    parting->delay_us = PARTING_RETRY_US;
     parting->round.answered = parting_answered;
     parting->round.decide = parting_decide;
-    parting->round.kept = parting_kept;
-    parting->round.free = parting_free;
     for (size_t i = 0; i < q->node_count; i++) {
         struct store_op *errand = &parting->round.errands[i].op;
         errand->type = STORE_RELEASE;
-        errand->flags = STORE_VOTE;
         errand->kind = of->kind;
         errand->capacity = of->capacity;
         errand->weight = of->weight;
-        errand->seq = of->seq;
+        errand->seq = of->mark;
         errand->name = parting->name;
         errand->lease_us = of->lease_us;
     }
-    round_ask_all(&parting->round);
-    return true;
+    return parting;
 }
 
 /* Asks the nodes again that have not confirmed; what must have ended by itself is given up. */
 static void retry_partings(struct quorum *q) {
-    struct list now;
-    list_move(&q->partings, &now);
-    struct list *node;
-    while ((node = list_pop(&now))) {
+    int64_t now = now_us(q);
+    list_each_safe(node, &q->partings) {
         struct parting *parting = container_of(node, struct parting, waiting);
         struct round *round = &parting->round;
-        bool over = now_us(q) >= parting->until_us;
-        round->in_flight++;
+        bool over = now >= parting->until_us;
+        if (!over && now < parting->retry_at_us)
+            continue;
+        stop_repeating(parting); /* an answer that confirms nothing puts it back into the list */
         for (size_t i = 0; i < q->node_count && !over; i++) {
             struct errand *errand = &round->errands[i];
             if (!errand->in_flight && !is_confirmed(errand))
                 round_ask(round, errand);
         }
-        round->in_flight--;
-        free_if_over(round); /* else an answer that confirms nothing puts it back into the list */
+        round_free_if_over(round);
     }
 }
 
+static void end_renewals(struct quorum *q, uint64_t mark);
+
 static void quorum_release(struct quorum *q, struct store_op *op) {
-    forget_waiting(q, op);
-    if (!part(q, op, op))
+    waiting_forget(q, op);
+    quorum_forget_gone(q, op->mark);
+    end_renewals(q, op->mark);
+    if (!op->mark) { /* its last ballot was lost, and taken back */
+        store_complete(q->host, op, STORE_NOT_YOURS);
+        return;
+    }
+    struct parting *parting = parting_new(q, op);
+    if (!parting) {
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
+        return;
+    }
+    for (size_t i = 0; i < q->node_count; i++)
+        parting->round.errands[i].op.flags = STORE_VOTE; /* so that the nodes say that it is free */
+    round_ask_all(&parting->round);
 }
 
 /* ---- Acquire ---- */
@@ -322,33 +191,27 @@ struct ballot {
     struct round round;
     bool counted[QUORUM_NODES_MAX]; /* granted when there was a quorum: these are raised to `token` */
     uint64_t tokens[QUORUM_NODES_MAX]; /* 0: not granted */
-    bool raising;
+    int64_t left_us[QUORUM_NODES_MAX]; /* of who has it; sorted when it is lost */
+    bool raising, foreign;
+    struct node *twice; /* the same server as another of the set */
     uint64_t token;
     size_t granted, busy;
-    int64_t left_us; /* of those who have it */
-    bool foreign;
-    uint64_t floor;
-    char *why; /* the last failure of a node, for people */
-    int reason;
-    size_t label_at;
     char text[]; /* name, label */
 };
 
-static void note_failure(struct ballot *ballot, struct errand *errand) {
-    struct store_op *op = &errand->op;
-    bool busy = op->outcome == STORE_REFUSED && op->reason == HF_BUSY;
-    ballot->busy += busy;
-    if (busy) {
-        ballot->foreign |= op->flags & STORE_FOREIGN;
-        if (op->left_us > ballot->left_us)
-            ballot->left_us = op->left_us;
-        return;
-    }
-    free(ballot->why);
-    ballot->reason = op->outcome == STORE_REFUSED ? op->reason : HF_UNKNOWN;
-    ballot->why = error_format("%s: %s%s%s", errand->node->name,
-                               hf_error_string(ballot->reason), op->text ? ": " : "",
-                               op->text ? op->text : "");
+/* Another has it; or, where it was to be raised, had it meanwhile. */
+static bool is_taken(const struct store_op *op) {
+    return op->outcome == STORE_REFUSED && (op->reason == HF_BUSY || op->reason == HF_NOT_YOURS);
+}
+
+static void note_refusal(struct ballot *ballot, const struct errand *errand) {
+    const struct store_op *op = &errand->op;
+    struct quorum *q = ballot->round.quorum;
+    struct waiting *waiting = ballot->round.op ? waiting_find(q, ballot->round.op) : NULL;
+    if (waiting)
+        waiting->refused |= 1u << errand->node->index;
+    ballot->foreign |= op->reason == HF_BUSY && op->flags & STORE_FOREIGN;
+    ballot->left_us[ballot->busy++] = op->reason == HF_BUSY ? op->left_us : 0;
 }
 
 /* The same server under two names would have two votes. */
@@ -365,65 +228,113 @@ static bool is_listed_twice(struct quorum *q, struct errand *errand) {
 static void ballot_answered(struct round *round, struct errand *errand) {
     struct ballot *ballot = container_of(round, struct ballot, round);
     size_t index = errand->node->index;
-    if (errand->op.outcome != STORE_DONE) {
-        if (ballot->tokens[index])
-            ballot->granted--; /* it could not be raised */
-        ballot->tokens[index] = 0;
-        ballot->counted[index] = false;
-        note_failure(ballot, errand);
-        return;
+    bool had = ballot->tokens[index] > 0;
+    bool done = errand->op.outcome == STORE_DONE;
+    ballot->tokens[index] = done ? errand->op.token : 0;
+    ballot->granted = ballot->granted + done - had;
+    if (done && is_listed_twice(round->quorum, errand))
+        ballot->twice = errand->node;
+    else if (is_taken(&errand->op))
+        note_refusal(ballot, errand);
+}
+
+/* Why there is no quorum, if it is not that others have it: what most of the nodes that failed say. */
+static int reason_of(const struct round *round) {
+    int best = HF_UNREACHABLE;
+    size_t most = 0;
+    for (size_t i = 0; i < round->quorum->node_count; i++) {
+        const struct store_op *op = &round->errands[i].op;
+        size_t count = 0;
+        for (size_t j = 0; j < round->quorum->node_count; j++) {
+            const struct store_op *other = &round->errands[j].op;
+            count += other->outcome == STORE_REFUSED && other->reason == op->reason;
+        }
+        if (op->outcome == STORE_REFUSED && !is_taken(op) && count > most) {
+            most = count;
+            best = op->reason;
+        }
     }
-    if (is_listed_twice(round->quorum, errand)) {
-        ballot->reason = HF_BAD_URL;
-        free(ballot->why);
-        ballot->why = error_format("%s is the same server as another of the set", errand->node->name);
-        return;
+    return best;
+}
+
+/* Some node fell silent of which nothing bad was known: it may come back while somebody waits. */
+static bool is_silent(const struct round *round) {
+    for (size_t i = 0; i < round->quorum->node_count; i++) {
+        const struct errand *errand = &round->errands[i];
+        if (errand->op.outcome == STORE_UNKNOWN || (errand->in_flight && !*errand->node->why))
+            return true;
     }
-    ballot->granted += !ballot->tokens[index];
-    ballot->tokens[index] = errand->op.token;
+    return false;
 }
 
-static void ballot_free(struct round *round) {
-    struct ballot *ballot = container_of(round, struct ballot, round);
-    free(ballot->why);
-    for (size_t i = 0; i < round->quorum->node_count; i++)
-        free(round->errands[i].op.text);
+static int by_size(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
 }
 
-static uint64_t random_below(struct quorum *q, uint64_t limit) {
-    uint32_t random;
-    world_random(q->host->world, &random, sizeof(random));
-    return random % limit;
+/* When so many of those who have it must have ended that there may be a quorum; after split votes soon, and at a
+ * time that is this attempt's own. */
+static int64_t when_again_us(struct ballot *ballot) {
+    struct quorum *q = ballot->round.quorum;
+    struct waiting *waiting = waiting_find(q, ballot->round.op);
+    size_t missing = ballot->granted < q->quorum ? q->quorum - ballot->granted : 1;
+    qsort(ballot->left_us, ballot->busy, sizeof(ballot->left_us[0]), by_size);
+    int64_t left_us = missing <= ballot->busy ? ballot->left_us[missing - 1] : 0;
+    if (!ballot->granted && !ballot->raising)
+        return left_us;
+    unsigned splits = waiting ? waiting->splits : 0;
+    if (waiting && splits < SPLIT_DOUBLINGS)
+        waiting->splits++;
+    int64_t jitter_us = (int64_t)random_below(q, (uint64_t)SPLIT_JITTER_US << splits);
+    return jitter_us < left_us || ballot->raising ? jitter_us : left_us;
 }
 
-/* No quorum. What was granted is given back at once, so that others may get theirs; who waits comes again: soon
- * and at a time of its own if the votes were split, else when the holder must have ended or lets go. */
-static void ballot_lost(struct ballot *ballot) {
+/* What is to be told of a ballot that was lost. */
+static enum store_outcome ballot_result(struct ballot *ballot) {
     struct round *round = &ballot->round;
     struct quorum *q = round->quorum;
     struct store_op *op = round->op;
-    bool held_by_others = ballot->granted + ballot->busy >= q->quorum && ballot->busy > 0;
-    bool split = ballot->granted > 0;
-    char *why = ballot->why;
-    round_decided(round);
-    part(q, op, NULL);
-    if (ballot->reason == HF_BAD_URL || ballot->reason == HF_WRONG_KIND || ballot->reason == HF_CLOCK ||
-        ballot->reason == HF_BAD_STORE || !held_by_others) {
-        ballot->why = NULL;
-        store_refuse(q->host, op, ballot->reason == HF_UNKNOWN ? HF_UNREACHABLE : ballot->reason, why);
+    bool waits = op->flags & STORE_WAIT;
+    if (ballot->twice) {
+        op->reason = HF_BAD_URL;
+        op->text = error_format("%s is the same server as another of the set", ballot->twice->name);
+        return STORE_REFUSED;
+    }
+    if (ballot->busy && ballot->granted + ballot->busy >= q->quorum) {
+        op->left_us = when_again_us(ballot);
+        op->flags |= (uint8_t)((ballot->foreign ? STORE_FOREIGN : 0) | (waits ? STORE_HEAD : 0));
+        op->reason = waits ? 0 : HF_BUSY;
+        return waits ? STORE_QUEUED : STORE_REFUSED; /* (there is no queue: each is its head) */
+    }
+    char words[80];
+    snprintf(words, sizeof(words), "%zu of %zu nodes granted it, and %zu are needed",
+             ballot->granted, q->node_count, q->quorum);
+    op->text = round_explain(round, words);
+    op->reason = reason_of(round);
+    return waits && op->reason == HF_UNREACHABLE && is_silent(round) ? STORE_UNKNOWN : STORE_REFUSED;
+}
+
+/* No quorum. What was granted is given back at once, so that others may get theirs. */
+static void ballot_lost(struct ballot *ballot) {
+    struct round *round = &ballot->round;
+    struct quorum *q = round->quorum;
+    enum store_outcome result = ballot_result(ballot);
+    struct store_op *op = round_decided(round);
+    struct parting *parting = parting_new(q, op);
+    if (result == STORE_REFUSED)
+        waiting_forget(q, op);
+    if (!parting) { /* whoever asked has to take it back */
+        op->reason = HF_NO_MEMORY;
+        store_complete(q->host, op, STORE_UNKNOWN);
         return;
     }
-    op->flags |= ballot->foreign ? STORE_FOREIGN : 0;
-    op->left_us = ballot->left_us;
-    if (!(op->flags & STORE_WAIT)) {
-        store_refuse(q->host, op, HF_BUSY, NULL);
-        return;
-    }
-    if (split)
-        op->left_us = (int64_t)random_below(q, SPLIT_JITTER_US);
-    op->flags |= STORE_HEAD; /* there is no queue */
-    note_waiting(q, op);
-    store_complete(q->host, op, STORE_QUEUED);
+    op->mark = 0;
+    parting->result = result;
+    for (size_t i = 0; i < q->node_count; i++)
+        parting->granted |= ballot->tokens[i] ? 1u << i : 0;
+    round_ask_all(&parting->round);
+    if (!parting->granted)
+        parting_decide(&parting->round, false);
 }
 
 /* There is a quorum: its largest token is the lock's, and those below are raised. */
@@ -433,14 +344,13 @@ static void ballot_won(struct ballot *ballot) {
     ballot->raising = true;
     for (size_t i = 0; i < q->node_count; i++) {
         ballot->counted[i] = ballot->tokens[i] > 0;
-        if (ballot->counted[i] && ballot->tokens[i] > ballot->token)
+        if (ballot->tokens[i] > ballot->token)
             ballot->token = ballot->tokens[i];
     }
-    round->decide_by_us = now_us(q) + q->node_timeout_us;
-    await(round);
+    round_await(round, q->node_timeout_us);
     for (size_t i = 0; i < q->node_count; i++) {
         struct errand *errand = &round->errands[i];
-        if (!ballot->counted[i] || ballot->tokens[i] == ballot->token || errand->in_flight)
+        if (!ballot->counted[i] || ballot->tokens[i] == ballot->token)
             continue;
         errand->op.floor = ballot->token;
         errand->op.flags = STORE_VOTE | STORE_MINE;
@@ -451,26 +361,23 @@ static void ballot_won(struct ballot *ballot) {
 static void ballot_decide(struct round *round, bool time_is_up) {
     struct ballot *ballot = container_of(round, struct ballot, round);
     struct quorum *q = round->quorum;
-    size_t pending = 0, agreed = 0;
-    if (ballot->reason == HF_BAD_URL)
-        time_is_up = true;
-    else if (!ballot->raising && ballot->granted >= q->quorum)
+    if (!ballot->twice && !ballot->raising && ballot->granted >= q->quorum)
         ballot_won(ballot);
-    if (list_empty(&round->link))
-        return; /* an answer that came within ballot_won decided it */
+    size_t possible = 0, agreed = 0;
     for (size_t i = 0; i < q->node_count; i++) {
-        bool counts = !ballot->raising || ballot->counted[i];
-        agreed += ballot->raising && counts && ballot->tokens[i] == ballot->token;
-        pending += counts && round->errands[i].in_flight;
+        bool agrees = ballot->raising ? ballot->counted[i] && ballot->tokens[i] == ballot->token
+                                      : ballot->tokens[i] > 0;
+        bool may = round->errands[i].in_flight && (!ballot->raising || ballot->counted[i]);
+        agreed += agrees && !may;
+        possible += agrees || may;
     }
-    if (agreed >= q->quorum) {
-        struct store_op *op = round->op;
-        round_decided(round);
-        forget_waiting(q, op);
+    if (ballot->twice || time_is_up || possible < q->quorum) {
+        ballot_lost(ballot);
+    } else if (ballot->raising && agreed >= q->quorum) {
+        struct store_op *op = round_decided(round);
+        waiting_forget(q, op);
         op->token = ballot->token;
         store_complete(q->host, op, STORE_DONE);
-    } else if (time_is_up || (ballot->raising ? agreed : ballot->granted) + pending < q->quorum) {
-        ballot_lost(ballot);
     }
 }
 
@@ -482,16 +389,14 @@ static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
     memcpy(ballot->text, op->name, name_size);
     if (op->label)
         memcpy(ballot->text + name_size, op->label, label_size);
-    ballot->reason = HF_UNREACHABLE;
     ballot->round.answered = ballot_answered;
     ballot->round.decide = ballot_decide;
-    ballot->round.free = ballot_free;
     for (size_t i = 0; i < q->node_count; i++) {
         struct store_op *errand = &ballot->round.errands[i].op;
         errand->type = STORE_ACQUIRE;
         errand->flags = STORE_VOTE;
         errand->kind = op->kind;
-        errand->seq = op->seq;
+        errand->seq = op->mark;
         errand->name = ballot->text;
         errand->label = op->label ? ballot->text + name_size : NULL;
         errand->capacity = op->capacity;
@@ -504,34 +409,78 @@ static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
 }
 
 static void quorum_acquire(struct quorum *q, struct store_op *op) {
-    forget_waiting(q, op);
+    op->mark = op->seq << MARK_BITS | (++q->ballots & ((1u << MARK_BITS) - 1));
     struct ballot *ballot = ballot_new(q, op);
-    if (ballot)
-        round_ask_all(&ballot->round);
-    else
+    if (!ballot) {
+        op->mark = 0;
+        waiting_forget(q, op);
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
+        return;
+    }
+    if (op->flags & STORE_WAIT)
+        waiting_note(q, op);
+    round_ask_all(&ballot->round);
 }
 
-/* ---- Renew ---- */
+/* ---- Renew ----
+ *
+ * A hold may end while its renewal is in flight, and the nodes may look at it as long as that is: each renewal is of
+ * a copy. A node that has lost its vote is asked for it again if nobody was there since, also when it is late; not
+ * for a hold that has been let go meanwhile: that would be after its release. */
 
 struct renewing {
     struct round round;
+    struct list link; /* in the quorum's renewals */
+    size_t count;
+    struct store_op *holds;      /* copies */
     struct store_renewal *items; /* of all nodes, one behind the other */
     uint8_t *yes, *no;           /* of each hold */
+    bool *renewed;               /* by a quorum, and not ended since */
+    char text[];                 /* all of this, and the names and labels */
 };
 
+struct again {
+    struct round round;
+    char text[]; /* name, label */
+};
+
+static void ignore_answer(struct round *round, struct errand *errand) {
+    (void)round;
+    (void)errand;
+}
+
 /* Takes a node's vote again for a hold that a quorum has, if nobody was there since: nobody waits for that. */
-static void take_again(struct quorum *q, const struct store_op *of, struct node *node);
+static void take_again(struct quorum *q, const struct store_op *hold, struct node *node) {
+    size_t name_size = strlen(hold->name) + 1;
+    size_t label_size = hold->label ? strlen(hold->label) + 1 : 0;
+    struct again *again = round_new(q, NULL, sizeof(*again) + name_size + label_size);
+    if (!again)
+        return; /* the next renewal comes by here, too */
+    memcpy(again->text, hold->name, name_size);
+    if (hold->label)
+        memcpy(again->text + name_size, hold->label, label_size);
+    again->round.answered = ignore_answer;
+    struct errand *errand = &again->round.errands[node->index];
+    errand->op = *hold;
+    list_init(&errand->op.link);
+    errand->op.type = STORE_ACQUIRE;
+    errand->op.flags = STORE_VOTE;
+    errand->op.name = again->text;
+    errand->op.label = hold->label ? again->text + name_size : NULL;
+    errand->op.floor = errand->op.below = hold->token;
+    round_ask(&again->round, errand);
+}
 
 static void renewing_answered(struct round *round, struct errand *errand) {
     struct renewing *renewing = container_of(round, struct renewing, round);
-    for (size_t i = 0; i < errand->op.renewal_count; i++) {
+    for (size_t i = 0; i < renewing->count; i++) {
         struct store_renewal *item = &errand->op.renewals[i];
-        enum store_outcome outcome =
-            errand->op.outcome == STORE_DONE ? item->outcome : (enum store_outcome)errand->op.outcome;
-        renewing->yes[i] = (uint8_t)(renewing->yes[i] + (outcome == STORE_DONE));
-        renewing->no[i] = (uint8_t)(renewing->no[i] + (outcome == STORE_NOT_YOURS));
-        item->outcome = outcome;
+        if (errand->op.outcome != STORE_DONE)
+            item->outcome = errand->op.outcome;
+        renewing->yes[i] = (uint8_t)(renewing->yes[i] + (item->outcome == STORE_DONE));
+        renewing->no[i] = (uint8_t)(renewing->no[i] + (item->outcome == STORE_NOT_YOURS));
+        if (renewing->renewed[i] && item->outcome == STORE_NOT_YOURS)
+            take_again(round->quorum, &renewing->holds[i], errand->node);
     }
 }
 
@@ -542,110 +491,118 @@ static enum store_outcome outcome_of(const struct renewing *renewing, size_t ind
                                                               : STORE_UNKNOWN;
 }
 
+static void renewed(struct renewing *renewing, size_t index) {
+    struct round *round = &renewing->round;
+    renewing->renewed[index] = true;
+    for (size_t n = 0; n < round->quorum->node_count; n++) {
+        struct errand *errand = &round->errands[n];
+        if (!errand->in_flight && errand->op.renewals[index].outcome == STORE_NOT_YOURS)
+            take_again(round->quorum, &renewing->holds[index], errand->node);
+    }
+}
+
 static void renewing_decide(struct round *round, bool time_is_up) {
     struct renewing *renewing = container_of(round, struct renewing, round);
     struct quorum *q = round->quorum;
     struct store_op *op = round->op;
-    bool all = time_is_up || round->in_flight <= 1;
-    for (size_t i = 0; i < op->renewal_count && !all; i++) {
-        if (op->renewals[i].of && outcome_of(renewing, i) == STORE_UNKNOWN)
-            return;
-    }
+    bool over = time_is_up || !round->in_flight, unknown = false;
+    for (size_t i = 0; i < op->renewal_count; i++)
+        unknown |= op->renewals[i].of && outcome_of(renewing, i) == STORE_UNKNOWN;
+    if (unknown && !over)
+        return;
+    round_decided(round);
     for (size_t i = 0; i < op->renewal_count; i++) {
         op->renewals[i].outcome = outcome_of(renewing, i);
-        const struct store_op *of = op->renewals[i].of;
-        for (size_t n = 0; of && op->renewals[i].outcome == STORE_DONE && n < q->node_count; n++) {
-            if (round->errands[n].op.renewals[i].outcome == STORE_NOT_YOURS)
-                take_again(q, of, &q->nodes[n]);
-        }
+        if (op->renewals[i].of && op->renewals[i].outcome == STORE_DONE)
+            renewed(renewing, i);
     }
-    round_decided(round);
+    if (unknown)
+        op->text = round_explain(round, "too few nodes renewed it");
     store_complete(q->host, op, STORE_DONE);
 }
 
-static void renewing_free(struct round *round) {
-    struct renewing *renewing = container_of(round, struct renewing, round);
-    for (size_t i = 0; i < round->quorum->node_count; i++)
-        free(round->errands[i].op.text);
-    free(renewing->items);
-    free(renewing->yes);
+static void renewing_clear(struct round *round) {
+    list_remove(&container_of(round, struct renewing, round)->link);
+}
+
+static void end_renewals(struct quorum *q, uint64_t mark) {
+    list_each(node, &q->renewals) {
+        struct renewing *renewing = container_of(node, struct renewing, link);
+        for (size_t i = 0; i < renewing->count; i++) {
+            if (renewing->holds[i].seq == mark)
+                renewing->renewed[i] = false;
+        }
+    }
+}
+
+static char *copy_text(char **at, const char *text) {
+    if (!text)
+        return NULL;
+    size_t size = strlen(text) + 1;
+    char *copy = memcpy(*at, text, size);
+    *at += size;
+    return copy;
+}
+
+static size_t size_of_text(const char *text) {
+    return text ? strlen(text) + 1 : 0;
+}
+
+/* Everything in one piece: the largest of each comes first. */
+static struct renewing *renewing_new(struct quorum *q, struct store_op *op) {
+    size_t count = op->renewal_count;
+    size_t of_holds = count * sizeof(struct store_op);
+    size_t of_items = q->node_count * count * sizeof(struct store_renewal);
+    size_t size = sizeof(struct renewing) + of_holds + of_items + 3 * count;
+    for (size_t i = 0; i < count; i++) {
+        const struct store_op *of = op->renewals[i].of;
+        size += of ? size_of_text(of->name) + size_of_text(of->label) : 0;
+    }
+    struct renewing *renewing = round_new(q, op, size);
+    if (!renewing)
+        return NULL;
+    renewing->count = count;
+    renewing->holds = (struct store_op *)(renewing + 1);
+    renewing->items = (struct store_renewal *)(renewing->holds + count);
+    renewing->yes = (uint8_t *)(renewing->items + q->node_count * count);
+    renewing->no = renewing->yes + count;
+    renewing->renewed = (bool *)(renewing->no + count);
+    char *text = (char *)(renewing->renewed + count);
+    for (size_t i = 0; i < count; i++) {
+        const struct store_op *of = op->renewals[i].of;
+        if (!of)
+            continue;
+        renewing->holds[i] = (struct store_op){.kind = of->kind,
+                                               .seq = of->mark,
+                                               .name = copy_text(&text, of->name),
+                                               .label = copy_text(&text, of->label),
+                                               .capacity = of->capacity,
+                                               .weight = of->weight,
+                                               .lease_us = of->lease_us,
+                                               .token = of->token};
+    }
+    list_append(&q->renewals, &renewing->link);
+    return renewing;
 }
 
 static void quorum_renew(struct quorum *q, struct store_op *op) {
-    struct renewing *renewing = round_new(q, op, sizeof(*renewing));
-    if (renewing) {
-        renewing->items = calloc(q->node_count * op->renewal_count + 1, sizeof(struct store_renewal));
-        renewing->yes = calloc(op->renewal_count + 1, 2);
-        renewing->no = renewing->yes ? renewing->yes + op->renewal_count : NULL;
-    }
-    if (!renewing || !renewing->items || !renewing->yes) {
-        if (renewing) {
-            free(renewing->items);
-            free(renewing->yes);
-            free(renewing);
-        }
+    struct renewing *renewing = renewing_new(q, op);
+    if (!renewing) {
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
         return;
     }
     renewing->round.answered = renewing_answered;
     renewing->round.decide = renewing_decide;
-    renewing->round.free = renewing_free;
+    renewing->round.clear = renewing_clear;
     for (size_t n = 0; n < q->node_count; n++) {
         struct store_op *errand = &renewing->round.errands[n].op;
         errand->type = STORE_RENEW;
         errand->renewals = renewing->items + n * op->renewal_count;
         errand->renewal_count = op->renewal_count;
         for (size_t i = 0; i < op->renewal_count; i++)
-            errand->renewals[i].of = op->renewals[i].of;
+            errand->renewals[i].of = op->renewals[i].of ? &renewing->holds[i] : NULL;
     }
     round_ask_all(&renewing->round);
-}
-
-/* ---- Taking again ---- */
-
-struct again {
-    struct round round;
-    char name[];
-};
-
-static void ignore_answer(struct round *round, struct errand *errand) {
-    (void)round;
-    (void)errand;
-}
-
-static void ignore_time(struct round *round, bool time_is_up) {
-    (void)time_is_up;
-    round_decided(round);
-}
-
-static void again_free(struct round *round) {
-    for (size_t i = 0; i < round->quorum->node_count; i++)
-        free(round->errands[i].op.text);
-}
-
-static void take_again(struct quorum *q, const struct store_op *of, struct node *node) {
-    size_t name_size = strlen(of->name) + 1;
-    struct again *again = round_new(q, NULL, sizeof(*again) + name_size);
-    if (!again)
-        return; /* the next renewal comes by here, too */
-    memcpy(again->name, of->name, name_size);
-    again->round.answered = ignore_answer;
-    again->round.decide = ignore_time;
-    again->round.free = again_free;
-    struct errand *errand = &again->round.errands[node->index];
-    errand->op.type = STORE_ACQUIRE;
-    errand->op.flags = STORE_VOTE;
-    errand->op.kind = of->kind;
-    errand->op.seq = of->seq;
-    errand->op.name = again->name;
-    errand->op.capacity = of->capacity;
-    errand->op.weight = of->weight;
-    errand->op.lease_us = of->lease_us;
-    errand->op.floor = errand->op.below = of->token;
-    again->round.in_flight++;
-    round_ask(&again->round, errand);
-    again->round.in_flight--;
-    free_if_over(&again->round);
 }
 
 /* ---- Break ---- */
@@ -666,17 +623,16 @@ static void breaking_answered(struct round *round, struct errand *errand) {
 static void breaking_decide(struct round *round, bool time_is_up) {
     struct breaking *breaking = container_of(round, struct breaking, round);
     struct quorum *q = round->quorum;
-    struct store_op *op = round->op;
-    enum store_outcome outcome = 0;
-    if (breaking->yes > q->node_count - q->quorum)
-        outcome = STORE_DONE;
-    else if (breaking->no >= q->quorum)
-        outcome = STORE_NOT_YOURS;
-    else if (time_is_up || round->in_flight <= 1)
-        outcome = STORE_UNKNOWN;
+    bool over = time_is_up || !round->in_flight;
+    enum store_outcome outcome = breaking->yes > q->node_count - q->quorum ? STORE_DONE
+                                 : breaking->no >= q->quorum               ? STORE_NOT_YOURS
+                                 : over                                    ? STORE_UNKNOWN
+                                                                           : 0;
     if (!outcome)
         return;
-    round_decided(round);
+    struct store_op *op = round_decided(round);
+    if (outcome == STORE_UNKNOWN)
+        op->text = round_explain(round, "too few nodes broke it");
     store_complete(q->host, op, outcome);
 }
 
@@ -692,10 +648,10 @@ static void quorum_break(struct quorum *q, struct store_op *op) {
         memcpy(breaking->text + name_size, op->label, label_size);
     breaking->round.answered = breaking_answered;
     breaking->round.decide = breaking_decide;
-    breaking->round.free = again_free;
     for (size_t i = 0; i < q->node_count; i++) {
         struct store_op *errand = &breaking->round.errands[i].op;
         errand->type = STORE_BREAK;
+        errand->flags = STORE_VOTE;
         errand->name = breaking->text;
         errand->label = op->label ? breaking->text + name_size : NULL;
         errand->token = op->token;
@@ -703,26 +659,40 @@ static void quorum_break(struct quorum *q, struct store_op *op) {
     round_ask_all(&breaking->round);
 }
 
-/* ---- The driver ---- */
+/* ---- Time ---- */
+
+void quorum_set_timer(struct quorum *q) {
+    int64_t at_us = WORLD_NEVER;
+    list_each(node, &q->partings) {
+        struct parting *parting = container_of(node, struct parting, waiting);
+        at_us = parting->retry_at_us < at_us ? parting->retry_at_us : at_us;
+    }
+    if (!list_empty(&q->rounds)) {
+        int64_t first_us = container_of(q->rounds.next, struct round, link)->decide_by_us;
+        at_us = first_us < at_us ? first_us : at_us;
+    }
+    if (at_us != WORLD_NEVER && (!q->timer.node.place || at_us < q->timer.node.at))
+        world_timer_set(q->host->world, &q->timer, at_us);
+}
 
 static void timer_due(struct world_timer *timer) {
     struct quorum *q = container_of(timer, struct quorum, timer);
     int64_t now = now_us(q);
-    begin(q);
+    quorum_begin(q);
     while (!list_empty(&q->rounds)) {
         struct round *round = container_of(q->rounds.next, struct round, link);
         if (round->decide_by_us > now)
             break;
-        round->in_flight++;
         round->decide(round, true);
-        round->in_flight--;
         assert(list_empty(&round->link) || round->decide_by_us > now);
-        free_if_over(round);
+        round_free_if_over(round);
     }
     retry_partings(q);
-    finish(q);
-    set_timer(q);
+    quorum_finish(q);
+    quorum_set_timer(q);
 }
+
+/* ---- The driver ---- */
 
 static void quorum_submit(struct store *store, struct store_op *op) {
     static void (*const operations[])(struct quorum *, struct store_op *) = {
@@ -732,18 +702,30 @@ static void quorum_submit(struct store *store, struct store_op *op) {
         [STORE_EXAMINE] = quorum_examine,
     };
     struct quorum *q = container_of(store, struct quorum, store);
-    begin(q);
+    quorum_begin(q);
     operations[op->type](q, op);
-    finish(q);
+    quorum_finish(q);
+}
+
+static void node_freed(struct store_host *host, const char *name) {
+    struct node *node = container_of(host, struct node, host);
+    waiting_freed(node->quorum, node, name);
+}
+
+/* A node was cut off, or told nothing for a while. */
+static void node_wake(struct store_host *host, uint64_t seq) {
+    struct quorum *q = container_of(host, struct node, host)->quorum;
+    if (seq == STORE_ALL_WAITING)
+        q->host->wake(q->host, seq);
 }
 
 void quorum_join(struct quorum *q, struct node *node) {
     node->host = *q->host;
     node->host.set = q->set;
     node->host.founds = q->founds;
-    node->host.completed = node_completed;
+    node->host.completed = quorum_completed;
     node->host.wake = node_wake;
-    node->host.gone = node_gone;
+    node->host.gone = quorum_gone;
     node->host.freed = node_freed;
 }
 
@@ -751,42 +733,32 @@ int quorum_start(struct quorum *q) {
     list_init(&q->rounds);
     list_init(&q->partings);
     list_init(&q->answers);
+    list_init(&q->renewals);
     map_init(&q->waiting);
-    world_bell_add(q->host->world, &q->bell, bell_rang);
-    return world_timer_add(q->host->world, &q->timer, timer_due);
+    map_init(&q->going);
+    int r = world_timer_add(q->host->world, &q->timer, timer_due);
+    if (!r)
+        world_bell_add(q->host->world, &q->bell, quorum_bell_rang);
+    return r;
 }
 
-/* The nodes complete what is in flight; then every round is over, if it is told that its time is up. */
+/* The nodes complete what is in flight; then every round is over, and nothing is asked any more. */
 void quorum_end(struct quorum *q) {
-    q->ending = true;
-    begin(q);
+    world_flush(q->host->world); /* releases */
+    quorum_begin(q);
     for (size_t i = 0; i < q->node_count; i++) {
         if (q->nodes[i].store)
             q->nodes[i].store->driver->close(q->nodes[i].store);
     }
-    finish(q);
-    while (!list_empty(&q->rounds)) {
-        struct round *round = container_of(q->rounds.next, struct round, link);
-        round->in_flight++;
-        if (round->op) {
-            store_complete(q->host, round->op, STORE_UNKNOWN);
-            round_decided(round);
-        }
-        list_remove(&round->link);
-        round->in_flight--;
-        free_if_over(round);
-    }
+    q->ending = true;
+    quorum_finish(q);
+    assert(list_empty(&q->rounds) && list_empty(&q->renewals));
     while (!list_empty(&q->partings)) {
         struct parting *parting = container_of(q->partings.next, struct parting, waiting);
-        list_remove(&parting->waiting);
-        free_if_over(&parting->round);
+        stop_repeating(parting);
+        round_free_if_over(&parting->round);
     }
-    for (struct map_node *node = map_first(&q->waiting), *next; node; node = next) {
-        next = map_after(&q->waiting, node);
-        map_remove(&q->waiting, node);
-        free(container_of(node, struct waiting, node));
-    }
-    map_free(&q->waiting);
+    waiting_forget_all(q);
     world_bell_drop(&q->bell);
     world_timer_drop(q->host->world, &q->timer);
 }
@@ -803,6 +775,7 @@ const struct store_driver store_quorum = {
     .info = {sizeof(hf_store_info), "quorum+redis", "a majority of independent Redis servers (Redlock)",
              "strict", 1, ""},
     .capabilities = STORE_CAN_RW | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
+    .lacks = "a majority of nodes cannot count them: any two share a node, and three need not",
     .open = quorum_open,
     .submit = quorum_submit,
     .close = quorum_close,

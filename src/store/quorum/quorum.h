@@ -4,7 +4,9 @@
  *
  * It is made of the contract alone (store.h): each node is a store of its own kind, asked through `submit`.
  *
- *   quorum.c   the rounds: acquire, renew, release, break
+ *   round.c    a question to all nodes, and its answers
+ *   quorum.c   acquire, renew, release, break
+ *   waiting.c  who was refused and waits, and which holds were ended by others
  *   merge.c    what the nodes say when they are looked at or examined, put together
  *   open.c     the URL, and the nodes
  */
@@ -24,6 +26,7 @@ struct node {
     struct store *store;
     int64_t number; /* by which it knows itself; 0: not heard yet */
     char name[80];  /* for people: its host and port */
+    char why[160];  /* it could not be reached the last time, and why; "": it could */
 };
 
 struct quorum {
@@ -31,13 +34,17 @@ struct quorum {
     struct store_host *host;
     size_t node_count, quorum;
     int64_t node_timeout_us;
+    uint64_t ballots;     /* that were held, for their numbers */
     struct list answers;  /* of nodes, to be worked off */
     bool busy;            /* somebody asks, and will work them off */
     bool ending;
     struct world_bell bell;
     struct list rounds;   /* undecided, the first to be decided first */
     struct list partings; /* releases that a node has not confirmed */
+    size_t parting_count; /* in that list */
+    struct list renewals; /* rounds that renew, while a node has not answered */
     struct map waiting;   /* attempts that were refused and will ask again, by their names */
+    struct map going;     /* holds that some nodes say were ended, by their marks */
     struct world_timer timer;
     char *set;   /* which all clients must name alike */
     bool founds; /* init=yes */
@@ -57,22 +64,57 @@ struct errand {
 struct round {
     struct list link; /* in the quorum's rounds, until it is decided */
     struct quorum *quorum;
-    struct store_op *op; /* to be completed; NULL: it is decided, or nobody asked */
+    struct store_op *op; /* to be completed by whoever decides it */
     int64_t decide_by_us;
     size_t in_flight;
+    bool kept; /* it will be asked again, and is not freed */
     void (*answered)(struct round *round, struct errand *errand);
     void (*decide)(struct round *round, bool time_is_up);
-    bool (*kept)(const struct round *round); /* NULL: it is not */
-    void (*free)(struct round *round);
-    struct errand *errands; /* one for each node */
+    void (*clear)(struct round *round); /* before it is freed; NULL: nothing but texts is to be */
+    struct errand *errands;             /* one for each node */
 };
 
-/* (quorum.c) A new round of `size` bytes, whose first field it is, with its errands behind it; NULL: no memory. */
+/* (round.c) A new round of `size` bytes, whose first field it is, with its errands behind it; NULL: no memory. */
 void *round_new(struct quorum *quorum, struct store_op *op, size_t size);
-/* Puts the question to a node, or to all that are not asked already. */
+/* Puts the question to a node, or to all. Answers are never worked off within. */
 void round_ask(struct round *round, struct errand *errand);
 void round_ask_all(struct round *round);
-void round_decided(struct round *round); /* op has been completed */
+/* Has it decided within this time from now. */
+void round_await(struct round *round, int64_t within_us);
+/* It is decided. Returns the operation, which is to be completed. */
+struct store_op *round_decided(struct round *round);
+void round_free_if_over(struct round *round);
+/* What went wrong at which nodes, after some words; malloc'd, maybe NULL. */
+char *round_explain(const struct round *round, const char *words);
+/* The nodes did not answer as they should: not at all, or that they did not do it. */
+bool errand_is_silent(const struct errand *errand);
+
+/* Around everything that asks nodes: their answers are worked off at the end. */
+void quorum_begin(struct quorum *quorum);
+void quorum_finish(struct quorum *quorum);
+void quorum_completed(struct store_host *host, struct store_op *op); /* a node's host->completed */
+void quorum_bell_rang(struct world_bell *bell);
+void quorum_set_timer(struct quorum *quorum);
+
+/* (waiting.c) An attempt that waits, from its first ballot until it is granted or given up. */
+struct waiting {
+    struct map_node node;
+    uint64_t seq;
+    uint32_t refused; /* by which nodes: a word of theirs that it is free wakes it */
+    uint8_t splits;   /* in a row */
+    bool shares;
+};
+struct waiting *waiting_find(struct quorum *quorum, const struct store_op *op);
+struct waiting *waiting_note(struct quorum *quorum, const struct store_op *op); /* NULL: no memory */
+void waiting_forget(struct quorum *quorum, const struct store_op *op);
+void waiting_forget_all(struct quorum *quorum);
+void waiting_freed(struct quorum *quorum, const struct node *node, const char *name);
+/* A node's host->gone, and what is known of that when the hold has ended. */
+void quorum_gone(struct store_host *host, uint64_t mark);
+void quorum_forget_gone(struct quorum *quorum, uint64_t mark);
+
+/* A ballot's mark: the attempt's number, and the ballot's own. */
+enum { MARK_BITS = 24 };
 
 /* (quorum.c) What open.c needs: fills in a node's host; starts; ends, with the nodes that are open. */
 void quorum_join(struct quorum *quorum, struct node *node);

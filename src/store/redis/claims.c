@@ -217,6 +217,7 @@ void redis_break(struct redis *redis, struct store_op *op) {
     command_add_text(&redis->command, by);
     command_add_text(&redis->command, op->label ? op->label : "");
     command_add_text(&redis->command, redis->channels);
+    command_add_text(&redis->command, op->flags & STORE_VOTE ? op->name : "");
     send_or_refuse(redis, op, REDIS_BREAK, ended);
 }
 

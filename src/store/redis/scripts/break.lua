@@ -1,6 +1,7 @@
 -- Ends the hold that has a token, whoever has it, and moves the token on.
 --
--- KEYS  K S Q W H I      ARGV  1 token  2 by whom  3 why  4 prefix of the channels
+-- KEYS  K S Q W H I      ARGV  1 token  2 by whom  3 why  4 prefix of the channels  5 the name, if it was voted
+--                              for: all who were refused may try again
 --
 -- Answers 1, or 0: no hold has this token.
 --#include head.lua
@@ -40,4 +41,7 @@ call('HSET', S, 't', number(math.max(tonumber(s.t or 0), tonumber(token)) + 1), 
      'b', number(now) .. ' ' .. token .. ' ' .. #ARGV[2] .. ' ' .. ARGV[2] .. ARGV[3])
 tell(ARGV[4], id, 'g')
 advance(ARGV[4])
+if ARGV[5] ~= '' then
+    redis.pcall('PUBLISH', ARGV[4] .. 'votes', ARGV[5])
+end
 return 1

@@ -15,7 +15,7 @@ local function next_token(counter)
         end
         floor = limit
     end
-    local next = math.max(counter + 1, floor, base)
+    local next = math.max(below > 0 and counter == below and counter or counter + 1, floor, base)
     if next >= 9007199254740992 then
         return nil, {'spent', number(next)}
     end

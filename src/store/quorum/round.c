@@ -1,0 +1,167 @@
+/* Rounds: a question to all nodes at once, and the answers to it.
+ *
+ * A node may answer from within its `submit`, and must not be asked something else there: answers are put into a
+ * list, and worked off when whoever is asking has asked (quorum_finish), or else when the bell is heard. So no
+ * answer is ever looked at within a question, and a round lives at least until it has been put. */
+#include "base/error.h"
+#include "store/quorum/quorum.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *round_new(struct quorum *q, struct store_op *op, size_t size) {
+    size_t room = (size + 15) & ~(size_t)15;
+    struct round *round = calloc(1, room + q->node_count * sizeof(struct errand));
+    if (!round)
+        return NULL;
+    round->quorum = q;
+    round->op = op;
+    round->errands = (struct errand *)((char *)round + room);
+    for (size_t i = 0; i < q->node_count; i++) {
+        round->errands[i].node = &q->nodes[i];
+        round->errands[i].round = round;
+        list_init(&round->errands[i].op.link);
+    }
+    list_init(&round->link);
+    return round;
+}
+
+void round_free_if_over(struct round *round) {
+    if (round->in_flight || round->kept || !list_empty(&round->link))
+        return;
+    if (round->clear)
+        round->clear(round);
+    for (size_t i = 0; i < round->quorum->node_count; i++)
+        free(round->errands[i].op.text);
+    free(round);
+}
+
+void round_ask(struct round *round, struct errand *errand) {
+    struct node *node = errand->node;
+    assert(!errand->in_flight);
+    errand->in_flight = true;
+    round->in_flight++;
+    free(errand->op.text);
+    errand->op.text = NULL;
+    errand->op.reason = 0;
+    errand->op.outcome = 0;
+    if (round->quorum->ending)
+        store_complete(&node->host, &errand->op, STORE_UNKNOWN); /* there are no nodes any more */
+    else
+        node->store->driver->submit(node->store, &errand->op);
+}
+
+void round_ask_all(struct round *round) {
+    struct quorum *q = round->quorum;
+    round_await(round, q->node_timeout_us);
+    for (size_t i = 0; i < q->node_count; i++)
+        round_ask(round, &round->errands[i]);
+}
+
+/* By the time at which it must be decided, which as a rule is last. */
+void round_await(struct round *round, int64_t within_us) {
+    struct quorum *q = round->quorum;
+    round->decide_by_us = world_now_us(q->host->world) + within_us;
+    list_remove(&round->link);
+    struct list *after = q->rounds.prev;
+    while (after != &q->rounds &&
+           container_of(after, struct round, link)->decide_by_us > round->decide_by_us)
+        after = after->prev;
+    list_insert_before(after->next, &round->link);
+    quorum_set_timer(q);
+}
+
+struct store_op *round_decided(struct round *round) {
+    struct store_op *op = round->op;
+    round->op = NULL;
+    list_remove(&round->link);
+    return op;
+}
+
+void quorum_completed(struct store_host *host, struct store_op *op) {
+    struct quorum *q = container_of(host, struct node, host)->quorum;
+    list_append(&q->answers, &op->link);
+    if (!q->busy)
+        world_bell_ring(&q->bell);
+}
+
+/* What is known of the node itself, for the next time that it is silent. */
+static void note_reach(struct errand *errand) {
+    struct store_op *op = &errand->op;
+    bool failed = op->outcome == STORE_UNKNOWN ||
+                  (op->outcome == STORE_REFUSED && op->reason == HF_UNREACHABLE);
+    snprintf(errand->node->why, sizeof(errand->node->why), "%s",
+             !failed    ? ""
+             : op->text ? op->text
+                        : hf_error_string(op->reason ? op->reason : HF_UNREACHABLE));
+}
+
+static void take_answers(struct quorum *q) {
+    struct list *first;
+    while ((first = list_pop(&q->answers))) {
+        struct errand *errand = container_of(first, struct errand, op.link);
+        struct round *round = errand->round;
+        errand->in_flight = false;
+        round->in_flight--;
+        note_reach(errand);
+        round->answered(round, errand);
+        if (!list_empty(&round->link))
+            round->decide(round, false);
+        round_free_if_over(round);
+    }
+}
+
+void quorum_begin(struct quorum *q) {
+    q->busy = true;
+}
+
+void quorum_finish(struct quorum *q) {
+    take_answers(q);
+    q->busy = false;
+}
+
+void quorum_bell_rang(struct world_bell *bell) {
+    struct quorum *q = container_of(bell, struct quorum, bell);
+    quorum_begin(q);
+    quorum_finish(q);
+}
+
+/* ---- Words ---- */
+
+bool errand_is_silent(const struct errand *errand) {
+    return errand->in_flight || errand->op.outcome == STORE_UNKNOWN;
+}
+
+static void say(char *text, size_t room, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void say(char *text, size_t room, const char *format, ...) {
+    size_t size = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + size, room - size, format, args);
+    va_end(args);
+}
+
+char *round_explain(const struct round *round, const char *words) {
+    const struct quorum *q = round->quorum;
+    char text[1500] = "";
+    say(text, sizeof(text), "%s", words);
+    for (size_t i = 0; i < q->node_count; i++) {
+        const struct errand *errand = &round->errands[i];
+        const struct store_op *op = &errand->op;
+        const struct node *node = errand->node;
+        bool busy = op->outcome == STORE_REFUSED && op->reason == HF_BUSY;
+        if (errand->in_flight)
+            say(text, sizeof(text), "; %s: no answer within %" PRId64 " ms%s%s", node->name,
+                q->node_timeout_us / 1000, *node->why ? ", and before that: " : "", node->why);
+        else if (op->outcome == STORE_UNKNOWN || (op->outcome == STORE_REFUSED && !busy))
+            say(text, sizeof(text), "; %s: %s", node->name,
+                op->text ? op->text : hf_error_string(op->reason ? op->reason : HF_UNKNOWN));
+    }
+    return error_format("%s", text);
+}

@@ -1,0 +1,122 @@
+/* Who was refused and waits; and which holds were ended at nodes by others. Both are hints: who is not noted here
+ * for want of memory asks again, or renews, by itself. */
+#include "store/quorum/quorum.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t hash_of(const char *name) {
+    return map_hash(name, strlen(name), 0);
+}
+
+struct waiting *waiting_find(struct quorum *q, const struct store_op *op) {
+    for (struct map_node *node = map_find(&q->waiting, hash_of(op->name)); node;
+         node = map_find_next(node)) {
+        struct waiting *waiting = container_of(node, struct waiting, node);
+        if (waiting->seq == op->seq)
+            return waiting;
+    }
+    return NULL;
+}
+
+struct waiting *waiting_note(struct quorum *q, const struct store_op *op) {
+    struct waiting *waiting = waiting_find(q, op);
+    if (!waiting && (waiting = calloc(1, sizeof(*waiting))))
+        map_add(&q->waiting, &waiting->node, hash_of(op->name));
+    if (waiting) {
+        waiting->seq = op->seq;
+        waiting->shares = op->weight < op->capacity;
+        waiting->refused = 0;
+    }
+    return waiting;
+}
+
+static void forget(struct map *map, struct map_node *node, void *memory) {
+    map_remove(map, node);
+    free(memory);
+}
+
+void waiting_forget(struct quorum *q, const struct store_op *op) {
+    struct waiting *waiting = waiting_find(q, op);
+    if (waiting)
+        forget(&q->waiting, &waiting->node, waiting);
+}
+
+static void wake(struct quorum *q, struct waiting *waiting) {
+    waiting->refused = 0;
+    waiting->splits = 0;
+    q->host->wake(q->host, waiting->seq);
+}
+
+/* Whom a node's word concerns: the first come, or whoever shares with it. (Names with one hash are as one.) */
+static struct waiting *first_refused(struct quorum *q, const struct node *by, const char *name,
+                                     bool shares) {
+    struct waiting *first = NULL;
+    for (struct map_node *node = map_find(&q->waiting, hash_of(name)); node;
+         node = map_find_next(node)) {
+        struct waiting *waiting = container_of(node, struct waiting, node);
+        if (waiting->refused & 1u << by->index && (waiting->shares || !shares) &&
+            (!first || waiting->seq < first->seq))
+            first = waiting;
+    }
+    return first;
+}
+
+/* Those behind the first are not woken with it, to be refused at once; the other nodes will say the same, and that
+ * is enough for those who are not as quick. */
+void waiting_freed(struct quorum *q, const struct node *node, const char *name) {
+    struct waiting *first = first_refused(q, node, name, false);
+    bool shares = first && first->shares;
+    if (first)
+        wake(q, first);
+    while (shares && (first = first_refused(q, node, name, true)))
+        wake(q, first);
+}
+
+/* ---- Holds that were ended ---- */
+
+struct going {
+    struct map_node node;
+    uint64_t mark;
+    uint32_t nodes;
+};
+
+static struct going *find_going(struct quorum *q, uint64_t mark) {
+    struct map_node *node = map_find(&q->going, map_hash_number(mark));
+    return node ? container_of(node, struct going, node) : NULL; /* the hash is a bijection */
+}
+
+/* One node's word that a hold was ended there is not the set's: it takes as many as leave no quorum. */
+void quorum_gone(struct store_host *host, uint64_t mark) {
+    struct node *node = container_of(host, struct node, host);
+    struct quorum *q = node->quorum;
+    struct going *going = find_going(q, mark);
+    if (!going) {
+        going = calloc(1, sizeof(*going));
+        if (!going)
+            return;
+        going->mark = mark;
+        map_add(&q->going, &going->node, map_hash_number(mark));
+    }
+    going->nodes |= 1u << node->index;
+    if ((size_t)__builtin_popcount(going->nodes) > q->node_count - q->quorum) {
+        quorum_forget_gone(q, mark);
+        q->host->gone(q->host, mark >> MARK_BITS);
+    }
+}
+
+void quorum_forget_gone(struct quorum *q, uint64_t mark) {
+    struct going *going = find_going(q, mark);
+    if (going)
+        forget(&q->going, &going->node, going);
+}
+
+void waiting_forget_all(struct quorum *q) {
+    struct map_node *node;
+    while ((node = map_first(&q->waiting)))
+        forget(&q->waiting, node, container_of(node, struct waiting, node));
+    while ((node = map_first(&q->going)))
+        forget(&q->going, node, container_of(node, struct going, node));
+    map_free(&q->waiting);
+    map_free(&q->going);
+}
