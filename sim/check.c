@@ -20,6 +20,8 @@ const char *check_key_of(int name) {
     return keys[name];
 }
 
+const char check_set_key[] = "{holdfast:}.set";
+
 static const char *companion_of(int name, char letter) {
     static char key[32];
     snprintf(key, sizeof(key), "{%s}.%c", check_key_of(name), letter);
@@ -38,6 +40,10 @@ void check_fail(struct check *check, enum verdict verdict, const char *format, .
 
 static int64_t true_us(const struct check *check) {
     return check->net->time->now_us;
+}
+
+static bool is_set(const struct check *check) {
+    return check->plan->server_count > 1;
 }
 
 /* ---- What the server does ---- */
@@ -59,8 +65,8 @@ static struct attempt *find_or_add(struct check *check, const char *owner, int n
     if (attempt)
         return attempt;
     if (check->attempt_count == CHECK_ATTEMPTS_MAX) {
-        fprintf(stderr, "sim: too many attempts in one history\n");
-        exit(70);
+        check_fail(check, VERDICT_LIVENESS, "calm: there is no end of attempts");
+        check->attempt_count--;
     }
     attempt = &check->attempts[check->attempt_count++];
     *attempt = (struct attempt){.name = name};
@@ -109,40 +115,58 @@ static void check_order(struct check *check, struct sim_server *server, struct a
     }
 }
 
-static void check_token(struct check *check, struct attempt *attempt, bool repeats, uint64_t token,
-                        uint64_t floor) {
+/* What was asked of a server, and granted. */
+struct grant {
+    uint64_t token, floor, below;
+    int64_t lease_us;
+};
+
+/* The counter of one server. What is taken again has the token of its hold, if nobody was there since. */
+static void check_token(struct check *check, struct sim_server *server, struct attempt *attempt,
+                        bool repeats, const struct grant *grant) {
+    uint64_t token = grant->token;
     struct check_name *name = &check->names[attempt->name];
-    bool rises = repeats ? token >= attempt->token : token > name->last_token;
-    if (!rises && name->counter_lost && floor <= name->last_token)
+    struct check_counter *counter = &name->counters[server->index];
+    uint64_t last = repeats ? attempt->votes[server->index].token : counter->last_token;
+    bool rises = repeats ? token >= last : token > last || (token == last && token == grant->below);
+    if (!rises && counter->lost && grant->floor <= counter->last_token)
         name->excused = true;
     else if (!rises)
-        check_fail(check, VERDICT_SAFETY, "tokens: %" PRIu64 " was granted after %" PRIu64, token,
-                   repeats ? attempt->token : name->last_token);
-    if (token > name->last_token || name->counter_lost)
-        name->last_token = token;
-    name->counter_lost = false;
+        check_fail(check, VERDICT_SAFETY, "tokens: %" PRIu64 " was granted after %" PRIu64, token, last);
+    if (token > counter->last_token || counter->lost)
+        counter->last_token = token;
+    counter->lost = false;
 }
 
-static void lasts(struct attempt *attempt, int64_t until_us) {
-    if (attempt->until_us < until_us)
-        attempt->until_us = until_us;
+static void lasts(struct vote *vote, int64_t until_us) {
+    if (vote->until_us < until_us)
+        vote->until_us = until_us;
 }
 
 static void served(struct check *check, struct sim_server *server, struct attempt *attempt,
-                   uint64_t token, uint64_t floor, int64_t lease_us) {
+                   const struct grant *grant) {
+    struct vote *vote = &attempt->votes[server->index];
     int64_t now_us = server_now_us(check, server);
-    bool repeats = attempt->granted && !attempt->gone && attempt->until_us > now_us;
-    check_token(check, attempt, repeats, token, floor);
+    bool repeats = vote->granted && !vote->gone && vote->until_us > now_us;
+    check_token(check, server, attempt, repeats, grant);
     if (!repeats) {
-        check_order(check, server, attempt);
+        if (!is_set(check))
+            check_order(check, server, attempt);
         attempt->order = ++check->names[attempt->name].grants;
-        attempt->until_us = 0;
+        vote->until_us = 0;
     }
-    lasts(attempt, now_us + lease_us);
-    attempt->granted = true;
-    attempt->voided = attempt->ended = attempt->gone = false;
-    attempt->token = token;
+    lasts(vote, now_us + grant->lease_us);
+    vote->granted = true;
+    vote->gone = false;
+    vote->at_us = true_us(check);
+    vote->token = grant->token;
     attempt->queued_order = 0;
+    if (!attempt->node) /* (that it has again what it had lost does not make up for the time between) */
+        vote->forgot = vote->counter_lost = false;
+}
+
+static int name_of(const char *key) {
+    return strcmp(key, check_key_of(0)) == 0 ? 0 : 1;
 }
 
 /* The second word of an answer like {'done', '17'}; a script's strings have no line ends. */
@@ -156,16 +180,17 @@ static const char *second_word(const char *reply, char ret_word[32]) {
 
 static void acquire_executed(struct check *check, struct sim_server *server,
                              const char *const *words, const char *reply) {
-    int name = strcmp(words[0], check_key_of(0)) == 0 ? 0 : 1;
     const char *const *arguments = words + 6;
-    struct attempt *attempt = find_or_add(check, arguments[0], name);
-    struct check_name *of = &check->names[name];
+    struct attempt *attempt = find_or_add(check, arguments[0], name_of(words[0]));
+    struct check_name *of = &check->names[attempt->name];
     attempt->weight = (uint32_t)strtoul(arguments[9], NULL, 10);
     attempt->barges = strcmp(arguments[6], "1") == 0;
     char word[32];
     if (strncmp(reply, "*2\r\n$4\r\ndone", 12) == 0) {
-        served(check, server, attempt, strtoull(second_word(reply, word), NULL, 10),
-               strtoull(arguments[3], NULL, 10), strtoll(arguments[1], NULL, 10) * 1000);
+        served(check, server, attempt,
+               &(struct grant){.token = strtoull(second_word(reply, word), NULL, 10),
+                               .floor = strtoull(arguments[3], NULL, 10),
+                               .lease_us = strtoll(arguments[1], NULL, 10) * 1000});
     } else if (strncmp(reply, "*4\r\n$6\r\nqueued", 14) == 0) {
         int64_t now_us = server_now_us(check, server);
         if (!attempt->queued_order)
@@ -173,8 +198,28 @@ static void acquire_executed(struct check *check, struct sim_server *server,
         else if (attempt->waits_until_us <= now_us)
             attempt->lapsed = true;
         attempt->waits_until_us = now_us + strtoll(arguments[2], NULL, 10) * 1000;
-        attempt->granted = false; /* what it once got has ended before it knew of it */
+        attempt->votes[server->index].granted = false; /* what it once got has ended before it knew of it */
     }
+}
+
+static void vote_executed(struct check *check, struct sim_server *server, const char *const *words,
+                          const char *reply) {
+    const char *const *arguments = words + 7;
+    struct attempt *attempt = find_or_add(check, arguments[0], name_of(words[0]));
+    uint64_t floor = strtoull(arguments[2], NULL, 10);
+    bool only_mine = strcmp(arguments[5], "1") == 0;
+    attempt->weight = (uint32_t)strtoul(arguments[8], NULL, 10);
+    if (!attempt->node && !only_mine)
+        attempt->floor = floor;
+    char word[32];
+    if (strncmp(reply, "*3\r\n$4\r\ndone", 12) == 0)
+        served(check, server, attempt,
+               &(struct grant){.token = strtoull(second_word(reply, word), NULL, 10),
+                               .floor = floor,
+                               .below = strtoull(arguments[3], NULL, 10),
+                               .lease_us = strtoll(arguments[1], NULL, 10) * 1000});
+    else if (strncmp(reply, "*3\r\n$4\r\nbusy", 12) == 0)
+        attempt->votes[server->index].granted = false;
 }
 
 /* A renewal was answered yes. Ends are in whole ms, so one of slack. */
@@ -184,11 +229,12 @@ static void renewed(struct check *check, struct sim_server *server, const char *
     int64_t now_us = server_now_us(check, server);
     if (!attempt)
         return;
-    if (attempt->gone || attempt->until_us + 1000 < now_us ||
+    struct vote *vote = &attempt->votes[server->index];
+    if (vote->gone || vote->until_us + 1000 < now_us ||
         server_ends_us(server, attempt) == INT64_MIN)
         check_fail(check, VERDICT_SAFETY, "ownership: %.8s-%s was renewed, and had ended", owner,
                    owner + 33);
-    lasts(attempt, now_us + lease_us);
+    lasts(vote, now_us + lease_us);
 }
 
 /* `words` are those behind the number of keys; what was not renewed is answered 0, in the same order. */
@@ -202,9 +248,21 @@ static void renewal_executed(struct check *check, struct sim_server *server, siz
     }
 }
 
-static void end_at_server(struct attempt *attempt) {
-    attempt->ended = attempt->voided = attempt->gone = true;
+static void released(struct sim_server *server, struct attempt *attempt) {
+    attempt->votes[server->index].gone = true;
     attempt->queued_order = 0;
+}
+
+static void broken(struct check *check, struct sim_server *server, int name, uint64_t token) {
+    for (size_t i = 0; i < check->attempt_count; i++) {
+        struct attempt *attempt = &check->attempts[i];
+        struct vote *vote = &attempt->votes[server->index];
+        if (attempt->name == name && vote->granted && vote->token == token) {
+            released(server, attempt);
+            vote->forgot = true;
+            check->names[name].counters[server->index].last_token = token + 1;
+        }
+    }
 }
 
 static enum redis_script_id script_of(const char *const *words) {
@@ -218,6 +276,11 @@ static enum redis_script_id script_of(const char *const *words) {
     return REDIS_SCRIPTS;
 }
 
+const char *check_script_of(size_t count, const char *const *words) {
+    int script = count > 2 && strncmp(words[0], "EVAL", 4) == 0 ? (int)script_of(words) : REDIS_SCRIPTS;
+    return script < REDIS_SCRIPTS ? redis_scripts[script].name : "";
+}
+
 void check_executed(struct check *check, struct sim_server *server, size_t count,
                     const char *const *words, const char *reply) {
     if (count < 5 || strncmp(words[0], "EVAL", 4) != 0)
@@ -229,9 +292,12 @@ void check_executed(struct check *check, struct sim_server *server, size_t count
     case REDIS_RELEASE: {
         struct attempt *attempt = find(check, words[9]);
         if (attempt && strcmp(reply, ":1\r\n") == 0)
-            end_at_server(attempt);
+            released(server, attempt);
         break;
     }
+    case REDIS_VOTE:
+        vote_executed(check, server, words + 3, reply);
+        break;
     case REDIS_RENEW:
         renewal_executed(check, server, strtoul(words[2], NULL, 10), words + 3, reply);
         break;
@@ -240,35 +306,41 @@ void check_executed(struct check *check, struct sim_server *server, size_t count
             renewed(check, server, words[6], strtoll(words[7], NULL, 10) * 1000);
         break;
     case REDIS_BREAK:
-        for (size_t i = 0; i < check->attempt_count && strcmp(reply, ":1\r\n") == 0; i++) {
-            struct attempt *attempt = &check->attempts[i];
-            if (strcmp(words[3], check_key_of(attempt->name)) == 0 && attempt->granted &&
-                attempt->token == strtoull(words[9], NULL, 10)) {
-                end_at_server(attempt);
-                check->names[attempt->name].last_token = attempt->token + 1;
-            }
-        }
+        if (strcmp(reply, ":1\r\n") == 0)
+            broken(check, server, name_of(words[3]), strtoull(words[9], NULL, 10));
         break;
     default:
         break;
     }
 }
 
+/* Until when, in true time, a server does not vote, as it may have forgotten for whom it did. */
+static int64_t quarantined_until_us(const struct check *check, const struct sim_server *server) {
+    if (!is_set(check))
+        return INT64_MIN;
+    const char *since = model_find_field(server->model, check_set_key, "s");
+    return since ? sim_clock_when(&server->wall, strtoll(since, NULL, 10) + PLAN_MAX_LEASE_MS * 1000)
+                 : INT64_MAX;
+}
+
 void check_forgot(struct check *check, struct sim_server *server, int name, enum forgotten what) {
     sim_server_tell_time(server);
+    bool counters = what == FORGOT_ALL || what == FORGOT_COUNTERS;
     for (size_t i = 0; i < check->attempt_count; i++) {
         struct attempt *attempt = &check->attempts[i];
+        struct vote *vote = &attempt->votes[server->index];
         if (name >= 0 && attempt->name != name)
             continue;
-        attempt->voided = true;
-        attempt->gone |= server_ends_us(server, attempt) == INT64_MIN;
+        vote->forgot |= quarantined_until_us(check, server) != INT64_MAX;
+        vote->gone = server_ends_us(server, attempt) == INT64_MIN;
+        vote->counter_lost |= counters;
         if (what == FORGOT_ALL)
             attempt->queued_order = 0;
     }
     for (int i = 0; i < PLAN_NAMES_MAX; i++) {
         if (name >= 0 && name != i)
             continue;
-        check->names[i].counter_lost |= what == FORGOT_ALL || what == FORGOT_COUNTERS;
+        check->names[i].counters[server->index].lost |= counters;
         check->names[i].unordered |= what == FORGOT_PARTS || what == FORGOT_COUNTERS;
     }
 }
@@ -285,8 +357,20 @@ static bool believes(const struct check *check, const struct attempt *attempt) {
            sim_clock_read(&attempt->node->now, true_us(check)) < attempt->hold->hold.deadline_us;
 }
 
+/* What up to this many servers forget is not missed. */
+static int spare_of(const struct check *check) {
+    return 2 * check->plan->quorum - check->plan->server_count - 1;
+}
+
+static bool is_voided(const struct check *check, const struct attempt *attempt) {
+    int forgot = 0;
+    for (int i = 0; i < check->plan->server_count; i++)
+        forgot += attempt->votes[i].forgot;
+    return forgot > spare_of(check);
+}
+
 static bool counts(const struct check *check, const struct attempt *attempt) {
-    return !attempt->voided && believes(check, attempt);
+    return believes(check, attempt) && !is_voided(check, attempt);
 }
 
 static void check_exclusion(struct check *check, const struct attempt *entering, int name,
@@ -305,15 +389,38 @@ static void check_exclusion(struct check *check, const struct attempt *entering,
     }
 }
 
+/* When a server will vote for somebody else, in true time. */
+static int64_t vote_ends_us(const struct check *check, const struct attempt *attempt, int index) {
+    struct sim_server *server = &check->net->servers[index];
+    const struct vote *vote = &attempt->votes[index];
+    if (!vote->granted || vote->forgot) /* up to so many as may be spared */
+        return vote->forgot ? INT64_MAX : INT64_MIN;
+    sim_server_tell_time(server);
+    int64_t ends_us = server_ends_us(server, attempt);
+    int64_t quarantined_us = quarantined_until_us(check, server);
+    return ends_us > quarantined_us ? ends_us : quarantined_us;
+}
+
+/* When a quorum no longer stands behind it: the Q-th of the times at which votes end, from the last. */
+static int64_t quorum_ends_us(const struct check *check, const struct attempt *attempt) {
+    int64_t ends_us[SIM_SERVERS_MAX];
+    for (int i = 0; i < check->plan->server_count; i++) {
+        int64_t one_us = vote_ends_us(check, attempt, i);
+        int place = i;
+        for (; place > 0 && ends_us[place - 1] < one_us; place--)
+            ends_us[place] = ends_us[place - 1];
+        ends_us[place] = one_us;
+    }
+    return ends_us[check->plan->quorum - 1];
+}
+
 void check_looked(struct check *check, struct attempt *attempt) {
     const struct hold *hold = &attempt->hold->hold;
-    struct sim_server *server = &check->net->servers[0];
     if (attempt->deadline_us == hold->deadline_us || !counts(check, attempt))
         return;
     attempt->deadline_us = hold->deadline_us;
-    sim_server_tell_time(server);
     int64_t believed_us = sim_clock_when(&attempt->node->now, hold->deadline_us);
-    int64_t given_us = server_ends_us(server, attempt);
+    int64_t given_us = quorum_ends_us(check, attempt);
     if (given_us < believed_us)
         check_fail(check, VERDICT_SAFETY,
                    "validity: %.8s-%s believes in \"%s\" %" PRId64 " us longer than it has it",
@@ -321,19 +428,79 @@ void check_looked(struct check *check, struct attempt *attempt) {
                    given_us == INT64_MIN ? believed_us - true_us(check) : believed_us - given_us);
 }
 
+/* ---- The holders of a set, one after the other ---- */
+
+static bool is_exclusive(const struct check *check, const struct attempt *attempt) {
+    return attempt->weight == check->plan->names[attempt->name].capacity;
+}
+
+static bool precedes(const struct check *check, const struct attempt *one, const struct attempt *other) {
+    return one->held_us <= other->asked_us ||
+           (one->held_us < other->held_us && !is_voided(check, one) && !is_voided(check, other));
+}
+
+/* Too many counters were lost since, and the later one's clock was behind. */
+static bool is_excused(const struct check *check, const struct attempt *one, const struct attempt *later) {
+    int lost = 0;
+    for (int i = 0; i < check->plan->server_count; i++)
+        lost += one->votes[i].counter_lost;
+    return lost > spare_of(check) && later->floor <= one->held_token;
+}
+
+/* What counts are the votes since it asked. */
+static void check_votes(struct check *check, struct attempt *attempt) {
+    int granted = 0, agreed = 0, quorum = check->plan->quorum;
+    for (int i = 0; i < check->plan->server_count; i++) {
+        struct vote *vote = &attempt->votes[i];
+        if (vote->at_us < attempt->asked_us)
+            *vote = (struct vote){0};
+        granted += vote->granted;
+        agreed += vote->granted && vote->token >= attempt->held_token;
+    }
+    if (granted < quorum)
+        check_fail(check, VERDICT_SAFETY, "held: %.8s-%s has \"%s\", and %d servers granted it, not %d",
+                   attempt->owner, attempt->owner + 33, check_name_of(attempt->name), granted, quorum);
+    else if (agreed < quorum)
+        check_fail(check, VERDICT_SAFETY,
+                   "tokens: %" PRIu64 " was told, and %d servers are at it, not %d", attempt->held_token,
+                   agreed, quorum);
+}
+
+static void check_held_in_set(struct check *check, struct attempt *attempt) {
+    check_votes(check, attempt);
+    for (size_t i = 0; i < check->attempt_count && is_exclusive(check, attempt); i++) {
+        const struct attempt *other = &check->attempts[i];
+        if (other != attempt && other->name == attempt->name && other->held_us &&
+            is_exclusive(check, other) && other->held_token >= attempt->held_token &&
+            precedes(check, other, attempt) && !is_excused(check, other, attempt))
+            check_fail(check, VERDICT_SAFETY,
+                       "tokens: %" PRIu64 " was held after %" PRIu64 ", which %.8s-%s had",
+                       attempt->held_token, other->held_token, other->owner, other->owner + 33);
+    }
+}
+
 struct attempt *check_granted(struct check *check, struct sim_node *node, hf_hold *hold, int name) {
-    struct attempt *attempt = find(check, hf_hold_owner(hold));
-    if (!attempt || !attempt->granted) {
-        check_fail(check, VERDICT_SAFETY, "held: %s has \"%s\", and no server granted it",
-                   hf_hold_owner(hold), check_name_of(name));
-        attempt = find_or_add(check, hf_hold_owner(hold), name);
+    char owner[LOCKS_OWNER_SIZE];
+    snprintf(owner, sizeof(owner), "%s", hf_hold_owner(hold));
+    if (is_set(check)) /* its servers know the ballot */
+        snprintf(owner + 33, sizeof(owner) - 33, "%" PRIx64, hold->hold.op.mark);
+    struct attempt *attempt = find(check, owner);
+    if (!attempt || (!is_set(check) && !attempt->votes[0].granted)) {
+        check_fail(check, VERDICT_SAFETY, "held: %s has \"%s\", and no server granted it", owner,
+                   check_name_of(name));
+        attempt = find_or_add(check, owner, name);
     }
     attempt->node = node;
     attempt->hold = hold;
     attempt->deadline_us = 0;
-    if (!attempt->voided && hf_hold_token(hold) != attempt->token)
+    attempt->held_us = true_us(check);
+    attempt->asked_us = sim_clock_when(&node->now, hold->hold.asked_us);
+    attempt->held_token = hf_hold_token(hold);
+    if (is_set(check))
+        check_held_in_set(check, attempt);
+    else if (!is_voided(check, attempt) && attempt->held_token != attempt->votes[0].token)
         check_fail(check, VERDICT_SAFETY, "tokens: %" PRIu64 " was told and %" PRIu64 " granted",
-                   hf_hold_token(hold), attempt->token);
+                   attempt->held_token, attempt->votes[0].token);
     if (hf_check(hold, 0) != HF_OK)
         check_fail(check, VERDICT_SAFETY, "held: \"%s\" was granted with no time left",
                    check_name_of(name));
@@ -344,7 +511,8 @@ struct attempt *check_granted(struct check *check, struct sim_node *node, hf_hol
 }
 
 void check_foreign(struct check *check, int name) {
-    check_exclusion(check, NULL, name, check->plan->names[name].capacity);
+    if (!is_set(check)) /* else it has but one vote */
+        check_exclusion(check, NULL, name, check->plan->names[name].capacity);
 }
 
 void check_ended(struct attempt *attempt) {
@@ -354,14 +522,18 @@ void check_ended(struct attempt *attempt) {
 
 void check_wrote(struct check *check, const struct attempt *attempt) {
     struct check_name *name = &check->names[attempt->name];
+    const struct attempt *last = name->resource_writer;
     uint64_t token = hf_hold_token(attempt->hold);
-    if (attempt->weight != check->plan->names[attempt->name].capacity ||
-        token < name->resource_token)
+    if (!is_exclusive(check, attempt) || token < name->resource_token)
         return;
-    if (attempt->order < name->resource_order && !name->excused)
+    bool stale = !is_set(check) ? attempt->order < name->resource_order && !name->excused
+                                : last && last != attempt && precedes(check, attempt, last) &&
+                                      !is_excused(check, attempt, last);
+    if (stale)
         check_fail(check, VERDICT_SAFETY, "fencing: a stale write with token %" PRIu64 " was taken",
                    token);
     name->resource_token = token;
+    name->resource_writer = attempt;
     name->resource_order = attempt->order;
 }
 
@@ -372,7 +544,8 @@ void check_remains(struct check *check, struct sim_server *server) {
     sim_server_tell_time(server);
     for (size_t i = 0; model_key_at(server->model, i, &key); i++) {
         bool is_counter = key.size > 2 && strcmp(key.name + key.size - 2, ".s") == 0;
-        if (!key.expired && !is_counter)
+        bool is_marker = is_set(check) && strcmp(key.name, check_set_key) == 0;
+        if (!key.expired && !is_counter && !is_marker)
             check_fail(check, VERDICT_LIVENESS, "remains: %s stays behind", key.name);
         else if (is_counter && key.expires_ms < 0)
             check_fail(check, VERDICT_LIVENESS, "remains: %s stays for ever", key.name);

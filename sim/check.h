@@ -3,19 +3,25 @@
  *
  * What they hold against a history, by name:
  *   exclusion   the weight of those who believe that they hold a lock is never above its capacity
- *   validity    nobody believes in more time than the server gives
+ *   validity    nobody believes in more time than the server gives, or a quorum of servers
  *   tokens      successive grants of a name have rising tokens, unless its counter was lost and the
- *               proposer's clock was behind
+ *               proposer's clock was behind; with a set also successive exclusive holds
  *   fencing     a resource that takes no token below the largest it has seen never takes a stale write
- *   order       nobody is served before one who came earlier and still waits
- *   held        nobody holds what no server granted
+ *   order       nobody is served before one who came earlier and still waits; a set promises none
+ *   held        nobody holds what no server granted, or no quorum of servers
  *   ownership   no server renews what has ended, or was lost
  *   once        every request completes
  *   progress    and, once nothing goes wrong any more, soon
+ *   calm        who waits does not ask without end
  *   remains     nothing but counters, with an end to them, stays on a server
  *
  * Exclusion and validity are promised while the server keeps what it acknowledged and clocks run as they
- * should: check_forgot says when that ended for what was granted before. */
+ * should: check_forgot says when that ended for what was granted before. Of a set, f = 2Q - N - 1 servers may
+ * forget a grant, or give it less time than they said; and any number may, if they forget with it that
+ * they vote in this set: then they do not, for as long as anybody may believe in what they granted.
+ *
+ * Which of two holders is the later one, by whose token? The one that asked when the other held already, whatever
+ * clocks do; and the one that held later, while exclusion is promised to both. */
 #ifndef SIM_CHECK_H
 #define SIM_CHECK_H
 
@@ -28,34 +34,54 @@
 
 enum verdict { VERDICT_OK, VERDICT_SAFETY, VERDICT_LIVENESS };
 
-enum { CHECK_ATTEMPTS_MAX = 512 };
+enum { CHECK_ATTEMPTS_MAX = 16384 };
 
-/* An attempt to acquire, as the server sees it. */
+/* What one server granted to an attempt. */
+struct vote {
+    bool granted;
+    bool forgot;       /* it is no longer promised */
+    bool gone;         /* and the server has it no more */
+    bool counter_lost; /* since it was granted */
+    int64_t at_us;     /* when it was granted first, in true time */
+    int64_t until_us;  /* by the server's clock, when what was granted ends */
+    uint64_t token;
+};
+
+/* An attempt to acquire, as the servers see it; with a set, each ballot is one. */
 struct attempt {
     char owner[LOCKS_OWNER_SIZE];
     int name;
     uint32_t weight;
-    bool barges, granted, ended;
+    bool barges;
     bool lapsed; /* it once fell silent for longer than its wait lease: its place may be any */
-    bool voided; /* what was granted is no longer promised */
-    bool gone;   /* and the server has it no more */
-    int64_t until_us; /* by the server's clock, when what was granted ends */
-    uint64_t token;
+    struct vote votes[SIM_SERVERS_MAX];
+    uint64_t floor;        /* that it proposed last */
     uint64_t order;        /* of its grant among all of the name */
     uint64_t queued_order; /* when it first got a place; 0: it has none */
     int64_t waits_until_us; /* by the server's clock */
+    /* When its client came to hold it, and had asked for it, in true time, and with which token; 0: never. */
+    int64_t held_us, asked_us;
+    uint64_t held_token;
     /* What its client believes. */
     struct sim_node *node; /* NULL: it does not believe that it holds it */
     hf_hold *hold;
     int64_t deadline_us; /* as last looked at */
 };
 
+/* The counter of a name, at one server. */
+struct check_counter {
+    uint64_t last_token;
+    bool lost;
+};
+
 struct check_name {
-    uint64_t last_token, grants, queued;
-    bool counter_lost;
+    struct check_counter counters[SIM_SERVERS_MAX];
+    uint64_t grants, queued;
     bool unordered;
     bool excused; /* tokens went back for the one reason that excuses it */
-    uint64_t resource_token, resource_order;
+    uint64_t resource_token;
+    const struct attempt *resource_writer; /* the last */
+    uint64_t resource_order;
 };
 
 struct check {
@@ -75,6 +101,9 @@ void check_fail(struct check *check, enum verdict verdict, const char *format, .
 /* A server has executed a request. */
 void check_executed(struct check *check, struct sim_server *server, size_t count,
                     const char *const *words, const char *reply);
+
+/* Which script a request calls: "vote", or "". */
+const char *check_script_of(size_t count, const char *const *words);
 
 /* A client says that it has acquired, looks again at what it holds, holds no more. Returns the attempt. */
 struct attempt *check_granted(struct check *check, struct sim_node *node, hf_hold *hold, int name);
@@ -100,5 +129,6 @@ void check_remains(struct check *check, struct sim_server *server);
 
 const char *check_name_of(int name); /* "a", "b" */
 const char *check_key_of(int name);
+extern const char check_set_key[]; /* in which a server keeps the set that it votes in */
 
 #endif

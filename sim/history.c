@@ -21,7 +21,6 @@ enum {
     WALL_START_S = 1700000000, /* November 2023 */
     PATIENCE_S = 900,          /* of the progress checker, after the last fault */
     TRIES_MAX = 6,             /* of a worker, at one step */
-    MAX_LEASE_MS = 5000,
     CLIENT_RANDOM = 2,
     LINK_RANDOM = 3,
     MODEL_RANDOM = 4
@@ -75,7 +74,7 @@ struct history {
 
 /* One after the other; a model keeps its Lua for all histories of a process. */
 static struct history the_history;
-static struct model_redis *the_model;
+static struct model_redis *the_models[SIM_SERVERS_MAX];
 static char said_to_sim[64]; /* what the model answered the simulator itself */
 
 /* ---- The story ---- */
@@ -266,11 +265,22 @@ static void worker_due(struct sim_event *event) {
         run(client->node);
 }
 
+static const char *url_of(const struct plan *plan) {
+    static char url[200];
+    if (plan->server_count == 1)
+        return "redis://s0?timeout=1000&connect_timeout=1000";
+    snprintf(url, sizeof(url),
+             "quorum+redis://s0,s1,s2%s?timeout=1000&connect_timeout=1000&node_timeout=%" PRId64
+             "&quorum=%d",
+             plan->server_count == 5 ? ",s3,s4" : "", plan->node_timeout_ms, plan->quorum);
+    return url;
+}
+
 static void client_start(struct client *client) {
     struct history *h = client->history;
     const struct plan_client *plan = &h->plan->clients[client->index];
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
-    options.max_lease_ms = MAX_LEASE_MS;
+    options.max_lease_ms = PLAN_MAX_LEASE_MS;
     options.wait_lease_ms = plan->wait_lease_ms;
     options.command = "sim";
     client->node = sim_node_new(
@@ -278,8 +288,7 @@ static void client_start(struct client *client) {
         sim_random_of(h->plan->seed, CLIENT_RANDOM, (uint64_t)(client->index + 100 * client->lives)));
     client->node->context = client;
     client->lives++;
-    if (client_open_in(&client->node->world, "redis://s0?timeout=1000&connect_timeout=1000",
-                       &options, &client->handle) < 0) {
+    if (client_open_in(&client->node->world, url_of(h->plan), &options, &client->handle) < 0) {
         fprintf(stderr, "sim: %s\n", hf_last_error());
         exit(70);
     }
@@ -313,9 +322,11 @@ static void client_init(struct history *h, int index) {
     client->now = (struct sim_clock){.shown_us = 1000 * SECOND_US, .ppm = plan->now_ppm};
     client->wall = (struct sim_clock){
         .shown_us = INT64_C(1000000) * WALL_START_S + plan->wall_off_us, .ppm = plan->now_ppm};
-    struct sim_link *link = &h->net.links[index][0];
-    *link = (struct sim_link){.latency_us = plan->latency_us,
-                              .random = sim_random_of(h->plan->seed, LINK_RANDOM, (uint64_t)index)};
+    for (int i = 0; i < h->plan->server_count; i++) {
+        struct sim_link *link = &h->net.links[index][i];
+        link->random = sim_random_of(h->plan->seed, LINK_RANDOM, (uint64_t)(index + 100 * i));
+        link->latency_us = i ? sim_random_between(&link->random, 50, 3000) : plan->latency_us;
+    }
     client_start(client);
     for (int i = 0; i < PLAN_WORKERS_MAX; i++) {
         struct worker *worker = &client->workers[i];
@@ -329,37 +340,34 @@ static void client_init(struct history *h, int index) {
 
 /* ---- Faults ---- */
 
-static struct sim_server *server_of(struct history *h) {
-    return &h->net.servers[0];
-}
-
-static void restart(struct history *h, enum model_keep keep) {
-    struct sim_server *server = server_of(h);
+static void restart(struct history *h, struct sim_server *server, enum model_keep keep) {
     sim_server_cut(server, -1, false);
     sim_server_tell_time(server);
     model_restart(server->model, keep);
     if (keep != MODEL_KEEP_ALL)
-        check_forgot(&h->check, server_of(h), -1, keep == MODEL_KEEP_NONE ? FORGOT_ALL : FORGOT_COUNTERS);
+        check_forgot(&h->check, server, -1, keep == MODEL_KEEP_NONE ? FORGOT_ALL : FORGOT_COUNTERS);
 }
 
-static void evict(struct history *h, const struct plan_fault *fault) {
-    static const char letters[] = "ksqwhi";
+/* Any of a lock's keys or, of a server that votes, the one that says so. */
+static void evict(struct history *h, struct sim_server *server, const struct plan_fault *fault) {
+    static const char letters[] = "ksqwhi.";
     char key[64];
-    char letter = letters[fault->amount % 6];
-    if (letter == 'k')
+    char letter = letters[fault->amount % (h->plan->server_count > 1 ? 7 : 6)];
+    if (letter == '.')
+        snprintf(key, sizeof(key), "%s", check_set_key);
+    else if (letter == 'k')
         snprintf(key, sizeof(key), "%s", check_key_of(fault->name));
     else
         snprintf(key, sizeof(key), "{%s}.%c", check_key_of(fault->name), letter);
-    sim_server_tell_time(server_of(h));
-    if (!model_evict(server_of(h)->model, key))
+    sim_server_tell_time(server);
+    if (!model_evict(server->model, key))
         return;
     tell(h, "(%s)", key);
-    check_forgot(&h->check, server_of(h), fault->name, letter == 's' ? FORGOT_COUNTERS : FORGOT_PARTS);
+    check_forgot(&h->check, server, fault->name, letter == 's' ? FORGOT_COUNTERS : FORGOT_PARTS);
 }
 
-/* Says something to the server over a connection of its own, and returns the reply. */
-static const char *say(struct history *h, const char *bytes) {
-    struct sim_server *server = server_of(h);
+/* Says something to a server over a connection of its own, and returns the reply. */
+static const char *say(struct sim_server *server, const char *bytes) {
     sim_server_tell_time(server);
     said_to_sim[0] = 0;
     struct model_connection *connection = model_connect(server->model, NULL);
@@ -368,7 +376,8 @@ static const char *say(struct history *h, const char *bytes) {
     return said_to_sim;
 }
 
-static void take_as_foreign(struct history *h, const struct plan_fault *fault, bool takes) {
+static void take_as_foreign(struct history *h, struct sim_server *server,
+                            const struct plan_fault *fault, bool takes) {
     char text[200], ttl[24];
     snprintf(ttl, sizeof(ttl), "%" PRId64, fault->for_us / 1000 + fault->amount);
     if (takes)
@@ -378,21 +387,22 @@ static void take_as_foreign(struct history *h, const struct plan_fault *fault, b
     else /* as unlock.lua would, in the one step that this is here */
         snprintf(text, sizeof(text), "*2\r\n$3\r\nDEL\r\n$10\r\n%s\r\n", check_key_of(fault->name));
     size_t size;
-    const char *k = model_find_string(server_of(h)->model, check_key_of(fault->name), &size);
+    const char *k = model_find_string(server->model, check_key_of(fault->name), &size);
     if (!takes && (!k || strcmp(k, "foreign") != 0))
         return;
-    if (strcmp(say(h, text), "+OK\r\n") == 0) {
+    if (strcmp(say(server, text), "+OK\r\n") == 0) {
         tell(h, "(it got \"%s\")", check_name_of(fault->name));
         check_foreign(&h->check, fault->name);
     }
 }
 
-static void break_lock(struct history *h, const struct plan_fault *fault) {
+/* What is broken is the token that is the last at one of the servers. */
+static void break_lock(struct history *h, struct sim_server *server, const struct plan_fault *fault) {
     struct client *client = &h->clients[fault->client];
-    sim_server_tell_time(server_of(h));
+    sim_server_tell_time(server);
     char key[64];
     snprintf(key, sizeof(key), "{%s}.s", check_key_of(fault->name));
-    const char *token = model_find_field(server_of(h)->model, key, "t");
+    const char *token = model_find_field(server->model, key, "t");
     hf_call *call;
     if (!token || !client->node || client->node->paused ||
         hf_break_start(client->handle, check_name_of(fault->name), strtoull(token, NULL, 10),
@@ -402,16 +412,16 @@ static void break_lock(struct history *h, const struct plan_fault *fault) {
     sim_node_schedule(client->node);
 }
 
-static void set_mode(struct history *h, enum model_mode mode) {
-    model_set_mode(server_of(h)->model, mode);
+static void set_mode(struct sim_server *server, enum model_mode mode) {
+    model_set_mode(server->model, mode);
 }
 
-static void step_server_clock(struct history *h, int64_t by_us) {
-    sim_clock_step(&server_of(h)->wall, h->time.now_us, by_us);
+static void step_server_clock(struct history *h, struct sim_server *server, int64_t by_us) {
+    sim_clock_step(&server->wall, h->time.now_us, by_us);
     if (by_us > 0) {
-        sim_server_tell_time(server_of(h));
-        model_expire(server_of(h)->model);
-        check_forgot(&h->check, server_of(h), -1, FORGOT_PARTS); /* leases end early: nobody promised otherwise */
+        sim_server_tell_time(server);
+        model_expire(server->model);
+        check_forgot(&h->check, server, -1, FORGOT_PARTS); /* leases end early: nobody promised otherwise */
     } else {
         check_time_went_back(&h->check);
         h->longest_back_us -= by_us;
@@ -439,9 +449,9 @@ static void client_fault(struct history *h, const struct plan_fault *fault, bool
     }
 }
 
-static void change(struct history *h, const struct plan_fault *fault, bool begins) {
-    struct sim_server *server = server_of(h);
-    struct sim_link *link = &h->net.links[fault->client][0];
+static void server_fault(struct history *h, struct sim_server *server, const struct plan_fault *fault,
+                         bool begins) {
+    struct sim_link *link = &h->net.links[fault->client][server->index];
     int node = fault->client;
     switch (fault->kind) {
     case FAULT_CUT:
@@ -455,10 +465,10 @@ static void change(struct history *h, const struct plan_fault *fault, bool begin
     case FAULT_BLOCK_DOWN:
     case FAULT_PARTITION:
         if (begins)
-            sim_link_block(&h->net, node, 0, fault->kind != FAULT_BLOCK_DOWN,
+            sim_link_block(&h->net, node, server->index, fault->kind != FAULT_BLOCK_DOWN,
                            fault->kind != FAULT_BLOCK_UP);
         else
-            sim_link_unblock(&h->net, node, 0);
+            sim_link_unblock(&h->net, node, server->index);
         if (!begins && fault->amount % 2)
             sim_server_cut(server, node, false);
         break;
@@ -466,7 +476,7 @@ static void change(struct history *h, const struct plan_fault *fault, bool begin
         link->slow_us = begins ? fault->amount * 20 : 0;
         break;
     case FAULT_DELAY:
-        sim_node_delay(&h->net, node, 0, begins ? fault->amount * 200 : 0);
+        sim_node_delay(&h->net, node, server->index, begins ? fault->amount * 200 : 0);
         break;
     case FAULT_LOSE_PUSHES:
         link->lose_pushes = begins;
@@ -492,7 +502,7 @@ static void change(struct history *h, const struct plan_fault *fault, bool begin
     case FAULT_RESTART_SOME:
         server->down = begins;
         if (begins)
-            restart(h, fault->kind == FAULT_RESTART_ALL    ? MODEL_KEEP_ALL
+            restart(h, server, fault->kind == FAULT_RESTART_ALL    ? MODEL_KEEP_ALL
                        : fault->kind == FAULT_RESTART_NONE  ? MODEL_KEEP_NONE
                        : fault->kind == FAULT_RESTART_SAVED ? MODEL_KEEP_SAVED
                                                             : MODEL_KEEP_SOME);
@@ -500,63 +510,82 @@ static void change(struct history *h, const struct plan_fault *fault, bool begin
     case FAULT_FLUSH:
         if (begins) {
             model_flush_all(server->model);
-            check_forgot(&h->check, server_of(h), -1, FORGOT_ALL);
+            check_forgot(&h->check, server, -1, FORGOT_ALL);
         }
         break;
     case FAULT_EVICT:
         if (begins)
-            evict(h, fault);
+            evict(h, server, fault);
         break;
     case FAULT_DELETE:
         if (begins && model_evict(server->model, check_key_of(fault->name)))
-            check_forgot(&h->check, server_of(h), fault->name, FORGOT_PARTS);
+            check_forgot(&h->check, server, fault->name, FORGOT_PARTS);
         break;
     case FAULT_SCRIPT_FLUSH:
         if (begins)
-            say(h, "*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n");
+            say(server, "*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n");
         break;
     case FAULT_OOM:
-        set_mode(h, begins ? MODEL_OOM : MODEL_OK);
+        set_mode(server, begins ? MODEL_OOM : MODEL_OK);
         break;
     case FAULT_READONLY:
-        set_mode(h, begins ? MODEL_READONLY : MODEL_OK);
+        set_mode(server, begins ? MODEL_READONLY : MODEL_OK);
         break;
     case FAULT_MISCONF:
-        set_mode(h, begins ? MODEL_MISCONF : MODEL_OK);
+        set_mode(server, begins ? MODEL_MISCONF : MODEL_OK);
         break;
     case FAULT_LOADING:
-        set_mode(h, begins ? MODEL_LOADING : MODEL_OK);
+        set_mode(server, begins ? MODEL_LOADING : MODEL_OK);
         break;
     case FAULT_BUSY:
-        set_mode(h, begins ? MODEL_BUSY : MODEL_OK);
+        set_mode(server, begins ? MODEL_BUSY : MODEL_OK);
         break;
     case FAULT_STEP_FORWARD:
         if (begins)
-            step_server_clock(h, fault->amount * 500);
+            step_server_clock(h, server, fault->amount * 500);
         break;
     case FAULT_STEP_BACK:
         if (begins)
-            step_server_clock(h, -fault->amount * 500);
+            step_server_clock(h, server, -fault->amount * 500);
         break;
     case FAULT_SLEW: /* what NTP does at most, and drift allows for: +-500 ppm */
         sim_clock_set_rate(&server->wall, h->time.now_us,
-                           h->plan->server_ppm + (begins ? fault->amount % 1000 - 500 : 0));
+                           h->plan->server_ppm[server->index] + (begins ? fault->amount % 1000 - 500 : 0));
         break;
     case FAULT_FOREIGN:
-        take_as_foreign(h, fault, begins);
+        take_as_foreign(h, server, fault, begins);
         break;
     case FAULT_BREAK:
         if (begins)
-            break_lock(h, fault);
+            break_lock(h, server, fault);
         break;
     case FAULT_WALL:
     case FAULT_PAUSE:
     case FAULT_KILL:
-        client_fault(h, fault, begins);
-        break;
     case FAULT_KINDS:
         break;
     }
+}
+
+static void change(struct history *h, const struct plan_fault *fault, bool begins) {
+    if (fault->kind == FAULT_WALL || fault->kind == FAULT_PAUSE || fault->kind == FAULT_KILL) {
+        client_fault(h, fault, begins);
+        return;
+    }
+    for (int i = 0; i < h->plan->server_count; i++) {
+        if (fault->servers & 1 << i)
+            server_fault(h, &h->net.servers[i], fault, begins);
+    }
+}
+
+static const char *servers_text(unsigned servers) {
+    static char text[40];
+    size_t size = (size_t)snprintf(text, sizeof(text), "server");
+    for (int i = 0; i < SIM_SERVERS_MAX; i++) {
+        if (servers & 1u << i)
+            size += (size_t)snprintf(text + size, sizeof(text) - size, " %d", i);
+    }
+    return text;
 }
 
 static void fault_due(struct sim_event *event) {
@@ -564,8 +593,9 @@ static void fault_due(struct sim_event *event) {
     struct history *h = fault->history;
     if (!fault->began) {
         h->result->faults[fault->plan->kind]++;
-        tell(h, "*** %s (client %d, \"%s\", for %" PRId64 " ms)", plan_fault_text(fault->plan->kind),
-             fault->plan->client, check_name_of(fault->plan->name), fault->plan->for_us / 1000);
+        tell(h, "*** %s (client %d, \"%s\", for %" PRId64 " ms, %s)", plan_fault_text(fault->plan->kind),
+             fault->plan->client, check_name_of(fault->plan->name), fault->plan->for_us / 1000,
+             servers_text(fault->plan->servers));
         fault->began = true;
         change(h, fault->plan, true);
         sim_event_set(&h->time, &fault->event, h->time.now_us + fault->plan->for_us);
@@ -586,8 +616,10 @@ static void executed(struct sim_server *server, int node, size_t count, const ch
         snprintf(line, sizeof(line), "%s", reply);
         for (char *at = line; *at; at++)
             *at = *at == '\r' || *at == '\n' ? ' ' : *at;
-        tell(h, "    server: client %d %s %s → %s", node, words[0],
-             count > 9 ? words[9] + (strlen(words[9]) > 30 ? 32 : 0) : "", line);
+        size_t first = count > 3 ? 3 + strtoul(words[2], NULL, 10) : count;
+        const char *owner = first < count && strlen(words[first]) > 30 ? words[first] + 32 : "";
+        tell(h, "    server %d: client %d %s %s %s → %s", server->index, node, words[0],
+             check_script_of(count, words), owner, line);
     }
     check_executed(&h->check, server, count, words, reply);
 }
@@ -621,24 +653,44 @@ static int64_t last_fault_us(const struct plan *plan) {
     return last_us;
 }
 
-static void start(struct history *h) {
+/* As `holdfast quorum init` left it, long ago. */
+static void join_set(struct history *h, struct sim_server *server) {
+    char text[200], set[40];
+    snprintf(set, sizeof(set), "default/%d/%d/%d", h->plan->server_count, h->plan->quorum,
+             PLAN_MAX_LEASE_MS);
+    snprintf(text, sizeof(text),
+             "*8\r\n$4\r\nHSET\r\n$%zu\r\n%s\r\n$1\r\nf\r\n$%zu\r\n%s\r\n$1\r\ns\r\n$1\r\n0\r\n"
+             "$1\r\nn\r\n$1\r\n%d\r\n",
+             strlen(check_set_key), check_set_key, strlen(set), set, server->index + 1);
+    say(server, text);
+}
+
+static void server_init(struct history *h, int index) {
     struct model_config config = {.output = model_says,
                                   .random = model_random,
                                   .random_context = &the_history.model_random};
-    if (!the_model)
-        the_model = model_new(&config);
-    model_reset(the_model);
+    struct sim_server *server = &h->net.servers[index];
+    if (!the_models[index])
+        the_models[index] = model_new(&config);
+    model_reset(the_models[index]);
+    model_set_mode(the_models[index], MODEL_OK);
+    sim_server_init(server, &h->net, index, the_models[index]);
+    server->wall = (struct sim_clock){.shown_us = INT64_C(1000000) * WALL_START_S,
+                                      .ppm = h->plan->server_ppm[index]};
+    if (h->plan->server_count > 1)
+        join_set(h, server);
+}
+
+static void start(struct history *h) {
     h->model_random = sim_random_of(h->plan->seed, MODEL_RANDOM, 0);
     sim_time_init(&h->time);
     h->net.time = &h->time;
-    h->net.server_count = 1;
+    h->net.server_count = h->plan->server_count;
     h->net.run = run;
     h->net.executed = executed;
     list_init(&h->net.pipes);
-    sim_server_init(server_of(h), &h->net, 0, the_model);
-    server_of(h)->wall = (struct sim_clock){.shown_us = INT64_C(1000000) * WALL_START_S,
-                                            .ppm = h->plan->server_ppm};
-    model_set_mode(the_model, MODEL_OK);
+    for (int i = 0; i < h->plan->server_count; i++)
+        server_init(h, i);
     h->check.plan = h->plan;
     h->check.net = &h->net;
     for (int i = 0; i < h->plan->client_count; i++)
@@ -665,11 +717,11 @@ static void finish(struct history *h) {
     for (int i = 0; i < h->plan->client_count; i++)
         if (h->clients[i].node)
             client_end(&h->clients[i]);
-    int64_t until_us = h->time.now_us + h->longest_back_us + 2 * (MAX_LEASE_MS + 26000) * 1000;
+    int64_t until_us = h->time.now_us + h->longest_back_us + 2 * (PLAN_MAX_LEASE_MS + 26000) * 1000;
     while (sim_time_step(&h->time, until_us))
         ;
-    if (!h->check.verdict)
-        check_remains(&h->check, server_of(h));
+    for (int i = 0; i < h->plan->server_count && !h->check.verdict; i++)
+        check_remains(&h->check, &h->net.servers[i]);
     sim_net_end(&h->net);
     sim_time_free(&h->time);
 }

@@ -1,9 +1,10 @@
 /* The simulator's command.
  *
- *    sim SEED                 one history, told as a story
- *    sim -n COUNT [-f FIRST] [-j JOBS]
+ *    sim [-q] SEED            one history, told as a story
+ *    sim [-q] -n COUNT [-f FIRST] [-j JOBS]
  *                             many, in several processes; what went wrong, how often, and how fast
  *
+ * With -q, the histories of all seeds are of the quorum store: of one in four they are anyway.
  * A history that fails is made shorter, by leaving out whatever it fails without, and told. Each hundredth is run
  * twice: the same seed must give the same history. Exit status: 0; 1 safety; 2 liveness; 3 a history that was not
  * the same twice; 64 usage; 70 the simulator itself. */
@@ -20,6 +21,8 @@
 #include <unistd.h>
 
 enum { JOBS_MAX = 64, TWICE_EACH = 100, EXIT_NOT_SAME = 3, EXIT_USAGE = 64 };
+
+static enum plan_mix mix = PLAN_ANY;
 
 struct job {
     uint64_t seed; /* that it is at */
@@ -45,7 +48,7 @@ static void run_job(struct job *job, uint64_t first, uint64_t end, uint64_t stri
         struct plan plan;
         struct history_result result, again;
         job->seed = seed;
-        plan_make(&plan, seed);
+        plan_make(&plan, seed, mix);
         history_run(&plan, false, &result);
         add(job, &result);
         job->failed = result.verdict;
@@ -95,7 +98,7 @@ static int exit_code(enum verdict verdict) {
 static int tell_failure(uint64_t seed) {
     struct plan plan;
     struct history_result result;
-    plan_make(&plan, seed);
+    plan_make(&plan, seed, mix);
     history_run(&plan, false, &result);
     printf("seed %" PRIu64 " fails: %s\nthe shortest history found that fails so:\n\n", seed,
            result.what);
@@ -174,27 +177,29 @@ static int run_many(uint64_t first, uint64_t count, int job_count) {
 static int run_one(uint64_t seed) {
     struct plan plan;
     struct history_result result;
-    plan_make(&plan, seed);
+    plan_make(&plan, seed, mix);
     history_run(&plan, true, &result);
     printf("\nhash %016" PRIx64 "\n", result.hash);
     return exit_code(result.verdict);
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: sim SEED | sim -n COUNT [-f FIRST] [-j JOBS]\n");
+    fprintf(stderr, "usage: sim [-q] SEED | sim [-q] -n COUNT [-f FIRST] [-j JOBS]\n");
     return EXIT_USAGE;
 }
 
 int main(int argc, char **argv) {
     uint64_t count = 0, first = 1;
     int jobs = (int)sysconf(_SC_NPROCESSORS_ONLN), option;
-    while ((option = getopt(argc, argv, "n:f:j:")) != -1) {
+    while ((option = getopt(argc, argv, "n:f:j:q")) != -1) {
         if (option == 'n')
             count = strtoull(optarg, NULL, 10);
         else if (option == 'f')
             first = strtoull(optarg, NULL, 10);
         else if (option == 'j')
             jobs = atoi(optarg);
+        else if (option == 'q')
+            mix = PLAN_SETS;
         else
             return usage();
     }

@@ -2,7 +2,7 @@
 
 #include "sim/clock.h"
 
-enum { PLAN = 1, SECOND_US = 1000000 };
+enum { PLAN = 1, PLAN_SET = 5, SECOND_US = 1000000, SET_STEPS_MAX = 6, SETS_ONE_IN = 4 };
 
 const char *plan_fault_name(enum fault_kind kind) {
     static const char *const names[] = {
@@ -83,6 +83,7 @@ static void make_fault(struct plan *plan, struct plan_fault *fault, enum fault_k
     fault->for_us = sim_random_between(random, 1000, sim_random_one_in(random, 2) ? 500000 : 6000000);
     fault->client = (uint8_t)sim_random_below(random, (uint64_t)plan->client_count);
     fault->name = (uint8_t)sim_random_below(random, (uint64_t)plan->name_count);
+    fault->servers = 1;
     fault->amount = sim_random_between(random, 1000, 20000);
 }
 
@@ -97,10 +98,49 @@ static void make_faults(struct plan *plan, struct sim_random *random) {
         make_fault(plan, &plan->faults[i], kinds[sim_random_below(random, kind_count)], random);
 }
 
-void plan_make(struct plan *plan, uint64_t seed) {
+/* A majority cannot count permits. */
+static void forbid_permits(struct plan *plan) {
+    for (int i = 0; i < plan->name_count; i++) {
+        if (plan->names[i].kind == STORE_PERMITS)
+            plan->names[i] = (struct plan_name){STORE_MUTEX, 1};
+    }
+    for (int i = 0; i < plan->step_count; i++) {
+        if (plan->names[plan->steps[i].name].kind == STORE_MUTEX)
+            plan->steps[i].weight = 1;
+    }
+}
+
+/* Makes of a plan for one server one for a set. Most faults befall one of its servers. Each step costs several times
+ * as much as with one server: there are fewer, and the chance for a fault to meet one stays. */
+static void make_set(struct plan *plan, struct sim_random *random) {
+    static const int64_t timeouts_ms[] = {20, 50, 200};
+    int count = sim_random_one_in(random, 3) ? 5 : 3, majority = count / 2 + 1;
+    plan->server_count = count;
+    plan->quorum =
+        sim_random_one_in(random, 4) ? (int)sim_random_between(random, majority, count) : majority;
+    if (plan->step_count > SET_STEPS_MAX)
+        plan->step_count = SET_STEPS_MAX;
+    plan->node_timeout_ms = timeouts_ms[sim_random_below(random, 3)];
+    for (int i = 1; i < count; i++)
+        plan->server_ppm[i] = sim_random_between(random, -3000, 3000);
+    for (int i = 0; i < plan->fault_count; i++) {
+        struct plan_fault *fault = &plan->faults[i];
+        fault->servers = (uint8_t)(sim_random_one_in(random, 4)
+                                       ? sim_random_between(random, 1, (1 << count) - 1)
+                                       : 1 << sim_random_below(random, (uint64_t)count));
+    }
+    for (int i = 0; i < plan->step_count; i++) { /* the longest that there may be */
+        if (plan->steps[i].lease_ms == 4000)
+            plan->steps[i].lease_ms = PLAN_MAX_LEASE_MS;
+    }
+    forbid_permits(plan);
+}
+
+void plan_make(struct plan *plan, uint64_t seed, enum plan_mix mix) {
     struct sim_random random = sim_random_of(seed, PLAN, 0);
-    *plan = (struct plan){.seed = seed};
-    plan->server_ppm = sim_random_between(&random, -3000, 3000);
+    struct sim_random set_random = sim_random_of(seed, PLAN_SET, 0);
+    *plan = (struct plan){.seed = seed, .server_count = 1, .quorum = 1};
+    plan->server_ppm[0] = sim_random_between(&random, -3000, 3000);
     plan->client_count = (int)sim_random_between(&random, 1, PLAN_CLIENTS_MAX);
     plan->name_count = sim_random_one_in(&random, 3) ? 2 : 1;
     for (int i = 0; i < plan->name_count; i++)
@@ -111,4 +151,6 @@ void plan_make(struct plan *plan, uint64_t seed) {
     for (int i = 0; i < plan->step_count; i++)
         make_step(plan, &plan->steps[i], &random);
     make_faults(plan, &random);
+    if (sim_random_one_in(&set_random, SETS_ONE_IN) || mix == PLAN_SETS)
+        make_set(plan, &set_random);
 }

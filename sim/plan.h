@@ -13,7 +13,9 @@ enum {
     PLAN_WORKERS_MAX = 3,
     PLAN_NAMES_MAX = 2,
     PLAN_STEPS_MAX = 20,
-    PLAN_FAULTS_MAX = 6
+    PLAN_FAULTS_MAX = 6,
+    PLAN_SERVERS_MAX = 5,
+    PLAN_MAX_LEASE_MS = 5000
 };
 
 /* X(name, what it is called). */
@@ -91,12 +93,15 @@ struct plan_fault {
     enum fault_kind kind;
     int64_t at_us, for_us;
     uint8_t client, name;
+    uint8_t servers; /* those that it befalls, a bit for each */
     int64_t amount;
 };
 
 struct plan {
     uint64_t seed;
-    int64_t server_ppm;
+    int server_count, quorum; /* 1, or the nodes of a set */
+    int64_t node_timeout_ms;
+    int64_t server_ppm[PLAN_SERVERS_MAX];
     int client_count, name_count, step_count, fault_count;
     struct plan_client clients[PLAN_CLIENTS_MAX];
     struct plan_name names[PLAN_NAMES_MAX];
@@ -104,6 +109,8 @@ struct plan {
     struct plan_fault faults[PLAN_FAULTS_MAX];
 };
 
-void plan_make(struct plan *plan, uint64_t seed);
+/* One server, or a set of them: either, or sets only. */
+enum plan_mix { PLAN_ANY, PLAN_SETS };
+void plan_make(struct plan *plan, uint64_t seed, enum plan_mix mix);
 
 #endif
