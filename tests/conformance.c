@@ -20,4 +20,6 @@
 #include "conformance/several.c"
 #include "conformance/tokens.c"
 #include "conformance/witness.c"
+
+#include "conformance/needs.c"
 // NOLINTEND(bugprone-suspicious-include)

@@ -12,7 +12,7 @@ static hf_call *start(hf_client *client, const char *name, hf_acquire_options op
 /* A call that waits in the queue of `name`, as the `place`-th. */
 static hf_call *start_queued(hf_client *client, const char *name, size_t place) {
     hf_call *call = start(client, name, as_mutex(HF_FOREVER));
-    AWAIT(waiters(client, name) == place);
+    AWAIT(are_waiting(client, name, place));
     CHECK_IS(hf_call_status(call), HF_PENDING);
     return call;
 }
@@ -300,7 +300,7 @@ BOTH_FORMS(a_freed_call_gives_up_its_place) {
     hf_call *call = start_queued(b, name, 1);
     struct ask *behind = queue_up(a, name, as_mutex(HF_FOREVER), 2);
     hf_call_free(call);
-    AWAIT(waiters(a, name) == 1);
+    AWAIT(are_waiting(a, name, 1));
     let_go(hold);
     let_go(granted(behind));
 }
@@ -374,7 +374,7 @@ TEST(closing_completes_every_call_in_flight) {
         if (i % 2)
             CHECK_IS(hf_call_notify(calls[i], expect_closed, &notices), HF_OK);
     }
-    AWAIT(waiters(a, name) == COUNT);
+    AWAIT(are_waiting(a, name, COUNT));
     close_client(b);
     CHECK_EQ_INT(atomic_load(&notices), COUNT / 2);
     CHECK_EQ_INT(waiters(a, name), 0);

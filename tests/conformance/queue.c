@@ -232,7 +232,7 @@ TEST(a_thread_that_waits_for_ever_can_be_cancelled_by_another) {
     CHECK_IS(hf_acquire_start(b, name, &options, &call), HF_OK);
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, wait_until_cancelled, call) == 0);
-    AWAIT(waiters(a, name) == 1);
+    AWAIT(are_waiting(a, name, 1));
     CHECK_IS(hf_call_cancel(call), HF_OK);
     pthread_join(thread, NULL);
     CHECK(strlen(hf_call_error(call)) > 0);
@@ -248,7 +248,7 @@ BOTH_FORMS(a_client_that_closes_does_not_stand_in_the_way) {
     hf_acquire_options options = as_mutex(HF_FOREVER);
     hf_call *call;
     CHECK_IS(hf_acquire_start(b, name, &options, &call), HF_OK);
-    AWAIT(waiters(a, name) == 1);
+    AWAIT(are_waiting(a, name, 1));
     struct ask *behind = queue_up(a, name, as_mutex(HF_FOREVER), 2);
     close_client(b);
     CHECK_IS(hf_call_status(call), HF_CLOSED);

@@ -175,7 +175,7 @@ BOTH_FORMS(several_names_are_waited_for) {
                                              .want_count = several.count,
                                              .options = as_mutex(HF_FOREVER)});
     for (size_t i = 3; i-- > 0;) { /* the last is the first in the order of the names */
-        AWAIT(waiters(a, several.wants[i].name) == 1);
+        AWAIT(are_waiting(a, several.wants[i].name, 1));
         CHECK(!is_answered(all));
         let_go(holds[i]);
     }
@@ -191,7 +191,7 @@ BOTH_FORMS(cancelling_gives_up_every_name) {
     hf_acquire_options options = as_mutex(HF_FOREVER);
     hf_call *call;
     CHECK_IS(hf_acquire_all_start(b, several.pointers, several.count, &options, &call), HF_OK);
-    AWAIT(waiters(a, several.wants[0].name) == 1);
+    AWAIT(are_waiting(a, several.wants[0].name, 1));
     CHECK_IS(attempt(a, several.wants[3].name, as_mutex(0)), HF_BUSY);
     CHECK_IS(hf_call_cancel(call), HF_OK);
     CHECK_IS(outcome(call), HF_CANCELLED);

@@ -48,6 +48,13 @@ static int times(int count) {
     return scaled > 0 ? scaled : 1;
 }
 
+/* What the store has not, by its nature: HOLDFAST_TEST_LACKS has the words "queue" (nobody sees who waits, and there is
+ * no order among them), "permits", and "max_lease" (one of a client's own). needs.c says which tests are left out for that. */
+static bool lacks(const char *what) {
+    const char *words = getenv("HOLDFAST_TEST_LACKS");
+    return words && strstr(words, what);
+}
+
 /* ---- Waiting and errors ------------------------------------------------------------------- */
 
 static int64_t now_ms(void) {
@@ -437,11 +444,16 @@ static size_t holders(hf_client *client, const char *name) {
     return count_parties(client, name, false);
 }
 
+/* Where there is no queue to be seen, whoever was started counts as waiting. */
+static bool are_waiting(hf_client *client, const char *name, size_t count) {
+    return lacks("queue") || waiters(client, name) == count;
+}
+
 /* A request that is in the queue when this returns, as the `place`-th (from 1). */
 static struct ask *queue_up(hf_client *client, const char *name, hf_acquire_options options,
                             size_t place) {
     struct ask *ask = ask_for(client, name, options);
-    AWAIT(waiters(client, name) == place);
+    AWAIT(are_waiting(client, name, place));
     return ask;
 }
 

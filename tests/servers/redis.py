@@ -5,15 +5,17 @@
         server.command("SET", "key", "value")
         ... server.url() ... server.stop() ... server.cont() ... server.kill() ... server.restart()
 
-    tests/servers/redis.py [--unix] [--acl] -- program arguments
+    tests/servers/redis.py [--unix] [--acl] [--nodes N] -- program arguments
 
 The second form runs a program with a server: every {url} in its arguments becomes the server's URL, and its exit
 status is passed on. With --acl the URL names the user whose rights docs/stores/redis.md recommends: the first
-of the code block that follows its line "<!-- acl -->".
+of the code block that follows its line "<!-- acl -->". With --nodes there are as many servers, and the URL names a new
+set of them, whose nodes are given all the time in the world.
 
 Import it as servers.redis, with tests/ in sys.path: "redis" alone is also the name of a package of Python's.
 """
 import argparse
+import contextlib
 import mmap
 import os
 import re
@@ -262,14 +264,33 @@ def run_with_server(words, unix, users):
         return status if status >= 0 else 128 - status
 
 
+def set_url(servers, options=""):
+    """Of a set of these servers."""
+    hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
+    return f"quorum+redis://{hosts}" + (f"?{options}" if options else "")
+
+
+def run_with_set(words, count):
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(Redis()) for _ in range(count)]
+        program = stack.enter_context(Process())
+        url = set_url(servers, "init=yes&node_timeout=10000")
+        program.launch([word.replace("{url}", url) for word in words])
+        status = program.child.wait()
+        return status if status >= 0 else 128 - status
+
+
 def main():
     parser = argparse.ArgumentParser(description="Runs a program with a Redis server.")
     parser.add_argument("--unix", action="store_true", help="a URL with the unix socket")
     parser.add_argument("--acl", action="store_true", help="as the user of docs/stores/redis.md")
+    parser.add_argument("--nodes", type=int, help="a URL with a set of so many servers")
     parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the server's URL")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+    if options.nodes:
+        sys.exit(run_with_set(options.words, options.nodes))
     sys.exit(run_with_server(options.words, options.unix, documented_users() if options.acl else []))
 
 

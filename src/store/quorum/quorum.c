@@ -207,9 +207,8 @@ static bool is_taken(const struct store_op *op) {
 static void note_refusal(struct ballot *ballot, const struct errand *errand) {
     const struct store_op *op = &errand->op;
     struct quorum *q = ballot->round.quorum;
-    struct waiting *waiting = ballot->round.op ? waiting_find(q, ballot->round.op) : NULL;
-    if (waiting)
-        waiting->refused |= 1u << errand->node->index;
+    if (ballot->round.op)
+        waiting_refused(q, ballot->round.op, errand->node);
     ballot->foreign |= op->reason == HF_BUSY && op->flags & STORE_FOREIGN;
     ballot->left_us[ballot->busy++] = op->reason == HF_BUSY ? op->left_us : 0;
 }

@@ -101,11 +101,13 @@ struct waiting {
     struct map_node node;
     uint64_t seq;
     uint32_t refused; /* by which nodes: a word of theirs that it is free wakes it */
+    uint32_t freed;   /* by which nodes, before their refusal was heard */
     uint8_t splits;   /* in a row */
     bool shares;
 };
 struct waiting *waiting_find(struct quorum *quorum, const struct store_op *op);
 struct waiting *waiting_note(struct quorum *quorum, const struct store_op *op); /* NULL: no memory */
+void waiting_refused(struct quorum *quorum, const struct store_op *op, const struct node *by);
 void waiting_forget(struct quorum *quorum, const struct store_op *op);
 void waiting_forget_all(struct quorum *quorum);
 void waiting_freed(struct quorum *quorum, const struct node *node, const char *name);

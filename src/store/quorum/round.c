@@ -149,6 +149,7 @@ static void say(char *text, size_t room, const char *format, ...) {
 
 char *round_explain(const struct round *round, const char *words) {
     const struct quorum *q = round->quorum;
+    bool time_is_up = world_now_us(q->host->world) >= round->decide_by_us;
     char text[1500] = "";
     say(text, sizeof(text), "%s", words);
     for (size_t i = 0; i < q->node_count; i++) {
@@ -156,7 +157,7 @@ char *round_explain(const struct round *round, const char *words) {
         const struct store_op *op = &errand->op;
         const struct node *node = errand->node;
         bool busy = op->outcome == STORE_REFUSED && op->reason == HF_BUSY;
-        if (errand->in_flight)
+        if (errand->in_flight && time_is_up)
             say(text, sizeof(text), "; %s: no answer within %" PRId64 " ms%s%s", node->name,
                 q->node_timeout_us / 1000, *node->why ? ", and before that: " : "", node->why);
         else if (op->outcome == STORE_UNKNOWN || (op->outcome == STORE_REFUSED && !busy))

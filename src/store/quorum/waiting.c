@@ -26,7 +26,7 @@ struct waiting *waiting_note(struct quorum *q, const struct store_op *op) {
     if (waiting) {
         waiting->seq = op->seq;
         waiting->shares = op->weight < op->capacity;
-        waiting->refused = 0;
+        waiting->refused = waiting->freed = 0;
     }
     return waiting;
 }
@@ -48,6 +48,16 @@ static void wake(struct quorum *q, struct waiting *waiting) {
     q->host->wake(q->host, waiting->seq);
 }
 
+/* What a node says over two connections may come in another order than it said it. */
+void waiting_refused(struct quorum *q, const struct store_op *op, const struct node *by) {
+    struct waiting *waiting = waiting_find(q, op);
+    uint32_t bit = 1u << by->index;
+    if (waiting && waiting->freed & bit)
+        wake(q, waiting);
+    else if (waiting)
+        waiting->refused |= bit;
+}
+
 /* Whom a node's word concerns: the first come, or whoever shares with it. (Names with one hash are as one.) */
 static struct waiting *first_refused(struct quorum *q, const struct node *by, const char *name,
                                      bool shares) {
@@ -55,8 +65,9 @@ static struct waiting *first_refused(struct quorum *q, const struct node *by, co
     for (struct map_node *node = map_find(&q->waiting, hash_of(name)); node;
          node = map_find_next(node)) {
         struct waiting *waiting = container_of(node, struct waiting, node);
-        if (waiting->refused & 1u << by->index && (waiting->shares || !shares) &&
-            (!first || waiting->seq < first->seq))
+        if (!(waiting->refused & 1u << by->index))
+            waiting->freed |= 1u << by->index;
+        else if ((waiting->shares || !shares) && (!first || waiting->seq < first->seq))
             first = waiting;
     }
     return first;
