@@ -276,7 +276,8 @@ static int by_size(const void *a, const void *b) {
 static int64_t when_again_us(struct ballot *ballot) {
     struct quorum *q = ballot->round.quorum;
     struct waiting *waiting = waiting_find(q, ballot->round.op);
-    size_t missing = ballot->granted < q->quorum ? q->quorum - ballot->granted : 1;
+    size_t others = ballot->granted + ballot->round.in_flight; /* those may still grant it */
+    size_t missing = others < q->quorum ? q->quorum - others : 1;
     qsort(ballot->left_us, ballot->busy, sizeof(ballot->left_us[0]), by_size);
     int64_t left_us = missing <= ballot->busy ? ballot->left_us[missing - 1] : 0;
     if (!ballot->granted && !ballot->raising)
@@ -288,8 +289,15 @@ static int64_t when_again_us(struct ballot *ballot) {
     return jitter_us < left_us || ballot->raising ? jitter_us : left_us;
 }
 
+/* It would have been won, if others had not had it; and not only that nodes failed. */
+static bool is_contended(const struct ballot *ballot, bool time_is_up) {
+    const struct round *round = &ballot->round;
+    size_t able = ballot->granted + ballot->busy + (time_is_up ? 0 : round->in_flight);
+    return ballot->busy && able >= round->quorum->quorum;
+}
+
 /* What is to be told of a ballot that was lost. */
-static enum store_outcome ballot_result(struct ballot *ballot) {
+static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) {
     struct round *round = &ballot->round;
     struct quorum *q = round->quorum;
     struct store_op *op = round->op;
@@ -299,7 +307,7 @@ static enum store_outcome ballot_result(struct ballot *ballot) {
         op->text = error_format("%s is the same server as another of the set", ballot->twice->name);
         return STORE_REFUSED;
     }
-    if (ballot->busy && ballot->granted + ballot->busy >= q->quorum) {
+    if (is_contended(ballot, time_is_up)) {
         op->left_us = when_again_us(ballot);
         op->flags |= (uint8_t)((ballot->foreign ? STORE_FOREIGN : 0) | (waits ? STORE_HEAD : 0));
         op->reason = waits ? 0 : HF_BUSY;
@@ -314,10 +322,10 @@ static enum store_outcome ballot_result(struct ballot *ballot) {
 }
 
 /* No quorum. What was granted is given back at once, so that others may get theirs. */
-static void ballot_lost(struct ballot *ballot) {
+static void ballot_lost(struct ballot *ballot, bool time_is_up) {
     struct round *round = &ballot->round;
     struct quorum *q = round->quorum;
-    enum store_outcome result = ballot_result(ballot);
+    enum store_outcome result = ballot_result(ballot, time_is_up);
     struct store_op *op = round_decided(round);
     struct parting *parting = parting_new(q, op);
     if (result == STORE_REFUSED)
@@ -371,7 +379,7 @@ static void ballot_decide(struct round *round, bool time_is_up) {
         possible += agrees || may;
     }
     if (ballot->twice || time_is_up || possible < q->quorum) {
-        ballot_lost(ballot);
+        ballot_lost(ballot, time_is_up);
     } else if (ballot->raising && agreed >= q->quorum) {
         struct store_op *op = round_decided(round);
         waiting_forget(q, op);

@@ -1,0 +1,535 @@
+/* The rounds of the quorum store, over nodes that the test plays (set_test.h). */
+#include "set_test.h"
+
+/* ---- Acquire ---- */
+
+TEST(a_majority_decides_and_a_node_that_hangs_costs_nothing) {
+    set_open();
+    struct store_op op = mutex(1, 0);
+    int64_t began_us = virtual_now_us();
+    submit(&op);
+    for (size_t i = 0; i < NODES; i++)
+        CHECK_EQ_INT(asked_count(i), 1); /* all at once */
+    grant(4, 50);
+    grant(1, 50);
+    CHECK_EQ_INT(set.completed, 0);
+    grant(2, 50);
+    check_done(&op, STORE_DONE);
+    CHECK_EQ_INT(op.token, 50);
+    CHECK_EQ_INT(virtual_now_us() - began_us, 0);
+    grant(0, 50); /* later ones change nothing */
+    pass_us(10 * TIMEOUT_US);
+    CHECK_EQ_INT(set.completed, 1);
+    set_close();
+}
+
+TEST(the_token_is_the_largest_that_was_counted_and_only_counted_nodes_are_raised) {
+    set_open();
+    struct store_op op = mutex(1, 0);
+    submit(&op);
+    grant(0, 50);
+    grant(1, 70);
+    grant(2, 50);
+    CHECK_EQ_INT(set.completed, 0);
+    for (size_t i = 0; i < 3; i += 2) {
+        struct store_op *raise = asked(i, STORE_ACQUIRE);
+        CHECK_EQ_INT(raise->floor, 70);
+        CHECK_EQ_INT(raise->flags, STORE_VOTE | STORE_MINE);
+        CHECK_EQ_INT(raise->seq, op.mark);
+    }
+    CHECK_EQ_INT(asked_count(1), 0);
+    grant(3, 90); /* late, and larger: not counted */
+    CHECK_EQ_INT(asked_count(3), 0);
+    grant(0, 70);
+    CHECK_EQ_INT(set.completed, 0);
+    grant(2, 70);
+    check_done(&op, STORE_DONE);
+    CHECK_EQ_INT(op.token, 70);
+    set_close();
+}
+
+TEST(a_raise_that_fails_loses_the_ballot) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    grant(0, 50);
+    grant(1, 70);
+    grant(2, 70);
+    grant(3, 70); /* a spare, which does not count */
+    refuse(0, HF_NOT_YOURS, 0);
+    for (size_t i = 0; i < 4; i++)
+        confirm(i);
+    check_done(&op, STORE_QUEUED);
+    CHECK(op.left_us < 20 * MS);
+    set_close();
+}
+
+TEST(what_was_lost_is_released_everywhere_before_it_is_told) {
+    set_open();
+    struct store_op op = mutex(1, 0);
+    submit(&op);
+    uint64_t mark = asked(0, STORE_ACQUIRE)->seq;
+    grant(0, 50);
+    for (size_t i = 1; i < 4; i++)
+        refuse(i, HF_BUSY, 5000 * MS);
+    for (size_t i = 0; i < 4; i++) {
+        CHECK_EQ_INT(asked(i, STORE_RELEASE)->seq, mark);
+        CHECK_EQ_INT(asked(i, STORE_RELEASE)->flags & STORE_VOTE, 0); /* it wakes nobody */
+    }
+    CHECK_EQ_INT(asked_count(4), 2); /* the silent one: behind what it takes back */
+    CHECK_EQ_INT(set.completed, 0);
+    confirm(0);
+    check_done(&op, STORE_REFUSED);
+    CHECK_EQ_INT(op.reason, HF_BUSY);
+    set_close();
+    CHECK_EQ_INT(set.completed, 1);
+}
+
+TEST(a_release_is_repeated_until_it_is_confirmed_or_the_lease_is_over) {
+    set_open();
+    struct store_op op = held(3);
+    op.type = STORE_RELEASE;
+    submit(&op);
+    for (size_t i = 0; i < 3; i++) {
+        CHECK(asked(i, STORE_RELEASE)->flags & STORE_VOTE);
+        confirm(i);
+    }
+    check_done(&op, STORE_DONE);
+    for (size_t i = 3; i < NODES; i++) {
+        answer(i, STORE_ACQUIRE, STORE_UNKNOWN);
+        answer(i, STORE_RELEASE, STORE_UNKNOWN);
+        CHECK_EQ_INT(asked_count(i), 0);
+    }
+    pass_us(250 * MS);
+    confirm(3);
+    int repeats = 0;
+    for (int64_t us = 0; us < 4 * LEASE_US; us += 100 * MS) {
+        pass_us(100 * MS);
+        CHECK_EQ_INT(asked_count(3), 0);
+        if (asked_count(4)) {
+            answer(4, STORE_RELEASE, STORE_UNKNOWN);
+            repeats++;
+        }
+    }
+    CHECK(repeats >= 4 && repeats <= 8); /* less and less often */
+    CHECK_EQ_INT(set.quorum->parting_count, 0);
+    set_close();
+}
+
+TEST(partings_are_bounded) {
+    set_open();
+    for (uint64_t seq = 1; seq < 600; seq++) {
+        struct store_op op = mutex(seq, 0);
+        submit(&op);
+        for (size_t i = 0; i < NODES; i++)
+            i == 4 ? refuse(4, HF_UNREACHABLE, 0) : grant(i, 50);
+        op.type = STORE_RELEASE;
+        submit(&op);
+        for (size_t i = 0; i < NODES; i++)
+            answer(i, STORE_RELEASE, i == 4 ? STORE_REFUSED : STORE_DONE);
+    }
+    CHECK_EQ_INT(set.quorum->parting_count, 256);
+    set_close();
+}
+
+TEST(each_ballot_has_a_number_of_its_own) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    uint64_t first = asked(0, STORE_ACQUIRE)->seq;
+    for (size_t i = 0; i < NODES; i++)
+        refuse(i, HF_BUSY, 5000 * MS);
+    check_done(&op, STORE_QUEUED);
+    CHECK_EQ_INT(op.mark, 0); /* there is nothing left of it to be released by the client */
+    submit(&op);
+    CHECK_EQ_INT(asked_count(0), 2); /* the release of the first is still on its way, */
+    CHECK_EQ_INT(asked(0, STORE_RELEASE)->seq, first);
+    confirm(0);
+    CHECK(asked(0, STORE_ACQUIRE)->seq != first); /* and does not meet the second */
+    set_close();
+    free(op.text);
+}
+
+TEST(split_votes_come_back_soon_and_less_and_less_so) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    int64_t longest_us = 0;
+    for (int i = 0; i < 40; i++) {
+        submit(&op);
+        grant(0, 50);
+        for (size_t n = 1; n < NODES; n++)
+            n < 4 ? refuse(n, HF_BUSY, 9000 * MS) : (void)0;
+        confirm(0);
+        check_done(&op, STORE_QUEUED);
+        CHECK(op.flags & STORE_HEAD);
+        CHECK(op.left_us < (i ? 640 : 20) * MS);
+        longest_us = op.left_us > longest_us ? op.left_us : longest_us;
+        for (size_t n = 1; n < 4; n++)
+            confirm(n);
+        refuse(4, HF_BUSY, 0);
+        confirm(4);
+    }
+    CHECK(longest_us > 20 * MS);
+    set_close();
+}
+
+TEST(who_finds_it_busy_comes_back_when_a_quorum_may_be_free) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    refuse(0, HF_BUSY, 9000 * MS);
+    refuse(1, HF_BUSY, INT64_C(70000000) * MS); /* a clock is mad */
+    refuse(2, HF_BUSY, 4000 * MS);
+    check_done(&op, STORE_QUEUED); /* when two more could not be a quorum, */
+    CHECK_EQ_INT(op.left_us, 4000 * MS); /* and one more might */
+    set_close();
+}
+
+TEST(a_word_of_a_node_that_refused_wakes_the_first_once) {
+    set_open();
+    struct store_op one = mutex(1, STORE_WAIT), two = mutex(2, STORE_WAIT);
+    submit(&one);
+    submit(&two);
+    freed(3); /* before its refusal is heard, over the other connection */
+    for (size_t i = 0; i < NODES; i++) {
+        refuse(i, HF_BUSY, 5000 * MS);
+        refuse(i, HF_BUSY, 5000 * MS);
+    }
+    check_done(&one, STORE_QUEUED);
+    check_done(&two, STORE_QUEUED);
+    CHECK_EQ_INT(set.wake_count, 0); /* it was decided before node 3 answered */
+    freed(0);
+    CHECK_EQ_INT(set.wake_count, 1);
+    CHECK_EQ_INT(set.wakes[0], 1);
+    freed(0);
+    CHECK_EQ_INT(set.wakes[1], 2); /* the next word is for the next */
+    freed(0);
+    freed(1);
+    freed(2);
+    CHECK_EQ_INT(set.wake_count, 2);
+    set_close();
+}
+
+TEST(a_word_that_overtakes_the_refusal_wakes_too) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    freed(0);
+    CHECK_EQ_INT(set.wake_count, 0);
+    for (size_t i = 0; i < 3; i++)
+        refuse(i, HF_BUSY, 5000 * MS);
+    check_done(&op, STORE_QUEUED);
+    CHECK_EQ_INT(set.wake_count, 1);
+    set_close();
+}
+
+TEST(what_failed_is_told_with_the_names_of_the_nodes) {
+    set_open();
+    struct store_op op = mutex(1, 0);
+    submit(&op);
+    grant(0, 50);
+    for (size_t i = 1; i < 3; i++) {
+        asked(i, STORE_ACQUIRE)->text = strdup("connection refused");
+        refuse(i, HF_UNREACHABLE, 0);
+    }
+    CHECK_EQ_INT(asked_count(3), 1);
+    pass_us(TIMEOUT_US); /* 3 and 4 are silent */
+    confirm(0);
+    check_done(&op, STORE_REFUSED);
+    CHECK_EQ_INT(op.reason, HF_UNREACHABLE);
+    CHECK_EQ_STR(op.text, "1 of 5 nodes granted it, and 3 are needed; n1: connection refused; n2: "
+                          "connection refused; n3: no answer within 50 ms; n4: no answer within 50 ms");
+    free(op.text);
+    set_close();
+}
+
+TEST(silent_nodes_are_asked_again_by_who_waits) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    grant(0, 50);
+    pass_us(TIMEOUT_US);
+    confirm(0);
+    check_done(&op, STORE_UNKNOWN); /* which the engine asks again */
+    CHECK(strstr(op.text, "n4: no answer within 50 ms"));
+    free(op.text);
+    set_close();
+}
+
+TEST(a_minority_that_fails_does_not_matter) {
+    set_open();
+    struct store_op op = mutex(1, 0);
+    submit(&op);
+    refuse(0, HF_UNREACHABLE, 0); /* a node in quarantine has no vote */
+    refuse(1, HF_BAD_STORE, 0);
+    for (size_t i = 2; i < NODES; i++)
+        grant(i, 50);
+    check_done(&op, STORE_DONE);
+    struct store_op busy = mutex(2, 0);
+    submit(&busy);
+    refuse(0, HF_WRONG_KIND, 0);
+    for (size_t i = 1; i < 4; i++)
+        refuse(i, HF_BUSY, 5000 * MS);
+    check_done(&busy, STORE_REFUSED);
+    CHECK_EQ_INT(busy.reason, HF_BUSY);
+    set_close();
+}
+
+TEST(what_most_nodes_say_is_the_reason) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    refuse(0, HF_UNREACHABLE, 0);
+    refuse(1, HF_BAD_STORE, 0);
+    grant(2, 50);
+    refuse(3, HF_BAD_STORE, 0);
+    confirm(2);
+    check_done(&op, STORE_REFUSED);
+    CHECK_EQ_INT(op.reason, HF_BAD_STORE); /* another set */
+    free(op.text);
+    set_close();
+}
+
+TEST(one_server_under_two_names_is_refused) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    grant(0, 50);
+    struct store_op *same = asked(3, STORE_ACQUIRE);
+    same->token = 50;
+    same->left_us = 100; /* as node 0 */
+    answer(3, STORE_ACQUIRE, STORE_DONE);
+    confirm(0);
+    confirm(3);
+    check_done(&op, STORE_REFUSED);
+    CHECK_EQ_INT(op.reason, HF_BAD_URL);
+    CHECK_EQ_STR(op.text, "n3 is the same server as another of the set");
+    free(op.text);
+    set_close();
+}
+
+/* ---- Renew ---- */
+
+TEST(a_quorum_renews_and_the_others_are_taken_again) {
+    set_open();
+    struct store_op hold = held(NODES);
+    struct store_renewal renewal = {.of = &hold};
+    struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
+    submit(&op);
+    CHECK_EQ_INT(asked(0, STORE_RENEW)->renewals[0].of->seq, hold.mark);
+    answer_renewal(0, STORE_NOT_YOURS);
+    for (size_t i = 1; i < 4; i++)
+        answer_renewal(i, STORE_DONE);
+    check_done(&op, STORE_DONE);
+    CHECK_EQ_INT(renewal.outcome, STORE_DONE);
+    struct store_op *again = asked(0, STORE_ACQUIRE);
+    CHECK_EQ_INT(again->seq, hold.mark);
+    CHECK_EQ_INT(again->below, 50);
+    CHECK_EQ_INT(again->floor, 50);
+    answer_renewal(4, STORE_NOT_YOURS); /* late */
+    CHECK_EQ_INT(asked(4, STORE_ACQUIRE)->below, 50);
+    set_close();
+}
+
+TEST(nothing_is_taken_again_for_a_hold_that_was_let_go) {
+    set_open();
+    struct store_op hold = held(NODES);
+    struct store_renewal renewal = {.of = &hold};
+    struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
+    submit(&op);
+    for (size_t i = 0; i < 3; i++)
+        answer_renewal(i, STORE_DONE);
+    check_done(&op, STORE_DONE);
+    hold.type = STORE_RELEASE;
+    submit(&hold);
+    answer_renewal(3, STORE_NOT_YOURS);
+    CHECK_EQ_INT(asked_count(3), 1);
+    asked(3, STORE_RELEASE);
+    set_close();
+    free(hold.text);
+}
+
+TEST(a_hold_may_end_and_be_freed_while_it_is_renewed) {
+    set_open();
+    struct store_op *hold = malloc(sizeof(*hold));
+    *hold = held(NODES);
+    struct store_renewal *renewals = calloc(1, sizeof(*renewals));
+    renewals->of = hold;
+    struct store_op *op = calloc(1, sizeof(*op));
+    *op = (struct store_op){.type = STORE_RENEW, .renewals = renewals, .renewal_count = 1};
+    submit(op);
+    renewals->of = NULL;
+    free(hold);
+    CHECK_EQ_STR(asked(0, STORE_RENEW)->renewals[0].of->name, "x"); /* a node may look */
+    for (size_t i = 0; i < 3; i++)
+        answer_renewal(i, STORE_DONE);
+    check_done(op, STORE_DONE);
+    free(op);
+    free(renewals);
+    answer_renewal(3, STORE_NOT_YOURS);
+    CHECK_EQ_INT(asked_count(3), 0);
+    set_close();
+}
+
+TEST(a_hold_is_lost_only_when_a_quorum_cannot_be) {
+    set_open();
+    struct store_op hold = held(NODES);
+    struct store_renewal renewal = {.of = &hold};
+    struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
+    submit(&op);
+    answer_renewal(0, STORE_NOT_YOURS);
+    answer_renewal(1, STORE_NOT_YOURS);
+    answer_renewal(2, STORE_DONE);
+    CHECK_EQ_INT(op.outcome, 0);
+    pass_us(TIMEOUT_US);
+    check_done(&op, STORE_DONE);
+    CHECK_EQ_INT(renewal.outcome, STORE_UNKNOWN);
+    free(op.text);
+    op.text = NULL;
+    answer_renewal(3, STORE_DONE);
+    answer_renewal(4, STORE_DONE);
+    submit(&op);
+    for (size_t i = 0; i < 3; i++)
+        answer_renewal(i, STORE_NOT_YOURS);
+    check_done(&op, STORE_DONE);
+    CHECK_EQ_INT(renewal.outcome, STORE_NOT_YOURS);
+    set_close();
+}
+
+/* ---- Release, break, close ---- */
+
+TEST(a_release_is_what_a_quorum_says) {
+    static const struct {
+        enum store_outcome says[NODES];
+        enum store_outcome outcome;
+    } cases[] = {
+        {{STORE_DONE, STORE_DONE, STORE_DONE}, STORE_DONE},
+        {{STORE_NOT_YOURS, STORE_NOT_YOURS, STORE_NOT_YOURS}, STORE_NOT_YOURS},
+        {{STORE_DONE, STORE_DONE, STORE_NOT_YOURS, STORE_NOT_YOURS, STORE_UNKNOWN}, STORE_UNKNOWN},
+    };
+    for (size_t c = 0; c < 3; c++) {
+        set = (struct set){0};
+        set_open();
+        struct store_op op = held(NODES);
+        op.type = STORE_RELEASE;
+        submit(&op);
+        for (size_t i = 0; i < NODES && cases[c].says[i]; i++)
+            answer(i, STORE_RELEASE, cases[c].says[i]);
+        check_done(&op, cases[c].outcome);
+        free(op.text);
+        op.text = NULL;
+        set_close();
+    }
+}
+
+TEST(a_break_is_done_when_what_is_left_is_no_quorum) {
+    set_open();
+    struct store_op op = {.type = STORE_BREAK, .name = "x", .token = 50, .label = "why"};
+    submit(&op);
+    CHECK_EQ_STR(asked(4, STORE_BREAK)->label, "why");
+    answer(0, STORE_BREAK, STORE_DONE);
+    answer(1, STORE_BREAK, STORE_NOT_YOURS);
+    answer(2, STORE_BREAK, STORE_DONE);
+    CHECK_EQ_INT(op.outcome, 0);
+    answer(3, STORE_BREAK, STORE_DONE);
+    check_done(&op, STORE_DONE);
+    set_close();
+}
+
+TEST(a_hold_is_gone_when_so_many_nodes_say_so_that_no_quorum_is_left) {
+    set_open();
+    struct store_op op = held(NODES);
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_EQ_INT(set.gone, 0);
+        struct store_host *host = &set.quorum->nodes[i].host;
+        host->gone(host, op.mark);
+        host->gone(host, op.mark); /* a node counts once */
+    }
+    CHECK_EQ_INT(set.gone, 1);
+    set_close();
+}
+
+TEST(closing_completes_everything_once) {
+    set_open();
+    struct store_op hold = held(3);
+    struct store_renewal renewal = {.of = &hold};
+    struct store_op ops[] = {
+        mutex(2, 0),
+        mutex(3, STORE_WAIT),
+        {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1},
+        {.type = STORE_BREAK, .name = "x", .token = 50},
+        {.type = STORE_INSPECT, .name = "x"},
+        {.type = STORE_LIST, .name = "", .limit = 5},
+        {.type = STORE_EXAMINE},
+        mutex(1, 0),
+    };
+    enum { OPS = sizeof(ops) / sizeof(ops[0]) };
+    ops[OPS - 1].type = STORE_RELEASE;
+    ops[OPS - 1].mark = hold.mark;
+    for (size_t i = 0; i < OPS; i++)
+        submit(&ops[i]);
+    int before = set.completed;
+    set_close();
+    CHECK_EQ_INT(set.completed, before + OPS);
+    for (size_t i = 0; i < OPS; i++) {
+        CHECK(ops[i].outcome != 0);
+        free(ops[i].text);
+        if (ops[i].type == STORE_EXAMINE && ops[i].outcome == STORE_DONE)
+            hf_examination_free(ops[i].examination);
+    }
+}
+
+/* ---- The URL, and five memory stores behind the public calls ---- */
+
+static int open_with(const char *url, const char *words) {
+    hf_client *client = virtual_client(url, NULL);
+    if (client)
+        hf_client_close(client);
+    else
+        CHECK(strstr(hf_last_error(), words));
+    return client ? HF_OK : HF_BAD_URL;
+}
+
+TEST(a_set_has_three_nodes_at_least_and_a_majority) {
+    CHECK_EQ_INT(open_with("quorum+memory:a,b", "3 to 15 nodes"), HF_BAD_URL);
+    CHECK_EQ_INT(open_with("quorum+memory:a,b,c?quorum=1", "quorum is not a number from 2 to 3"), HF_BAD_URL);
+    CHECK_EQ_INT(open_with("quorum+memory:a,b,c?quorum=3", ""), HF_OK);
+    CHECK_EQ_INT(open_with("quorum+memory:a,b,c?node_timeout=0", "node_timeout"), HF_BAD_URL);
+    CHECK_EQ_INT(open_with("quorum+memory:a,b,c?init=no", "init"), HF_BAD_URL);
+    CHECK_EQ_INT(open_with("quorum+memory:a,b,c?other=1", "memory"), HF_BAD_URL);
+}
+
+TEST(permits_are_refused_with_the_reason) {
+    hf_client *client = virtual_client("quorum+memory:a,b,c", NULL);
+    hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
+    options.kind = HF_PERMITS;
+    options.capacity = 3;
+    hf_hold *hold;
+    CHECK_EQ_INT(hf_acquire(client, "x", &options, &hold), HF_UNSUPPORTED);
+    CHECK(strstr(hf_last_error(), "a majority of nodes cannot count them"));
+    hf_client_close(client);
+}
+
+TEST(a_look_says_on_how_many_nodes_it_is) {
+    hf_client *client = virtual_client("quorum+memory:a,b,c", NULL);
+    hf_client *one = virtual_client("memory:b", NULL);
+    hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
+    options.wait_ms = 0;
+    options.label = "nightly";
+    hf_hold *taken, *hold;
+    CHECK_EQ_INT(hf_acquire(one, "x", &options, &taken), HF_OK);
+    CHECK_EQ_INT(hf_acquire(client, "x", &options, &hold), HF_OK);
+    hf_locks *locks;
+    CHECK_EQ_INT(hf_inspect(client, "x", &locks), HF_OK);
+    const hf_lock_info *info = hf_locks_at(locks, 0);
+    CHECK_EQ_INT(info->holder_count, 1);
+    CHECK_EQ_STR(info->holders[0]->label, "nightly, on 2 of 3 nodes");
+    CHECK_EQ_INT(info->holders[0]->token, hf_hold_token(hold));
+    CHECK_EQ_INT(info->waiter_count, 1);
+    CHECK_EQ_STR(info->waiters[0]->label, "nightly, on 1 of 3 nodes");
+    hf_locks_free(locks);
+    hf_hold_free(hold);
+    hf_hold_free(taken);
+    hf_client_close(client);
+    hf_client_close(one);
+}
