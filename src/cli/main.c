@@ -17,6 +17,7 @@ const struct command *const commands[] = {
     &watch_command,
     &break_command,
     &doctor_command,
+    &quorum_command,
     &demo_command,
     &stores_command,
     &config_command,

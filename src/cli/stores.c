@@ -8,11 +8,11 @@
 
 static void print_table(void) {
     const hf_store_info *store;
-    printf("%-12s %-12s %-10s %s\n", "URL", "TIER", "", "");
+    printf("%-14s %-12s %-10s %s\n", "URL", "TIER", "", "");
     for (size_t i = 0; (store = hf_store_at(i)); i++) {
         char scheme[64];
         snprintf(scheme, sizeof(scheme), "%s:", store->scheme);
-        printf("%-12s %-12s ", scheme, store->tier);
+        printf("%-14s %-12s ", scheme, store->tier);
         if (store->available)
             printf("%-10s %s\n", "ready", store->summary);
         else

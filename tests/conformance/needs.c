@@ -60,6 +60,7 @@ __attribute__((constructor)) static void leave_out_what_the_store_lacks(void) {
         leave_out(needs_queue[i]);
     for (size_t i = 0; lacks("permits") && i < sizeof needs_permits / sizeof *needs_permits; i++)
         leave_out(needs_permits[i]);
-    for (size_t i = 0; lacks("max_lease") && i < sizeof needs_max_lease / sizeof *needs_max_lease; i++)
+    for (size_t i = 0; lacks("max_lease") && i < sizeof needs_max_lease / sizeof *needs_max_lease;
+         i++)
         leave_out(needs_max_lease[i]);
 }

@@ -4,13 +4,15 @@
 Nodes are given all the time in the world (TIMEOUT_MS) where a node's silence must not be what decides, so that a
 test is about what it says and not about the speed of the machine."""
 import contextlib
+import json
 import select
+import subprocess
 import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-from faults.scene import LONG_MS, PUPPET, puppets, sleep_until, wait_until
+from faults.scene import HOLDFAST, LONG_MS, PUPPET, puppets, sleep_until, wait_until
 from servers.puppet import Puppet, boot_us
 from servers.redis import Redis, set_url
 from servers.suite import equal, main, test
@@ -98,8 +100,10 @@ def silent_nodes_without_a_majority_end_with_the_wait():
             server.stop()
         with puppets(1, new_set(servers, timeout_ms=100)) as (one,):
             one.acquire("a", "x", lease_ms=LONG_MS, wait_ms=1000)
-            error, text = why(one, "a")
-            equal(error, "UNKNOWN")
+            equal(one.failed("a"), "UNKNOWN")
+            one.acquire("b", "x", lease_ms=LONG_MS)
+            error, text = why(one, "b")
+            equal(error, "UNREACHABLE")
             assert "no answer within 100 ms" in text, text
             wait_until(lambda: votes(servers[3:], "x") == [None, None], "released on those that answer")
         for server in servers[:3]:
@@ -136,6 +140,23 @@ def row_8_a_node_that_forgot_does_not_vote():
             two.acquire("b2", "x", lease_ms=LONG_MS)
             assert two.failed("b2") in ("UNREACHABLE", "BUSY")
             equal(servers[0].command("EXISTS", key("y")), 0)
+
+
+@test
+def quorum_init_declares_the_set_on_each_node():
+    with nodes(3) as servers:
+        url = set_url(servers, f"node_timeout={TIMEOUT_MS}")
+        with puppets(1, url) as (one,):
+            one.acquire("a", "x")
+            equal(one.failed("a"), "UNREACHABLE")
+            done = subprocess.run([HOLDFAST, "--url", url, "quorum", "init", "--json"], capture_output=True, check=True)
+            equal([node["votes"] for node in json.loads(done.stdout)], [True] * 3)
+            one.hold("b", "x")
+        servers[1].kill()
+        done = subprocess.run([HOLDFAST, "--url", url, "quorum", "init"], capture_output=True, text=True, check=False)
+        equal(done.returncode, 69)
+        equal([line.split()[0] for line in done.stdout.splitlines()], ["ok", "missing", "ok"])
+        assert f"127.0.0.1:{servers[1].port}" in done.stdout, done.stdout
 
 
 @test

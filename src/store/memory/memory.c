@@ -39,7 +39,7 @@ struct space {
     unsigned users;
     pthread_mutex_t mutex;
     struct map locks, claims;
-    struct list idle; /* locks that nobody claims, the longest unused first */
+    struct list idle;   /* locks that nobody claims, the longest unused first */
     struct list voters; /* sessions of clients for whom this is one store of several */
     uint64_t token_base;
     struct session *calling; /* whose operation goes on: it looks into its inbox itself */

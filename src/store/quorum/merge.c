@@ -44,7 +44,8 @@ static const hf_party *find_party(const hf_lock_info *info, const char *owner) {
 }
 
 /* How many of the nodes give this token to the party. */
-static size_t count_token(struct round *round, const char *name, const char *owner, uint64_t token) {
+static size_t count_token(struct round *round, const char *name, const char *owner,
+                          uint64_t token) {
     size_t count = 0;
     for (size_t i = 0; i < round->quorum->node_count; i++) {
         const hf_party *same = find_party(find(&round->errands[i], name), owner);
@@ -101,7 +102,7 @@ static bool add_lock(struct round *round, struct hf_locks *locks, const char *na
         if (info && (!newest || info->token > newest->token))
             newest = info;
     }
-    enum store_kind kind = newest->kind == HF_MUTEX ? STORE_MUTEX
+    enum store_kind kind = newest->kind == HF_MUTEX     ? STORE_MUTEX
                            : newest->kind == HF_PERMITS ? STORE_PERMITS
                                                         : STORE_RW;
     bool ok = locks_add(locks, name, kind, newest->capacity, newest->token);
@@ -124,9 +125,10 @@ static const char *next_name(struct round *round, const char *after) {
     for (size_t i = 0; i < round->quorum->node_count; i++) {
         const struct errand *errand = &round->errands[i];
         const hf_lock_info *info;
-        for (size_t j = 0; errand->op.outcome == STORE_DONE && (info = hf_locks_at(errand->op.locks, j));
-             j++) {
-            if ((!after || strcmp(info->name, after) > 0) && (!next || strcmp(info->name, next) < 0))
+        for (size_t j = 0;
+             errand->op.outcome == STORE_DONE && (info = hf_locks_at(errand->op.locks, j)); j++) {
+            if ((!after || strcmp(info->name, after) > 0) &&
+                (!next || strcmp(info->name, next) < 0))
                 next = info->name;
         }
     }
@@ -229,25 +231,39 @@ void quorum_look(struct quorum *q, struct store_op *op) {
 /* What concerns the set as a whole: how many it may lose, and how many it has lost. */
 static bool add_set(struct round *round, hf_examination *sum) {
     struct quorum *q = round->quorum;
-    size_t up = answers(round), spare = q->node_count - q->quorum, amnesiac = 2 * q->quorum - q->node_count - 1;
-    bool ok = findings_add(sum, HF_FINE, "set",
-                           "of two holders in a row the later one asks a node that the earlier one had",
-                           "for more, list more nodes, or set quorum= higher",
-                           "%zu nodes, of which %zu must agree: %zu may be down, and %zu may forget", q->node_count,
-                           q->quorum, spare, amnesiac);
+    size_t up = answers(round), spare = q->node_count - q->quorum,
+           amnesiac = 2 * q->quorum - q->node_count - 1;
+    bool ok =
+        findings_add(sum, HF_FINE, "set",
+                     "of two holders in a row the later one asks a node that the earlier one had",
+                     "for more, list more nodes, or set quorum= higher",
+                     "%zu nodes, of which %zu must agree: %zu may be down, and %zu may forget",
+                     q->node_count, q->quorum, spare, amnesiac);
     if (ok && up < q->node_count)
         ok = findings_add(sum, up < q->quorum ? HF_PROBLEM : HF_WARNING, "nodes",
                           up < q->quorum ? "no lock can be taken or renewed"
                                          : "the set can lose fewer nodes than it should",
-                          "start those that do not answer", "%zu of %zu nodes answer", up, q->node_count);
+                          "start those that do not answer", "%zu of %zu nodes answer", up,
+                          q->node_count);
     return ok;
 }
 
 static bool add_silent(const struct errand *errand, hf_examination *sum) {
     const struct node *node = errand->node;
     const char *why = errand->op.text ? errand->op.text : *node->why ? node->why : "it is silent";
-    return findings_add(sum, HF_WARNING, "node", "it does not vote", "start it, or look at what it says",
-                        "%s does not answer: %s", node->name, why);
+    return findings_add(sum, HF_WARNING, "node", "it does not vote",
+                        "start it, or look at what it says", "%s does not answer: %s", node->name,
+                        why);
+}
+
+/* What it did with the last vote that it was asked for here, if it was. */
+static bool add_vote(const struct node *node, hf_examination *sum) {
+    if (*node->why)
+        return findings_add(sum, HF_WARNING, "vote", "the set can lose fewer nodes than it should",
+                            "if it is right that it forgot its locks: holdfast quorum init",
+                            "%s does not vote: %s", node->name, node->why);
+    return !node->number || findings_add(sum, HF_FINE, "vote", "it is one of the set", "",
+                                         "%s votes in %s", node->name, node->quorum->set);
 }
 
 static bool add_findings(struct round *round, hf_examination *sum) {
@@ -259,6 +275,7 @@ static bool add_findings(struct round *round, hf_examination *sum) {
             continue;
         }
         const hf_examination *found = errand->op.examination;
+        ok = add_vote(errand->node, sum);
         for (size_t j = 0; ok && j < found->count; j++) {
             const hf_finding *one = found->findings[j];
             ok = findings_add(sum, one->severity, one->id, one->means, one->fix, "%s: %s",

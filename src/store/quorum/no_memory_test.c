@@ -188,7 +188,8 @@ static void look_story(void) {
     ask(store, &examine);
     if (examine.outcome == STORE_DONE)
         hf_examination_free(examine.examination);
-    struct store_op breaks = {.type = STORE_BREAK, .name = "x", .token = hold.token, .label = "why"};
+    struct store_op breaks = {
+        .type = STORE_BREAK, .name = "x", .token = hold.token, .label = "why"};
     ask(store, &breaks);
     unfailing(close_both);
 }

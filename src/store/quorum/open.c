@@ -18,8 +18,8 @@
 enum { DEFAULT_TIMEOUT_MS = 50, TIMEOUT_MAX_MS = 10000 };
 
 static bool is_of_set(const char *key) {
-    return strcmp(key, "quorum") == 0 || strcmp(key, "node_timeout") == 0 || strcmp(key, "id") == 0 ||
-           strcmp(key, "init") == 0;
+    return strcmp(key, "quorum") == 0 || strcmp(key, "node_timeout") == 0 ||
+           strcmp(key, "id") == 0 || strcmp(key, "init") == 0;
 }
 
 static int read_number(const struct url *url, const char *key, uint64_t least, uint64_t most,
@@ -30,7 +30,8 @@ static int read_number(const struct url *url, const char *key, uint64_t least, u
     char *end = NULL;
     unsigned long long read = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
     if (!end || *end || read < least || read > most) {
-        *ret_text = error_format("%s is not a number from %" PRIu64 " to %" PRIu64, key, least, most);
+        *ret_text =
+            error_format("%s is not a number from %" PRIu64 " to %" PRIu64, key, least, most);
         return HF_BAD_URL;
     }
     *number = read;
@@ -124,7 +125,8 @@ int quorum_open(struct store_host *host, const struct url *url, struct store **r
                 char **ret_text) {
     size_t count = count_nodes(url);
     if (count < 3 || count > QUORUM_NODES_MAX) {
-        *ret_text = error_format("a set has 3 to %d nodes, and this one %zu", QUORUM_NODES_MAX, count);
+        *ret_text =
+            error_format("a set has 3 to %d nodes, and this one %zu", QUORUM_NODES_MAX, count);
         return HF_BAD_URL;
     }
     struct quorum *q = calloc(1, sizeof(*q) + count * sizeof(q->nodes[0]));

@@ -99,10 +99,11 @@ static enum store_outcome parting_outcome(const struct parting *parting, bool ov
     const struct round *round = &parting->round;
     const struct quorum *q = round->quorum;
     if (!parting->result)
-        return parting->yes >= q->quorum                    ? STORE_DONE
-               : parting->no > q->node_count - q->quorum ? STORE_NOT_YOURS /* it had no quorum any more */
-               : over                                       ? STORE_UNKNOWN
-                                                            : 0;
+        return parting->yes >= q->quorum ? STORE_DONE
+               : parting->no > q->node_count - q->quorum
+                   ? STORE_NOT_YOURS /* it had no quorum any more */
+               : over ? STORE_UNKNOWN
+                      : 0;
     for (size_t i = 0; i < q->node_count && !over; i++) {
         if (parting->granted & 1u << i && round->errands[i].in_flight)
             return 0;
@@ -189,7 +190,8 @@ static void quorum_release(struct quorum *q, struct store_op *op) {
 
 struct ballot {
     struct round round;
-    bool counted[QUORUM_NODES_MAX]; /* granted when there was a quorum: these are raised to `token` */
+    bool counted
+        [QUORUM_NODES_MAX]; /* granted when there was a quorum: these are raised to `token` */
     uint64_t tokens[QUORUM_NODES_MAX]; /* 0: not granted */
     int64_t left_us[QUORUM_NODES_MAX]; /* of who has it; sorted when it is lost */
     bool raising, foreign;
@@ -318,7 +320,8 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
              ballot->granted, q->node_count, q->quorum);
     op->text = round_explain(round, words);
     op->reason = reason_of(round);
-    return waits && op->reason == HF_UNREACHABLE && is_silent(round) ? STORE_UNKNOWN : STORE_REFUSED;
+    return waits && op->reason == HF_UNREACHABLE && is_silent(round) ? STORE_UNKNOWN
+                                                                     : STORE_REFUSED;
 }
 
 /* No quorum. What was granted is given back at once, so that others may get theirs. */
@@ -493,9 +496,9 @@ static void renewing_answered(struct round *round, struct errand *errand) {
 
 static enum store_outcome outcome_of(const struct renewing *renewing, size_t index) {
     const struct quorum *q = renewing->round.quorum;
-    return renewing->yes[index] >= q->quorum                    ? STORE_DONE
+    return renewing->yes[index] >= q->quorum                 ? STORE_DONE
            : renewing->no[index] > q->node_count - q->quorum ? STORE_NOT_YOURS
-                                                              : STORE_UNKNOWN;
+                                                             : STORE_UNKNOWN;
 }
 
 static void renewed(struct renewing *renewing, size_t index) {
@@ -779,8 +782,8 @@ static void quorum_close(struct store *store) {
 
 const struct store_driver store_quorum = {
     .abi = STORE_ABI,
-    .info = {sizeof(hf_store_info), "quorum+redis", "a majority of independent Redis servers (Redlock)",
-             "strict", 1, ""},
+    .info = {sizeof(hf_store_info), "quorum+redis",
+             "a majority of independent Redis servers (Redlock)", "strict", 1, ""},
     .capabilities = STORE_CAN_RW | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
     .lacks = "a majority of nodes cannot count them: any two share a node, and three need not",
     .open = quorum_open,

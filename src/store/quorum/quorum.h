@@ -26,7 +26,7 @@ struct node {
     struct store *store;
     int64_t number; /* by which it knows itself; 0: not heard yet */
     char name[80];  /* for people: its host and port */
-    char why[160];  /* it could not be reached the last time, and why; "": it could */
+    char why[160];  /* why it did not vote the last time; "": it did */
 };
 
 struct quorum {
@@ -34,9 +34,9 @@ struct quorum {
     struct store_host *host;
     size_t node_count, quorum;
     int64_t node_timeout_us;
-    uint64_t ballots;     /* that were held, for their numbers */
-    struct list answers;  /* of nodes, to be worked off */
-    bool busy;            /* somebody asks, and will work them off */
+    uint64_t ballots;    /* that were held, for their numbers */
+    struct list answers; /* of nodes, to be worked off */
+    bool busy;           /* somebody asks, and will work them off */
     bool ending;
     struct world_bell bell;
     struct list rounds;   /* undecided, the first to be decided first */
@@ -46,8 +46,8 @@ struct quorum {
     struct map waiting;   /* attempts that were refused and will ask again, by their names */
     struct map going;     /* holds that some nodes say were ended, by their marks */
     struct world_timer timer;
-    char *set;   /* which all clients must name alike */
-    bool founds; /* init=yes */
+    char *set;           /* which all clients must name alike */
+    bool founds;         /* init=yes */
     struct node nodes[]; /* node_count */
 };
 
@@ -106,7 +106,8 @@ struct waiting {
     bool shares;
 };
 struct waiting *waiting_find(struct quorum *quorum, const struct store_op *op);
-struct waiting *waiting_note(struct quorum *quorum, const struct store_op *op); /* NULL: no memory */
+struct waiting *waiting_note(struct quorum *quorum,
+                             const struct store_op *op); /* NULL: no memory */
 void waiting_refused(struct quorum *quorum, const struct store_op *op, const struct node *by);
 void waiting_forget(struct quorum *quorum, const struct store_op *op);
 void waiting_forget_all(struct quorum *quorum);

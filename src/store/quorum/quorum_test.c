@@ -180,7 +180,7 @@ TEST(who_finds_it_busy_comes_back_when_a_quorum_may_be_free) {
     refuse(0, HF_BUSY, 9000 * MS);
     refuse(1, HF_BUSY, INT64_C(70000000) * MS); /* a clock is mad */
     refuse(2, HF_BUSY, 4000 * MS);
-    check_done(&op, STORE_QUEUED); /* when two more could not be a quorum, */
+    check_done(&op, STORE_QUEUED);       /* when two more could not be a quorum, */
     CHECK_EQ_INT(op.left_us, 4000 * MS); /* and one more might */
     set_close();
 }
@@ -237,8 +237,9 @@ TEST(what_failed_is_told_with_the_names_of_the_nodes) {
     confirm(0);
     check_done(&op, STORE_REFUSED);
     CHECK_EQ_INT(op.reason, HF_UNREACHABLE);
-    CHECK_EQ_STR(op.text, "1 of 5 nodes granted it, and 3 are needed; n1: connection refused; n2: "
-                          "connection refused; n3: no answer within 50 ms; n4: no answer within 50 ms");
+    CHECK_EQ_STR(op.text,
+                 "1 of 5 nodes granted it, and 3 are needed; n1: connection refused; n2: "
+                 "connection refused; n3: no answer within 50 ms; n4: no answer within 50 ms");
     free(op.text);
     set_close();
 }
@@ -492,7 +493,8 @@ static int open_with(const char *url, const char *words) {
 
 TEST(a_set_has_three_nodes_at_least_and_a_majority) {
     CHECK_EQ_INT(open_with("quorum+memory:a,b", "3 to 15 nodes"), HF_BAD_URL);
-    CHECK_EQ_INT(open_with("quorum+memory:a,b,c?quorum=1", "quorum is not a number from 2 to 3"), HF_BAD_URL);
+    CHECK_EQ_INT(open_with("quorum+memory:a,b,c?quorum=1", "quorum is not a number from 2 to 3"),
+                 HF_BAD_URL);
     CHECK_EQ_INT(open_with("quorum+memory:a,b,c?quorum=3", ""), HF_OK);
     CHECK_EQ_INT(open_with("quorum+memory:a,b,c?node_timeout=0", "node_timeout"), HF_BAD_URL);
     CHECK_EQ_INT(open_with("quorum+memory:a,b,c?init=no", "init"), HF_BAD_URL);

@@ -89,15 +89,18 @@ void quorum_completed(struct store_host *host, struct store_op *op) {
         world_bell_ring(&q->bell);
 }
 
-/* What is known of the node itself, for the next time that it is silent. */
+/* What is known of the node itself, for the next time that it is silent. Only a vote shows that it votes. */
 static void note_reach(struct errand *errand) {
-    struct store_op *op = &errand->op;
-    bool failed = op->outcome == STORE_UNKNOWN ||
-                  (op->outcome == STORE_REFUSED && op->reason == HF_UNREACHABLE);
-    snprintf(errand->node->why, sizeof(errand->node->why), "%s",
-             !failed    ? ""
-             : op->text ? op->text
-                        : hf_error_string(op->reason ? op->reason : HF_UNREACHABLE));
+    const struct store_op *op = &errand->op;
+    char *why = errand->node->why;
+    bool answered =
+        op->outcome != STORE_UNKNOWN && (op->outcome != STORE_REFUSED || op->reason == HF_BUSY ||
+                                         op->reason == HF_NOT_YOURS || op->reason == HF_WRONG_KIND);
+    if (!answered)
+        snprintf(why, sizeof(errand->node->why), "%s",
+                 op->text ? op->text : hf_error_string(op->reason ? op->reason : HF_UNREACHABLE));
+    else if (op->type == STORE_ACQUIRE)
+        why[0] = 0;
 }
 
 static void take_answers(struct quorum *q) {

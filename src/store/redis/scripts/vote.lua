@@ -8,7 +8,7 @@
 --
 -- Answers {'done', token, number}, {'busy', left ms, foreign?}, {'lost'}, {'quarantine', left ms}, {'set', which},
 -- and the refusals of acquire.lua. A server without B may have forgotten to whom it gave its vote: it does not
--- vote before the longest lease is over.
+-- vote before the longest lease is over, unless somebody who knows better says that the set is new.
 --#include head.lua
 local me, lease, kind = ARGV[1], tonumber(ARGV[2]), ARGV[7]
 local floor, below, base = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -23,6 +23,9 @@ local function refuse_vote(set)
         set[2], set[3] = since, ARGV[14]
     elseif set[1] ~= ARGV[11] then
         return {'set', set[1]}
+    elseif ARGV[13] == '1' and set[2] ~= '0' then
+        call('HSET', B, 's', '0')
+        set[2] = 0
     end
     local left = tonumber(set[2]) + ARGV[12] * 1000 - now
     return left > 0 and {'quarantine', math.ceil(left / 1000)}
