@@ -214,10 +214,9 @@ static void renew_answered(struct redis *redis, struct redis_request *request,
                            const struct reply *reply, const char *why) {
     struct renewing *renewing = request->context;
     struct store_renewal *renewals = renewing->op->renewals;
-    bool answered =
-        reply && (request->script == REDIS_RENEW
-                      ? reply->type == REPLY_ARRAY && reply->count == request->count
-                      : reply->type == REPLY_INTEGER);
+    bool answered = reply && (request->script == REDIS_RENEW
+                                  ? reply->type == REPLY_ARRAY && reply->count == request->count
+                                  : reply->type == REPLY_INTEGER);
     enum store_outcome outcome = 0;
     if (!answered) {
         int reason;

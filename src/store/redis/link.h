@@ -47,14 +47,14 @@ struct redis_link {
     struct list waiting; /* requests that are to be sent */
     struct list sent;    /* those without a reply, in order */
     enum link_state state;
-    bool wanted;          /* to be open also when nothing waits */
-    bool heard;           /* this connection has been of use */
-    bool pinged;          /* and something must come soon */
-    unsigned failures;    /* to connect, in a row */
-    int64_t retry_at_us;  /* DOWN: not before */
-    int reason;           /* of the last failure: HF_UNREACHABLE, or what the greeting was answered */
-    int64_t whole_us;     /* when the time of the first that was sent with its script's text is over */
-    int64_t heard_us;     /* when the last bytes came */
+    bool wanted;         /* to be open also when nothing waits */
+    bool heard;          /* this connection has been of use */
+    bool pinged;         /* and something must come soon */
+    unsigned failures;   /* to connect, in a row */
+    int64_t retry_at_us; /* DOWN: not before */
+    int reason;       /* of the last failure: HF_UNREACHABLE, or what the greeting was answered */
+    int64_t whole_us; /* when the time of the first that was sent with its script's text is over */
+    int64_t heard_us; /* when the last bytes came */
     void (*ready)(struct redis_link *link);
     /* For a link whose replies answer no requests. */
     void (*pushed)(struct redis_link *link, const struct reply *reply);

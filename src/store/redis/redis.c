@@ -147,7 +147,8 @@ static uint64_t parse_seq(const char *text, size_t size) {
 static void subscription_pushed(struct redis_link *link, const struct reply *reply) {
     struct store_host *host = link->redis->host;
     const struct reply *word = reply_at(reply, 0), *message = reply_at(reply, 2);
-    link->heard |= !reply_is(word, "subscribe"); /* that alone is no sign of a connection that lasts */
+    link->heard |=
+        !reply_is(word, "subscribe"); /* that alone is no sign of a connection that lasts */
     if (reply->type == REPLY_ERROR && !link->redis->subscribed) {
         link->heard = false;
         link_break(link, HF_DENIED, reply->text);
@@ -174,12 +175,12 @@ void redis_subscribe(struct redis *redis) {
 
 static int parse_number(const char *text, const char *what, uint64_t least, uint64_t most,
                         uint64_t *ret, char **ret_text) {
-    char *end;
+    char *end = NULL;
     errno = 0;
     unsigned long long number = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
-    if (!isdigit((unsigned char)*text) || *end || errno || number < least || number > most) {
-        *ret_text = error_format("%s is not a number from %" PRIu64 " to %" PRIu64, what, least,
-                                 most);
+    if (!end || *end || errno || number < least || number > most) {
+        *ret_text =
+            error_format("%s is not a number from %" PRIu64 " to %" PRIu64, what, least, most);
         return HF_BAD_URL;
     }
     *ret = number;
@@ -293,9 +294,9 @@ static int read_server(struct redis *redis, const struct url *url, char **ret_te
     redis->peer.host = redis->server_host;
     redis->peer.path = redis->server_path;
     redis->peer.port = !is_socket && url->hosts[0].port ? url->hosts[0].port : DEFAULT_PORT;
-    return database ? parse_number(database, "the database", 0, INT32_MAX, &redis->database,
-                                   ret_text)
-                    : HF_OK;
+    return database
+               ? parse_number(database, "the database", 0, INT32_MAX, &redis->database, ret_text)
+               : HF_OK;
 }
 
 static int read_timeout(const struct url *url, const char *key, int64_t *ret_us, char **ret_text) {
@@ -323,8 +324,9 @@ static int read_prefix(struct redis *redis, const struct url *url, char **ret_te
 }
 
 static int check_options(const struct url *url, char **ret_text) {
-    static const char *const known[] = {"prefix",        "database",     "timeout",    "connect_timeout",
-                                        "password_file", "password_env", "password_fd"};
+    static const char *const known[] = {"prefix",          "database",      "timeout",
+                                        "connect_timeout", "password_file", "password_env",
+                                        "password_fd"};
     for (size_t i = 0; i < url->option_count; i++) {
         size_t j = 0;
         while (j < sizeof(known) / sizeof(known[0]) && strcmp(known[j], url->options[i].key) != 0)

@@ -31,8 +31,8 @@ struct redis {
     struct redis_link commands, subscription;
     bool subscribed; /* and the server has confirmed it */
     struct command command;
-    char channels[64];   /* the prefix of the channels of all clients */
-    char *particulars;   /* of this client, for its records; a label is added */
+    char channels[64];    /* the prefix of the channels of all clients */
+    char *particulars;    /* of this client, for its records; a label is added */
     int64_t keep_from_us; /* when counters of what is held are kept from being forgotten, next */
 };
 
