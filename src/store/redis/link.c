@@ -108,6 +108,7 @@ static void went_down(struct redis_link *link, int reason, const char *why) {
     bool was_ready = link->state == LINK_READY;
     link->state = LINK_DOWN;
     link->reason = reason;
+    snprintf(link->why, sizeof(link->why), "%s", why ? why : "");
     take_back_sent(link);
     if (was_ready && link->heard) {
         link->failures = 0;
@@ -122,7 +123,7 @@ static void went_down(struct redis_link *link, int reason, const char *why) {
 }
 
 void link_break(struct redis_link *link, int reason, const char *why) {
-    world_stream_close(&link->stream);
+    wire_close(&link->wire);
     went_down(link, reason, why);
 }
 
@@ -131,7 +132,7 @@ void link_break(struct redis_link *link, int reason, const char *why) {
 static void send_waiting(struct redis_link *link) {
     struct redis_request *request;
     while ((request = first_of(&link->waiting))) {
-        if (world_stream_send(&link->stream, request->bytes, request->size) < 0) {
+        if (wire_send(&link->wire, request->bytes, request->size) < 0) {
             link->reason = HF_NO_MEMORY;
             give_back(link, request, NULL, NULL);
             continue;
@@ -144,7 +145,7 @@ static void send_waiting(struct redis_link *link) {
 
 bool link_send(struct redis_link *link, const char *bytes, size_t size) {
     assert(link->state == LINK_READY);
-    return world_stream_send(&link->stream, bytes, size) == HF_OK;
+    return wire_send(&link->wire, bytes, size) == HF_OK;
 }
 
 static void become_ready(struct redis_link *link) {
@@ -191,8 +192,7 @@ static bool greet_with(struct redis_link *link, struct command *command) {
     request->script = -1;
     request->sends = 1;
     request->give_up_us = world_now_us(world_of(link)) + link->redis->timeout_us;
-    if (!request->bytes ||
-        world_stream_send(&link->stream, request->bytes, request->size) < 0) {
+    if (!request->bytes || wire_send(&link->wire, request->bytes, request->size) < 0) {
         redis_request_free(request);
         return false;
     }
@@ -200,7 +200,8 @@ static bool greet_with(struct redis_link *link, struct command *command) {
     return true;
 }
 
-/* Nothing else is sent before the answers: a command would run as another user, or in another database. */
+/* Nothing else is sent before the answers: a command would run as another user, or in another database. And a server
+ * that asks for certificates may refuse ours only when the handshake is over for us: then, too, nothing was sent. */
 static bool greet(struct redis_link *link) {
     struct redis *redis = link->redis;
     struct command *command = &redis->command;
@@ -219,11 +220,16 @@ static bool greet(struct redis_link *link) {
         command_add_number(command, redis->database);
         ok = greet_with(link, command);
     }
+    if (ok && redis->tls && list_empty(&link->sent)) {
+        command_start(command);
+        command_add_text(command, "PING");
+        ok = greet_with(link, command);
+    }
     return ok;
 }
 
-static void stream_opened(struct world_stream *stream) {
-    struct redis_link *link = container_of(stream, struct redis_link, stream);
+static void wire_opened(struct wire *wire) {
+    struct redis_link *link = container_of(wire, struct redis_link, wire);
     link->heard = false;
     link->state = LINK_GREETING;
     if (!reply_reader_start(&link->reader) || !greet(link)) {
@@ -242,7 +248,7 @@ static void stream_opened(struct world_stream *stream) {
 static bool send_whole_script(struct redis_link *link, struct redis_request *request) {
     size_t size;
     char *bytes = command_as_eval(request->bytes, request->size, request->script, &size);
-    bool ok = bytes && world_stream_send(&link->stream, bytes, size) == HF_OK;
+    bool ok = bytes && wire_send(&link->wire, bytes, size) == HF_OK;
     free(bytes);
     if (ok)
         list_append(&link->sent, &request->link);
@@ -261,31 +267,32 @@ static bool answer_first(struct redis_link *link, const struct reply *reply) {
     return true;
 }
 
-static void stream_received(struct world_stream *stream, const char *bytes, size_t size) {
-    struct redis_link *link = container_of(stream, struct redis_link, stream);
+static void wire_received(struct wire *wire, const char *bytes, size_t size) {
+    struct redis_link *link = container_of(wire, struct redis_link, wire);
     bool ok = reply_reader_feed(&link->reader, bytes, size);
     struct reply *reply = NULL;
     link->heard = true;
+    link->why[0] = 0;
     link->pinged = false;
     link->heard_us = world_now_us(world_of(link));
-    while (ok && stream->state && (ok = reply_reader_next(&link->reader, &reply)) && reply) {
+    while (ok && wire_is_open(wire) && (ok = reply_reader_next(&link->reader, &reply)) && reply) {
         if (link->pushed && link->state == LINK_READY)
             link->pushed(link, reply);
         else
             ok = answer_first(link, reply);
         reply_free(reply);
     }
-    if (!ok && stream->state)
+    if (!ok && wire_is_open(wire))
         link_break(link, HF_UNREACHABLE, "the server's answer is no Redis protocol, or too long");
     else
         set_timer(link);
 }
 
-static void stream_closed(struct world_stream *stream, const char *why) {
-    went_down(container_of(stream, struct redis_link, stream), HF_UNREACHABLE, why);
+static void wire_closed(struct wire *wire, int reason, const char *why) {
+    went_down(container_of(wire, struct redis_link, wire), reason, why);
 }
 
-static const struct world_stream_events events = {stream_opened, stream_received, stream_closed};
+static const struct wire_events events = {wire_opened, wire_received, wire_closed};
 
 /* ---- The door ---- */
 
@@ -293,7 +300,7 @@ void link_want(struct redis_link *link) {
     int64_t now_us = world_now_us(world_of(link));
     bool wanted = link->wanted || !list_empty(&link->waiting);
     if (link->state == LINK_DOWN && wanted && link->retry_at_us <= now_us) {
-        if (world_stream_open(&link->stream) == HF_OK) {
+        if (wire_open(&link->wire) == HF_OK) {
             link->state = LINK_CONNECTING;
         } else {
             link->reason = HF_NO_MEMORY;
@@ -323,9 +330,9 @@ static void ping(struct redis_link *link) {
 static void timer_due(struct world_timer *timer) {
     struct redis_link *link = container_of(timer, struct redis_link, timer);
     int64_t now_us = world_now_us(world_of(link));
-    char why[80];
-    snprintf(why, sizeof(why), "no answer within %lld ms",
-             (long long)(link->redis->timeout_us / 1000));
+    char why[80 + sizeof(link->why)];
+    snprintf(why, sizeof(why), "no answer within %lld ms%s%s",
+             (long long)(link->redis->timeout_us / 1000), link->why[0] ? ": " : "", link->why);
     struct redis_request *first = first_of(&link->sent);
     if (first && first->give_up_us <= now_us)
         link_break(link, HF_UNREACHABLE, why);
@@ -338,14 +345,19 @@ static void timer_due(struct world_timer *timer) {
 int link_init(struct redis_link *link, struct redis *redis, const struct world_peer *peer) {
     link->redis = redis;
     link->reason = HF_UNREACHABLE;
-    link->stream = (struct world_stream){redis->host->world, &events, peer, NULL};
     list_init(&link->waiting);
     list_init(&link->sent);
-    return world_timer_add(redis->host->world, &link->timer, timer_due);
+    int r = wire_init(&link->wire, redis->host->world, peer, redis->tls, &events);
+    if (r < 0)
+        return r;
+    r = world_timer_add(redis->host->world, &link->timer, timer_due);
+    if (r < 0)
+        wire_drop(&link->wire);
+    return r;
 }
 
 void link_close(struct redis_link *link) {
-    world_stream_close(&link->stream);
+    wire_drop(&link->wire);
     link->state = LINK_DOWN;
     take_back_sent(link);
     struct redis_request *request;
