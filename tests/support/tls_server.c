@@ -109,7 +109,8 @@ char *tls_peer_take(struct tls_peer *peer, size_t *ret_size) {
     long size = BIO_get_mem_data(peer->out, &data);
     char *bytes = malloc((size_t)size + 1);
     must(bytes);
-    memcpy(bytes, data, (size_t)size);
+    if (size)
+        memcpy(bytes, data, (size_t)size);
     (void)BIO_reset(peer->out);
     *ret_size = (size_t)size;
     return bytes;

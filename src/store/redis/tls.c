@@ -3,7 +3,9 @@
  * Design notes.
  *
  * A resumed session skips the certificates: what was verified when it began is believed for an hour, and not as
- * long as each session leads to the next. A session with which a handshake failed is not tried again.
+ * long as each session leads to the next. In TLS 1.3 a session serves one connection, which brings another one; a
+ * whole handshake brings two, as many as a store has links. In TLS 1.2 one serves all. A session with which a
+ * handshake failed is not tried again.
  *
  * The end of a connection is not announced (close_notify): each reply says its own length, so nobody can pass off
  * a part for the whole, and a connection that must be given up must not be written to. OpenSSL is told that it was
@@ -30,15 +32,18 @@
 
 #define BELIEVED_US (INT64_C(3600) * 1000000)
 
-enum { NAME_SIZE = 256, NAMES_SIZE = 160, DATE_SIZE = 32 };
+enum { SESSIONS_MAX = 4, NAME_SIZE = 256, NAMES_SIZE = 160, DATE_SIZE = 32 };
 
 struct server {
     struct tls tls;
     SSL_CTX *context;
     char name[NAME_SIZE];
-    bool is_address;
-    SSL_SESSION *session; /* of the last connection; NULL: none */
-    int64_t verified_us;  /* when its certificates were */
+    bool is_address, has_passphrase; /* of the name; of the key */
+    struct session {
+        SSL_SESSION *session;
+        int64_t verified_us;  /* when the certificates were that it rests on */
+    } sessions[SESSIONS_MAX]; /* the last is the newest */
+    size_t session_count;
     struct tls_expiries expiries;
 };
 
@@ -239,12 +244,12 @@ static void explain(struct channel *c) {
 
 /* ---- Files ---- */
 
-/* A key with a passphrase: nobody can be asked. */
+/* A key with a passphrase: nobody can be asked, and that is noted. */
 static int no_passphrase(char *room, int size, int writing, void *context) {
     (void)room;
     (void)size;
     (void)writing;
-    (void)context;
+    ((struct server *)context)->has_passphrase = true;
     return -1;
 }
 
@@ -257,7 +262,7 @@ static int check_readable(const char *what, const char *path, char **ret_text) {
 }
 
 static int bad_file(const char *what, const char *path, char **ret_text) {
-    unsigned long error = ERR_peek_last_error();
+    unsigned long error = ERR_peek_error(); /* the first of them is the cause */
     const char *why = ERR_reason_error_string(error);
     if (ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE)
         return HF_NO_MEMORY;
@@ -278,15 +283,16 @@ static int load_trusted(SSL_CTX *context, const char *path, char **ret_text) {
     return ok ? HF_OK : bad_file("the CA", path, ret_text);
 }
 
-static int load_key(SSL_CTX *context, const char *cert, const char *key, char **ret_text) {
+static int load_key(struct server *server, const char *cert, const char *key, char **ret_text) {
+    SSL_CTX *context = server->context;
     int r = check_readable("the key", key, ret_text);
     if (r < 0)
         return r;
     if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) &&
         SSL_CTX_check_private_key(context))
         return HF_OK;
-    int error = ERR_GET_REASON(ERR_peek_last_error());
-    if (error == PEM_R_BAD_PASSWORD_READ)
+    int error = ERR_GET_REASON(ERR_peek_error());
+    if (server->has_passphrase)
         *ret_text = error_format("the key %s has a passphrase, and there is nobody to ask", key);
     else if (error == X509_R_KEY_VALUES_MISMATCH || error == X509_R_KEY_TYPE_MISMATCH)
         *ret_text = error_format("the key %s is not that of the certificate %s", key, cert);
@@ -303,28 +309,61 @@ static int load_own(struct server *server, const struct tls_settings *settings, 
     if (!r && !SSL_CTX_use_certificate_chain_file(server->context, cert))
         r = bad_file("the certificate", cert, ret_text);
     if (!r)
-        r = load_key(server->context, cert, settings->key, ret_text);
+        r = load_key(server, cert, settings->key, ret_text);
     if (!r)
         server->expiries.own_us =
             time_us(X509_get0_notAfter(SSL_CTX_get0_certificate(server->context)));
     return r;
 }
 
-/* ---- One server ---- */
+/* ---- Sessions ---- */
 
+static void drop_session(struct server *server, size_t which) {
+    SSL_SESSION_free(server->sessions[which].session);
+    server->session_count--;
+    memmove(&server->sessions[which], &server->sessions[which + 1],
+            (server->session_count - which) * sizeof(server->sessions[0]));
+}
+
+static void drop_sessions(struct server *server) {
+    while (server->session_count)
+        drop_session(server, 0);
+}
+
+static bool serves_once(const SSL_SESSION *session) {
+    return SSL_SESSION_get_protocol_version(session) >= TLS1_3_VERSION;
+}
+
+/* OpenSSL calls this when the server has sent one: it is ours now. */
 static int session_came(SSL *ssl, SSL_SESSION *session) {
     struct channel *c = SSL_get_app_data(ssl);
     struct server *server = server_of(c->channel.tls);
-    SSL_SESSION_free(server->session);
-    server->session = session;
-    server->verified_us = SSL_session_reused(ssl) ? c->verified_us : c->wall_us;
-    return 1; /* it is ours now */
+    if (!serves_once(session))
+        drop_sessions(server);
+    else if (server->session_count == SESSIONS_MAX)
+        drop_session(server, 0);
+    server->sessions[server->session_count++] =
+        (struct session){session, SSL_session_reused(ssl) ? c->verified_us : c->wall_us};
+    return 1;
 }
 
-static void forget_session(struct server *server) {
-    SSL_SESSION_free(server->session);
-    server->session = NULL;
+/* A clock that went back makes a session one of the future: that is not believed either. */
+static void use_session(struct channel *c, struct server *server) {
+    while (server->session_count) {
+        size_t last = server->session_count - 1;
+        struct session found = server->sessions[last];
+        int64_t age_us = c->wall_us - found.verified_us;
+        bool used = age_us >= 0 && age_us < BELIEVED_US && SSL_set_session(c->ssl, found.session);
+        if (!used || serves_once(found.session))
+            drop_session(server, last);
+        if (used) {
+            c->verified_us = found.verified_us;
+            return;
+        }
+    }
 }
+
+/* ---- One server ---- */
 
 /* A certificate has names without the dot that ends a whole one, and addresses without the zone that is this host's
  * own. To OpenSSL an empty name means any, and one that begins with a dot means all below it. */
@@ -352,13 +391,14 @@ static int set_up(struct server *server, const struct tls_settings *settings, ch
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(context, session_came);
     SSL_CTX_set_default_passwd_cb(context, no_passphrase);
+    SSL_CTX_set_default_passwd_cb_userdata(context, server);
     int r = load_trusted(context, settings->ca, ret_text);
     return r < 0 ? r : load_own(server, settings, ret_text);
 }
 
 static void close_tls(struct tls *tls) {
     struct server *server = server_of(tls);
-    SSL_SESSION_free(server->session);
+    drop_sessions(server);
     SSL_CTX_free(server->context);
     free(server);
 }
@@ -418,20 +458,10 @@ static bool prepare(struct channel *c, struct server *server) {
     return demand(c, server);
 }
 
-/* A clock that went back makes a session one of the future: that is not believed either. */
-static void use_session(struct channel *c, struct server *server) {
-    int64_t age_us = c->wall_us - server->verified_us;
-    if (server->session && age_us >= 0 && age_us < BELIEVED_US &&
-        SSL_set_session(c->ssl, server->session))
-        c->verified_us = server->verified_us;
-    else
-        forget_session(server);
-}
-
 static void end_channel(struct tls_channel *channel) {
     struct channel *c = channel_of(channel);
     if (!channel->open)
-        forget_session(server_of(channel->tls));
+        drop_sessions(server_of(channel->tls));
     if (c->ssl)
         SSL_set_shutdown(c->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
     SSL_free(c->ssl);

@@ -23,7 +23,7 @@ struct tls_settings {
     const char *cert, *key; /* files with what shows who we are; NULL: nothing does */
 };
 
-/* One server's: whom to trust, who we are, and the last session, for connections to begin with. */
+/* One server's: whom to trust, who we are, and the last sessions, for connections to begin with. */
 struct tls {
     const struct tls_module *module;
 };

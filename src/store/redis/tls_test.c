@@ -245,7 +245,8 @@ TEST(what_was_changed_on_the_way_is_not_believed) {
         connect_at(now_s * 1000000);
         send_pending(AT_ONCE);
         char *bytes = tls_peer_take(peer, &size);
-        bytes[place] ^= 1;
+        if (place < size) /* a signature may be a byte shorter than the last */
+            bytes[place] ^= 1;
         CHECK(module->feed(channel, bytes, size));
         free(bytes);
         read_all();
