@@ -5,6 +5,7 @@
 #   make test [T=part]        every test, or one part (engine, memory, lint, models, fuzz, ...)
 #   make lint | format        check the sources | format them
 #   make fuzz [SECONDS=60] [TARGET=url]
+#   make sim [SEED=n | N=250000]   the simulator: one history as a story, or many (sim/main.c)
 #   make models | bench       the Spin models | the measurements
 #   make asan | tsan          sanitizer builds, in build-asan and build-tsan
 #   make install [PREFIX=/usr/local] [DESTDIR=...]
@@ -12,9 +13,10 @@
 #   make clean
 
 SECONDS = 60
+N = 250000
 PREFIX = /usr/local
 
-.PHONY: all demo test lint format fuzz models bench asan tsan install abi-record clean needs test-needs
+.PHONY: all demo test lint format fuzz sim models bench asan tsan install abi-record clean needs test-needs
 
 all: needs
 	@tools/build plain
@@ -39,6 +41,10 @@ format: test-needs
 
 fuzz: test-needs
 	@fuzz/run $(SECONDS) $(TARGET)
+
+sim: test-needs
+	@tools/build plain
+	@build/sim/sim $(if $(SEED),$(SEED),-n $(N))
 
 models: test-needs
 	@models/run

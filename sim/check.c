@@ -72,8 +72,25 @@ static struct attempt *find_or_add(struct check *check, const char *owner, int n
 static bool is_reserved(struct sim_server *server, const struct attempt *attempt) {
     size_t size;
     const char *k = model_find_string(server->model, check_key_of(attempt->name), &size);
-    return (k && strcmp(k, attempt->owner) == 0) ||
+    return (k && k[0] == '?' && strcmp(k + 1, attempt->owner) == 0) ||
            model_find_field(server->model, companion_of(attempt->name, 'i'), attempt->owner);
+}
+
+/* When the server will let somebody else in, in true time. */
+static int64_t server_ends_us(struct sim_server *server, const struct attempt *attempt) {
+    struct model_key key;
+    size_t size;
+    const char *k = model_find_string(server->model, check_key_of(attempt->name), &size);
+    if (k && strcmp(k, attempt->owner) == 0 &&
+        model_find_key(server->model, check_key_of(attempt->name), &key))
+        return sim_clock_when(&server->wall, key.expires_ms * 1000);
+    struct model_member member;
+    for (size_t i = 0; model_member_at(server->model, companion_of(attempt->name, 'h'), i, &member);
+         i++) {
+        if (strcmp(member.name, attempt->owner) == 0)
+            return sim_clock_when(&server->wall, (int64_t)member.score);
+    }
+    return INT64_MIN;
 }
 
 static void check_order(struct check *check, struct sim_server *server, struct attempt *served) {
@@ -124,7 +141,7 @@ static void served(struct check *check, struct sim_server *server, struct attemp
     }
     lasts(attempt, now_us + lease_us);
     attempt->granted = true;
-    attempt->voided = attempt->ended = false;
+    attempt->voided = attempt->ended = attempt->gone = false;
     attempt->token = token;
     attempt->queued_order = 0;
 }
@@ -161,20 +178,33 @@ static void acquire_executed(struct check *check, struct sim_server *server,
     }
 }
 
+/* A renewal was answered yes. Ends are in whole ms, so one of slack. */
+static void renewed(struct check *check, struct sim_server *server, const char *owner,
+                    int64_t lease_us) {
+    struct attempt *attempt = find(check, owner);
+    int64_t now_us = server_now_us(check, server);
+    if (!attempt)
+        return;
+    if (attempt->gone || attempt->until_us + 1000 < now_us ||
+        server_ends_us(server, attempt) == INT64_MIN)
+        check_fail(check, VERDICT_SAFETY, "ownership: %.8s-%s was renewed, and had ended", owner,
+                   owner + 33);
+    lasts(attempt, now_us + lease_us);
+}
+
 /* `words` are those behind the number of keys; what was not renewed is answered 0, in the same order. */
 static void renewal_executed(struct check *check, struct sim_server *server, size_t keys,
                              const char *const *words, const char *reply) {
     const char *answer = strchr(reply, ':');
     for (size_t i = 0; i < keys && answer; i++, answer = strchr(answer + 1, ':')) {
-        struct attempt *attempt = find(check, words[keys + 2 * i]);
-        if (attempt && answer[1] == '1')
-            lasts(attempt, server_now_us(check, server) +
-                               strtoll(words[keys + 2 * i + 1], NULL, 10) * 1000);
+        if (answer[1] == '1')
+            renewed(check, server, words[keys + 2 * i],
+                    strtoll(words[keys + 2 * i + 1], NULL, 10) * 1000);
     }
 }
 
 static void end_at_server(struct attempt *attempt) {
-    attempt->ended = attempt->voided = true;
+    attempt->ended = attempt->voided = attempt->gone = true;
     attempt->queued_order = 0;
 }
 
@@ -206,12 +236,10 @@ void check_executed(struct check *check, struct sim_server *server, size_t count
     case REDIS_RENEW:
         renewal_executed(check, server, strtoul(words[2], NULL, 10), words + 3, reply);
         break;
-    case REDIS_RENEW_SHARE: {
-        struct attempt *attempt = find(check, words[6]);
-        if (attempt && strcmp(reply, ":1\r\n") == 0)
-            lasts(attempt, server_now_us(check, server) + strtoll(words[7], NULL, 10) * 1000);
+    case REDIS_RENEW_SHARE:
+        if (strcmp(reply, ":1\r\n") == 0)
+            renewed(check, server, words[6], strtoll(words[7], NULL, 10) * 1000);
         break;
-    }
     case REDIS_BREAK:
         for (size_t i = 0; i < check->attempt_count && strcmp(reply, ":1\r\n") == 0; i++) {
             struct attempt *attempt = &check->attempts[i];
@@ -227,12 +255,14 @@ void check_executed(struct check *check, struct sim_server *server, size_t count
     }
 }
 
-void check_forgot(struct check *check, int name, enum forgotten what) {
+void check_forgot(struct check *check, struct sim_server *server, int name, enum forgotten what) {
+    sim_server_tell_time(server);
     for (size_t i = 0; i < check->attempt_count; i++) {
         struct attempt *attempt = &check->attempts[i];
         if (name >= 0 && attempt->name != name)
             continue;
         attempt->voided = true;
+        attempt->gone |= server_ends_us(server, attempt) == INT64_MIN;
         if (what == FORGOT_ALL)
             attempt->queued_order = 0;
     }
@@ -274,23 +304,6 @@ static void check_exclusion(struct check *check, const struct attempt *entering,
                        entering ? entering->owner : "somebody", entering ? entering->owner + 33 : "",
                        check_name_of(name), other->owner, other->owner + 33);
     }
-}
-
-/* When the server will let somebody else in, in true time. */
-static int64_t server_ends_us(struct sim_server *server, const struct attempt *attempt) {
-    struct model_key key;
-    size_t size;
-    const char *k = model_find_string(server->model, check_key_of(attempt->name), &size);
-    if (k && strcmp(k, attempt->owner) == 0 &&
-        model_find_key(server->model, check_key_of(attempt->name), &key))
-        return sim_clock_when(&server->wall, key.expires_ms * 1000);
-    struct model_member member;
-    for (size_t i = 0; model_member_at(server->model, companion_of(attempt->name, 'h'), i, &member);
-         i++) {
-        if (strcmp(member.name, attempt->owner) == 0)
-            return sim_clock_when(&server->wall, (int64_t)member.score);
-    }
-    return INT64_MIN;
 }
 
 void check_looked(struct check *check, struct attempt *attempt) {

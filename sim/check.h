@@ -9,6 +9,7 @@
  *   fencing     a resource that takes no token below the largest it has seen never takes a stale write
  *   order       nobody is served before one who came earlier and still waits
  *   held        nobody holds what no server granted
+ *   ownership   no server renews what has ended, or was lost
  *   once        every request completes
  *   progress    and, once nothing goes wrong any more, soon
  *   remains     nothing but counters, with an end to them, stays on a server
@@ -37,6 +38,7 @@ struct attempt {
     bool barges, granted, ended;
     bool lapsed; /* it once fell silent for longer than its wait lease: its place may be any */
     bool voided; /* what was granted is no longer promised */
+    bool gone;   /* and the server has it no more */
     int64_t until_us; /* by the server's clock, when what was granted ends */
     uint64_t token;
     uint64_t order;        /* of its grant among all of the name */
@@ -89,7 +91,7 @@ enum forgotten {
     FORGOT_COUNTERS, /* and the counters, too */
     FORGOT_ALL,
 };
-void check_forgot(struct check *check, int name, enum forgotten what);
+void check_forgot(struct check *check, struct sim_server *server, int name, enum forgotten what);
 /* The server's clock was set back: what had ended may look as if it had not. */
 void check_time_went_back(struct check *check);
 

@@ -39,6 +39,7 @@ struct worker {
     int64_t until_us; /* when it will leave it, if nothing else happens */
     struct sim_event due;
     hf_call *call;
+    hf_call *renewing; /* by hand, if at all */
     hf_hold *hold;
     struct attempt *attempt;
 };
@@ -179,6 +180,8 @@ static void acquired(struct worker *worker) {
          hf_hold_owner(worker->hold), hf_hold_owner(worker->hold) + 33, hf_hold_token(worker->hold),
          hf_hold_left_ms(worker->hold));
     check_wrote(&h->check, worker->attempt);
+    if (step->renew_ms)
+        hf_renew_start(worker->hold, step->renew_ms, &worker->renewing);
     worker_wait(worker, HOLDING, step->hold_us);
 }
 
@@ -186,6 +189,7 @@ static void let_go(struct worker *worker) {
     struct history *h = worker->client->history;
     check_wrote(&h->check, worker->attempt); /* a write that was under way all the time */
     check_ended(worker->attempt);
+    worker->renewing = hf_call_free(worker->renewing);
     tell(h, "client %d/%d lets go", worker->client->index, worker->index);
     if (hf_release_start(worker->hold, &worker->call) < 0)
         check_fail(&h->check, VERDICT_SAFETY, "once: a release could not begin: %s", hf_last_error());
@@ -294,6 +298,7 @@ static void client_end(struct client *client) {
     for (int i = 0; i < PLAN_WORKERS_MAX; i++) {
         struct worker *worker = &client->workers[i];
         worker->call = hf_call_free(worker->call);
+        worker->renewing = hf_call_free(worker->renewing);
         worker->hold = hf_hold_free(worker->hold);
         sim_event_clear(&client->history->time, &worker->due);
     }
@@ -334,7 +339,7 @@ static void restart(struct history *h, enum model_keep keep) {
     sim_server_tell_time(server);
     model_restart(server->model, keep);
     if (keep != MODEL_KEEP_ALL)
-        check_forgot(&h->check, -1, keep == MODEL_KEEP_NONE ? FORGOT_ALL : FORGOT_COUNTERS);
+        check_forgot(&h->check, server_of(h), -1, keep == MODEL_KEEP_NONE ? FORGOT_ALL : FORGOT_COUNTERS);
 }
 
 static void evict(struct history *h, const struct plan_fault *fault) {
@@ -349,7 +354,7 @@ static void evict(struct history *h, const struct plan_fault *fault) {
     if (!model_evict(server_of(h)->model, key))
         return;
     tell(h, "(%s)", key);
-    check_forgot(&h->check, fault->name, letter == 's' ? FORGOT_COUNTERS : FORGOT_PARTS);
+    check_forgot(&h->check, server_of(h), fault->name, letter == 's' ? FORGOT_COUNTERS : FORGOT_PARTS);
 }
 
 /* Says something to the server over a connection of its own, and returns the reply. */
@@ -404,9 +409,9 @@ static void set_mode(struct history *h, enum model_mode mode) {
 static void step_server_clock(struct history *h, int64_t by_us) {
     sim_clock_step(&server_of(h)->wall, h->time.now_us, by_us);
     if (by_us > 0) {
-        check_forgot(&h->check, -1, FORGOT_PARTS); /* leases end early: nobody promised otherwise */
         sim_server_tell_time(server_of(h));
         model_expire(server_of(h)->model);
+        check_forgot(&h->check, server_of(h), -1, FORGOT_PARTS); /* leases end early: nobody promised otherwise */
     } else {
         check_time_went_back(&h->check);
         h->longest_back_us -= by_us;
@@ -460,6 +465,9 @@ static void change(struct history *h, const struct plan_fault *fault, bool begin
     case FAULT_SLOW:
         link->slow_us = begins ? fault->amount * 20 : 0;
         break;
+    case FAULT_DELAY:
+        sim_node_delay(&h->net, node, 0, begins ? fault->amount * 200 : 0);
+        break;
     case FAULT_LOSE_PUSHES:
         link->lose_pushes = begins;
         break;
@@ -492,7 +500,7 @@ static void change(struct history *h, const struct plan_fault *fault, bool begin
     case FAULT_FLUSH:
         if (begins) {
             model_flush_all(server->model);
-            check_forgot(&h->check, -1, FORGOT_ALL);
+            check_forgot(&h->check, server_of(h), -1, FORGOT_ALL);
         }
         break;
     case FAULT_EVICT:
@@ -501,7 +509,7 @@ static void change(struct history *h, const struct plan_fault *fault, bool begin
         break;
     case FAULT_DELETE:
         if (begins && model_evict(server->model, check_key_of(fault->name)))
-            check_forgot(&h->check, fault->name, FORGOT_PARTS);
+            check_forgot(&h->check, server_of(h), fault->name, FORGOT_PARTS);
         break;
     case FAULT_SCRIPT_FLUSH:
         if (begins)

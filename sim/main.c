@@ -10,6 +10,7 @@
 #include "sim/history.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,8 +152,10 @@ static int run_many(uint64_t first, uint64_t count, int job_count) {
         int status;
         waitpid(pids[i], &status, 0);
         if (status) {
-            printf("seed %" PRIu64 " ended the simulator itself, with status 0x%x\n", jobs[i].seed,
-                   status);
+            const char *how = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT
+                                  ? "failed an assertion"
+                                  : "ended the simulator itself";
+            printf("seed %" PRIu64 " %s\n", jobs[i].seed, how);
             code = 1;
         } else if (jobs[i].not_same) {
             printf("seed %" PRIu64 " did not give the same history twice\n", jobs[i].seed);

@@ -35,6 +35,7 @@ struct pipe {
     struct list inbox;                    /* at a server that is paused */
     int64_t last_us[2];                   /* when what was sent last arrives */
     bool subscribed, cut;
+    int64_t late_us; /* what it carries to the server comes later by this */
     char *out; /* sent by the client and not flushed */
     size_t out_size, out_room;
 };
@@ -83,7 +84,8 @@ static void put(struct pipe *pipe, enum direction direction, enum chunk_type typ
     struct chunk *chunk = must(malloc(sizeof(*chunk) + size));
     struct sim_link *link = link_of(pipe);
     int64_t at_us = time_of(pipe)->now_us + link->latency_us + link->slow_us +
-                    sim_random_between(&link->random, 0, link->latency_us / 2);
+                    sim_random_between(&link->random, 0, link->latency_us / 2) +
+                    (direction == UP ? pipe->late_us : 0);
     if (at_us < pipe->last_us[direction])
         at_us = pipe->last_us[direction];
     pipe->last_us[direction] = at_us;
@@ -277,6 +279,21 @@ void sim_server_init(struct sim_server *server, struct sim_net *net, int index,
 void sim_net_end(struct sim_net *net) {
     list_each_safe(node, &net->pipes)
         pipe_free(container_of(node, struct pipe, of_net));
+}
+
+void sim_node_delay(struct sim_net *net, int node_index, int server, int64_t us) {
+    list_each(node, &net->pipes) {
+        struct pipe *pipe = container_of(node, struct pipe, of_net);
+        if (pipe->node_index != node_index || pipe->server->index != server)
+            continue;
+        pipe->late_us = us;
+        if (!us)
+            continue; /* what is on its way stays late */
+        list_each(on_its_way, &pipe->chunks[UP])
+            container_of(on_its_way, struct chunk, link)->at_us += us;
+        pipe->last_us[UP] += us;
+        expect(pipe, UP);
+    }
 }
 
 void sim_link_block(struct sim_net *net, int node_index, int server, bool up, bool down) {

@@ -88,6 +88,9 @@ void sim_server_resume(struct sim_server *server);
 /* Cuts the connections of a node (-1: of all); with `pushes_only`, those that are subscribed. */
 void sim_server_cut(struct sim_server *server, int node, bool pushes_only);
 
+/* Whatever is sent over the connections that a node has now comes later by so much, until this is called with 0. */
+void sim_node_delay(struct sim_net *net, int node, int server, int64_t us);
+
 void sim_link_block(struct sim_net *net, int node, int server, bool up, bool down);
 void sim_link_unblock(struct sim_net *net, int node, int server);
 

@@ -71,6 +71,7 @@ static void make_step(struct plan *plan, struct plan_step *step, struct sim_rand
     step->min_left_ms = sim_random_one_in(random, 8) ? step->lease_ms / 2 : 0;
     step->hold_us = choose_hold_us(random, step->lease_ms);
     step->cancel_us = sim_random_one_in(random, 10) ? sim_random_between(random, 1, 2000000) : 0;
+    step->renew_ms = sim_random_one_in(random, 5) ? sim_random_between(random, 100, 5000) : 0;
     step->barges = sim_random_one_in(random, 12);
     step->renews = !sim_random_one_in(random, 5);
 }

@@ -24,6 +24,7 @@ enum {
     X(BLOCK_DOWN, "replies do not get through")         \
     X(PARTITION, "nothing gets through")                \
     X(SLOW, "a slow link")                              \
+    X(DELAY, "what was sent so far comes late")         \
     X(LOSE_PUSHES, "wake-ups are lost")                 \
     X(CUT_PUSHES, "a subscription is cut")              \
     X(REFUSE, "the server refuses connections")         \
@@ -81,6 +82,7 @@ struct plan_step {
     int64_t lease_ms, wait_ms, min_left_ms;
     int64_t hold_us;
     int64_t cancel_us; /* give up after so long; 0: do not */
+    int64_t renew_ms;  /* renew by hand for so long, as soon as it is held; 0: do not */
     bool barges, renews;
 };
 

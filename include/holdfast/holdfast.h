@@ -313,7 +313,7 @@ typedef struct hf_party {
     uint64_t token; /* 0 for those who wait */
     uint32_t weight;
     int64_t since_ms; /* wall clock, since the epoch: held since, waiting since; 0 unknown */
-    int64_t left_ms;  /* of the lease, or of the wait lease */
+    int64_t left_ms;  /* of the lease, or of the wait lease; -1: a foreign lock without an end */
 } hf_party;
 
 typedef struct hf_lock_info {

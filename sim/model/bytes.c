@@ -135,7 +135,7 @@ bool slice_to_double(struct slice slice, double *ret_number) {
 /* ---- Texts ---- */
 
 static void text_reserve(struct text *text, size_t more) {
-    if (text->room - text->size >= more)
+    if (text->room - text->size > more)
         return;
     text->room = 2 * text->room + more + 64;
     text->bytes = bytes_allocate(text->bytes, text->room);
@@ -146,6 +146,7 @@ void text_add(struct text *text, const void *bytes, size_t size) {
     if (size)
         memcpy(text->bytes + text->size, bytes, size);
     text->size += size;
+    text->bytes[text->size] = 0;
 }
 
 static void text_format_list(struct text *text, const char *format, va_list list) {
@@ -154,7 +155,7 @@ static void text_format_list(struct text *text, const char *format, va_list list
     int size = vsnprintf(NULL, 0, format, again);
     va_end(again);
     assert(size >= 0);
-    text_reserve(text, (size_t)size + 1);
+    text_reserve(text, (size_t)size);
     vsnprintf(text->bytes + text->size, (size_t)size + 1, format, list);
     text->size += (size_t)size;
 }

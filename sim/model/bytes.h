@@ -30,6 +30,7 @@ void slice_free(struct slice copy);
 bool slice_to_integer(struct slice slice, int64_t *ret_number);
 bool slice_to_double(struct slice slice, double *ret_number);
 
+/* Behind what was added there is a NUL that is not counted. */
 struct text {
     char *bytes;
     size_t size, room;

@@ -145,35 +145,34 @@ static const char *refusal_by_mode(enum model_mode mode, unsigned flags) {
     return NULL;
 }
 
-void model_serve(struct call *call) {
+/* The checks that Redis makes before it calls a command, in its order. */
+static void check_and_run(struct call *call, const struct model_command *command) {
     const struct model_connection *connection = call->connection;
-    const struct model_command *command = find_command(call->words[0]);
-    if (!command) {
-        answer_unknown(call);
-        return;
-    }
-    if (!count_fits(command, call->count)) {
-        answer_wrong_arity(call, command->name);
-        return;
-    }
-    const char *refusal = NULL;
+    enum model_mode mode = call->redis->mode;
+    const char *by_mode = refusal_by_mode(mode, command->flags);
     if (!connection->authenticated && !(command->flags & NO_AUTH))
-        refusal = "NOAUTH Authentication required.";
-    if (!refusal && call->redis->mode < MODEL_LOADING)
-        refusal = refusal_by_mode(call->redis->mode, command->flags);
-    if (!refusal && connection->channel_count && !(command->flags & SUBSCRIBED)) {
+        answer_error(call->answer, "NOAUTH Authentication required.");
+    else if (by_mode && mode < MODEL_LOADING)
+        answer_error(call->answer, "%s", by_mode);
+    else if (connection->channel_count && !(command->flags & SUBSCRIBED))
         answer_error(call->answer,
                      "ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT "
                      "/ RESET are allowed in this context",
                      command->name);
-        return;
-    }
-    if (!refusal)
-        refusal = refusal_by_mode(call->redis->mode, command->flags);
-    if (refusal)
-        answer_error(call->answer, "%s", refusal);
+    else if (by_mode)
+        answer_error(call->answer, "%s", by_mode);
     else
         command->run(call);
+}
+
+void model_serve(struct call *call) {
+    const struct model_command *command = find_command(call->words[0]);
+    if (!command)
+        answer_unknown(call);
+    else if (!count_fits(command, call->count))
+        answer_wrong_arity(call, command->name);
+    else
+        check_and_run(call, command);
 }
 
 void model_serve_script(struct call *call, bool *wrote) {

@@ -368,9 +368,9 @@ static void add_floor(struct locks_run *run) {
 }
 
 static void add_particulars(struct locks_run *run) {
-    static const char *const labels[] = {"", " ", "night shift", "- % \"",
-                                         "a label that is so long that a hash "
-                                         "whose values are small could not be kept small any more"};
+    static const char *const labels[] = {
+        "", " ", "night shift", "- % \"",
+        "a long one, for which a hash of small values has no room"};
     request_format(&run->request, "4711 4 7 hostcommand%s", pair_pick(run->pair, labels));
 }
 
@@ -432,9 +432,9 @@ static void ask_renew(struct locks_run *run, size_t name) {
 }
 
 static void ask_renew_share(struct locks_run *run, size_t name) {
-    start_script(run, REDIS_RENEW_SHARE, 2);
-    add_key(&run->request, name, 'K');
-    add_key(&run->request, name, 'h');
+    start_script(run, REDIS_RENEW_SHARE, 3);
+    for (const char *which = "Khi"; *which; which++)
+        add_key(&run->request, name, *which);
     add_owner(run);
     add_ms(run);
     ask_script(run, REDIS_RENEW_SHARE);
@@ -688,8 +688,8 @@ static const char *const bindings[] = {
     "return type(redis.call('SET', KEYS[1], 'x')) .. redis.call('SET', KEYS[1], 'x').ok",
     "return redis.call('set', KEYS[1], 12)",
     "return redis.call('PING')",
-    "return redis.call('HSET', KEYS[2], 'a', 1.5, 'b', 1e15, 'c', 1e17, 'd', 1e21, 'e', 0.1, 'f', "
-    "-0.0, 'g', 1/3)",
+    "return redis.call('HSET', KEYS[2], 'a', 1.5, 'b', 1e15, 'c', 1e17, 'd', 1e21, 'e', 0.1)",
+    "return redis.call('HSET', KEYS[2], 'f', -0.0, 'g', 1/3)",
     "return redis.call('HGETALL', KEYS[2])",
     "return redis.call('HMGET', KEYS[2], 'a', 'none', 'g')",
     "return redis.call('HMGET', KEYS[2], 'none')[1] == false",
@@ -698,12 +698,10 @@ static const char *const bindings[] = {
     "return redis.call('DEL', KEYS[2])",
     "return redis.call('ZADD', KEYS[2], 1780000000000000.5, 'm', 1/0, 'n', -1e300, 'o', 0.1, 'p')",
     "return redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES')",
-    "return {redis.call('ZSCORE', KEYS[2], 'm'), redis.call('ZSCORE', KEYS[2], 'x'), "
-    "redis.call('ZRANK', KEYS[2], 'm'), "
-    "redis.call('ZRANK', KEYS[2], 'x')}",
+    "return {redis.call('ZSCORE', KEYS[2], 'm'), redis.call('ZSCORE', KEYS[2], 'x')}",
+    "return {redis.call('ZRANK', KEYS[2], 'm'), redis.call('ZRANK', KEYS[2], 'x')}",
     "return redis.call('PUBLISH', 'everybody', 'hello')",
-    "redis.call('PUBLISH', 'everybody', 'one') redis.call('PUBLISH', 'everybody', 'two') return "
-    "'both'",
+    "for i = 1, 2 do redis.call('PUBLISH', 'everybody', i) end return 'both'",
     "return redis.call('TIME')",
     "return redis.call('EXISTS', unpack(KEYS))",
     /* Errors. */
@@ -725,8 +723,8 @@ static const char *const bindings[] = {
     "return redis.call('GET', true)",
     "return redis.pcall('GET', nil)",
     "return redis.call(1)",
-    "local e = redis.pcall('NOSUCH') return {e.err, tostring(e.ignore_error_stats_update), "
-    "tostring(e.source)}",
+    "local e = redis.pcall('NOSUCH') return {e.err, tostring(e.source)}",
+    "return tostring(redis.pcall('NOSUCH').ignore_error_stats_update)",
     "local ok, e = pcall(redis.call, 'NOSUCH') return {tostring(ok), type(e), e}",
     "local ok, e = pcall(error, 'x') return {tostring(ok), type(e), e}",
     "local ok, e = pcall(error, {1}) return {tostring(ok), type(e), e}",
@@ -765,10 +763,7 @@ static const char *const bindings[] = {
     "return redis.sha1hex('')",
     "return redis.sha1hex('The quick brown fox jumps over the lazy dog')",
     "return redis.sha1hex(string.rep('x', 1000))",
-    "return {redis.sha1hex(string.rep('x', 54)), redis.sha1hex(string.rep('x', 55)), "
-    "redis.sha1hex(string.rep('x', 56)), "
-    "redis.sha1hex(string.rep('x', 63)), redis.sha1hex(string.rep('x', 64)), "
-    "redis.sha1hex(string.rep('x', 65))}",
+    "local t = {} for i = 50, 70 do t[#t + 1] = redis.sha1hex(string.rep('x', i)) end return t",
     "return redis.sha1hex()",
     "return redis.sha1hex('a', 'b')",
     /* Nothing is left behind. */
@@ -788,16 +783,15 @@ static const char *const bindings[] = {
     "return type(os)",
     "return type(debug)",
     /* The libraries. */
-    "return {string.format('%.0f', 1780000000000001), string.format('%d', 3.7), 1e15 .. '', 2^53 "
-    ".. ''}",
+    "return {string.format('%.0f', 1780000000000001), string.format('%d', 3.7)}",
+    "return {1e15 .. '', 2^53 .. ''}",
     "return {tostring(1e14), tostring(1e15), tostring(0.1), tostring(-0.0), tostring(1/3)}",
     "return {string.match('12 34 rest of it', '^(%d+) (%d+) (.*)$')}",
     "return {string.find('0af-1', '^%x+%-%x+$')}",
     "return {string.sub('abc', 2), ('x'):rep(3), #('a\\0b'), string.byte('a')}",
     "return {math.ceil(1.5), math.floor(-1.5), math.max(1, 5, 3), math.huge == 1/0}",
     "local t = {3, 1, 2} table.sort(t) table.insert(t, 9) return {table.concat(t, ','), unpack(t)}",
-    "return {tonumber('0x10'), tonumber('1e3'), tonumber('x') == nil, tonumber('10', 2), "
-    "tonumber(' 7 ')}",
+    "return {tonumber('0x10'), tonumber('1e3'), tonumber('x') == nil, tonumber(' 7 ')}",
     "return {select('#', 1, nil, nil), select(2, 'a', 'b')}",
     "return {next({}) == nil, type(next), rawequal(1, 1), rawget({7}, 1), _VERSION}",
     "return {xpcall(function() error('x') end, function(e) return 'handled ' .. e end)}",

@@ -269,8 +269,6 @@ static void set_range(struct entry *entry, size_t offset, struct slice value) {
     for (char zero = 0; string->size < end;)
         text_add(string, &zero, 1);
     memcpy(string->bytes + offset, value.bytes, value.size);
-    text_add(string, "", 1);
-    string->size--;
 }
 
 void serve_setrange(struct call *call) {

@@ -19,6 +19,7 @@ static void *open_gap(void *items, size_t item_size, size_t *count, size_t *room
 }
 
 static void close_gap(void *items, size_t item_size, size_t *count, size_t place) {
+    assert(items && place < *count);
     char *gap = (char *)items + place * item_size;
     --*count;
     memmove(gap, gap + item_size, (*count - place) * item_size);
@@ -113,12 +114,9 @@ void keyspace_copy(const struct keyspace *from, struct keyspace *to) {
 
 /* ---- Values ---- */
 
-/* It ends with a NUL that is not counted. */
 void string_set(struct entry *entry, struct slice value) {
     entry->string.size = 0;
     text_add(&entry->string, value.bytes, value.size);
-    text_add(&entry->string, "", 1);
-    entry->string.size--;
 }
 
 struct field *hash_find(const struct entry *entry, struct slice name) {
@@ -172,7 +170,8 @@ bool zset_set(struct entry *entry, struct slice name, double score) {
         place++;
     entry->members =
         open_gap(entry->members, sizeof(*entry->members), &entry->count, &entry->room, place);
-    entry->members[place] = (struct member){kept, score};
+    entry->members[place] =
+        (struct member){kept, score + 0.0}; /* -0 is 0, as in small sets of Redis */
     return !old;
 }
 

@@ -175,8 +175,7 @@ static struct slice ask_aside(struct pair *pair) {
     real_send(&pair->aside, &pair->request);
     pair->reply.size = 0;
     real_read(&pair->aside, &pair->reply);
-    text_add(&pair->reply, "", 1);
-    return (struct slice){pair->reply.bytes, pair->reply.size - 1};
+    return (struct slice){pair->reply.bytes, pair->reply.size};
 }
 
 static struct slice ask_real(struct pair *pair, const char *words) {
@@ -298,8 +297,7 @@ struct slice pair_ask(struct pair *pair, const struct request *request) {
     }
     compare(pair, "replies", request, pair->reply, pair->heard);
     compare_heard(pair, request);
-    text_add(&pair->reply, "", 1);
-    return (struct slice){pair->reply.bytes, pair->reply.size - 1};
+    return (struct slice){pair->reply.bytes, pair->reply.size};
 }
 
 struct slice pair_ask_words(struct pair *pair, const char *words) {

@@ -217,7 +217,6 @@ static bool serve_call(lua_State *lua) {
                      "ERR Lua redis lib command arguments must be strings or integers");
     else
         model_serve_script(&call, &scripts->wrote);
-    text_add(call.answer, "", 1); /* it ends, for strchr */
     push_reply(lua, scripts->answer.bytes);
     return scripts->answer.bytes[0] != '-';
 }
@@ -441,6 +440,7 @@ static void add_script(struct scripts *scripts, const char sha1[SHA1_SIZE + 1]) 
         scripts->room = 2 * scripts->room + 8;
         scripts->items = bytes_allocate(scripts->items, scripts->room * sizeof(*scripts->items));
     }
+    assert(scripts->items);
     struct script *script = &scripts->items[place];
     memmove(script + 1, script, (scripts->count++ - place) * sizeof(*script));
     memcpy(script->sha1, sha1, SHA1_SIZE + 1);

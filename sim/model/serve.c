@@ -38,6 +38,7 @@ struct server {
     size_t count;
 };
 
+static void die(const char *what) __attribute__((noreturn));
 static void die(const char *what) {
     perror(what);
     exit(2);
@@ -185,9 +186,9 @@ static pid_t start_program(struct server *server, char **words, const char *url)
     sigprocmask(SIG_UNBLOCK, &children, NULL);
     for (char **word = words; *word; word++)
         *word = with_url(*word, url);
+    assert(words[0]);
     execvp(words[0], words);
-    die(words[0]);
-    return -1;
+    die("cannot run the program");
 }
 
 int main(int argc, char **argv) {

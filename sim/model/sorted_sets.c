@@ -113,7 +113,7 @@ static bool read_range_options(struct call *call, bool *ret_scores) {
 static void answer_members(struct call *call, const struct entry *entry, size_t first, size_t count,
                            bool scores) {
     answer_array(call->answer, scores ? 2 * count : count);
-    for (size_t i = first; i < first + count; i++) {
+    for (size_t i = first; entry && i < first + count; i++) {
         answer_bulk(call->answer, entry->members[i].name);
         if (scores)
             answer_double(call->answer, entry->members[i].score);

@@ -107,13 +107,13 @@ static int ask(const char *name, const hf_party *holder) {
     char safe[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE], left[32];
     describe(who, sizeof(who), holder);
     fprintf(stderr,
-            "%s is %s, lease %s left.\n"
+            "%s is %s, lease %s.\n"
             "It may still be at work. It learns of this at its next renewal at the latest; until "
             "then, what it\n"
             "writes is refused only where tokens are checked.\n"
             "Break it? [y/N] ",
             text_safe(safe, sizeof(safe), name), who,
-            text_duration(left, sizeof(left), holder->left_ms));
+            text_left(left, sizeof(left), holder->left_ms));
     if (read_yes())
         return EXIT_SUCCESS;
     fail_say("%s was not broken", safe);

@@ -30,7 +30,7 @@ static void print_holder(const hf_lock_info *info, const hf_party *holder) {
         printf("  label    %s\n", text_safe(words, sizeof(words), holder->label));
     if (info->kind == HF_PERMITS)
         printf("  permits  %u\n", (unsigned)holder->weight);
-    printf("  lease    %s left\n", text_duration(left, sizeof(left), holder->left_ms));
+    printf("  lease    %s\n", text_left(left, sizeof(left), holder->left_ms));
     printf("  token    %" PRIu64 "\n", holder->token);
 }
 

@@ -26,7 +26,8 @@ bool lock_table_add(struct table *table, const hf_lock_info *info) {
             snprintf(who + strlen(who), 32, " +%zu", info->holder_count - 1);
         if (holder->since_ms)
             text_duration(since, sizeof(since), look_wall_ms() - holder->since_ms);
-        text_duration(left, sizeof(left), holder->left_ms);
+        if (holder->left_ms >= 0) /* -1: it has no end */
+            text_duration(left, sizeof(left), holder->left_ms);
         snprintf(token, sizeof(token), "%" PRIu64, holder->token);
     }
     snprintf(waiters, sizeof(waiters), "%zu", info->waiter_count);

@@ -162,6 +162,15 @@ char *text_duration(char *ret, size_t size, int64_t ms) {
     return ret;
 }
 
+char *text_left(char *ret, size_t size, int64_t left_ms) {
+    char duration[32];
+    if (left_ms < 0)
+        snprintf(ret, size, "that has no end");
+    else
+        snprintf(ret, size, "%s left", text_duration(duration, sizeof(duration), left_ms));
+    return ret;
+}
+
 /* The unit at `*text`, which is moved behind it; 0 for none. */
 static int64_t take_unit(const char **text) {
     static const struct {

@@ -25,6 +25,9 @@ char *text_shell_quoted(const char *text);
 /* "850ms", "12s", "4m10s", "2h05m", "3d04h". Returns `ret`. */
 char *text_duration(char *ret, size_t size, int64_t ms);
 
+/* What is left of a lease: "12s left"; "that has no end" for one of a foreign client without expiry. */
+char *text_left(char *ret, size_t size, int64_t left_ms);
+
 /* Milliseconds from "500ms", "90s", "5m", "1h30m", "1.5s", "2d"; a number alone is seconds. Returns 0, or
  * -1 for what is none of these. */
 int text_parse_duration(const char *text, int64_t *ret_ms);

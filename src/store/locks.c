@@ -129,6 +129,15 @@ bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_part
     return true;
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(struct lock *const *)a)->info.name, (*(struct lock *const *)b)->info.name);
+}
+
+void locks_sort(struct hf_locks *locks) {
+    if (locks->count)
+        qsort(locks->locks, locks->count, sizeof(struct lock *), by_name);
+}
+
 size_t hf_locks_count(const hf_locks *locks) {
     return locks ? locks->count : 0;
 }

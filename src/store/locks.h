@@ -12,6 +12,9 @@ struct hf_locks *locks_new(void);
 bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, uint32_t capacity,
                uint64_t token);
 
+/* Puts the locks into the order of their names. */
+void locks_sort(struct hf_locks *locks);
+
 /* A break of a hold, as a store keeps it with the name. */
 struct locks_break {
     int64_t at_us; /* wall clock; 0: there was none */

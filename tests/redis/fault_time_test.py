@@ -6,7 +6,8 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-from faults.scene import KINDS, LONG_MS, PUPPET, SHIM, Resource, deadline_us, keys, puppets, value_of, wait_until
+from faults.scene import (KINDS, LONG_MS, PUPPET, SHIM, Resource, deadline_us, keys, patient, puppets, value_of,
+                          wait_until)
 from servers.proxy import Proxy
 from servers.puppet import Puppet
 from servers.redis import Redis
@@ -171,6 +172,7 @@ def row_5_a_clock_that_is_days_behind_is_told_where_tokens_would_need_it():
 
 
 @test
+@patient
 def row_6_no_two_holders_overlap_though_the_clock_runs_fast():
     """By 0.9 %, with the default for what clocks may differ: 1 %."""
     names = [f"x{number}" for number in range(6)]

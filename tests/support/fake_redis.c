@@ -97,7 +97,8 @@ static void ask(struct rig *rig, struct asked *asked) {
 
 static void make(struct asked *asked, enum store_op_type type, const char *name) {
     static uint64_t seq;
-    *asked = (struct asked){.op = {.type = type, .name = name, .seq = ++seq}};
+    seq++;
+    *asked = (struct asked){.op = {.type = type, .name = name, .seq = seq}};
     list_init(&asked->op.link);
 }
 

@@ -3,14 +3,14 @@
  *
  *    open URL [MAX_LEASE_MS] [WAIT_LEASE_MS] [DRIFT_PPM] [TOKEN_FLOOR]
  *    acquire ID NAME KIND LEASE_MS WAIT_MS [FLAGS] [MIN_LEFT_MS]
- *    cancel ID | check ID NEED_MS | left ID | renew ID LEASE_MS | release ID | fd ID | free ID
+ *    cancel ID | check ID NEED_MS | left ID | owner ID | renew ID LEASE_MS | release ID | fd ID | free ID
  *    break NAME TOKEN REASON... | inspect NAME | close | quit
  *
  * KIND is mutex, read, write, or K/N for K of N permits; FLAGS are barge, reentrant and no_renew, separated by
  * commas; "-" is the default of what may be left out. It writes one line for each result and event, each
  * beginning with the time (CLOCK_BOOTTIME, us):
  *
- *    opened | closed | freed ID | left ID MS | fd ID READABLE | lost ID
+ *    opened | closed | freed ID | left ID MS | owner ID OWNER | fd ID READABLE | lost ID
  *    acquired ID TOKEN LEFT_MS        failed ID ERROR TEXT, for an acquire; failed open ERROR TEXT
  *    checked ID, renewed ID, released ID, broke NAME and OK, or ERROR TEXT
  *    inspected NAME OK kind=N capacity=N token=N holders=TOKEN:PID:LEFT_MS,... waiters=... broken=TOKEN:REASON
@@ -329,6 +329,10 @@ static void do_left(char **words) {
     say("left %s %" PRId64, words[1], hf_hold_left_ms(hold_of(words[1])));
 }
 
+static void do_owner(char **words) {
+    say("owner %s %s", words[1], hf_hold_owner(hold_of(words[1])));
+}
+
 static void do_renew(char **words) {
     hf_call *call = NULL;
     int r = hf_renew_start(hold_of(words[1]), number(need(words[2]), 0), &call);
@@ -397,10 +401,10 @@ static const struct command {
     const char *word;
     void (*run)(char **words);
 } commands[] = {
-    {"open", do_open}, {"acquire", do_acquire}, {"cancel", do_cancel},   {"check", do_check},
-    {"left", do_left}, {"renew", do_renew},     {"release", do_release}, {"fd", do_fd},
-    {"free", do_free}, {"break", do_break},     {"inspect", do_inspect}, {"close", do_close},
-    {"quit", do_quit},
+    {"open", do_open},   {"acquire", do_acquire}, {"cancel", do_cancel},   {"check", do_check},
+    {"left", do_left},   {"renew", do_renew},     {"release", do_release}, {"fd", do_fd},
+    {"free", do_free},   {"break", do_break},     {"inspect", do_inspect}, {"close", do_close},
+    {"owner", do_owner}, {"quit", do_quit},
 };
 
 /* ---- The loop ----------------------------------------------------------------------------- */

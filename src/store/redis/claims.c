@@ -54,8 +54,15 @@ static char *describe_kind(const struct reply *kind) {
 
 /* A foreign lock without expiry may be free at any time, or never: -1 is left as a long time. */
 static int64_t left_us(const struct reply *reply) {
-    int64_t ms = reply_number(reply_at(reply, 1), 0);
-    return ms < 0 ? INT64_C(3600000000) : ms * 1000;
+    int64_t ms = reply_number(reply_at(reply, 1), 0), most_ms = INT64_C(1) << 50;
+    return ms < 0 ? INT64_C(3600000000) : (ms < most_ms ? ms : most_ms) * 1000;
+}
+
+static bool read_token(const struct reply *reply, uint64_t *ret_token) {
+    bool is_number = reply->type == REPLY_STRING && reply->size > 0 && reply->size < 17 &&
+                     strspn(reply->text, "0123456789") == reply->size;
+    *ret_token = is_number ? strtoull(reply->text, NULL, 10) : 0;
+    return *ret_token > 0 && *ret_token < STORE_TOKEN_LIMIT;
 }
 
 static void acquire_answered(struct redis *redis, struct redis_request *request,
@@ -68,8 +75,7 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
     redis_request_free(request);
     const struct reply *word = reply_at(reply, 0), *what = reply_at(reply, 1);
     const char *text = what->type == REPLY_STRING ? what->text : "?";
-    if (reply_is(word, "done")) {
-        op->token = strtoull(text, NULL, 10);
+    if (reply_is(word, "done") && read_token(what, &op->token)) {
         store_complete(redis->host, op, STORE_DONE);
     } else if (reply_is(word, "queued") || reply_is(word, "busy")) {
         op->left_us = left_us(reply);
@@ -198,6 +204,12 @@ static void note_failure(struct renewing *renewing, enum store_outcome outcome, 
     renewing->text = text;
 }
 
+static enum store_outcome outcome_of(const struct reply *reply) {
+    if (reply->type != REPLY_INTEGER || reply->integer < 0 || reply->integer > 1)
+        return STORE_UNKNOWN;
+    return reply->integer ? STORE_DONE : STORE_NOT_YOURS;
+}
+
 static void renew_answered(struct redis *redis, struct redis_request *request,
                            const struct reply *reply, const char *why) {
     struct renewing *renewing = request->context;
@@ -216,7 +228,7 @@ static void renew_answered(struct redis *redis, struct redis_request *request,
     for (uint32_t i = 0; i < request->count; i++) {
         if (answered) {
             const struct reply *one = request->script == REDIS_RENEW ? reply_at(reply, i) : reply;
-            outcome = reply_number(one, 0) == 1 ? STORE_DONE : STORE_NOT_YOURS;
+            outcome = outcome_of(one);
         }
         renewals[request->items[i]].outcome = outcome;
     }

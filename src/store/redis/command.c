@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,12 +99,25 @@ unsigned command_slot(const char *key, size_t size) {
     return crc16(tag, tag_size) & 16383;
 }
 
-static void number_of_slot(unsigned slot, char ret_text[24]) {
-    for (unsigned n = 0;; n++) {
-        int size = snprintf(ret_text, 24, "%u", n);
-        if ((crc16(ret_text, (size_t)size) & 16383) == slot)
-            return;
+/* The least number of each slot. */
+static uint32_t numbers[16384];
+
+static void fill_numbers(void) {
+    char text[16];
+    for (uint32_t n = 1, found = 0; found < 16384; n++) {
+        unsigned slot =
+            crc16(text, (size_t)snprintf(text, sizeof(text), "%" PRIu32, n)) & 16383;
+        if (!numbers[slot]) {
+            numbers[slot] = n;
+            found++;
+        }
     }
+}
+
+static void number_of_slot(unsigned slot, char ret_text[24]) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fill_numbers);
+    snprintf(ret_text, 24, "%" PRIu32, numbers[slot]);
 }
 
 void command_add_keys(struct command *c, const char *prefix, const char *name, const char *which) {

@@ -596,35 +596,29 @@ static void append(char text[RIGHTS_SIZE], const char *format, ...) {
     va_end(values);
 }
 
-/* The rights for a purpose that are missing, as ACL SETUSER has them. */
+/* The rights for a purpose that are missing, as ACL SETUSER has them, with a space before each. */
 static void list_denied(const struct examining *x, enum purpose purpose, char ret[RIGHTS_SIZE]) {
-    const char *prefix = x->redis->prefix, *separator = "";
+    const char *prefix = x->redis->prefix;
     const char *open = strchr(prefix, '{'), *close = open ? strchr(open, '}') : NULL;
+    bool has_tag = close && close > open + 1; /* then companions have it, too */
     ret[0] = 0;
     for (size_t i = 0; i < RIGHTS; i++) {
-        if (x->denied[i] && rights[i].purpose == purpose) {
-            append(ret, "%s+", separator);
-            for (const char *c = rights[i].words; *c && *c != ' '; c++)
-                append(ret, "%c", *c | 0x20);
-            separator = " ";
-        }
+        if (!x->denied[i] || rights[i].purpose != purpose)
+            continue;
+        append(ret, " +");
+        for (const char *c = rights[i].words; *c && *c != ' '; c++)
+            append(ret, "%c", *c | 0x20);
     }
     if (purpose != FOR_LOCKS)
         return;
-    if (x->denied_key[0]) {
-        append(ret, "%s~%s*", separator, prefix);
-        separator = " ";
-    }
-    if (x->denied_key[1] && !(close && close > open + 1)) {
-        append(ret, "%s~{%s*}.?", separator, prefix);
-        separator = " ";
-    }
-    if (x->denied_key[2] || (x->denied_key[1] && close && close > open + 1)) {
-        append(ret, "%s~{*}.?.%s*", separator, prefix);
-        separator = " ";
-    }
+    if (x->denied_key[0])
+        append(ret, " ~%s*", prefix);
+    if (x->denied_key[1] && !has_tag)
+        append(ret, " ~{%s*}.?", prefix);
+    if (x->denied_key[2] || (x->denied_key[1] && has_tag))
+        append(ret, " ~{*}.?.%s*", prefix);
     if (x->denied_channel)
-        append(ret, "%s&%s*", separator, x->redis->channels);
+        append(ret, " &%s*", x->redis->channels);
 }
 
 static bool report_denied(struct examining *x, enum purpose purpose, hf_severity severity,
@@ -634,8 +628,8 @@ static bool report_denied(struct examining *x, enum purpose purpose, hf_severity
     list_denied(x, purpose, denied);
     if (!denied[0])
         return false;
-    append(fix, "%s %s", user, denied);
-    ADD(x, severity, id, means, fix, "the user \"%s\" lacks %s", user, denied);
+    append(fix, "%s%s", user, denied);
+    ADD(x, severity, id, means, fix, "the user \"%s\" lacks%s", user, denied);
     return true;
 }
 

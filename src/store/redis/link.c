@@ -7,7 +7,8 @@
  * A request that was never sent is refused as soon as a connection fails: then it is certain that the server
  * did not act, and why is known. One that was sent waits for the next connection until its time is over.
  *
- * All requests have the same patience, so the first in each list is the first whose time is over. */
+ * All requests have the same patience, so the first in each list is the first whose time is over; except for
+ * those that were sent again with the text of their script, behind younger ones (whole_us). */
 #include "store/redis/link.h"
 
 #include "store/redis/command.h"
@@ -22,6 +23,8 @@ enum { FIRST_RETRY_US = 20000, LAST_RETRY_US = 1000000 };
 
 void redis_request_free(struct redis_request *request) {
     list_remove(&request->link);
+    if (request->greets && request->bytes)
+        explicit_bzero(request->bytes, request->size); /* a password may be in it */
     free(request->bytes);
     free(request);
 }
@@ -47,7 +50,7 @@ static void set_timer(struct redis_link *link) {
     int64_t at_us = WORLD_NEVER;
     struct redis_request *sent = first_of(&link->sent), *waiting = first_of(&link->waiting);
     if (sent)
-        at_us = sent->give_up_us;
+        at_us = sent->give_up_us < link->whole_us ? sent->give_up_us : link->whole_us;
     if (waiting && waiting->give_up_us < at_us)
         at_us = waiting->give_up_us;
     bool to_open = link->state == LINK_DOWN && (link->wanted || waiting);
@@ -77,10 +80,14 @@ static int64_t backoff_us(struct redis_link *link) {
 
 /* Requests whose time is over come back. */
 static void end_overdue(struct redis_link *link, const char *why) {
-    struct redis_request *request;
     int64_t now_us = world_now_us(world_of(link));
-    while ((request = first_of(&link->waiting)) && request->give_up_us <= now_us)
-        give_back(link, request, NULL, why);
+    list_each_safe(node, &link->waiting) {
+        struct redis_request *request = container_of(node, struct redis_request, link);
+        if (request->give_up_us <= now_us)
+            give_back(link, request, NULL, why);
+        else if (!request->sends)
+            break; /* these are in the order of their times */
+    }
 }
 
 static void refuse_unsent(struct redis_link *link, const char *why) {
@@ -192,7 +199,8 @@ static bool greet_with(struct redis_link *link, struct command *command) {
     request->script = -1;
     request->sends = 1;
     request->give_up_us = world_now_us(world_of(link)) + link->redis->timeout_us;
-    if (!request->bytes || wire_send(&link->wire, request->bytes, request->size) < 0) {
+    if (!request->bytes ||
+        wire_send(&link->wire, request->bytes, request->size) < 0) {
         redis_request_free(request);
         return false;
     }
@@ -231,6 +239,7 @@ static bool greet(struct redis_link *link) {
 static void wire_opened(struct wire *wire) {
     struct redis_link *link = container_of(wire, struct redis_link, wire);
     link->heard = false;
+    link->whole_us = WORLD_NEVER;
     link->state = LINK_GREETING;
     if (!reply_reader_start(&link->reader) || !greet(link)) {
         link_break(link, HF_NO_MEMORY, NULL);
@@ -244,26 +253,34 @@ static void wire_opened(struct wire *wire) {
 
 /* ---- Replies ---- */
 
-/* The server does not know the script (any more): the same again with its text. */
-static bool send_whole_script(struct redis_link *link, struct redis_request *request) {
+/* The server does not know the script (any more), and did nothing: the same again with its text. */
+static void send_whole_script(struct redis_link *link, struct redis_request *request) {
     size_t size;
     char *bytes = command_as_eval(request->bytes, request->size, request->script, &size);
-    bool ok = bytes && wire_send(&link->wire, bytes, size) == HF_OK;
+    request->sends--;
+    if (!bytes || wire_send(&link->wire, bytes, size) < 0) {
+        free(bytes);
+        link->reason = HF_NO_MEMORY;
+        give_back(link, request, NULL, NULL);
+        return;
+    }
     free(bytes);
-    if (ok)
-        list_append(&link->sent, &request->link);
-    return ok;
+    request->sends++;
+    list_append(&link->sent, &request->link);
+    if (request->give_up_us < link->whole_us)
+        link->whole_us = request->give_up_us;
 }
 
 static bool answer_first(struct redis_link *link, const struct reply *reply) {
     struct redis_request *request = first_of(&link->sent);
     if (!request)
         return false; /* it answers what nobody asked */
+    link->heard = true;
     list_remove(&request->link);
-    if (request->script >= 0 && reply_is_error(reply, "NOSCRIPT") &&
-        send_whole_script(link, request))
-        return true;
-    request->answered(link->redis, request, reply, NULL);
+    if (request->script >= 0 && reply_is_error(reply, "NOSCRIPT"))
+        send_whole_script(link, request);
+    else
+        request->answered(link->redis, request, reply, NULL);
     return true;
 }
 
@@ -271,7 +288,6 @@ static void wire_received(struct wire *wire, const char *bytes, size_t size) {
     struct redis_link *link = container_of(wire, struct redis_link, wire);
     bool ok = reply_reader_feed(&link->reader, bytes, size);
     struct reply *reply = NULL;
-    link->heard = true;
     link->why[0] = 0;
     link->pinged = false;
     link->heard_us = world_now_us(world_of(link));
@@ -282,10 +298,12 @@ static void wire_received(struct wire *wire, const char *bytes, size_t size) {
             ok = answer_first(link, reply);
         reply_free(reply);
     }
-    if (!ok && wire_is_open(wire))
+    if (!ok && wire_is_open(wire)) {
+        link->heard = false; /* whoever talks so is not asked again without a pause */
         link_break(link, HF_UNREACHABLE, "the server's answer is no Redis protocol, or too long");
-    else
+    } else {
         set_timer(link);
+    }
 }
 
 static void wire_closed(struct wire *wire, int reason, const char *why) {
@@ -300,12 +318,14 @@ void link_want(struct redis_link *link) {
     int64_t now_us = world_now_us(world_of(link));
     bool wanted = link->wanted || !list_empty(&link->waiting);
     if (link->state == LINK_DOWN && wanted && link->retry_at_us <= now_us) {
-        if (wire_open(&link->wire) == HF_OK) {
+        int r = wire_open(&link->wire);
+        link->reason = r < 0 ? r : HF_UNREACHABLE;
+        if (!r) {
             link->state = LINK_CONNECTING;
         } else {
-            link->reason = HF_NO_MEMORY;
             link->retry_at_us = now_us + backoff_us(link);
             link->failures++;
+            refuse_unsent(link, NULL);
         }
     }
     set_timer(link);
@@ -323,8 +343,24 @@ static void ping(struct redis_link *link) {
     int64_t silent_us = world_now_us(world_of(link)) - link->heard_us;
     if (link->pinged && silent_us >= REDIS_PING_US + link->redis->timeout_us)
         link_break(link, HF_UNREACHABLE, "the server fell silent");
-    else if (silent_us >= REDIS_PING_US && !link->pinged)
-        link->pinged = link_send(link, bytes, sizeof(bytes) - 1);
+    else if (silent_us >= REDIS_PING_US && !link->pinged) {
+        link->pinged = true;
+        link_send(link, bytes, sizeof(bytes) - 1); /* or not, without memory: it is not answered then */
+    }
+}
+
+static bool is_overdue(struct redis_link *link, int64_t now_us) {
+    struct redis_request *first = first_of(&link->sent);
+    if (first && first->give_up_us <= now_us)
+        return true;
+    if (link->whole_us > now_us)
+        return false;
+    link->whole_us = WORLD_NEVER;
+    list_each(node, &link->sent) {
+        if (container_of(node, struct redis_request, link)->give_up_us <= now_us)
+            return true;
+    }
+    return false;
 }
 
 static void timer_due(struct world_timer *timer) {
@@ -333,9 +369,10 @@ static void timer_due(struct world_timer *timer) {
     char why[80 + sizeof(link->why)];
     snprintf(why, sizeof(why), "no answer within %lld ms%s%s",
              (long long)(link->redis->timeout_us / 1000), link->why[0] ? ": " : "", link->why);
-    struct redis_request *first = first_of(&link->sent);
-    if (first && first->give_up_us <= now_us)
+    if (is_overdue(link, now_us)) {
         link_break(link, HF_UNREACHABLE, why);
+        link->why[0] = 0; /* of this there is no more to tell */
+    }
     end_overdue(link, why);
     if (link->state == LINK_READY && link->pushed)
         ping(link);
@@ -345,6 +382,7 @@ static void timer_due(struct world_timer *timer) {
 int link_init(struct redis_link *link, struct redis *redis, const struct world_peer *peer) {
     link->redis = redis;
     link->reason = HF_UNREACHABLE;
+    link->whole_us = WORLD_NEVER;
     list_init(&link->waiting);
     list_init(&link->sent);
     int r = wire_init(&link->wire, redis->host->world, peer, redis->tls, &events);

@@ -48,11 +48,12 @@ struct redis_link {
     struct list sent;    /* those without a reply, in order */
     enum link_state state;
     bool wanted;          /* to be open also when nothing waits */
-    bool heard;           /* something came over this connection */
+    bool heard;           /* this connection has been of use */
     bool pinged;          /* and something must come soon */
     unsigned failures;    /* to connect, in a row */
     int64_t retry_at_us;  /* DOWN: not before */
     int reason;           /* of the last failure: HF_UNREACHABLE, or what the greeting was answered */
+    int64_t whole_us;     /* when the time of the first that was sent with its script's text is over */
     char why[200];        /* how the last connection ended; "": something came since */
     int64_t heard_us;     /* when the last bytes came */
     void (*ready)(struct redis_link *link);

@@ -27,12 +27,17 @@ static bool parse_owner(const char *text, uint8_t ret_id[16], uint64_t *ret_seq)
     return !*end;
 }
 
+/* Times and tokens are below 2^53; what is not, no script of ours has written. */
+static int64_t sane(int64_t number) {
+    return number < 0 || number >= (int64_t)STORE_TOKEN_LIMIT ? 0 : number;
+}
+
 /* One of the numbers in front of a record. */
 static int64_t take_number(const char **text) {
     char *end;
     int64_t number = strtoll(*text, &end, 10);
     *text = *end == ' ' ? end + 1 : end;
-    return number;
+    return sane(number);
 }
 
 /* A record as acquire.lua writes it: "weight since pid host-size command-size " host command label. */
@@ -87,22 +92,23 @@ static bool add_break(struct hf_locks *locks, const char *text) {
 /* Who has it alone, or for whom it is reserved. */
 static bool add_alone(struct hf_locks *locks, const struct reply *reply, uint64_t token) {
     const struct reply *state = reply_at(reply, 3);
-    const char *k = text_of(reply_at(reply, 1)), *holder = text_of(reply_at(state, 1));
-    int64_t left_us = reply_number(reply_at(reply, 2), 0) * 1000;
+    const char *k = text_of(reply_at(reply, 1)), *owner = k[0] == '?' ? k + 1 : k;
+    int64_t left_ms = reply_number(reply_at(reply, 2), 0);
+    int64_t left_us = left_ms < 0 ? -1000 : sane(left_ms) * 1000; /* without an end: -1 ms */
     uint8_t id[16];
     uint64_t seq;
-    if (!parse_owner(k, id, &seq))
+    if (!parse_owner(owner, id, &seq))
         return add_party(locks, LOCKS_HOLDER, k, NULL, 0, left_us);
-    if (holder && strcmp(k, holder) == 0)
+    if (owner == k)
         return add_party(locks, LOCKS_HOLDER, k, text_of(reply_at(state, 3)), token, left_us);
-    return add_party(locks, LOCKS_WAITER, k, text_of(reply_at(state, 4)), 0, left_us);
+    return add_party(locks, LOCKS_WAITER, owner, text_of(reply_at(state, 4)), 0, left_us);
 }
 
 static bool add_sharing(struct hf_locks *locks, const struct reply *sharing, int64_t now_us) {
     bool ok = true;
     for (size_t i = 0; ok && i + 2 < sharing->count; i += 3) {
         const char *owner = text_of(reply_at(sharing, i)), *record = text_of(reply_at(sharing, i + 2));
-        int64_t left_us = reply_number(reply_at(sharing, i + 1), 0) - now_us;
+        int64_t left_us = sane(reply_number(reply_at(sharing, i + 1), 0)) - now_us;
         if (!owner || !record || left_us <= 0)
             continue;
         uint64_t token = (uint64_t)take_number(&record);
@@ -124,7 +130,7 @@ static bool add_waiting(struct hf_locks *locks, const struct reply *waiting, int
 
 static enum store_kind kind_of(const struct reply *reply, uint32_t *ret_capacity) {
     const char *k = text_of(reply_at(reply, 1)), *kind = text_of(reply_at(reply_at(reply, 3), 2));
-    if (k && k[0] == '=')
+    if (k && k[0] == '=' && reply_at(reply, 4)->count > 0)
         kind = k + 1;
     if (kind && kind[0] == 'p') {
         *ret_capacity = (uint32_t)strtoul(kind + 1, NULL, 10);
@@ -141,14 +147,14 @@ static bool add_lock(struct hf_locks *locks, const char *name, const struct repl
     const struct reply *state = reply_at(reply, 3);
     const char *k = text_of(reply_at(reply, 1)), *counter = text_of(reply_at(state, 0));
     uint64_t token = counter ? strtoull(counter, NULL, 10) : 0;
-    int64_t now_us = reply_number(reply_at(reply, 0), 0);
+    int64_t now_us = sane(reply_number(reply_at(reply, 0), 0));
     if (!k && reply_at(reply, 5)->count == 0 && (in_use_only || !counter))
         return true;
     uint32_t capacity;
     enum store_kind kind = kind_of(reply, &capacity);
     return locks_add(locks, name, kind, capacity, token) &&
            add_break(locks, text_of(reply_at(state, 5))) &&
-           (!k || k[0] == '=' || add_alone(locks, reply, token)) &&
+           (!k || reply_at(reply, 4)->count > 0 || add_alone(locks, reply, token)) &&
            add_sharing(locks, reply_at(reply, 4), now_us) &&
            add_waiting(locks, reply_at(reply, 5), now_us);
 }
@@ -191,8 +197,9 @@ void redis_inspect(struct redis *redis, struct store_op *op) {
 struct listing {
     struct store_op *op;
     struct hf_locks *locks;
-    size_t count, looked, failed;
-    int reason; /* of the first look that failed */
+    size_t count, looked;
+    enum store_outcome outcome; /* of the first look that failed, and why */
+    int reason;
     char *text;
     char *names[]; /* the smallest behind op->after, sorted; room for one more than op->limit */
 };
@@ -205,10 +212,13 @@ static void listing_free(struct listing *listing) {
     free(listing);
 }
 
-static void listing_refuse(struct redis *redis, struct listing *listing, int reason, char *text) {
+static void listing_fail(struct redis *redis, struct listing *listing, enum store_outcome outcome,
+                         int reason, char *text) {
     struct store_op *op = listing->op;
     listing_free(listing);
-    store_refuse(redis->host, op, reason, text);
+    op->reason = reason;
+    op->text = text;
+    store_complete(redis->host, op, outcome);
 }
 
 /* Keeps a name if it belongs on this page so far; SCAN may say it twice. False: no memory. */
@@ -242,12 +252,13 @@ static bool keep_name(struct listing *listing, const char *name) {
 
 static void listing_done(struct redis *redis, struct listing *listing) {
     struct store_op *op = listing->op;
-    if (listing->reason) {
+    if (listing->outcome) {
         char *text = listing->text;
         listing->text = NULL;
-        listing_refuse(redis, listing, listing->reason, text);
+        listing_fail(redis, listing, listing->outcome, listing->reason, text);
         return;
     }
+    locks_sort(listing->locks); /* a look whose script had to be sent first was answered last */
     op->locks = listing->locks;
     listing->locks = NULL;
     listing_free(listing);
@@ -257,19 +268,21 @@ static void listing_done(struct redis *redis, struct listing *listing) {
 static void listed_one(struct redis *redis, struct redis_request *request,
                        const struct reply *reply, const char *why) {
     struct listing *listing = request->context;
-    const char *name = listing->names[listing->looked++];
+    const char *name = listing->names[request->items[0]];
+    listing->looked++;
     if (reply && reply->type == REPLY_ARRAY) {
-        if (!add_lock(listing->locks, name, reply, true))
+        if (!listing->outcome && !add_lock(listing->locks, name, reply, true)) {
+            listing->outcome = STORE_REFUSED;
             listing->reason = HF_NO_MEMORY;
-    } else if (!listing->reason && !(reply && reply_is_error(reply, "WRONGTYPE"))) {
-        redis_explain(request, reply, why, &listing->reason, &listing->text);
+        }
+    } else if (!listing->outcome && !(reply && reply_is_error(reply, "WRONGTYPE"))) {
+        listing->outcome = redis_explain(request, reply, why, &listing->reason, &listing->text);
     }
     redis_request_free(request);
     if (listing->looked == listing->count)
         listing_done(redis, listing);
 }
 
-/* The looks are answered in the order of the names: they go over one link. */
 static void look_at_all(struct redis *redis, struct listing *listing) {
     struct list requests;
     list_init(&requests);
@@ -278,10 +291,13 @@ static void look_at_all(struct redis *redis, struct listing *listing) {
     for (size_t i = 0; ok && i < listing->count; i++) {
         struct redis_request *request;
         look_at(redis, listing->names[i]);
-        ok = redis_send(redis, listing->op, REDIS_LOOK, listed_one, listing, 0, &request) == HF_OK;
-        if (ok)
+        ok = redis_send(redis, listing->op, REDIS_LOOK, listed_one, listing, 1, &request) == HF_OK;
+        if (ok) {
+            request->items[0] = (uint16_t)i;
             list_append(&requests, &request->link);
+        }
     }
+    bool none = listing->count == 0; /* each may be answered at once, for want of memory */
     struct list *node;
     while ((node = list_pop(&requests))) {
         struct redis_request *request = container_of(node, struct redis_request, link);
@@ -291,8 +307,8 @@ static void look_at_all(struct redis *redis, struct listing *listing) {
             redis_request_free(request);
     }
     if (!ok)
-        listing_refuse(redis, listing, HF_NO_MEMORY, NULL);
-    else if (listing->count == 0)
+        listing_fail(redis, listing, STORE_REFUSED, HF_NO_MEMORY, NULL);
+    else if (none)
         listing_done(redis, listing);
 }
 
@@ -305,9 +321,9 @@ static void scanned(struct redis *redis, struct redis_request *request, const st
     if (!reply || reply->type != REPLY_ARRAY || keys->type != REPLY_ARRAY) {
         int reason;
         char *text;
-        redis_explain(request, reply, why, &reason, &text);
+        enum store_outcome outcome = redis_explain(request, reply, why, &reason, &text);
         redis_request_free(request);
-        listing_refuse(redis, listing, reason, text);
+        listing_fail(redis, listing, outcome, reason, text);
         return;
     }
     redis_request_free(request);
@@ -321,7 +337,7 @@ static void scanned(struct redis *redis, struct redis_request *request, const st
             memcmp(key, redis->prefix, prefix_size) != 0)
             continue;
         if (!keep_name(listing, key + prefix_size)) {
-            listing_refuse(redis, listing, HF_NO_MEMORY, NULL);
+            listing_fail(redis, listing, STORE_REFUSED, HF_NO_MEMORY, NULL);
             return;
         }
     }
@@ -357,7 +373,7 @@ static void scan(struct redis *redis, struct listing *listing, const char *curso
     command_add_text(command, "TYPE");
     command_add_text(command, "string");
     if (redis_send(redis, listing->op, -1, scanned, listing, 0, &request) < 0)
-        listing_refuse(redis, listing, HF_NO_MEMORY, NULL);
+        listing_fail(redis, listing, STORE_REFUSED, HF_NO_MEMORY, NULL);
     else
         link_submit(&redis->commands, request);
 }

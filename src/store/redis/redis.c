@@ -102,8 +102,11 @@ static enum store_outcome explain_error(const struct reply *reply, int *ret_reas
 
 enum store_outcome redis_explain(const struct redis_request *request, const struct reply *reply,
                                  const char *why, int *ret_reason, char **ret_text) {
-    if (reply && reply->type == REPLY_ERROR)
-        return explain_error(reply, ret_reason, ret_text);
+    if (reply && reply->type == REPLY_ERROR) {
+        enum store_outcome outcome = explain_error(reply, ret_reason, ret_text);
+        /* It says so of this sending. One before it, whose reply was lost, may have acted. */
+        return request && request->sends > 1 ? STORE_UNKNOWN : outcome;
+    }
     why = reply ? "the server's answer makes no sense" : why;
     *ret_text = why ? error_format("%s", why) : NULL;
     *ret_reason = reply ? HF_BAD_STORE : request->reason;
@@ -123,6 +126,7 @@ void redis_fail(struct redis *redis, struct redis_request *request, const struct
 static void subscription_ready(struct redis_link *link) {
     struct redis *redis = link->redis;
     char id[LOCKS_OWNER_SIZE];
+    redis->subscribed = false;
     locks_format_owner(redis->host->identity.id, 0, id);
     command_start(&redis->command);
     command_add_text(&redis->command, "SUBSCRIBE");
@@ -135,20 +139,27 @@ static void subscription_ready(struct redis_link *link) {
     free(bytes);
 }
 
+/* Up to 16 hex digits and nothing else; 0, which no attempt has, for what is none of ours. */
+static uint64_t parse_seq(const char *text, size_t size) {
+    return size <= 16 && strspn(text, "0123456789abcdef") == size ? strtoull(text, NULL, 16) : 0;
+}
+
 /* What is told is a hint, and so is that there was time in which nothing could be told: then all ask again. */
 static void subscription_pushed(struct redis_link *link, const struct reply *reply) {
     struct store_host *host = link->redis->host;
     const struct reply *word = reply_at(reply, 0), *message = reply_at(reply, 2);
-    if (reply->type == REPLY_ERROR) {
+    link->heard |= !reply_is(word, "subscribe"); /* that alone is no sign of a connection that lasts */
+    if (reply->type == REPLY_ERROR && !link->redis->subscribed) {
         link->heard = false;
         link_break(link, HF_DENIED, reply->text);
     } else if (reply_is(word, "subscribe")) {
+        link->redis->subscribed = true; /* an error from now on is a sign of life: to a ping */
         host->wake(host, STORE_ALL_WAITING);
     } else if (reply_is(word, "message") && message->type == REPLY_STRING && message->size > 1) {
-        uint64_t seq = strtoull(message->text + 1, NULL, 16);
-        if (message->text[0] == 'g')
+        uint64_t seq = parse_seq(message->text + 1, message->size - 1);
+        if (seq && message->text[0] == 'g')
             host->gone(host, seq);
-        else if (seq != STORE_ALL_WAITING)
+        else if (seq && message->text[0] == 'w')
             host->wake(host, seq);
     }
 }
@@ -237,7 +248,12 @@ static int read_login(struct redis *redis, const struct url *url, char **ret_tex
     int r = find_password(url, password, sizeof(password), ret_text);
     if (!r) {
         const char *found = url->password ? url->password : password[0] ? password : NULL;
-        if (!copy(&redis->user, url->user) || !copy(&redis->password, found))
+        bool promised = url_option(url, "password_file") || url_option(url, "password_env") ||
+                        url_option(url, "password_fd");
+        if (promised && !found) {
+            *ret_text = error_format("where the password should be, there is none");
+            r = HF_BAD_URL;
+        } else if (!copy(&redis->user, url->user) || !copy(&redis->password, found))
             r = HF_NO_MEMORY;
         else if (redis->user && !redis->password) {
             *ret_text = error_format("the user \"%s\" has no password; it may be in a file "
@@ -295,8 +311,13 @@ static int read_timeout(const struct url *url, const char *key, int64_t *ret_us,
 static int read_prefix(struct redis *redis, const struct url *url, char **ret_text) {
     const char *prefix = url_option(url, "prefix");
     prefix = prefix ? prefix : DEFAULT_PREFIX;
-    if (strlen(prefix) > PREFIX_MAX || strstr(prefix, "}.")) {
-        *ret_text = error_format("the prefix has more than %d bytes, or \"}.\" in it", PREFIX_MAX);
+    const char *tag_end = prefix[0] == '{' ? strchr(prefix, '}') : NULL;
+    bool ok = prefix[0] && strlen(prefix) <= PREFIX_MAX && !strstr(prefix, "}.") &&
+              (prefix[0] != '{' || (tag_end && tag_end[1]));
+    if (!ok) {
+        *ret_text = error_format("the prefix must have 1 to %d bytes, no \"}.\" in it, and "
+                                 "something behind a {tag} that it begins with",
+                                 PREFIX_MAX);
         return HF_BAD_URL;
     }
     snprintf(redis->channels, sizeof(redis->channels), "%s@", prefix);

@@ -32,11 +32,11 @@ struct redis {
     struct world_peer peer;
     struct tls *tls; /* NULL: plaintext */
     struct redis_link commands, subscription;
+    bool subscribed; /* and the server has confirmed it */
     struct command command;
     char channels[64];   /* the prefix of the channels of all clients */
     char *particulars;   /* of this client, for its records; a label is added */
     int64_t keep_from_us; /* when counters of what is held are kept from being forgotten, next */
-    struct list jobs;     /* operations of several requests (look.c, examine.c) */
 };
 
 /* Sends what is in redis->command, as part of `op`. HF_OK, or HF_NO_MEMORY: nothing was begun. `items` is

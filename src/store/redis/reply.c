@@ -2,6 +2,7 @@
 #include "store/redis/reply.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <hiredis/hiredis.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,8 @@ static void *place(const redisReadTask *task, struct reply *reply) {
 
 static struct reply *make(const redisReadTask *task, enum reply_type type, size_t size) {
     struct reply_reader *reader = task->privdata;
-    if (++reader->elements > REPLY_ELEMENTS_MAX)
+    reader->bytes += size;
+    if (++reader->elements > REPLY_ELEMENTS_MAX || reader->bytes > REPLY_BYTES_MAX)
         return NULL;
     struct reply *reply = calloc(1, sizeof(*reply) + size + 1);
     if (!reply)
@@ -47,9 +49,15 @@ static void *make_string(const redisReadTask *task, char *bytes, size_t size) {
     return place(task, reply);
 }
 
-static void *make_array(const redisReadTask *task, int count) {
+#if HIREDIS_MAJOR >= 1
+typedef size_t array_count;
+#else
+typedef int array_count;
+#endif
+
+static void *make_array(const redisReadTask *task, array_count count) {
     struct reply_reader *reader = task->privdata;
-    if (count < 0 || (size_t)count > REPLY_ELEMENTS_MAX - reader->elements)
+    if ((size_t)count > REPLY_ELEMENTS_MAX - reader->elements) /* a negative one is larger still */
         return NULL;
     struct reply *reply = make(task, REPLY_ARRAY, 0);
     if (!reply)
@@ -78,8 +86,30 @@ static void free_object(void *object) {
     reply_free(object);
 }
 
-static redisReplyObjectFunctions functions = {make_string, make_array, make_integer, make_nil,
-                                              free_object};
+#if HIREDIS_MAJOR >= 1
+/* What only RESP3 has, which nobody asked for. */
+static void *refuse_double(const redisReadTask *task, double value, char *bytes, size_t size) {
+    (void)task, (void)value, (void)bytes, (void)size;
+    return NULL;
+}
+
+static void *refuse_bool(const redisReadTask *task, int value) {
+    (void)task, (void)value;
+    return NULL;
+}
+#endif
+
+static redisReplyObjectFunctions functions = {
+    .createString = make_string,
+    .createArray = make_array,
+    .createInteger = make_integer,
+#if HIREDIS_MAJOR >= 1
+    .createDouble = refuse_double,
+    .createBool = refuse_bool,
+#endif
+    .createNil = make_nil,
+    .freeObject = free_object,
+};
 
 /* ---- The reader ---- */
 
@@ -95,7 +125,7 @@ bool reply_reader_start(struct reply_reader *reader) {
     if (!reader->reader)
         return false;
     reader->reader->privdata = reader;
-    reader->elements = 0;
+    reader->elements = reader->bytes = 0;
     return true;
 }
 
@@ -110,7 +140,7 @@ bool reply_reader_next(struct reply_reader *reader, struct reply **ret_reply) {
     if (redisReaderGetReply(reader->reader, &reply) != REDIS_OK)
         return false;
     if (reply)
-        reader->elements = 0;
+        reader->elements = reader->bytes = 0;
     *ret_reply = reply;
     return true;
 }
@@ -122,15 +152,40 @@ const struct reply *reply_at(const struct reply *reply, size_t index) {
     return reply->type == REPLY_ARRAY && index < reply->count ? reply->items[index] : &nil;
 }
 
+/* The server may write a score so: 1.78e+15. (Not by strtod, which reads by the program's locale.) */
+static bool parse_score(const char *text, int64_t *ret) {
+    char *end;
+    double number = (double)strtoll(text, &end, 10), unit = *text == '-' ? -0.1 : 0.1;
+    if (end == text)
+        return false;
+    if (*end == '.') {
+        for (end++; *end >= '0' && *end <= '9'; end++, unit /= 10)
+            number += (*end - '0') * unit;
+    }
+    if (*end == 'e') {
+        long power = strtol(end + 1, &end, 10);
+        if (power < 0 || power > 18)
+            return false;
+        while (power-- > 0)
+            number *= 10;
+    }
+    if (*end || !(number > -9.2e18 && number < 9.2e18))
+        return false;
+    *ret = (int64_t)(number < 0 ? number - 0.5 : number + 0.5);
+    return true;
+}
+
 int64_t reply_number(const struct reply *reply, int64_t otherwise) {
     if (reply->type == REPLY_INTEGER)
         return reply->integer;
-    if (reply->type != REPLY_STRING || !reply->size)
+    if (reply->type != REPLY_STRING || strlen(reply->text) != reply->size)
         return otherwise;
-    /* Not strtoll: the server may write the score 1.78e+15 so. */
     char *end;
-    double number = strtod(reply->text, &end);
-    return *end || !(number > -9.2e18 && number < 9.2e18) ? otherwise : (int64_t)number;
+    errno = 0;
+    int64_t number = strtoll(reply->text, &end, 10);
+    if (end == reply->text || errno)
+        return otherwise;
+    return !*end || parse_score(reply->text, &number) ? number : otherwise;
 }
 
 bool reply_is(const struct reply *reply, const char *text) {

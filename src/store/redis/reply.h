@@ -9,7 +9,7 @@
 
 enum {
     REPLY_ELEMENTS_MAX = 1 << 20,  /* in one reply, however nested */
-    REPLY_BYTES_MAX = 64 << 20,    /* of a reply that is not complete yet */
+    REPLY_BYTES_MAX = 64 << 20,    /* of one reply, its strings together */
 };
 
 enum reply_type { REPLY_NIL, REPLY_INTEGER, REPLY_STRING, REPLY_ERROR, REPLY_ARRAY };
@@ -37,7 +37,7 @@ bool reply_is_error(const struct reply *reply, const char *code);
 
 struct reply_reader {
     struct redisReader *reader; /* NULL: none yet */
-    size_t elements;            /* of the reply that is being read */
+    size_t elements, bytes;     /* of the reply that is being read */
 };
 
 /* Forgets what was read halfway; false when there is no memory. */

@@ -41,13 +41,11 @@ static void over(void) {
 }
 
 static void message(struct fake_stream *stream, const char *text, size_t size) {
-    char bytes[256];
-    int head = snprintf(bytes, sizeof(bytes),
-                        "*3\r\n$7\r\nmessage\r\n$42\r\n" CHANNEL "\r\n$%zu\r\n", size);
-    CHECK(head > 0 && (size_t)head + size + 2 < sizeof(bytes));
-    memcpy(bytes + head, text, size);
-    memcpy(bytes + (size_t)head + size, "\r\n", 2);
-    fake_answer(stream, bytes, (size_t)head + size + 2);
+    char head[128];
+    snprintf(head, sizeof(head), "*3\r\n$7\r\nmessage\r\n$42\r\n" CHANNEL "\r\n$%zu\r\n", size);
+    fake_answer_text(stream, head);
+    fake_answer(stream, text, size);
+    fake_answer_text(stream, "\r\n");
 }
 
 #define MESSAGE(stream, literal) message(stream, literal, sizeof(literal) - 1)

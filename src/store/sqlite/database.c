@@ -28,7 +28,7 @@ enum {
     CHECKPOINT_PAGES = 2000, /* the log has some 2 MB, then it is written back */
     CLOSE_PAGES = 400,       /* by who closes, so that who opens next has little to read */
     LOG_SIZE_MAX = 4 << 20,
-    BUSY_LIMIT_US = 1000000, /* a transaction takes microseconds: somebody is stopped */
+    BUSY_LIMIT_US = 3000000, /* a transaction takes microseconds: somebody is stopped */
     CREATE_LIMIT_US = 5000000,
     OPEN_TRIES = 100,
 };

@@ -1,8 +1,8 @@
 """What the fault tests of the Redis store share. They run as fault_..._test.py HOLDFAST PUPPET CLOCK_SHIM.
 
-A test's name begins with its row of failures.md. Servers, proxies and puppets are those of tests/servers. No test relies on
-the speed of the machine: where a scenario means something only within a lease, it says `in_time(...)`, and one that was
-too slow for that is played again, by @patient.
+A test's name begins with its row of failures.md. Servers, proxies and puppets are those of tests/servers. No test
+relies on the speed of the machine: where a scenario means something only within a lease, it says `in_time(...)`,
+and one that was too slow for that is played again, by @patient.
 """
 import contextlib
 import functools
@@ -75,9 +75,11 @@ def puppets(count, url, **options):
 
 
 def deadline_us(puppet, lock):
-    """Between which times the hold's deadline is."""
+    """Between which times the hold's deadline is; it has not passed yet."""
     asked_us = boot_us()
     left_ms = puppet.left(lock)
+    if not left_ms:
+        raise TooSlow(f"{lock} is lost already")
     return asked_us + left_ms * 1000, boot_us() + (left_ms + 1) * 1000
 
 
@@ -85,6 +87,14 @@ def outcome(puppet, lock, limit_s=LIMIT_S):
     """Of an acquire: "OK", "BUSY", ..."""
     line = puppet.wait(("acquired", lock), ("failed", lock), limit_s=limit_s)
     return "OK" if line.words[0] == "acquired" else line.words[2]
+
+
+def is_there(puppet, lock, limit_s=0.005):
+    """If it has been granted by now, or will be very soon; it must not have failed."""
+    with contextlib.suppress(AssertionError):
+        puppet.lines.insert(0, puppet.wait(("acquired", lock), ("failed", lock), limit_s=limit_s))
+    assert not puppet.seen("failed", str(lock)), puppet.lines
+    return puppet.seen("acquired", str(lock))
 
 
 def is_lost(puppet, lock):
@@ -163,9 +173,16 @@ def repeating(server, *words, every_s=0.002):
 # ---- The network ----
 
 
-def strand(proxy):
-    """What is held on its way up stays there, with its connections; what comes over new ones passes it."""
+def strand(proxy, *texts):
+    """When requests with these texts are held on their way up: they stay there, with their connections; what comes over
+    new ones passes them."""
+
+    def is_held():
+        held = b"".join(piece or b"" for flow in proxy.flows_of("up") for _, piece in flow.pieces)
+        return all(text.encode() in held for text in texts)
+
     with proxy.changed:
+        proxy.wait(is_held)
         proxy.modes["up"] = Mode()
 
 
@@ -201,9 +218,9 @@ class History:
     def __init__(self):
         self.holds, self.lock = [], threading.Lock()
 
-    def granted(self, name, grant):
+    def granted(self, name, token, at_us):
         """A dict, to be changed by what follows."""
-        hold = {"name": name, "token": grant.token, "from_us": grant.at_us, "until_us": 0}
+        hold = {"name": name, "token": token, "from_us": at_us, "until_us": 0}
         with self.lock:
             self.holds.append(hold)
         return hold

@@ -67,16 +67,8 @@ local function shared_done(was, till)
     return {'done', number(token)}
 end
 
--- It is mine already: reserved for me, or this is a repeat, which only ever moves the end later.
-local function take_mine_alone()
-    if s.h ~= me then
-        token, refused = next_token(s.t)
-        if not token then
-            return refused
-        end
-        call('SET', K, me, 'PX', ARGV[2])
-        return note_alone(token)
-    end
+-- A repeat, which only ever moves the end later.
+local function repeat_alone()
     token, refused = next_token(s.t - 1)
     if not token then
         return refused
@@ -145,7 +137,9 @@ end
 
 load()
 if k == me then
-    return take_mine_alone()
+    return repeat_alone()
+elseif k == '?' .. me then
+    return take()
 end
 local till = shared and call('ZSCORE', H, me)
 if till then

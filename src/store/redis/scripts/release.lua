@@ -8,7 +8,16 @@ local me = ARGV[1]
 local read = call('HMGET', S, 'q', 'u', 'k', 'h', 'i', 'r')
 s = {q = read[1], u = read[2], k = read[3], h = read[4], i = read[5], r = read[6]}
 
-if not s.q and not s.u and call('GET', K) == me then
+local value = redis.pcall('GET', K)
+if type(value) == 'table' then -- it is not even a string any more, or cannot be read
+    if string.find(value.err, 'WRONGTYPE') then
+        call('ZREM', KEYS[3], me)
+        call('HDEL', KEYS[4], me)
+        return 0
+    end
+    return value
+end
+if not s.q and not s.u and value == me then
     call('DEL', K)
     call('HDEL', S, 'i', 'w')
     return 1
@@ -17,10 +26,11 @@ read_clock()
 --#include state.lua
 load()
 local mine = true
-if k == me then
+if k == me or k == '?' .. me then
     call('DEL', K)
     call('HDEL', S, 'i', 'w')
-    k, let_go = false, s.h == me and me
+    let_go = k == me and me
+    k = false
 elseif shared and call('ZSCORE', H, me) then
     leave_shared(me)
 elseif call('ZREM', Q, me) == 1 then -- (which a replica refuses: it must not say "not mine")

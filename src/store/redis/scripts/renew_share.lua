@@ -10,8 +10,10 @@ local k = redis.pcall('GET', K)
 local till = type(k) == 'string' and string.sub(k, 1, 1) == '=' and call('ZSCORE', H, me)
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+-- A write that does nothing and needs no memory: a replica refuses it, and must not say "not mine"; and after it
+-- a server at its maxmemory does not refuse the rest.
+call('ZREM', H, '')
 if not till or tonumber(till) <= now then
-    call('ZREM', H, '') -- which a replica refuses: it must not say "not mine"
     return 0
 end
 if tonumber(till) < now + lease * 1000 then

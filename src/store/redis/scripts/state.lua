@@ -1,7 +1,7 @@
 -- The state of one lock, for the scripts that change it. What they keep, all in the slot of K:
 --
--- K  the lock as everybody knows it: the owner id of who has it alone, or for whom it is reserved; or
---    '=' and the kind while it is shared. Any other value is the lock of a client that is not holdfast.
+-- K  the lock as everybody knows it: the owner id of who has it alone; '?' and the owner id for whom it is
+--    reserved; '=' and the kind while it is shared. Any other value is the lock of a client that is not holdfast.
 -- S  hash: t the token counter; h the owner id of the last who had it alone, and i its record while it
 --    has it; w the record of the one for whom K is reserved; r the last who let it go to another; k the
 --    kind; u the weight in use if it may be shared; q '1' if somebody may wait; n the last ticket;
@@ -20,8 +20,8 @@ local function capacity_of(kind)
     return kind == 'm' and 1 or kind == 'rw' and 2147483647 or tonumber(string.sub(kind, 2))
 end
 
-local function is_ours(id)
-    return string.sub(id, 33, 33) == '-' and string.find(id, '^%x+%-%x+$')
+local function is_ours(value)
+    return string.find(value, '^%??%x+%-%x+$') and #string.match(value, '%x+') == 32
 end
 
 local function set_used(weight)
@@ -54,7 +54,8 @@ end
 -- Reads who has the lock, and ends the shares whose time has passed.
 local function load()
     k = call('GET', K)
-    shared, used = k and string.sub(k, 1, 1) == '=', 0
+    -- (A foreign value may begin so, too; but then there are no shares.)
+    shared, used = k and string.sub(k, 1, 1) == '=' and call('EXISTS', H) == 1, 0
     if shared then
         used = tonumber(s.u)
         if not used then
@@ -101,17 +102,18 @@ local function leave_queue(id)
     call('HDEL', W, id)
 end
 
--- Says something to an owner: 'w', it is your turn; 'g', your hold is gone.
+-- Says something to an owner: 'w', it is your turn; 'g', your hold is gone. It is a hint: that we may not say
+-- it (a right that is missing) must not stop what was begun.
 local function tell(channels, id, word)
-    call('PUBLISH', channels .. string.sub(id, 1, 32), word .. string.sub(id, 34))
+    redis.pcall('PUBLISH', channels .. string.sub(id, 1, 32), word .. string.sub(id, 34))
 end
 
 local function reserve(channels, id, till, record, weight)
     leave_queue(id)
     if weight == capacity_of(s.k) then
-        call('SET', K, id, 'PX', number(math.ceil((till - now) / 1000)))
+        k = '?' .. id
+        call('SET', K, k, 'PX', number(math.ceil((till - now) / 1000)))
         call('HSET', S, 'w', record, 'h', '', 'r', let_go or '')
-        k = id
     else
         share(s.k, id, till, '0 ' .. record)
         set_used(used + weight)
