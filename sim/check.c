@@ -195,7 +195,7 @@ static void renewed(struct check *check, struct sim_server *server, const char *
 /* `words` are those behind the number of keys; what was not renewed is answered 0, in the same order. */
 static void renewal_executed(struct check *check, struct sim_server *server, size_t keys,
                              const char *const *words, const char *reply) {
-    const char *answer = strchr(reply, ':');
+    const char *answer = reply[0] == '*' ? strchr(reply, ':') : NULL;
     for (size_t i = 0; i < keys && answer; i++, answer = strchr(answer + 1, ':')) {
         if (answer[1] == '1')
             renewed(check, server, words[keys + 2 * i],
