@@ -406,6 +406,7 @@ def a_server_without_password_that_others_reach_is_a_warning():
     ids = [{finding["id"]: finding["severity"] for finding in json.loads(line)["findings"]}
            for line in done.stdout.splitlines()]
     equal([found.get("access") for found in ids], ["warning", None])
+    equal([found.get("plaintext") for found in ids], ["warning", "warning"])
 
 
 # ---- What cannot be asked ----

@@ -3,6 +3,7 @@
 
 HOLDFAST_MODULE_PATH names the folder of the modules."""
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -305,6 +306,27 @@ def plaintext_to_another_host_is_refused_unless_it_is_asked_for():
             works(f"redis://{host}:{server.port}")
         works(f"redis://127.0.0.1:{server.port}?plaintext=yes")
         works(server.url(unix=True))
+
+
+@test
+def doctor_knows_when_certificates_expire():
+    def found(server_days, client_days):
+        client = OURS.issue("client", end=client_days)
+        with Redis(tls=OURS.issue("server", end=server_days)) as server, tempfile.TemporaryDirectory() as home:
+            done = subprocess.run([HOLDFAST, "doctor", "--json"], capture_output=True, text=True, timeout=LIMIT_S,
+                                  env=os.environ | {"HOME": home, "XDG_CONFIG_HOME": home, "HOLDFAST_URL": url_of(
+                                      server, OURS.ca, cert=client.cert, key=client.key)})
+            findings = {each["id"]: each for each in json.loads(done.stdout)["findings"]}
+            assert "plaintext" not in findings, findings
+            return [findings[name]["severity"] for name in ("certificate", "client-certificate")], \
+                findings["certificate"]["found"]
+
+    for days, severity in (("31", "ok"), ("29.0", "warning"), ("3.5", "warning"), ("2.9", "problem")):
+        severities, text = found(float(days), 90)
+        equal(severities, [severity, "ok"])
+        assert text.endswith(f"expires in {days} days"), text
+    equal(found(90, 20)[0], ["ok", "warning"])
+    equal(found(90, -1)[0], ["ok", "problem"])  # which this server does not look at
 
 
 # ---- Connections ----

@@ -368,14 +368,15 @@ static bool is_this_host(const char *host) {
            (inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six));
 }
 
-static int check_plaintext(const struct redis *redis, const struct url *url, char **ret_text) {
+static int check_plaintext(struct redis *redis, const struct url *url, char **ret_text) {
     const char *plaintext = url_option(url, "plaintext");
     if (plaintext && strcmp(plaintext, "yes") != 0) {
         *ret_text =
             error_format("plaintext is \"%s\", where only \"yes\" has a meaning", plaintext);
         return HF_BAD_URL;
     }
-    if (!redis->server_host || plaintext || is_this_host(redis->server_host))
+    redis->is_exposed = redis->server_host && !is_this_host(redis->server_host);
+    if (!redis->is_exposed || plaintext)
         return HF_OK;
     *ret_text =
         error_format("redis:// to another host (\"%.255s\") would let everybody on the way read "

@@ -30,7 +30,8 @@ struct redis {
     uint64_t database;
     int64_t timeout_us;
     struct world_peer peer;
-    struct tls *tls; /* NULL: plaintext */
+    struct tls *tls; /* NULL: plaintext, */
+    bool is_exposed; /* and that to another host */
     struct redis_link commands, subscription;
     bool subscribed; /* and the server has confirmed it */
     struct command command;
