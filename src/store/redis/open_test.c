@@ -136,6 +136,29 @@ TEST(a_prefix_that_is_too_long_or_would_end_a_tag_is_refused) {
     check_refused("redis://localhost?prefix=%7Ba%7D.s", "prefix");
 }
 
+TEST(plaintext_to_another_host_is_refused_unless_it_is_asked_for) {
+    static const char *const elsewhere[] = {"db.example", "10.0.0.7", "128.0.0.1", "0.0.0.0",
+                                            "[::]",       "[::2]",    "[::ffff:10.0.0.7]", "127.1",
+                                            "localhost.example"};
+    static const char *const here[] = {"localhost", "LocalHost", "127.0.0.1", "127.255.0.9", "[::1]"};
+    char url[128];
+    for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
+        snprintf(url, sizeof(url), "redis://jo:hunter2@%s", elsewhere[i]);
+        check_refused(url, "plaintext=yes");
+        strcat(url, "?plaintext=yes");
+        rig_open(&rig, url);
+        rig_close(&rig);
+    }
+    for (size_t i = 0; i < sizeof(here) / sizeof(here[0]); i++) {
+        snprintf(url, sizeof(url), "redis://%s", here[i]);
+        rig_open(&rig, url);
+        rig_close(&rig);
+    }
+    check_refused("redis://localhost?plaintext=no", "plaintext");
+    check_refused("redis://localhost?ca=x", "rediss://");
+    check_refused("redis+unix:///run/redis.sock?plaintext=yes", "plaintext");
+}
+
 /* ---- Passwords ---- */
 
 static const char *file_with(const char *bytes, size_t size) {
