@@ -52,7 +52,8 @@ void tls_server_open(struct tls_server *server, const char *names, int64_t from_
     strcpy(server->ca, "/tmp/holdfast-tls-test-XXXXXX");
     int fd = mkstemp(server->ca);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
-    must(file && PEM_write_X509(file, certificate));
+    assert(file);
+    must(PEM_write_X509(file, certificate));
     fclose(file);
     X509_free(certificate);
     EVP_PKEY_free(key);
@@ -107,8 +108,8 @@ void tls_peer_say(struct tls_peer *peer, const void *bytes, size_t size) {
 char *tls_peer_take(struct tls_peer *peer, size_t *ret_size) {
     char *data;
     long size = BIO_get_mem_data(peer->out, &data);
-    char *bytes = malloc((size_t)size + 1);
-    must(bytes);
+    char *bytes = calloc(1, (size_t)size + 1);
+    assert(bytes);
     if (size)
         memcpy(bytes, data, (size_t)size);
     (void)BIO_reset(peer->out);

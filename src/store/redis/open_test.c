@@ -137,10 +137,11 @@ TEST(a_prefix_that_is_too_long_or_would_end_a_tag_is_refused) {
 }
 
 TEST(plaintext_to_another_host_is_refused_unless_it_is_asked_for) {
-    static const char *const elsewhere[] = {"db.example", "10.0.0.7", "128.0.0.1", "0.0.0.0",
-                                            "[::]",       "[::2]",    "[::ffff:10.0.0.7]", "127.1",
-                                            "localhost.example"};
-    static const char *const here[] = {"localhost", "LocalHost", "127.0.0.1", "127.255.0.9", "[::1]"};
+    static const char *const elsewhere[] = {"db.example",        "10.0.0.7", "128.0.0.1",
+                                            "0.0.0.0",           "[::]",     "[::2]",
+                                            "[::ffff:10.0.0.7]", "127.1",    "localhost.example"};
+    static const char *const here[] = {"localhost", "LocalHost", "127.0.0.1", "127.255.0.9",
+                                       "[::1]"};
     char url[128];
     for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
         snprintf(url, sizeof(url), "redis://jo:hunter2@%s", elsewhere[i]);
