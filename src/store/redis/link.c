@@ -115,6 +115,7 @@ static void went_down(struct redis_link *link, int reason, const char *why) {
     bool was_ready = link->state == LINK_READY;
     link->state = LINK_DOWN;
     link->reason = reason;
+    link->doubted = was_ready && !link->pushed && !link->wire.heard;
     snprintf(link->why, sizeof(link->why), "%s", why ? why : "");
     take_back_sent(link);
     if (was_ready && link->heard) {
@@ -208,8 +209,9 @@ static bool greet_with(struct redis_link *link, struct command *command) {
     return true;
 }
 
-/* Nothing else is sent before the answers: a command would run as another user, or in another database. And a server
- * that asks for certificates may refuse ours only when the handshake is over for us: then, too, nothing was sent. */
+/* Nothing else is sent before the answers: a command would run as another user, or in another database. And who only
+ * hangs up on us, as servers do that expect TLS, or refuse our certificate when the handshake is over for us, does that
+ * before anything was sent of which it would not be known whether it was done. */
 static bool greet(struct redis_link *link) {
     struct redis *redis = link->redis;
     struct command *command = &redis->command;
@@ -228,7 +230,7 @@ static bool greet(struct redis_link *link) {
         command_add_number(command, redis->database);
         ok = greet_with(link, command);
     }
-    if (ok && redis->tls && list_empty(&link->sent)) {
+    if (ok && (redis->tls || link->doubted) && list_empty(&link->sent)) {
         command_start(command);
         command_add_text(command, "PING");
         ok = greet_with(link, command);

@@ -49,6 +49,7 @@ struct redis_link {
     enum link_state state;
     bool wanted;          /* to be open also when nothing waits */
     bool heard;           /* this connection has been of use */
+    bool doubted;         /* over the last connection nothing came */
     bool pinged;          /* and something must come soon */
     unsigned failures;    /* to connect, in a row */
     int64_t retry_at_us;  /* DOWN: not before */
