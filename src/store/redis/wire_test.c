@@ -269,6 +269,25 @@ TEST(no_memory_to_send_is_told_and_ends_the_connection) {
     over();
 }
 
+TEST(nothing_follows_what_could_not_be_sent) {
+    open_store("rediss://db.example?ca=");
+    fake_serve(rig.world, serve, &rig);
+    ask_acquire(&rig, &a, "x", 0);
+    asked_clear(&a);
+    fake_fail_send(rig.world, HF_NO_MEMORY);
+    make_acquire(&a, "x", 0);
+    rig_submit(&rig, &a);
+    fake_fail_send(rig.world, HF_OK);
+    size_t before = fake_stream(rig.world, 0)->size;
+    make_acquire(&b, "y", 0);
+    rig_submit(&rig, &b);
+    CHECK_EQ_INT(fake_stream(rig.world, 0)->size, before);
+    fake_pass_us(rig.world, S);
+    CHECK_EQ_INT(a.op.reason, HF_NO_MEMORY);
+    CHECK_EQ_INT(b.op.outcome, STORE_DONE);
+    over();
+}
+
 TEST(no_memory_for_the_handshake_is_told) {
     open_store("rediss://db.example?ca=");
     ask_acquire(&rig, &a, "x", 0);
