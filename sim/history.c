@@ -281,8 +281,9 @@ static void client_start(struct client *client) {
                       (uint64_t)client->index + UINT64_C(100) * (uint64_t)client->lives));
     client->node->context = client;
     client->lives++;
-    if (client_open_in(&client->node->world, "redis://s0?timeout=1000&connect_timeout=1000",
-                       &options, &client->handle) < 0) {
+    if (client_open_in(&client->node->world,
+                       "redis://s0?plaintext=yes&timeout=1000&connect_timeout=1000", &options,
+                       &client->handle) < 0) {
         fprintf(stderr, "sim: %s\n", hf_last_error());
         exit(70);
     }

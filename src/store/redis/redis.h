@@ -5,6 +5,8 @@
  *   look.c     inspect and list
  *   examine.c  what doctor asks
  *   link.c     a connection that is always being restored
+ *   wire.c     its bytes, through TLS or not
+ *   tls.c      TLS, a module of its own
  *   command.c  requests as bytes, and the keys of a lock
  *   reply.c    replies from bytes
  *   scripts/   what the server runs; the rules of the lock are there
@@ -28,6 +30,8 @@ struct redis {
     uint64_t database;
     int64_t timeout_us;
     struct world_peer peer;
+    struct tls *tls; /* NULL: plaintext, */
+    bool is_exposed; /* and that to another host */
     struct redis_link commands, subscription;
     bool subscribed; /* and the server has confirmed it */
     struct command command;
