@@ -16,6 +16,7 @@
  * -p: pinned, client and server on one core; -d: by default, where the scheduler puts them. Without either, the
  * parts in which that matters are measured both ways and the others by default. Give it a server of its own
  * on this host: token counters stay behind, in the databases 0 to 3. */
+#include "compare.h"
 #include "redis_raw.h"
 
 #include <errno.h>
@@ -35,9 +36,6 @@
 #include <unistd.h>
 
 enum {
-    ROUNDS_MAX = 100,
-    ROUNDS_DEFAULT = 11,
-    CONTENDERS_MAX = 6,
     SLICE_NS = 60000000,
     LATENCIES = 20,
     SPAWNS = 5,
@@ -47,7 +45,6 @@ enum {
     NAME_SIZE = 24,
 };
 
-static int rounds = ROUNDS_DEFAULT;
 extern char **environ;
 
 static void must(int result, const char *what) {
@@ -55,93 +52,8 @@ static void must(int result, const char *what) {
         raw_die(what, hf_last_error());
 }
 
-static int64_t now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
-
 static void pause_us(long us) {
     nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *values, int count) {
-    double sorted[ROUNDS_MAX];
-    memcpy(sorted, values, (size_t)count * sizeof(*values));
-    qsort(sorted, (size_t)count, sizeof(*sorted), by_value);
-    return sorted[count / 2];
-}
-
-/* ---- Comparing ---- */
-
-/* What is measured beside a limit, which is the first of several contenders. */
-struct contender {
-    const char *what;
-    double (*slice)(void *arg);
-    void *arg;
-    const char *goal; /* of its ratio to the limit, for people; or NULL */
-};
-
-struct comparison {
-    double value[CONTENDERS_MAX][ROUNDS_MAX];
-    double ratio[CONTENDERS_MAX][ROUNDS_MAX];
-};
-
-static void run_round(const struct contender *contenders, size_t count, int round,
-                      struct comparison *c) {
-    double before = contenders[0].slice(contenders[0].arg), sum = before;
-    for (size_t i = 1; i < count; i++) {
-        double value = contenders[i].slice(contenders[i].arg);
-        double after = contenders[0].slice(contenders[0].arg);
-        c->value[i][round] = value;
-        c->ratio[i][round] = value / ((before + after) / 2);
-        sum += before = after;
-    }
-    c->value[0][round] = sum / (double)count;
-    c->ratio[0][round] = 1;
-}
-
-static void heading(const char *text, const char *unit) {
-    printf("\n%-58s %10s   to the limit (quartiles)   goal\n", text, unit);
-}
-
-static void print_ratio(const char *what, const double *values, const double *ratios,
-                        const char *goal) {
-    double sorted[ROUNDS_MAX];
-    memcpy(sorted, ratios, (size_t)rounds * sizeof(*ratios));
-    qsort(sorted, (size_t)rounds, sizeof(*sorted), by_value);
-    printf("  %-56s ", what);
-    if (values)
-        printf("%10.1f   ", median(values, rounds));
-    else
-        printf("%10s   ", "");
-    printf("%6.2f  (%.2f to %.2f)   %s\n", sorted[rounds / 2], sorted[rounds / 4],
-           sorted[rounds - 1 - rounds / 4], goal ? goal : "");
-}
-
-static void compare(const char *title, const char *unit, const struct contender *contenders,
-                    size_t count, struct comparison *ret) {
-    for (size_t i = 0; i < count; i++)
-        contenders[i].slice(contenders[i].arg); /* to warm up */
-    for (int round = 0; round < rounds; round++)
-        run_round(contenders, count, round, ret);
-    heading(title, unit);
-    for (size_t i = 0; i < count; i++)
-        print_ratio(contenders[i].what, ret->value[i], ret->ratio[i], contenders[i].goal);
-}
-
-/* One contender to another than the limit, of the same comparison. */
-static void compare_other(const struct comparison *c, int of, int to, const char *what,
-                          const char *goal) {
-    double ratios[ROUNDS_MAX];
-    for (int i = 0; i < rounds; i++)
-        ratios[i] = c->value[of][i] / c->value[to][i];
-    print_ratio(what, NULL, ratios, goal);
 }
 
 /* ---- The store ---- */
@@ -180,12 +92,12 @@ static void do_pair(struct pairs *pairs) {
 
 static double pairs_slice(void *arg) {
     struct pairs *pairs = arg;
-    int64_t began = now_ns(), passed;
+    int64_t began = compare_now_ns(), passed;
     int count = 0;
     do {
         for (int i = 0; i < 16; i++, count++)
             do_pair(pairs);
-        passed = now_ns() - began;
+        passed = compare_now_ns() - began;
     } while (passed < SLICE_NS);
     return count * 1e9 / (double)passed;
 }
@@ -208,8 +120,8 @@ static void measure_pair(void) {
     };
     static struct comparison c;
     compare("One thread, a free lock", "pairs/s", contenders, 4, &c);
-    compare_other(&c, 0, 3, "what a token leaves of the published pair", ">= 0.9");
-    compare_other(&c, 1, 3, "holdfast, to the published pair", NULL);
+    compare_others(&c, 0, 3, "what a token leaves of the published pair", ">= 0.9");
+    compare_others(&c, 1, 3, "holdfast, to the published pair", NULL);
     hf_client_close(own.client);
     close_bare(&bare);
     close_bare(&again);
@@ -231,14 +143,14 @@ struct crew {
     long steps[PARTIES_MAX];
     atomic_int last; /* who had the lock */
     long changes;    /* of the one who has it */
+    long slice_us;
     pthread_barrier_t start;
     atomic_bool stop;
 
     /* For hand-offs, of each slice but the first: */
     redisContext *info;
     int slices;
-    struct raw_cost each[ROUNDS_MAX]; /* change of holder */
-    long grants[PARTIES_MAX];
+    struct raw_cost each[COMPARE_ROUNDS_MAX]; /* change of holder */
 };
 
 struct member {
@@ -251,7 +163,7 @@ static void *work(void *arg) {
     struct member *member = arg;
     struct crew *crew = member->crew;
     pthread_barrier_wait(&crew->start);
-    long steps = 0;
+    long steps = 1;
     while (crew->step(crew, member->index))
         steps++;
     crew->steps[member->index] = steps;
@@ -271,13 +183,13 @@ static double run_crew(struct crew *crew) {
             raw_die("thread", strerror(errno));
     }
     pthread_barrier_wait(&crew->start);
-    int64_t began = now_ns();
-    pause_us(2 * SLICE_NS / 1000);
+    int64_t began = compare_now_ns();
+    pause_us(crew->slice_us);
     atomic_store(&crew->stop, true);
     for (int i = 0; i < crew->count; i++)
         pthread_join(members[i].thread, NULL);
     pthread_barrier_destroy(&crew->start);
-    return (double)(now_ns() - began) / 1e9;
+    return (double)(compare_now_ns() - began) / 1e9;
 }
 
 static double steps_slice(void *arg) {
@@ -295,6 +207,7 @@ static struct crew *crew_new(int count, bool (*step)(struct crew *, int)) {
         raw_die("crew", strerror(errno));
     crew->count = count;
     crew->step = step;
+    crew->slice_us = 3 * SLICE_NS / 2000;
     for (int i = 0; i < count; i++)
         snprintf(crew->name[i], NAME_SIZE, "name-%d", i);
     return crew;
@@ -327,12 +240,12 @@ static bool bare_pair(struct crew *crew, int i) {
 
 static double pipeline_slice(void *arg) {
     struct crew *crew = arg;
-    int64_t began = now_ns(), passed;
+    int64_t began = compare_now_ns(), passed;
     int count = 0;
     do {
         raw_pipelined_pairs(crew->to[0], crew->lock, (size_t)crew->count);
         count += crew->count;
-        passed = now_ns() - began;
+        passed = compare_now_ns() - began;
     } while (passed < SLICE_NS);
     return count * 1e9 / (double)passed;
 }
@@ -354,7 +267,7 @@ static void measure_threads_of(int count) {
     char title[64];
     snprintf(title, sizeof(title), "%d threads on as many names", count);
     compare(title, "pairs/s", contenders, 3, &c);
-    compare_other(&c, 1, 2, "holdfast, to the pipeline", count > 8 ? ">= 0.7" : NULL);
+    compare_others(&c, 1, 2, "holdfast, to the pipeline", count > 8 ? ">= 0.7" : NULL);
     crew_free(own);
     crew_free(bare);
 }
@@ -376,7 +289,7 @@ static void cost_of_pairs(redisContext *info, struct pairs *pairs, struct raw_co
 
 static void print_costs(const char *what, const struct raw_cost *costs, int count,
                         const char *scripts_goal, const char *cpu_goal) {
-    double values[4][ROUNDS_MAX];
+    double values[4][COMPARE_ROUNDS_MAX];
     for (int i = 0; i < count; i++) {
         values[0][i] = costs[i].reads;
         values[1][i] = costs[i].scripts;
@@ -384,23 +297,23 @@ static void print_costs(const char *what, const struct raw_cost *costs, int coun
         values[3][i] = costs[i].cpu_us;
     }
     printf("  %-40s %6.2f reads  %5.2f scripts %-6s %6.1f us in scripts  %6.1f us of CPU %s\n",
-           what, median(values[0], count), median(values[1], count), scripts_goal,
-           median(values[2], count), median(values[3], count), cpu_goal);
+           what, compare_median(values[0], count), compare_median(values[1], count), scripts_goal,
+           compare_median(values[2], count), compare_median(values[3], count), cpu_goal);
 }
 
 static void measure_server(void) {
     redisContext *info = raw_connect();
     struct pairs own = {.client = open_client(0), .name = "pair"};
     struct pairs published = {.to = raw_connect(), .lock = raw_published_lock("pair-published")};
-    struct raw_cost of_own[ROUNDS_MAX], of_published[ROUNDS_MAX];
+    struct raw_cost of_own[COMPARE_ROUNDS_MAX], of_published[COMPARE_ROUNDS_MAX];
     do_pair(&own);
-    for (int i = 0; i < rounds; i++) {
+    for (int i = 0; i < compare_rounds; i++) {
         cost_of_pairs(info, &own, &of_own[i]);
         cost_of_pairs(info, &published, &of_published[i]);
     }
     printf("\nWhat a pair of a free lock costs the server\n");
-    print_costs("holdfast", of_own, rounds, "", "(goal: 25 us in scripts)");
-    print_costs("the published pair (SET is no script)", of_published, rounds, "", "");
+    print_costs("holdfast", of_own, compare_rounds, "", "(goal: 25 us in scripts)");
+    print_costs("the published pair (SET is no script)", of_published, compare_rounds, "", "");
     hf_client_close(own.client);
     close_bare(&published);
     redisFree(info);
@@ -457,10 +370,8 @@ static double changes_slice(void *arg) {
     if (crew->step == bare_hand_over)
         raw_do(crew->info, &crew->tell_next[crew->count - 1]);
     double seconds = run_crew(crew);
-    if (crew->slices > 0 && crew->slices <= rounds) {
+    if (crew->slices > 0 && crew->slices <= compare_rounds) {
         crew->each[crew->slices - 1] = raw_cost_each(crew->info, before, (double)crew->changes);
-        for (int i = 0; i < crew->count; i++)
-            crew->grants[i] += crew->steps[i];
     }
     crew->slices++;
     return (double)crew->changes / seconds;
@@ -500,13 +411,16 @@ static struct crew *hand_over_crew(int count) {
     return crew;
 }
 
-static double least_to_most(const struct crew *crew) {
-    long least = crew->grants[0], most = least;
+/* The grants of the one who had the fewest to those of the one who had the most, in a second. */
+static double least_to_most(struct crew *crew) {
+    crew->slice_us = 1000000;
+    run_crew(crew);
+    long least = crew->steps[0], most = least;
     for (int i = 1; i < crew->count; i++) {
-        least = crew->grants[i] < least ? crew->grants[i] : least;
-        most = crew->grants[i] > most ? crew->grants[i] : most;
+        least = crew->steps[i] < least ? crew->steps[i] : least;
+        most = crew->steps[i] > most ? crew->steps[i] : most;
     }
-    return most ? (double)least / (double)most : 0;
+    return (double)least / (double)most;
 }
 
 static void measure_hand_off_of(int count) {
@@ -520,9 +434,9 @@ static void measure_hand_off_of(int count) {
     char title[64];
     snprintf(title, sizeof(title), "%d clients on one name", count);
     compare(title, "changes/s", contenders, 3, &c);
-    compare_other(&c, 1, 2, "holdfast, to publish and ask", ">= 0.7");
-    print_costs("  a change: holdfast", own->each, rounds, "(3)", "");
-    print_costs("  a change: the same requests", bare->each, rounds, "(3)", "");
+    compare_others(&c, 1, 2, "holdfast, to publish and ask", ">= 0.7");
+    print_costs("  a change: holdfast", own->each, compare_rounds, "(3)", "");
+    print_costs("  a change: the same requests", bare->each, compare_rounds, "(3)", "");
     printf("    grants, the least to the most: %.3f of holdfast (goal: 0.95), %.3f bare\n",
            least_to_most(own), least_to_most(bare));
     crew_free(own);
@@ -601,7 +515,7 @@ static void *receive(void *arg) {
         while (atomic_load(&relay->turn) < i)
             pause_us(50);
         relay->wait(relay);
-        int64_t owned = now_ns();
+        int64_t owned = compare_now_ns();
         relay->after(relay);
         atomic_store(&relay->owned_ns, owned);
     }
@@ -626,14 +540,14 @@ static double latency_slice(void *arg) {
         atomic_store(&relay->owned_ns, 0);
         atomic_store(&relay->turn, i + 1);
         await_sleeper(relay);
-        int64_t began = now_ns(), owned;
+        int64_t began = compare_now_ns(), owned;
         relay->pass(relay);
         while (!(owned = atomic_load(&relay->owned_ns)))
             pause_us(50);
         samples[i] = (double)(owned - began) / 1000;
     }
     pthread_join(thread, NULL);
-    return median(samples, LATENCIES);
+    return compare_median(samples, LATENCIES);
 }
 
 static double idle_slice(void *arg) {
@@ -641,11 +555,11 @@ static double idle_slice(void *arg) {
     double samples[LATENCIES];
     for (int i = 0; i < LATENCIES; i++) {
         pause_us(500);
-        int64_t began = now_ns();
+        int64_t began = compare_now_ns();
         raw_do(relay->to[1], &relay->ask);
-        samples[i] = (double)(now_ns() - began) / 1000;
+        samples[i] = (double)(compare_now_ns() - began) / 1000;
     }
-    return median(samples, LATENCIES);
+    return compare_median(samples, LATENCIES);
 }
 
 static void measure_latency(void) {
@@ -672,8 +586,8 @@ static void measure_latency(void) {
     };
     static struct comparison c;
     compare("Release begun -> the next, which slept, has the lock", "us", contenders, 4, &c);
-    compare_other(&c, 1, 3, "holdfast, to a round trip after idling", "<= 4");
-    compare_other(&c, 1, 2, "holdfast, to bare hiredis with the same requests", NULL);
+    compare_others(&c, 1, 3, "holdfast, to a round trip after idling", "<= 4");
+    compare_others(&c, 1, 2, "holdfast, to bare hiredis with the same requests", NULL);
     for (int i = 0; i < 2; i++) {
         hf_client_close(own.client[i]);
         redisFree(over.to[i]);
@@ -766,14 +680,14 @@ static void measure_held(void) {
 
 static double spawn_slice(void *arg) {
     char *const *words = arg;
-    int64_t began = now_ns();
+    int64_t began = compare_now_ns();
     for (int i = 0; i < SPAWNS; i++) {
         pid_t child;
         int status, error = posix_spawnp(&child, words[0], NULL, NULL, words, environ);
         if (error || waitpid(child, &status, 0) < 0 || status != 0)
             raw_die(words[0], error ? strerror(error) : "it failed");
     }
-    return (double)(now_ns() - began) / 1e6 / SPAWNS;
+    return (double)(compare_now_ns() - began) / 1e6 / SPAWNS;
 }
 
 /* It lies beside the folder of the modules. */
@@ -790,11 +704,10 @@ static void measure_run(void) {
         {"flock x true (limit)", spawn_slice, (const char *[]){"flock", path, "true", NULL}, NULL},
         {"holdfast run x -- true", spawn_slice,
          (const char *[]){command, "run", "x", "--", "true", NULL}, "<= 2"},
-        {"holdfast version", spawn_slice, (const char *[]){command, "version", "-q", NULL}, NULL},
         {"true", spawn_slice, (const char *[]){"true", NULL}, NULL},
     };
     static struct comparison c;
-    compare("The command", "ms", contenders, 4, &c);
+    compare("The command", "ms", contenders, 3, &c);
     unlink(path);
 }
 
@@ -828,7 +741,7 @@ static void fill_names(int database, unsigned count) {
 
 static double names_slice(void *arg) {
     struct many_names *names = arg;
-    int64_t began = now_ns(), passed;
+    int64_t began = compare_now_ns(), passed;
     int count = 0;
     do {
         char name[NAME_SIZE];
@@ -838,7 +751,7 @@ static double names_slice(void *arg) {
         snprintf(name, sizeof(name), "name-%u", (unsigned)(names->random % names->count));
         give(take(names->client, name));
         count++;
-        passed = now_ns() - began;
+        passed = compare_now_ns() - began;
     } while (passed < SLICE_NS);
     return (double)passed / 1000 / count;
 }
@@ -870,16 +783,16 @@ static void measure_growing_queue(void) {
     for (int i = 0; i < 4; i++) {
         char what[64];
         snprintf(what, sizeof(what), "  a change of %d clients", crews[i]->count);
-        print_costs(what, crews[i]->each, rounds, "", "");
+        print_costs(what, crews[i]->each, compare_rounds, "", "");
         crew_free(crews[i]);
     }
 }
 
 static void measure_growing_holds(void) {
     static const int counts[] = {100, 1000, 10000, 100000};
-    printf("\nGrowth: many locks held for 4 s, lease 3 s (each renewal)\n");
+    printf("\nGrowth: many locks held for 3 s, lease 3 s (each renewal)\n");
     for (int i = 0; i < 4; i++) {
-        struct held held = hold_many(counts[i], 3000, 4);
+        struct held held = hold_many(counts[i], 3000, 3);
         printf("  %6d locks: client %5.2f us, server %5.2f us of CPU; %.0f renewals, %d lost\n",
                counts[i], held.cpu_us / held.renewals, held.server_cpu_us / held.renewals,
                held.renewals, held.lost);
@@ -943,11 +856,11 @@ int main(int argc, char **argv) {
         pinned |= option == 'p';
         by_default |= option == 'd';
         if (option == 'r')
-            rounds = atoi(optarg);
+            compare_rounds = atoi(optarg);
         if (option == '?')
             return 2;
     }
-    if (optind >= argc || rounds < 1 || rounds > ROUNDS_MAX)
+    if (optind >= argc || compare_rounds < 1 || compare_rounds > COMPARE_ROUNDS_MAX)
         raw_die("usage", "bench-redis [-r ROUNDS] [-p | -d] URL [PART...]");
     raw_find_server(argv[optind]);
     allow_descriptors();
@@ -955,7 +868,7 @@ int main(int argc, char **argv) {
     if (sched_getaffinity(0, sizeof(own_cores), &own_cores) < 0 ||
         sched_getaffinity(server, sizeof(server_cores), &server_cores) < 0)
         raw_die("the server's process", "it is not on this host");
-    printf("medians of %d interleaved rounds\n", rounds);
+    printf("medians of %d interleaved rounds\n", compare_rounds);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         for (int pin = 1; pin >= 0; pin--) {
             bool chosen = pinned == by_default ? parts[i].both || !pin : pinned == pin;

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-_Noreturn void raw_die(const char *what, const char *why);
+__attribute__((noreturn)) void raw_die(const char *what, const char *why);
 
 /* The server of "redis://HOST:PORT…", for all that follows; its process. */
 void raw_find_server(const char *url);

@@ -107,8 +107,7 @@ static void check_order(struct check *check, struct sim_server *server, struct a
         struct attempt *other = &check->attempts[i];
         bool waits = other != served && other->name == served->name && other->queued_order &&
                      !other->lapsed && other->waits_until_us > now_us;
-        bool came_earlier =
-            !served->queued_order || other->queued_order < served->queued_order;
+        bool came_earlier = !served->queued_order || other->queued_order < served->queued_order;
         if (waits && came_earlier && !is_reserved(server, other))
             check_fail(check, VERDICT_SAFETY, "order: %.8s-%s was served before %.8s-%s, who waits",
                        served->owner, served->owner + 33, other->owner, other->owner + 33);
@@ -132,7 +131,8 @@ static void check_token(struct check *check, struct sim_server *server, struct a
     if (!rises && counter->lost && grant->floor <= counter->last_token)
         name->excused = true;
     else if (!rises)
-        check_fail(check, VERDICT_SAFETY, "tokens: %" PRIu64 " was granted after %" PRIu64, token, last);
+        check_fail(check, VERDICT_SAFETY, "tokens: %" PRIu64 " was granted after %" PRIu64, token,
+                   last);
     if (token > counter->last_token || counter->lost)
         counter->last_token = token;
     counter->lost = false;
@@ -161,7 +161,8 @@ static void served(struct check *check, struct sim_server *server, struct attemp
     vote->at_us = true_us(check);
     vote->token = grant->token;
     attempt->queued_order = 0;
-    if (!attempt->node) /* (that it has again what it had lost does not make up for the time between) */
+    if (!attempt
+             ->node) /* (that it has again what it had lost does not make up for the time between) */
         vote->forgot = vote->counter_lost = false;
 }
 
@@ -198,7 +199,8 @@ static void acquire_executed(struct check *check, struct sim_server *server,
         else if (attempt->waits_until_us <= now_us)
             attempt->lapsed = true;
         attempt->waits_until_us = now_us + strtoll(arguments[2], NULL, 10) * 1000;
-        attempt->votes[server->index].granted = false; /* what it once got has ended before it knew of it */
+        attempt->votes[server->index].granted =
+            false; /* what it once got has ended before it knew of it */
     }
 }
 
@@ -277,7 +279,8 @@ static enum redis_script_id script_of(const char *const *words) {
 }
 
 const char *check_script_of(size_t count, const char *const *words) {
-    int script = count > 2 && strncmp(words[0], "EVAL", 4) == 0 ? (int)script_of(words) : REDIS_SCRIPTS;
+    int script =
+        count > 2 && strncmp(words[0], "EVAL", 4) == 0 ? (int)script_of(words) : REDIS_SCRIPTS;
     return script < REDIS_SCRIPTS ? redis_scripts[script].name : "";
 }
 
@@ -319,8 +322,9 @@ static int64_t quarantined_until_us(const struct check *check, const struct sim_
     if (!is_set(check))
         return INT64_MIN;
     const char *since = model_find_field(server->model, check_set_key, "s");
-    return since ? sim_clock_when(&server->wall, strtoll(since, NULL, 10) + PLAN_MAX_LEASE_MS * 1000)
-                 : INT64_MAX;
+    return since
+               ? sim_clock_when(&server->wall, strtoll(since, NULL, 10) + PLAN_MAX_LEASE_MS * 1000)
+               : INT64_MAX;
 }
 
 void check_forgot(struct check *check, struct sim_server *server, int name, enum forgotten what) {
@@ -382,10 +386,10 @@ static void check_exclusion(struct check *check, const struct attempt *entering,
             continue;
         weight += other->weight;
         if (weight > capacity)
-            check_fail(check, VERDICT_SAFETY,
-                       "exclusion: %.8s-%s has \"%s\" while %.8s-%s holds it",
-                       entering ? entering->owner : "somebody", entering ? entering->owner + 33 : "",
-                       check_name_of(name), other->owner, other->owner + 33);
+            check_fail(
+                check, VERDICT_SAFETY, "exclusion: %.8s-%s has \"%s\" while %.8s-%s holds it",
+                entering ? entering->owner : "somebody", entering ? entering->owner + 33 : "",
+                check_name_of(name), other->owner, other->owner + 33);
     }
 }
 
@@ -434,13 +438,15 @@ static bool is_exclusive(const struct check *check, const struct attempt *attemp
     return attempt->weight == check->plan->names[attempt->name].capacity;
 }
 
-static bool precedes(const struct check *check, const struct attempt *one, const struct attempt *other) {
+static bool precedes(const struct check *check, const struct attempt *one,
+                     const struct attempt *other) {
     return one->held_us <= other->asked_us ||
            (one->held_us < other->held_us && !is_voided(check, one) && !is_voided(check, other));
 }
 
 /* Too many counters were lost since, and the later one's clock was behind. */
-static bool is_excused(const struct check *check, const struct attempt *one, const struct attempt *later) {
+static bool is_excused(const struct check *check, const struct attempt *one,
+                       const struct attempt *later) {
     int lost = 0;
     for (int i = 0; i < check->plan->server_count; i++)
         lost += one->votes[i].counter_lost;
@@ -458,12 +464,13 @@ static void check_votes(struct check *check, struct attempt *attempt) {
         agreed += vote->granted && vote->token >= attempt->held_token;
     }
     if (granted < quorum)
-        check_fail(check, VERDICT_SAFETY, "held: %.8s-%s has \"%s\", and %d servers granted it, not %d",
-                   attempt->owner, attempt->owner + 33, check_name_of(attempt->name), granted, quorum);
+        check_fail(check, VERDICT_SAFETY,
+                   "held: %.8s-%s has \"%s\", and %d servers granted it, not %d", attempt->owner,
+                   attempt->owner + 33, check_name_of(attempt->name), granted, quorum);
     else if (agreed < quorum)
         check_fail(check, VERDICT_SAFETY,
-                   "tokens: %" PRIu64 " was told, and %d servers are at it, not %d", attempt->held_token,
-                   agreed, quorum);
+                   "tokens: %" PRIu64 " was told, and %d servers are at it, not %d",
+                   attempt->held_token, agreed, quorum);
 }
 
 static void check_held_in_set(struct check *check, struct attempt *attempt) {

@@ -32,7 +32,7 @@ struct worker {
     struct client *client;
     int index;
     enum worker_state state;
-    int step;  /* in the plan; -1: none yet */
+    int step; /* in the plan; -1: none yet */
     int tries;
     int64_t since_us; /* when it came to its state */
     int64_t until_us; /* when it will leave it, if nothing else happens */
@@ -149,7 +149,8 @@ static void start_acquire(struct worker *worker) {
     int r = hf_acquire_start(worker->client->handle, check_name_of(step->name), &options,
                              &worker->call);
     if (r < 0)
-        check_fail(&h->check, VERDICT_SAFETY, "once: an acquire could not begin: %s", hf_last_error());
+        check_fail(&h->check, VERDICT_SAFETY, "once: an acquire could not begin: %s",
+                   hf_last_error());
     worker_wait(worker, ACQUIRING, step->cancel_us ? step->cancel_us : PATIENCE_S * SECOND_US * 2);
 }
 
@@ -191,7 +192,8 @@ static void let_go(struct worker *worker) {
     worker->renewing = hf_call_free(worker->renewing);
     tell(h, "client %d/%d lets go", worker->client->index, worker->index);
     if (hf_release_start(worker->hold, &worker->call) < 0)
-        check_fail(&h->check, VERDICT_SAFETY, "once: a release could not begin: %s", hf_last_error());
+        check_fail(&h->check, VERDICT_SAFETY, "once: a release could not begin: %s",
+                   hf_last_error());
     worker_wait(worker, RELEASING, PATIENCE_S * SECOND_US * 2);
 }
 
@@ -268,9 +270,10 @@ static void worker_due(struct sim_event *event) {
 static const char *url_of(const struct plan *plan) {
     static char url[200];
     if (plan->server_count == 1)
-        return "redis://s0?timeout=1000&connect_timeout=1000";
+        return "redis://s0?plaintext=yes&timeout=1000&connect_timeout=1000";
     snprintf(url, sizeof(url),
-             "quorum+redis://s0,s1,s2%s?timeout=1000&connect_timeout=1000&node_timeout=%" PRId64
+             "quorum+redis://"
+             "s0,s1,s2%s?plaintext=yes&timeout=1000&connect_timeout=1000&node_timeout=%" PRId64
              "&quorum=%d",
              plan->server_count == 5 ? ",s3,s4" : "", plan->node_timeout_ms, plan->quorum);
     return url;
@@ -285,7 +288,8 @@ static void client_start(struct client *client) {
     options.command = "sim";
     client->node = sim_node_new(
         &h->net, client->index, &client->now, &client->wall,
-        sim_random_of(h->plan->seed, CLIENT_RANDOM, (uint64_t)(client->index + 100 * client->lives)));
+        sim_random_of(h->plan->seed, CLIENT_RANDOM,
+                      (uint64_t)client->index + UINT64_C(100) * (uint64_t)client->lives));
     client->node->context = client;
     client->lives++;
     if (client_open_in(&client->node->world, url_of(h->plan), &options, &client->handle) < 0) {
@@ -382,7 +386,8 @@ static void take_as_foreign(struct history *h, struct sim_server *server,
     snprintf(ttl, sizeof(ttl), "%" PRId64, fault->for_us / 1000 + fault->amount);
     if (takes)
         snprintf(text, sizeof(text),
-                 "*6\r\n$3\r\nSET\r\n$10\r\n%s\r\n$7\r\nforeign\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%zu\r\n%s\r\n",
+                 "*6\r\n$3\r\nSET\r\n$10\r\n%s\r\n$7\r\nforeign\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%"
+                 "zu\r\n%s\r\n",
                  check_key_of(fault->name), strlen(ttl), ttl);
     else /* as unlock.lua would, in the one step that this is here */
         snprintf(text, sizeof(text), "*2\r\n$3\r\nDEL\r\n$10\r\n%s\r\n", check_key_of(fault->name));
@@ -397,7 +402,8 @@ static void take_as_foreign(struct history *h, struct sim_server *server,
 }
 
 /* What is broken is the token that is the last at one of the servers. */
-static void break_lock(struct history *h, struct sim_server *server, const struct plan_fault *fault) {
+static void break_lock(struct history *h, struct sim_server *server,
+                       const struct plan_fault *fault) {
     struct client *client = &h->clients[fault->client];
     sim_server_tell_time(server);
     char key[64];
@@ -405,8 +411,8 @@ static void break_lock(struct history *h, struct sim_server *server, const struc
     const char *token = model_find_field(server->model, key, "t");
     hf_call *call;
     if (!token || !client->node || client->node->paused ||
-        hf_break_start(client->handle, check_name_of(fault->name), strtoull(token, NULL, 10),
-                       "sim", &call) < 0)
+        hf_break_start(client->handle, check_name_of(fault->name), strtoull(token, NULL, 10), "sim",
+                       &call) < 0)
         return;
     hf_call_free(call); /* whatever comes of it */
     sim_node_schedule(client->node);
@@ -421,7 +427,8 @@ static void step_server_clock(struct history *h, struct sim_server *server, int6
     if (by_us > 0) {
         sim_server_tell_time(server);
         model_expire(server->model);
-        check_forgot(&h->check, server, -1, FORGOT_PARTS); /* leases end early: nobody promised otherwise */
+        check_forgot(&h->check, server, -1,
+                     FORGOT_PARTS); /* leases end early: nobody promised otherwise */
     } else {
         check_time_went_back(&h->check);
         h->longest_back_us -= by_us;
@@ -449,8 +456,8 @@ static void client_fault(struct history *h, const struct plan_fault *fault, bool
     }
 }
 
-static void server_fault(struct history *h, struct sim_server *server, const struct plan_fault *fault,
-                         bool begins) {
+static void server_fault(struct history *h, struct sim_server *server,
+                         const struct plan_fault *fault, bool begins) {
     struct sim_link *link = &h->net.links[fault->client][server->index];
     int node = fault->client;
     switch (fault->kind) {
@@ -502,10 +509,11 @@ static void server_fault(struct history *h, struct sim_server *server, const str
     case FAULT_RESTART_SOME:
         server->down = begins;
         if (begins)
-            restart(h, server, fault->kind == FAULT_RESTART_ALL    ? MODEL_KEEP_ALL
-                       : fault->kind == FAULT_RESTART_NONE  ? MODEL_KEEP_NONE
-                       : fault->kind == FAULT_RESTART_SAVED ? MODEL_KEEP_SAVED
-                                                            : MODEL_KEEP_SOME);
+            restart(h, server,
+                    fault->kind == FAULT_RESTART_ALL     ? MODEL_KEEP_ALL
+                    : fault->kind == FAULT_RESTART_NONE  ? MODEL_KEEP_NONE
+                    : fault->kind == FAULT_RESTART_SAVED ? MODEL_KEEP_SAVED
+                                                         : MODEL_KEEP_SOME);
         break;
     case FAULT_FLUSH:
         if (begins) {
@@ -550,7 +558,8 @@ static void server_fault(struct history *h, struct sim_server *server, const str
         break;
     case FAULT_SLEW: /* what NTP does at most, and drift allows for: +-500 ppm */
         sim_clock_set_rate(&server->wall, h->time.now_us,
-                           h->plan->server_ppm[server->index] + (begins ? fault->amount % 1000 - 500 : 0));
+                           h->plan->server_ppm[server->index] +
+                               (begins ? fault->amount % 1000 - 500 : 0));
         break;
     case FAULT_FOREIGN:
         take_as_foreign(h, server, fault, begins);
@@ -593,8 +602,9 @@ static void fault_due(struct sim_event *event) {
     struct history *h = fault->history;
     if (!fault->began) {
         h->result->faults[fault->plan->kind]++;
-        tell(h, "*** %s (client %d, \"%s\", for %" PRId64 " ms, %s)", plan_fault_text(fault->plan->kind),
-             fault->plan->client, check_name_of(fault->plan->name), fault->plan->for_us / 1000,
+        tell(h, "*** %s (client %d, \"%s\", for %" PRId64 " ms, %s)",
+             plan_fault_text(fault->plan->kind), fault->plan->client,
+             check_name_of(fault->plan->name), fault->plan->for_us / 1000,
              servers_text(fault->plan->servers));
         fault->began = true;
         change(h, fault->plan, true);
@@ -666,9 +676,8 @@ static void join_set(struct history *h, struct sim_server *server) {
 }
 
 static void server_init(struct history *h, int index) {
-    struct model_config config = {.output = model_says,
-                                  .random = model_random,
-                                  .random_context = &the_history.model_random};
+    struct model_config config = {
+        .output = model_says, .random = model_random, .random_context = &the_history.model_random};
     struct sim_server *server = &h->net.servers[index];
     if (!the_models[index])
         the_models[index] = model_new(&config);
@@ -710,7 +719,8 @@ static void live(struct history *h) {
         if (!sim_time_step(&h->time, until_us) && h->time.now_us >= until_us)
             break;
     if (!h->check.verdict && !all_finished(h))
-        check_fail(&h->check, VERDICT_LIVENESS, "progress: somebody still waits after %d s", PATIENCE_S);
+        check_fail(&h->check, VERDICT_LIVENESS, "progress: somebody still waits after %d s",
+                   PATIENCE_S);
 }
 
 static void finish(struct history *h) {

@@ -72,9 +72,9 @@ enum store_flags {
     STORE_BARGE = 2,   /* ACQUIRE: ahead of those who wait */
     STORE_HEAD = 4,    /* QUEUED: nobody waits in front of this attempt */
     STORE_FOREIGN = 8, /* QUEUED, BUSY: held by a client that is not holdfast */
-    STORE_VOTE = 16,   /* ACQUIRE: one of several stores: nobody queues here; RELEASE, BREAK: and all
+    STORE_VOTE = 16, /* ACQUIRE: one of several stores: nobody queues here; RELEASE, BREAK: and all
                         * who were refused here hear of it (host->freed) */
-    STORE_MINE = 32,   /* ACQUIRE: only if it is mine already; else REFUSED with HF_NOT_YOURS */
+    STORE_MINE = 32, /* ACQUIRE: only if it is mine already; else REFUSED with HF_NOT_YOURS */
 };
 
 /* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq, lease_us); it becomes
@@ -93,7 +93,7 @@ struct store_op {
     int reason;       /* REFUSED: the hf_error; UNKNOWN too, if there is one to tell */
     char *text;       /* particulars of the failure or NULL; malloc'd, the submitter frees it */
     uint64_t seq;     /* with the client's id, the attempt id */
-    uint64_t mark;    /* the store's own: 0 in an attempt's first operation, and kept for its next */
+    uint64_t mark; /* the store's own: 0 in an attempt's first operation, and kept for its next */
     const char *name;
     const char *label; /* what operators see; BREAK: why; NULL: nothing */
     uint32_t capacity, weight;

@@ -108,6 +108,9 @@ static void let_them_visit(hf_client *const *shared, size_t shared_count, struct
         pthread_join(threads[i], NULL);
     for (size_t i = 0; i < witness_count; i++) {
         CHECK_EQ_INT(atomic_load(&witnesses[i].inside), 0);
+        /* What was freed is released in the background. */
+        AWAIT(holders(shared[0], witnesses[i].name) == 0 &&
+              waiters(shared[0], witnesses[i].name) == 0);
         CHECK_IS(attempt(shared[0], witnesses[i].name, as_mutex(PATIENCE_MS)), HF_OK);
         CHECK_EQ_INT(waiters(shared[0], witnesses[i].name), 0);
     }

@@ -5,6 +5,7 @@
 #include "store/locks.h"
 #include "store/quorum/quorum.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +67,7 @@ static bool add_party(struct round *round, struct hf_locks *locks, const char *n
                       const hf_party *party) {
     struct quorum *q = round->quorum;
     hf_party sum = *party;
-    int64_t left_ms[QUORUM_NODES_MAX];
+    int64_t left_ms[QUORUM_NODES_MAX] = {0};
     size_t nodes = 0, agree = 0;
     for (size_t i = 0; i < q->node_count; i++) {
         const hf_party *same = find_party(find(&round->errands[i], name), party->owner);
@@ -102,6 +103,7 @@ static bool add_lock(struct round *round, struct hf_locks *locks, const char *na
         if (info && (!newest || info->token > newest->token))
             newest = info;
     }
+    assert(newest); /* the name is one that a node has */
     enum store_kind kind = newest->kind == HF_MUTEX     ? STORE_MUTEX
                            : newest->kind == HF_PERMITS ? STORE_PERMITS
                                                         : STORE_RW;

@@ -98,9 +98,9 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
                                   " ms more; holdfast quorum init declares a new set",
                                   left_us(reply) / 1000));
     } else if (reply_is(word, "set")) {
-        store_refuse(redis->host, op, HF_BAD_STORE,
-                     error_format("it votes in the set %s, and was asked to in %s", text,
-                                  redis->host->set));
+        store_refuse(
+            redis->host, op, HF_BAD_STORE,
+            error_format("it votes in the set %s, and was asked to in %s", text, redis->host->set));
     } else if (reply_is(word, "kind")) {
         store_refuse(redis->host, op, HF_WRONG_KIND, describe_kind(what));
     } else if (reply_is(word, "below")) {
@@ -270,10 +270,9 @@ static void renew_answered(struct redis *redis, struct redis_request *request,
                            const struct reply *reply, const char *why) {
     struct renewing *renewing = request->context;
     struct store_renewal *renewals = renewing->op->renewals;
-    bool answered =
-        reply && (request->script == REDIS_RENEW
-                      ? reply->type == REPLY_ARRAY && reply->count == request->count
-                      : reply->type == REPLY_INTEGER);
+    bool answered = reply && (request->script == REDIS_RENEW
+                                  ? reply->type == REPLY_ARRAY && reply->count == request->count
+                                  : reply->type == REPLY_INTEGER);
     enum store_outcome outcome = 0;
     if (!answered) {
         int reason;

@@ -103,10 +103,10 @@ unsigned command_slot(const char *key, size_t size) {
 static uint32_t numbers[16384];
 
 static void fill_numbers(void) {
-    char text[16];
     for (uint32_t n = 1, found = 0; found < 16384; n++) {
-        unsigned slot =
-            crc16(text, (size_t)snprintf(text, sizeof(text), "%" PRIu32, n)) & 16383;
+        char text[16] = "";
+        int size = snprintf(text, sizeof(text), "%" PRIu32, n);
+        unsigned slot = crc16(text, (size_t)size) & 16383;
         if (!numbers[slot]) {
             numbers[slot] = n;
             found++;
@@ -122,10 +122,9 @@ static void number_of_slot(unsigned slot, char ret_text[24]) {
 
 void command_add_keys(struct command *c, const char *prefix, const char *name, const char *which) {
     char key[512], number[24];
-    size_t prefix_size = strlen(prefix), name_size = strlen(name), size = prefix_size + name_size;
+    size_t size = strlen(prefix) + strlen(name);
     assert(size < sizeof(key));
-    memcpy(key, prefix, prefix_size);
-    memcpy(key + prefix_size, name, name_size);
+    strcpy(stpcpy(key, prefix), name);
     size_t tag_size;
     const char *tag = tag_of(key, size, &tag_size);
     bool is_whole = tag_size == size;
@@ -186,8 +185,7 @@ char *command_as_eval(const char *bytes, size_t size, enum redis_script_id id, s
     size_t count_size = (size_t)((const char *)memchr(bytes, '\n', size) + 1 - bytes);
     size_t skipped = count_size + sizeof(evalsha) - 1 + 40 + 2;
     char head[64];
-    size_t head_size =
-        (size_t)snprintf(head, sizeof(head), "$4\r\nEVAL\r\n$%zu\r\n", script->size);
+    size_t head_size = (size_t)snprintf(head, sizeof(head), "$4\r\nEVAL\r\n$%zu\r\n", script->size);
     assert(memcmp(bytes + count_size, evalsha, sizeof(evalsha) - 1) == 0);
     size_t total = count_size + head_size + script->size + 2 + (size - skipped);
     char *eval = malloc(total);

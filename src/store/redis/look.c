@@ -46,7 +46,7 @@ static bool add_party(struct hf_locks *locks, enum locks_role role, const char *
     uint8_t id[16] = {0};
     uint64_t seq = 0;
     hf_party party = {.token = token, .left_ms = left_us / 1000};
-    char strings[2048] = "", *command = strings, *label = strings; /* the label is at most 255 */
+    char strings[2048] = "", *command = strings, *label;
     if (parse_owner(owner, id, &seq) && record) {
         party.weight = (uint32_t)take_number(&record);
         party.since_ms = take_number(&record) / 1000;
@@ -107,7 +107,8 @@ static bool add_alone(struct hf_locks *locks, const struct reply *reply, uint64_
 static bool add_sharing(struct hf_locks *locks, const struct reply *sharing, int64_t now_us) {
     bool ok = true;
     for (size_t i = 0; ok && i + 2 < sharing->count; i += 3) {
-        const char *owner = text_of(reply_at(sharing, i)), *record = text_of(reply_at(sharing, i + 2));
+        const char *owner = text_of(reply_at(sharing, i)),
+                   *record = text_of(reply_at(sharing, i + 2));
         int64_t left_us = sane(reply_number(reply_at(sharing, i + 1), 0)) - now_us;
         if (!owner || !record || left_us <= 0)
             continue;
@@ -120,7 +121,8 @@ static bool add_sharing(struct hf_locks *locks, const struct reply *sharing, int
 static bool add_waiting(struct hf_locks *locks, const struct reply *waiting, int64_t now_us) {
     bool ok = true;
     for (size_t i = 0; ok && i + 1 < waiting->count; i += 2) {
-        const char *owner = text_of(reply_at(waiting, i)), *record = text_of(reply_at(waiting, i + 1));
+        const char *owner = text_of(reply_at(waiting, i)),
+                   *record = text_of(reply_at(waiting, i + 1));
         int64_t left_us = record ? take_number(&record) - now_us : 0;
         if (owner && left_us > 0)
             ok = add_party(locks, LOCKS_WAITER, owner, record, 0, left_us);

@@ -1,15 +1,19 @@
 /* The store: its URL, opening and closing, and what its two links have in common.
  *
+ *    rediss://[user[:password]@]host[:port][/database]
  *    redis://[user[:password]@]host[:port][/database]
  *    redis+unix://[user[:password]@]/path/of/the/socket
  *
  * with the options prefix, database (for a socket), timeout and connect_timeout in ms, and password_file,
- * password_env or password_fd, each saying where the password is. */
+ * password_env or password_fd, each saying where the password is. rediss is TLS, with the options ca, cert and key, which
+ * are files, and server_name. redis to another host needs the option plaintext=yes. */
 #include "store/redis/redis.h"
 
 #include "base/error.h"
 #include "base/url.h"
+#include "store/module.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
@@ -157,7 +161,8 @@ static uint64_t parse_seq(const char *text, size_t size) {
 static void subscription_pushed(struct redis_link *link, const struct reply *reply) {
     struct store_host *host = link->redis->host;
     const struct reply *word = reply_at(reply, 0), *message = reply_at(reply, 2);
-    link->heard |= !reply_is(word, "subscribe"); /* that alone is no sign of a connection that lasts */
+    link->heard |=
+        !reply_is(word, "subscribe"); /* that alone is no sign of a connection that lasts */
     if (reply->type == REPLY_ERROR && !link->redis->subscribed) {
         link->heard = false;
         link_break(link, HF_DENIED, reply->text);
@@ -187,12 +192,12 @@ void redis_subscribe(struct redis *redis) {
 
 static int parse_number(const char *text, const char *what, uint64_t least, uint64_t most,
                         uint64_t *ret, char **ret_text) {
-    char *end;
+    char *end = NULL;
     errno = 0;
     unsigned long long number = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
-    if (!isdigit((unsigned char)*text) || *end || errno || number < least || number > most) {
-        *ret_text = error_format("%s is not a number from %" PRIu64 " to %" PRIu64, what, least,
-                                 most);
+    if (!end || *end || errno || number < least || number > most) {
+        *ret_text =
+            error_format("%s is not a number from %" PRIu64 " to %" PRIu64, what, least, most);
         return HF_BAD_URL;
     }
     *ret = number;
@@ -290,7 +295,8 @@ static int read_server(struct redis *redis, const struct url *url, char **ret_te
             return HF_NO_MEMORY;
     } else {
         if (url->host_count != 1) {
-            *ret_text = error_format("redis:// takes one host, as in redis://db.example:6379/0");
+            *ret_text =
+                error_format("%s:// takes one host, as in rediss://db.example:6379/0", url->scheme);
             return HF_BAD_URL;
         }
         if (url->path[0] && url->path[1]) {
@@ -306,9 +312,9 @@ static int read_server(struct redis *redis, const struct url *url, char **ret_te
     redis->peer.host = redis->server_host;
     redis->peer.path = redis->server_path;
     redis->peer.port = !is_socket && url->hosts[0].port ? url->hosts[0].port : DEFAULT_PORT;
-    return database ? parse_number(database, "the database", 0, INT32_MAX, &redis->database,
-                                   ret_text)
-                    : HF_OK;
+    return database
+               ? parse_number(database, "the database", 0, INT32_MAX, &redis->database, ret_text)
+               : HF_OK;
 }
 
 static int read_timeout(const struct url *url, const char *key, int64_t *ret_us, char **ret_text) {
@@ -335,22 +341,90 @@ static int read_prefix(struct redis *redis, const struct url *url, char **ret_te
     return copy(&redis->prefix, prefix) ? HF_OK : HF_NO_MEMORY;
 }
 
+static bool is_one_of(const char *key, const char *const *keys) {
+    while (*keys && strcmp(*keys, key) != 0)
+        keys++;
+    return *keys;
+}
+
 static int check_options(const struct url *url, char **ret_text) {
-    static const char *const known[] = {"prefix",        "database",     "timeout",    "connect_timeout",
-                                        "password_file", "password_env", "password_fd"};
+    static const char *const known[] = {
+        "prefix",        "database",     "timeout",     "connect_timeout",
+        "password_file", "password_env", "password_fd", NULL};
+    static const char *const of_tls[] = {"ca", "cert", "key", "server_name", NULL};
+    bool is_tls = strcmp(url->scheme, "rediss") == 0, is_plain = strcmp(url->scheme, "redis") == 0;
     for (size_t i = 0; i < url->option_count; i++) {
-        size_t j = 0;
-        while (j < sizeof(known) / sizeof(known[0]) && strcmp(known[j], url->options[i].key) != 0)
-            j++;
-        if (j == sizeof(known) / sizeof(known[0])) {
-            *ret_text = error_format("redis has no option \"%s\"; it has prefix, database, "
-                                     "timeout, connect_timeout, password_file, password_env and "
-                                     "password_fd",
-                                     url->options[i].key);
-            return HF_BAD_URL;
-        }
+        const char *key = url->options[i].key;
+        if (is_one_of(key, known) || (is_tls && is_one_of(key, of_tls)) ||
+            (is_plain && strcmp(key, "plaintext") == 0))
+            continue;
+        if (is_one_of(key, of_tls))
+            *ret_text =
+                error_format("the option \"%s\" is one of TLS, which begins with rediss://", key);
+        else
+            *ret_text = error_format("%s has no option \"%s\"; it has prefix, database, timeout, "
+                                     "connect_timeout, password_file, password_env, password_fd%s",
+                                     url->scheme, key,
+                                     is_tls     ? ", ca, cert, key and server_name"
+                                     : is_plain ? " and plaintext"
+                                                : "");
+        return HF_BAD_URL;
     }
     return HF_OK;
+}
+
+/* ---- TLS, or plaintext ---- */
+
+/* By the URL alone: a name may lead to one address now and to another at the next look-up. */
+static bool is_this_host(const char *host) {
+    struct in_addr four;
+    struct in6_addr six;
+    if (inet_pton(AF_INET, host, &four) == 1)
+        return ntohl(four.s_addr) >> 24 == 127;
+    return strcasecmp(host, "localhost") == 0 ||
+           (inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six));
+}
+
+static int check_plaintext(struct redis *redis, const struct url *url, char **ret_text) {
+    const char *plaintext = url_option(url, "plaintext");
+    if (plaintext && strcmp(plaintext, "yes") != 0) {
+        *ret_text =
+            error_format("plaintext is \"%s\", where only \"yes\" has a meaning", plaintext);
+        return HF_BAD_URL;
+    }
+    redis->is_exposed = redis->server_host && !is_this_host(redis->server_host);
+    if (!redis->is_exposed || plaintext)
+        return HF_OK;
+    *ret_text =
+        error_format("redis:// to another host (\"%.255s\") would let everybody on the way read "
+                     "the password and change what is locked: use rediss://, which is TLS, "
+                     "or add the option plaintext=yes where the network is to be trusted",
+                     redis->server_host);
+    return HF_BAD_URL;
+}
+
+static int open_tls(struct redis *redis, const struct url *url, char **ret_text) {
+    const char *name = url_option(url, "server_name");
+    struct tls_settings settings = {
+        .name = name ? name : redis->server_host,
+        .ca = url_option(url, "ca"),
+        .cert = url_option(url, "cert"),
+        .key = url_option(url, "key"),
+    };
+    if (!settings.cert != !settings.key) {
+        *ret_text = error_format("cert and key, the client certificate's files, go together");
+        return HF_BAD_URL;
+    }
+    const void *symbol;
+    int r = module_load("TLS", TLS_MODULE, TLS_MODULE_SYMBOL, &symbol, ret_text);
+    if (r < 0)
+        return r;
+    const struct tls_module *module = symbol;
+    if (module->abi != TLS_ABI) {
+        *ret_text = error_format("the module for TLS was built for another version of holdfast");
+        return HF_NO_STORE;
+    }
+    return module->open(&settings, &redis->tls, ret_text);
 }
 
 static int read_url(struct redis *redis, const struct url *url, char **ret_text) {
@@ -365,6 +439,10 @@ static int read_url(struct redis *redis, const struct url *url, char **ret_text)
         r = read_timeout(url, "timeout", &redis->timeout_us, ret_text);
     if (!r)
         r = read_timeout(url, "connect_timeout", &redis->peer.timeout_us, ret_text);
+    if (!r && strcmp(url->scheme, "rediss") == 0)
+        r = open_tls(redis, url, ret_text);
+    else if (!r)
+        r = check_plaintext(redis, url, ret_text);
     return r;
 }
 
@@ -389,6 +467,8 @@ static void forget(char *secret) {
 }
 
 static void redis_free(struct redis *redis) {
+    if (redis->tls)
+        redis->tls->module->close(redis->tls);
     command_free(&redis->command);
     forget(redis->password);
     free(redis->user);

@@ -5,6 +5,8 @@
  *   look.c     inspect and list
  *   examine.c  what doctor asks
  *   link.c     a connection that is always being restored
+ *   wire.c     its bytes, through TLS or not
+ *   tls.c      TLS, a module of its own
  *   command.c  requests as bytes, and the keys of a lock
  *   reply.c    replies from bytes
  *   scripts/   what the server runs; the rules of the lock are there
@@ -28,11 +30,13 @@ struct redis {
     uint64_t database;
     int64_t timeout_us;
     struct world_peer peer;
+    struct tls *tls; /* NULL: plaintext, */
+    bool is_exposed; /* and that to another host */
     struct redis_link commands, subscription;
     bool subscribed; /* and the server has confirmed it */
     struct command command;
-    char channels[64];   /* the prefix of the channels of all clients */
-    char *particulars;   /* of this client, for its records; a label is added */
+    char channels[64];    /* the prefix of the channels of all clients */
+    char *particulars;    /* of this client, for its records; a label is added */
     int64_t keep_from_us; /* when counters of what is held are kept from being forgotten, next */
 };
 
