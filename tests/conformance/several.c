@@ -33,7 +33,7 @@ static int acquire_several(hf_client *client, struct several *several, hf_acquir
 static void check_all_free(hf_client *client, struct several *several) {
     for (size_t i = 0; i < several->count; i++) {
         CHECK_IS(attempt(client, several->wants[i].name, as_mutex(PATIENCE_MS)), HF_OK);
-        CHECK_EQ_INT(waiters(client, several->wants[i].name), 0);
+        AWAIT(waiters(client, several->wants[i].name) == 0);
     }
 }
 
