@@ -33,7 +33,7 @@ enum {
     X(STALL, "the server stalls")                       \
     X(RESTART_ALL, "the server restarts with its data") \
     X(RESTART_NONE, "the server restarts empty")        \
-    X(RESTART_SAVED, "the server restarts with old data") \
+    X(RESTART_SAVED, "the server will restart with its data of now") \
     X(RESTART_SOME, "the server restarts with some keys") \
     X(FLUSH, "somebody flushes everything")             \
     X(EVICT, "a key is evicted")                        \
@@ -101,6 +101,7 @@ struct plan {
     uint64_t seed;
     int server_count, quorum; /* 1, or the nodes of a set */
     int64_t node_timeout_ms;
+    bool listed_twice; /* by mistake the last of them is named by the first one's name */
     int64_t server_ppm[PLAN_SERVERS_MAX];
     int client_count, name_count, step_count, fault_count;
     struct plan_client clients[PLAN_CLIENTS_MAX];
