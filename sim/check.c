@@ -1,6 +1,7 @@
 #include "sim/check.h"
 
 #include "client/client.h"
+#include "store/quorum/quorum.h"
 #include "store/redis/scripts.h"
 
 #include <assert.h>
@@ -204,13 +205,49 @@ static void acquire_executed(struct check *check, struct sim_server *server,
     }
 }
 
+/* A new ballot of an attempt: what went before was lost, and is given up. */
+static void supersede(struct check *check, const struct attempt *attempt) {
+    uint64_t mark = strtoull(attempt->owner + 33, NULL, 16);
+    for (size_t i = 0; i < check->attempt_count; i++) {
+        struct attempt *other = &check->attempts[i];
+        uint64_t before = strtoull(other->owner + 33, NULL, 16);
+        if (!other->let_go_us && before < mark && before >> MARK_BITS == mark >> MARK_BITS &&
+            strncmp(other->owner, attempt->owner, 33) == 0)
+            other->let_go_us = true_us(check);
+    }
+}
+
+/* A server keeps the lock from one who asks, for the sake of one who let it go: it may only for as long as that is
+ * not told. Releases are repeated after twice the time, each time. A request that comes after its release, on a
+ * connection that was given up while nothing got through, is left to its lease. */
+static void check_withheld(struct check *check, struct sim_server *server, int name) {
+    enum { SLACK_US = 1500000 };
+    size_t size;
+    const char *k = model_find_string(server->model, check_key_of(name), &size);
+    const struct attempt *holder = k ? find(check, k) : NULL;
+    if (!holder || !holder->let_go_us || check->faults || check->clients_fail)
+        return;
+    const struct vote *vote = &holder->votes[server->index];
+    int64_t now_us = true_us(check), went_us = holder->let_go_us;
+    int64_t fault_us = check->fault_us > went_us ? check->fault_us : went_us;
+    if (!vote->forgot && !(vote->released && check->fault_us) &&
+        now_us > fault_us + 2 * (fault_us - went_us) + SLACK_US &&
+        now_us < went_us + holder->lease_us)
+        check_fail(check, VERDICT_LIVENESS,
+                   "withheld: %.8s-%s still has \"%s\" at server %d, and let it go", holder->owner,
+                   holder->owner + 33, check_name_of(name), server->index);
+}
+
 static void vote_executed(struct check *check, struct sim_server *server, const char *const *words,
                           const char *reply) {
     const char *const *arguments = words + 7;
     struct attempt *attempt = find_or_add(check, arguments[0], name_of(words[0]));
     uint64_t floor = strtoull(arguments[2], NULL, 10);
     bool only_mine = strcmp(arguments[5], "1") == 0;
+    if (!attempt->weight)
+        supersede(check, attempt);
     attempt->weight = (uint32_t)strtoul(arguments[8], NULL, 10);
+    attempt->lease_us = strtoll(arguments[1], NULL, 10) * 1000;
     if (!attempt->node && !only_mine)
         attempt->floor = floor;
     char word[32];
@@ -220,8 +257,10 @@ static void vote_executed(struct check *check, struct sim_server *server, const 
                                .floor = floor,
                                .below = strtoull(arguments[3], NULL, 10),
                                .lease_us = strtoll(arguments[1], NULL, 10) * 1000});
-    else if (strncmp(reply, "*3\r\n$4\r\nbusy", 12) == 0)
+    else if (strncmp(reply, "*3\r\n$4\r\nbusy", 12) == 0) {
         attempt->votes[server->index].granted = false;
+        check_withheld(check, server, attempt->name);
+    }
 }
 
 /* A renewal was answered yes. Ends are in whole ms, so one of slack. */
@@ -294,6 +333,8 @@ void check_executed(struct check *check, struct sim_server *server, size_t count
         break;
     case REDIS_RELEASE: {
         struct attempt *attempt = find(check, words[9]);
+        if (attempt && reply[0] == ':')
+            attempt->votes[server->index].released = true;
         if (attempt && strcmp(reply, ":1\r\n") == 0)
             released(server, attempt);
         break;
@@ -322,9 +363,10 @@ static int64_t quarantined_until_us(const struct check *check, const struct sim_
     if (!is_set(check))
         return INT64_MIN;
     const char *since = model_find_field(server->model, check_set_key, "s");
-    return since
-               ? sim_clock_when(&server->wall, strtoll(since, NULL, 10) + PLAN_MAX_LEASE_MS * 1000)
-               : INT64_MAX;
+    int64_t until_us = since ? strtoll(since, NULL, 10) + PLAN_MAX_LEASE_MS * 1000 : 0;
+    return !since                                     ? INT64_MAX
+           : until_us <= server_now_us(check, server) ? INT64_MIN
+                                                      : sim_clock_when(&server->wall, until_us);
 }
 
 void check_forgot(struct check *check, struct sim_server *server, int name, enum forgotten what) {
@@ -522,7 +564,8 @@ void check_foreign(struct check *check, int name) {
         check_exclusion(check, NULL, name, check->plan->names[name].capacity);
 }
 
-void check_ended(struct attempt *attempt) {
+void check_ended(struct check *check, struct attempt *attempt) {
+    attempt->let_go_us = true_us(check);
     attempt->node = NULL;
     attempt->hold = NULL;
 }
@@ -545,6 +588,13 @@ void check_wrote(struct check *check, const struct attempt *attempt) {
 }
 
 /* ---- The end ---- */
+
+void check_fault(struct check *check, bool begins, int64_t felt_us, bool client) {
+    check->faults += begins ? 1 : -1;
+    if (check->fault_us < true_us(check) + felt_us)
+        check->fault_us = true_us(check) + felt_us;
+    check->clients_fail |= client;
+}
 
 void check_remains(struct check *check, struct sim_server *server) {
     struct model_key key;

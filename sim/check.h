@@ -13,6 +13,7 @@
  *   once        every request completes
  *   progress    and, once nothing goes wrong any more, soon
  *   calm        who waits does not ask without end
+ *   withheld    what was let go is soon free on every server that can be reached
  *   remains     nothing but counters, with an end to them, stays on a server
  *
  * Exclusion and validity are promised while the server keeps what it acknowledged and clocks run as they
@@ -42,6 +43,7 @@ struct vote {
     bool forgot;       /* it is no longer promised */
     bool gone;         /* and the server has it no more */
     bool counter_lost; /* since it was granted */
+    bool released;     /* or a release came that found nothing */
     int64_t at_us;     /* when it was granted first, in true time */
     int64_t until_us;  /* by the server's clock, when what was granted ends */
     uint64_t token;
@@ -55,9 +57,11 @@ struct attempt {
     bool barges;
     bool lapsed; /* it once fell silent for longer than its wait lease: its place may be any */
     struct vote votes[SIM_SERVERS_MAX];
-    uint64_t floor;        /* that it proposed last */
-    uint64_t order;        /* of its grant among all of the name */
-    uint64_t queued_order; /* when it first got a place; 0: it has none */
+    uint64_t floor; /* that it proposed last */
+    int64_t lease_us;
+    int64_t let_go_us;      /* when its client gave it up, in true time; 0: not, or not known */
+    uint64_t order;         /* of its grant among all of the name */
+    uint64_t queued_order;  /* when it first got a place; 0: it has none */
     int64_t waits_until_us; /* by the server's clock */
     /* When its client came to hold it, and had asked for it, in true time, and with which token; 0: never. */
     int64_t held_us, asked_us;
@@ -87,6 +91,9 @@ struct check_name {
 struct check {
     const struct plan *plan;
     struct sim_net *net;
+    int faults;        /* that are under way */
+    int64_t fault_us;  /* when what went wrong was last felt */
+    bool clients_fail; /* some died, or paused */
     enum verdict verdict;
     char what[256]; /* the first thing that was wrong */
     struct check_name names[PLAN_NAMES_MAX];
@@ -108,7 +115,7 @@ const char *check_script_of(size_t count, const char *const *words);
 /* A client says that it has acquired, looks again at what it holds, holds no more. Returns the attempt. */
 struct attempt *check_granted(struct check *check, struct sim_node *node, hf_hold *hold, int name);
 void check_looked(struct check *check, struct attempt *attempt);
-void check_ended(struct attempt *attempt);
+void check_ended(struct check *check, struct attempt *attempt);
 /* It writes to what the lock guards, whether it still holds it or not. */
 void check_wrote(struct check *check, const struct attempt *attempt);
 /* Somebody who is not holdfast has got the lock. */
@@ -123,6 +130,9 @@ enum forgotten {
 void check_forgot(struct check *check, struct sim_server *server, int name, enum forgotten what);
 /* The server's clock was set back: what had ended may look as if it had not. */
 void check_time_went_back(struct check *check);
+
+/* Something goes wrong, or does so no longer, and is felt for so long; `client`: a client dies, or pauses. */
+void check_fault(struct check *check, bool begins, int64_t felt_us, bool client);
 
 /* At the end, after every lease has run out. */
 void check_remains(struct check *check, struct sim_server *server);

@@ -188,7 +188,7 @@ static void acquired(struct worker *worker) {
 static void let_go(struct worker *worker) {
     struct history *h = worker->client->history;
     check_wrote(&h->check, worker->attempt); /* a write that was under way all the time */
-    check_ended(worker->attempt);
+    check_ended(&h->check, worker->attempt);
     worker->renewing = hf_call_free(worker->renewing);
     tell(h, "client %d/%d lets go", worker->client->index, worker->index);
     if (hf_release_start(worker->hold, &worker->call) < 0)
@@ -273,9 +273,10 @@ static const char *url_of(const struct plan *plan) {
         return "redis://s0?plaintext=yes&timeout=1000&connect_timeout=1000";
     snprintf(url, sizeof(url),
              "quorum+redis://"
-             "s0,s1,s2%s?plaintext=yes&timeout=1000&connect_timeout=1000&node_timeout=%" PRId64
+             "s0,s1,%ss%d?plaintext=yes&timeout=1000&connect_timeout=1000&node_timeout=%" PRId64
              "&quorum=%d",
-             plan->server_count == 5 ? ",s3,s4" : "", plan->node_timeout_ms, plan->quorum);
+             plan->server_count == 5 ? "s2,s3," : "",
+             plan->listed_twice ? 0 : plan->server_count - 1, plan->node_timeout_ms, plan->quorum);
     return url;
 }
 
@@ -304,7 +305,7 @@ static void client_end(struct client *client) {
     for (int i = 0; i < PLAN_WORKERS_MAX; i++) {
         struct worker *worker = &client->workers[i];
         if (worker->attempt)
-            check_ended(worker->attempt);
+            check_ended(&client->history->check, worker->attempt);
         worker->attempt = NULL;
     }
     hf_client_close(client->handle);
@@ -505,15 +506,19 @@ static void server_fault(struct history *h, struct sim_server *server,
         break;
     case FAULT_RESTART_ALL:
     case FAULT_RESTART_NONE:
-    case FAULT_RESTART_SAVED:
     case FAULT_RESTART_SOME:
         server->down = begins;
         if (begins)
             restart(h, server,
-                    fault->kind == FAULT_RESTART_ALL     ? MODEL_KEEP_ALL
-                    : fault->kind == FAULT_RESTART_NONE  ? MODEL_KEEP_NONE
-                    : fault->kind == FAULT_RESTART_SAVED ? MODEL_KEEP_SAVED
-                                                         : MODEL_KEEP_SOME);
+                    fault->kind == FAULT_RESTART_ALL    ? MODEL_KEEP_ALL
+                    : fault->kind == FAULT_RESTART_NONE ? MODEL_KEEP_NONE
+                                                        : MODEL_KEEP_SOME);
+        break;
+    case FAULT_RESTART_SAVED:
+        if (begins)
+            model_save(server->model);
+        else
+            restart(h, server, MODEL_KEEP_SAVED);
         break;
     case FAULT_FLUSH:
         if (begins) {
@@ -577,6 +582,8 @@ static void server_fault(struct history *h, struct sim_server *server,
 }
 
 static void change(struct history *h, const struct plan_fault *fault, bool begins) {
+    check_fault(&h->check, begins, fault->kind == FAULT_DELAY ? fault->amount * 200 : 0,
+                fault->kind == FAULT_KILL || fault->kind == FAULT_PAUSE);
     if (fault->kind == FAULT_WALL || fault->kind == FAULT_PAUSE || fault->kind == FAULT_KILL) {
         client_fault(h, fault, begins);
         return;

@@ -122,6 +122,7 @@ static void make_set(struct plan *plan, struct sim_random *random) {
     if (plan->step_count > SET_STEPS_MAX)
         plan->step_count = SET_STEPS_MAX;
     plan->node_timeout_ms = timeouts_ms[sim_random_below(random, 3)];
+    plan->listed_twice = sim_random_one_in(random, 40);
     for (int i = 1; i < count; i++)
         plan->server_ppm[i] = sim_random_between(random, -3000, 3000);
     for (int i = 0; i < plan->fault_count; i++) {
@@ -130,9 +131,10 @@ static void make_set(struct plan *plan, struct sim_random *random) {
                                        ? sim_random_between(random, 1, (1 << count) - 1)
                                        : 1 << sim_random_below(random, (uint64_t)count));
     }
-    for (int i = 0; i < plan->step_count; i++) { /* the longest that there may be */
-        if (plan->steps[i].lease_ms == 4000)
-            plan->steps[i].lease_ms = PLAN_MAX_LEASE_MS;
+    for (int i = 0; i < plan->step_count; i++) {
+        struct plan_step *step = &plan->steps[i];
+        if (step->lease_ms == 4000) /* the longest that there may be */
+            step->lease_ms = PLAN_MAX_LEASE_MS;
     }
     forbid_permits(plan);
 }

@@ -13,8 +13,9 @@
  * token, and is kept as a spare. So of two successive holders, the later one counts a node that the earlier one
  * had counted, whose counter was at least t by then. The floor makes nodes agree at once, as a rule.
  *
- * Whatever fails is released on all nodes, also on those that did not answer: over the same connection, and so
- * after the request that it takes back; and again, until a node confirms or the lease must have ended. A loser is
+ * Whatever fails is released on all nodes, also on those that did not answer; and again, until a node confirms or
+ * the lease must have ended. As a node may have to be sent a request twice (NOSCRIPT), a vote may come behind its
+ * release: it is given back when its answer comes. A loser is
  * told when the nodes that had granted have confirmed. That wakes nobody: who lost comes back by itself, soon and
  * at a time of its own if the votes were split, and those who got no vote wait for a holder's release. */
 #include "store/quorum/quorum.h"
@@ -166,6 +167,34 @@ static void retry_partings(struct quorum *q) {
     }
 }
 
+/* Nobody wants the votes of a ballot any more, or waits for their return: gives them back where `at` is, or on all
+ * nodes. Without memory they are left to their leases. */
+static void give_back(struct quorum *q, const struct store_op *vote, const struct node *at) {
+    struct store_op of = *vote;
+    of.mark = vote->seq;
+    struct parting *parting = parting_new(q, &of);
+    if (!parting)
+        return;
+    parting->round.op = NULL;
+    for (size_t i = 0; i < q->node_count; i++) {
+        if (!at || at->index == i)
+            round_ask(&parting->round, &parting->round.errands[i]);
+    }
+}
+
+static void give_up_votes(struct quorum *q, uint64_t mark) {
+    list_each(node, &q->votes) {
+        struct round *round = container_of(node, struct round, voting);
+        for (size_t i = 0; i < q->node_count; i++)
+            round->given_up |= round->errands[i].op.seq == mark;
+    }
+}
+
+static void give_back_if_late(struct round *round, struct errand *errand) {
+    if (round->given_up && errand->op.outcome == STORE_DONE)
+        give_back(round->quorum, &errand->op, errand->node);
+}
+
 static void end_renewals(struct quorum *q, uint64_t mark);
 
 static void quorum_release(struct quorum *q, struct store_op *op) {
@@ -176,6 +205,7 @@ static void quorum_release(struct quorum *q, struct store_op *op) {
         store_complete(q->host, op, STORE_NOT_YOURS);
         return;
     }
+    give_up_votes(q, op->mark);
     struct parting *parting = parting_new(q, op);
     if (!parting) {
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
@@ -219,6 +249,7 @@ static void note_refusal(struct ballot *ballot, const struct errand *errand) {
 static bool is_listed_twice(struct quorum *q, struct errand *errand) {
     struct node *node = errand->node;
     node->number = errand->op.left_us;
+    node->heard = true;
     for (size_t i = 0; i < q->node_count && node->number; i++) {
         if (&q->nodes[i] != node && q->nodes[i].number == node->number)
             return true;
@@ -226,11 +257,22 @@ static bool is_listed_twice(struct quorum *q, struct errand *errand) {
     return false;
 }
 
+/* What it says to a renewal counts: it is known to be another than those before it. (A hold may have been granted
+ * before a ballot noticed that it is not.) */
+static bool is_another(const struct quorum *q, const struct node *node) {
+    for (size_t i = 0; i < node->index && node->number; i++) {
+        if (q->nodes[i].number == node->number)
+            return false;
+    }
+    return node->heard;
+}
+
 static void ballot_answered(struct round *round, struct errand *errand) {
     struct ballot *ballot = container_of(round, struct ballot, round);
     size_t index = errand->node->index;
     bool had = ballot->tokens[index] > 0;
     bool done = errand->op.outcome == STORE_DONE;
+    give_back_if_late(round, errand);
     ballot->tokens[index] = done ? errand->op.token : 0;
     ballot->granted = ballot->granted + done - had;
     if (done && is_listed_twice(round->quorum, errand))
@@ -339,6 +381,7 @@ static void ballot_lost(struct ballot *ballot, bool time_is_up) {
         return;
     }
     op->mark = 0;
+    round->given_up = true;
     parting->result = result;
     for (size_t i = 0; i < q->node_count; i++)
         parting->granted |= ballot->tokens[i] ? 1u << i : 0;
@@ -399,6 +442,7 @@ static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
     memcpy(ballot->text, op->name, name_size);
     if (op->label)
         memcpy(ballot->text + name_size, op->label, label_size);
+    list_append(&q->votes, &ballot->round.voting);
     ballot->round.answered = ballot_answered;
     ballot->round.decide = ballot_decide;
     for (size_t i = 0; i < q->node_count; i++) {
@@ -454,11 +498,6 @@ struct again {
     char text[]; /* name, label */
 };
 
-static void ignore_answer(struct round *round, struct errand *errand) {
-    (void)round;
-    (void)errand;
-}
-
 /* Takes a node's vote again for a hold that a quorum has, if nobody was there since: nobody waits for that. */
 static void take_again(struct quorum *q, const struct store_op *hold, struct node *node) {
     size_t name_size = strlen(hold->name) + 1;
@@ -469,7 +508,8 @@ static void take_again(struct quorum *q, const struct store_op *hold, struct nod
     memcpy(again->text, hold->name, name_size);
     if (hold->label)
         memcpy(again->text + name_size, hold->label, label_size);
-    again->round.answered = ignore_answer;
+    list_append(&q->votes, &again->round.voting);
+    again->round.answered = give_back_if_late;
     struct errand *errand = &again->round.errands[node->index];
     errand->op = *hold;
     list_init(&errand->op.link);
@@ -487,6 +527,8 @@ static void renewing_answered(struct round *round, struct errand *errand) {
         struct store_renewal *item = &errand->op.renewals[i];
         if (errand->op.outcome != STORE_DONE)
             item->outcome = errand->op.outcome;
+        else if (!is_another(round->quorum, errand->node))
+            item->outcome = STORE_UNKNOWN;
         renewing->yes[i] = (uint8_t)(renewing->yes[i] + (item->outcome == STORE_DONE));
         renewing->no[i] = (uint8_t)(renewing->no[i] + (item->outcome == STORE_NOT_YOURS));
         if (renewing->renewed[i] && item->outcome == STORE_NOT_YOURS)
@@ -511,6 +553,13 @@ static void renewed(struct renewing *renewing, size_t index) {
     }
 }
 
+/* Nobody will let go of what is left of it. */
+static void lost(struct renewing *renewing, size_t index) {
+    struct quorum *q = renewing->round.quorum;
+    give_up_votes(q, renewing->holds[index].seq);
+    give_back(q, &renewing->holds[index], NULL);
+}
+
 static void renewing_decide(struct round *round, bool time_is_up) {
     struct renewing *renewing = container_of(round, struct renewing, round);
     struct quorum *q = round->quorum;
@@ -525,6 +574,8 @@ static void renewing_decide(struct round *round, bool time_is_up) {
         op->renewals[i].outcome = outcome_of(renewing, i);
         if (op->renewals[i].of && op->renewals[i].outcome == STORE_DONE)
             renewed(renewing, i);
+        else if (op->renewals[i].of && op->renewals[i].outcome == STORE_NOT_YOURS)
+            lost(renewing, i);
     }
     if (unknown)
         op->text = round_explain(round, "too few nodes renewed it");
@@ -744,6 +795,7 @@ int quorum_start(struct quorum *q) {
     list_init(&q->partings);
     list_init(&q->answers);
     list_init(&q->renewals);
+    list_init(&q->votes);
     map_init(&q->waiting);
     map_init(&q->going);
     int r = world_timer_add(q->host->world, &q->timer, timer_due);

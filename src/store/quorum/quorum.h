@@ -24,7 +24,8 @@ struct node {
     size_t index;
     struct store_host host;
     struct store *store;
-    int64_t number; /* by which it knows itself; 0: not heard yet */
+    int64_t number; /* by which it knows itself; 0: it has none */
+    bool heard;     /* it has granted, and said that */
     char name[80];  /* for people: its host and port */
     char why[160];  /* why it did not vote the last time; "": it did */
 };
@@ -43,6 +44,7 @@ struct quorum {
     struct list partings; /* releases that a node has not confirmed */
     size_t parting_count; /* in that list */
     struct list renewals; /* rounds that renew, while a node has not answered */
+    struct list votes;    /* rounds that ask for votes, likewise */
     struct map waiting;   /* attempts that were refused and will ask again, by their names */
     struct map going;     /* holds that some nodes say were ended, by their marks */
     struct world_timer timer;
@@ -67,7 +69,9 @@ struct round {
     struct store_op *op; /* to be completed by whoever decides it */
     int64_t decide_by_us;
     size_t in_flight;
-    bool kept; /* it will be asked again, and is not freed */
+    bool kept;          /* it will be asked again, and is not freed */
+    struct list voting; /* in the quorum's votes, if it asks for some */
+    bool given_up;      /* a vote that still comes is given back */
     void (*answered)(struct round *round, struct errand *errand);
     void (*decide)(struct round *round, bool time_is_up);
     void (*clear)(struct round *round); /* before it is freed; NULL: nothing but texts is to be */

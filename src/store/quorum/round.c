@@ -27,6 +27,7 @@ void *round_new(struct quorum *q, struct store_op *op, size_t size) {
         list_init(&round->errands[i].op.link);
     }
     list_init(&round->link);
+    list_init(&round->voting);
     return round;
 }
 
@@ -35,6 +36,7 @@ void round_free_if_over(struct round *round) {
         return;
     if (round->clear)
         round->clear(round);
+    list_remove(&round->voting);
     for (size_t i = 0; i < round->quorum->node_count; i++)
         free(round->errands[i].op.text);
     free(round);

@@ -13,7 +13,8 @@ local now = time[1] * 1000000 + time[2]
 -- A write that does nothing and needs no memory: a replica refuses it, and must not say "not mine"; and after it
 -- a server at its maxmemory does not refuse the rest.
 call('ZREM', H, '')
-if not till or tonumber(till) <= now then
+-- (A share that is reserved for me is none that I have: the server came back with what it once knew.)
+if not till or tonumber(till) <= now or string.find(call('HGET', I, me) or '', '^0 ') then
     return 0
 end
 if tonumber(till) < now + lease * 1000 then
