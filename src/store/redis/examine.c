@@ -147,7 +147,7 @@ static void send(struct examining *x, redis_answered *answered, size_t item) {
         return;
     }
     request->items[0] = (uint16_t)item;
-    link_submit(&x->redis->commands, request);
+    route_submit(x->redis, request);
 }
 
 /* The probe: a name that nobody locks, for it is the client's own id. */
@@ -329,10 +329,11 @@ static void forgotten(struct redis *redis, struct redis_request *request, const 
 static void subscribed(struct redis *redis, struct redis_request *request,
                        const struct reply *reply, const char *why) {
     struct examining *x = request->context;
+    (void)redis;
     if (!has_failed(x, request, reply, why)) {
         note_denial(x, RIGHT_TO_SUBSCRIBE, reply);
         if (reply->type != REPLY_ERROR)
-            link_break(&redis->commands, HF_UNREACHABLE, "the connection was given up");
+            link_break(request->via, HF_UNREACHABLE, "the connection was given up");
     }
     redis_request_free(request);
     step_done(x);

@@ -2,9 +2,11 @@
  *
  *    redis://[user[:password]@]host[:port][/database]
  *    redis+unix://[user[:password]@]/path/of/the/socket
+ *    redis+sentinel://[user[:password]@]host[:port],.../service[/database]
+ *    redis+cluster://[user[:password]@]host[:port],...[/0]
  *
  * with the options prefix, database (for a socket), timeout and connect_timeout in ms, and password_file,
- * password_env or password_fd, each saying where the password is. */
+ * password_env or password_fd, each saying where the password is; those of Sentinel and Cluster are in `options`. */
 #include "store/redis/redis.h"
 
 #include "base/error.h"
@@ -47,6 +49,7 @@ int redis_send(struct redis *redis, struct store_op *op, int script, redis_answe
     request->answered = answered;
     request->context = context;
     request->count = (uint32_t)items;
+    request->slot = redis->route ? command_first_slot(&redis->command) : -1;
     request->give_up_us = world_now_us(redis->host->world) + redis->timeout_us;
     *ret_request = request;
     return HF_OK;
@@ -75,8 +78,7 @@ static const struct {
     {"ERR Error running script", HF_BAD_STORE, NULL},
 };
 
-/* Servers before 7.0 put the error of a script's command behind where it happened. */
-static bool says(const struct reply *reply, const char *code) {
+bool redis_says(const struct reply *reply, const char *code) {
     return reply_is_error(reply, code) ||
            (reply_is_error(reply, "ERR Error running script") && strstr(reply->text, code));
 }
@@ -86,7 +88,7 @@ static enum store_outcome explain_error(const struct reply *reply, int *ret_reas
     *ret_reason = HF_DENIED;
     const char *text = NULL;
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
-        if (says(reply, errors[i].code)) {
+        if (redis_says(reply, errors[i].code)) {
             *ret_reason = errors[i].reason;
             text = errors[i].text;
             break;
@@ -164,6 +166,8 @@ void redis_subscribe(struct redis *redis) {
     if (redis->subscription.wanted)
         return;
     redis->subscription.wanted = true;
+    if (redis->route)
+        redis->route->kind->subscribe(redis->route);
     link_want(&redis->subscription);
 }
 
@@ -202,11 +206,21 @@ static int read_fd(int fd, char *buffer, size_t room, const char *from, char **r
     return HF_OK;
 }
 
+/* Which options say where a password is. */
+struct places {
+    const char *file, *env, *fd;
+};
+
+static const struct places own_places = {"password_file", "password_env", "password_fd"};
+static const struct places sentinel_places = {"sentinel_password_file", "sentinel_password_env",
+                                              "sentinel_password_fd"};
+
 /* From where an option says; an empty text when none does. */
-static int find_password(const struct url *url, char *buffer, size_t room, char **ret_text) {
-    const char *path = url_option(url, "password_file");
-    const char *variable = url_option(url, "password_env");
-    const char *descriptor = url_option(url, "password_fd");
+static int find_password(const struct url *url, const struct places *places, char *buffer,
+                         size_t room, char **ret_text) {
+    const char *path = url_option(url, places->file);
+    const char *variable = url_option(url, places->env);
+    const char *descriptor = url_option(url, places->fd);
     buffer[0] = 0;
     if (variable) {
         const char *value = getenv(variable);
@@ -241,7 +255,7 @@ static bool copy(char **ret, const char *text) {
 
 static int read_login(struct redis *redis, const struct url *url, char **ret_text) {
     char password[PASSWORD_MAX];
-    int r = find_password(url, password, sizeof(password), ret_text);
+    int r = find_password(url, &own_places, password, sizeof(password), ret_text);
     if (!r) {
         const char *found = url->password ? url->password : password[0] ? password : NULL;
         bool promised = url_option(url, "password_file") || url_option(url, "password_env") ||
@@ -262,7 +276,27 @@ static int read_login(struct redis *redis, const struct url *url, char **ret_tex
     return r;
 }
 
+static bool is_sentinel(const struct url *url) {
+    return strcmp(url->scheme, "redis+sentinel") == 0;
+}
+
+static bool is_cluster(const struct url *url) {
+    return strcmp(url->scheme, "redis+cluster") == 0;
+}
+
+/* Where a route finds the servers, the path has the database only: behind the service of a Sentinel; 0 in a Cluster. */
+static int read_routed(struct redis *redis, const struct url *url, char **ret_text) {
+    const char *path = url->path + (url->path[0] == '/');
+    const char *behind = is_sentinel(url) ? strchr(path, '/') : path - 1;
+    if (!behind || (url->path[0] == 0 && is_cluster(url)) || !behind[1])
+        return HF_OK;
+    return parse_number(behind + 1, "the database", 0, is_cluster(url) ? 0 : INT32_MAX,
+                        &redis->database, ret_text);
+}
+
 static int read_server(struct redis *redis, const struct url *url, char **ret_text) {
+    if (is_sentinel(url) || is_cluster(url))
+        return read_routed(redis, url, ret_text);
     bool is_socket = strcmp(url->scheme, "redis+unix") == 0;
     const char *database = url_option(url, "database");
     if (is_socket) {
@@ -319,22 +353,65 @@ static int read_prefix(struct redis *redis, const struct url *url, char **ret_te
     return copy(&redis->prefix, prefix) ? HF_OK : HF_NO_MEMORY;
 }
 
+/* Which schemes have an option. */
+enum { FOR_ONE = 1, FOR_SENTINEL = 2, FOR_CLUSTER = 4, FOR_ALL = 7 };
+
+static const struct {
+    const char *key;
+    int schemes;
+} options[] = {
+    {"prefix", FOR_ALL},
+    {"database", FOR_ONE},
+    {"timeout", FOR_ALL},
+    {"connect_timeout", FOR_ALL},
+    {"password_file", FOR_ALL},
+    {"password_env", FOR_ALL},
+    {"password_fd", FOR_ALL},
+    {"sentinel_user", FOR_SENTINEL},
+    {"sentinel_password_file", FOR_SENTINEL},
+    {"sentinel_password_env", FOR_SENTINEL},
+    {"sentinel_password_fd", FOR_SENTINEL},
+    {"wait_replicas", FOR_SENTINEL | FOR_CLUSTER},
+    {"wait_timeout", FOR_SENTINEL | FOR_CLUSTER},
+};
+
+enum { OPTIONS = sizeof(options) / sizeof(options[0]) };
+
+static int unknown_option(const struct url *url, const char *key, int scheme, char **ret_text) {
+    char known[300] = "";
+    for (size_t i = 0, used = 0; i < OPTIONS && used < sizeof(known); i++) {
+        if (options[i].schemes & scheme)
+            used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "",
+                                     options[i].key);
+    }
+    *ret_text =
+        error_format("%s has no option \"%s\"; it has %s", url->scheme, key, known);
+    return HF_BAD_URL;
+}
+
 static int check_options(const struct url *url, char **ret_text) {
-    static const char *const known[] = {"prefix",        "database",     "timeout",    "connect_timeout",
-                                        "password_file", "password_env", "password_fd"};
+    int scheme = is_sentinel(url) ? FOR_SENTINEL : is_cluster(url) ? FOR_CLUSTER : FOR_ONE;
     for (size_t i = 0; i < url->option_count; i++) {
+        const char *key = url->options[i].key;
         size_t j = 0;
-        while (j < sizeof(known) / sizeof(known[0]) && strcmp(known[j], url->options[i].key) != 0)
+        while (j < OPTIONS && (strcmp(options[j].key, key) != 0 || !(options[j].schemes & scheme)))
             j++;
-        if (j == sizeof(known) / sizeof(known[0])) {
-            *ret_text = error_format("redis has no option \"%s\"; it has prefix, database, "
-                                     "timeout, connect_timeout, password_file, password_env and "
-                                     "password_fd",
-                                     url->options[i].key);
-            return HF_BAD_URL;
-        }
+        if (j == OPTIONS)
+            return unknown_option(url, key, scheme, ret_text);
     }
     return HF_OK;
+}
+
+/* How many replicas must have a grant, and how long that may take: less than the answer to a request. */
+static int read_wait(struct redis *redis, const struct url *url, char **ret_text) {
+    const char *count = url_option(url, "wait_replicas"), *time = url_option(url, "wait_timeout");
+    uint64_t most_ms = (uint64_t)redis->timeout_us / 1000;
+    redis->wait_timeout_ms = most_ms / 4 ? most_ms / 4 : 1;
+    int r = count ? parse_number(count, "wait_replicas", 1, 100, &redis->wait_replicas, ret_text)
+                  : HF_OK;
+    if (!r && time)
+        r = parse_number(time, "wait_timeout", 1, most_ms, &redis->wait_timeout_ms, ret_text);
+    return r;
 }
 
 static int read_url(struct redis *redis, const struct url *url, char **ret_text) {
@@ -349,6 +426,8 @@ static int read_url(struct redis *redis, const struct url *url, char **ret_text)
         r = read_timeout(url, "timeout", &redis->timeout_us, ret_text);
     if (!r)
         r = read_timeout(url, "connect_timeout", &redis->peer.timeout_us, ret_text);
+    if (!r)
+        r = read_wait(redis, url, ret_text);
     return r;
 }
 
@@ -387,7 +466,25 @@ static void redis_close(struct store *store) {
     struct redis *redis = container_of(store, struct redis, store);
     link_close(&redis->commands);
     link_close(&redis->subscription);
+    if (redis->route)
+        route_close(redis->route);
     redis_free(redis);
+}
+
+static int open_sentinels(struct redis *redis, const struct url *url, char **ret_text) {
+    char password[PASSWORD_MAX];
+    int r = find_password(url, &sentinel_places, password, sizeof(password), ret_text);
+    if (!r)
+        r = sentinel_open(redis, url, url_option(url, "sentinel_user"),
+                          password[0] ? password : NULL, &redis->route, ret_text);
+    explicit_bzero(password, sizeof(password));
+    return r;
+}
+
+static int open_route(struct redis *redis, const struct url *url, char **ret_text) {
+    if (is_sentinel(url))
+        return open_sentinels(redis, url, ret_text);
+    return is_cluster(url) ? cluster_open(redis, url, &redis->route, ret_text) : HF_OK;
 }
 
 static int open_links(struct redis *redis) {
@@ -420,6 +517,11 @@ static int redis_open(struct store_host *host, const struct url *url, struct sto
         r = open_links(redis);
     if (r < 0) {
         redis_free(redis);
+        return r;
+    }
+    r = open_route(redis, url, ret_text);
+    if (r < 0) {
+        redis_close(&redis->store);
         return r;
     }
     *ret_store = &redis->store;
