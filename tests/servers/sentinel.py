@@ -11,6 +11,7 @@ The second form runs a program with them: every {url} in its arguments becomes t
 import argparse
 import contextlib
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ sys.dont_write_bytecode = True
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.process import LIMIT_S, Process
-from servers.redis import Redis, RedisError, reserve_port
+from servers.redis import Redis, RedisError
 
 SERVICE = "orders"
 DOWN_AFTER_MS = 1000
@@ -42,11 +43,11 @@ def info(server, section):
 
 
 class Sentinel(Redis):
-    """One of them; `masters` are (host, port) as it is to see them."""
+    """One of them, which watches the master at a port."""
 
-    def __init__(self, port, quorum, config=()):
+    def __init__(self, port, quorum, config=(), down_after_ms=DOWN_AFTER_MS):
         super().__init__(config=[f"sentinel monitor {SERVICE} 127.0.0.1 {port} {quorum}",
-                                 f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
+                                 f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}",
                                  f"sentinel failover-timeout {SERVICE} 4000",
                                  f"sentinel parallel-syncs {SERVICE} 1", *config])
 
@@ -59,7 +60,7 @@ class Sentinel(Redis):
                      "daemonize no", *self.config]
             path.write_text("\n".join(lines) + "\n")
         with open(self.log, "ab") as log:
-            self.launch(["redis-server", path, "--sentinel"], stdin=-3, stdout=log, stderr=log)
+            self.launch(["redis-server", path, "--sentinel"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(lambda: self.command("PING") == "PONG", "a sentinel")
 
     def names(self):
@@ -68,13 +69,16 @@ class Sentinel(Redis):
 
 
 class Sentinels:
-    """config: of the servers; sentinel_config: of the sentinels; proxied: makes of each server's port the one
-    under which it is announced (a Proxy's)."""
+    """config: of the servers; sentinel_config: of the sentinels; the passwords: those that are in there. announce: called
+    with an ExitStack and a server, says under which port everybody sees it (a proxy's)."""
 
-    def __init__(self, *, replicas=1, sentinels=3, config=(), sentinel_config=(), announce=None):
+    def __init__(self, *, replicas=1, sentinels=3, config=(), sentinel_config=(), announce=None,
+                 down_after_ms=DOWN_AFTER_MS, server_password=None, sentinel_password=None):
         self.stack = contextlib.ExitStack()
         self.replica_count, self.sentinel_count = replicas, sentinels
         self.config, self.sentinel_config, self.announce = list(config), list(sentinel_config), announce
+        self.down_after_ms = down_after_ms
+        self.server_password, self.sentinel_password = server_password, sentinel_password
         self.servers, self.sentinels = [], []
 
     def __enter__(self):
@@ -92,6 +96,7 @@ class Sentinels:
         base = [*self.config, "repl-diskless-sync-delay 0", "repl-ping-replica-period 1", "repl-timeout 5"]
         for number in range(1 + self.replica_count):
             server = Redis(config=base)
+            server.password = self.server_password
             if self.announce:
                 server.config += ["replica-announce-ip 127.0.0.1",
                                   f"replica-announce-port {self.announce(self.stack, server)}"]
@@ -99,8 +104,10 @@ class Sentinels:
                 server.config.append(f"replicaof 127.0.0.1 {self.seen_port(self.servers[0])}")
             self.servers.append(self.stack.enter_context(server))
         for number in range(self.sentinel_count):
-            self.sentinels.append(self.stack.enter_context(
-                Sentinel(self.seen_port(self.servers[0]), self.sentinel_count // 2 + 1, self.sentinel_config)))
+            sentinel = Sentinel(self.seen_port(self.servers[0]), self.sentinel_count // 2 + 1, self.sentinel_config,
+                                self.down_after_ms)
+            sentinel.password = self.sentinel_password
+            self.sentinels.append(self.stack.enter_context(sentinel))
         wait_until(self.is_settled, "replicas in step and sentinels that know of each other")
 
     @staticmethod

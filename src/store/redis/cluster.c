@@ -560,7 +560,7 @@ static void cluster_close(struct redis_route *route) {
 
 static const struct route_kind kind = {
     .tier = "best effort",
-    .reach = "all who reach a Redis Cluster",
+    .what = "a Redis Cluster",
     .has_slots = true,
     .ask = cluster_ask,
     .link_for = cluster_link_for,

@@ -464,6 +464,7 @@ static void redis_free(struct redis *redis) {
 
 static void redis_close(struct store *store) {
     struct redis *redis = container_of(store, struct redis, store);
+    redis->is_closing = true;
     link_close(&redis->commands);
     link_close(&redis->subscription);
     if (redis->route)

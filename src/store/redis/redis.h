@@ -3,7 +3,7 @@
  *   redis.c    the store: its URL, opening, closing, the two links
  *   claims.c   acquire, renew, release, break: operations become requests, replies become outcomes
  *   look.c     inspect and list
- *   examine.c  what doctor asks
+ *   examine.c  what doctor asks; deployment.c: of several servers together
  *   link.c     a connection that is always being restored
  *   route.c    which of several servers a request goes to; sentinel.c, cluster.c: how that is found out
  *   command.c  requests as bytes, and the keys of a lock
@@ -38,6 +38,7 @@ struct redis {
     char channels[64];   /* the prefix of the channels of all clients */
     char *particulars;   /* of this client, for its records; a label is added */
     int64_t keep_from_us; /* when counters of what is held are kept from being forgotten, next */
+    bool is_closing;      /* what comes back now has no reply, and nothing may follow it */
 };
 
 /* Sends what is in redis->command, as part of `op`. HF_OK, or HF_NO_MEMORY: nothing was begun. `items` is

@@ -18,7 +18,7 @@ struct store_op;
 struct url;
 
 struct route_kind {
-    const char *tier, *reach; /* for doctor */
+    const char *tier, *what; /* for doctor */
     bool has_slots;           /* a request may name keys of one slot alone */
     /* Finds out who serves, and ends with route_found or route_not_found. */
     void (*ask)(struct redis_route *route);
@@ -26,6 +26,9 @@ struct route_kind {
     struct redis_link *(*link_for)(struct redis_route *route, const struct redis_request *request);
     /* The masters one by one, from 0 on; NULL behind the last. */
     struct redis_link *(*master)(struct redis_route *route, size_t index);
+    /* Those who watch over the servers, from 0 on, for doctor; and what they are asked. NULL: there are none. */
+    struct redis_link *(*watcher)(struct redis_route *route, size_t index);
+    void (*build_question)(struct redis_route *route);
     /* The subscription is wanted from now on: say where. */
     void (*subscribe)(struct redis_route *route);
     /* Closes its links and frees it. */

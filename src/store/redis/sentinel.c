@@ -31,7 +31,7 @@ struct sentinel {
     struct sentinels *all;
     char host[ROUTE_HOST_SIZE];
     struct world_peer peer;
-    struct redis_link asking, news;
+    struct redis_link asking, news, examined;
     enum answer answer;
     struct address names;
 };
@@ -300,6 +300,19 @@ static struct redis_link *sentinels_master(struct redis_route *route, size_t ind
     return index == 0 ? &route->redis->commands : NULL;
 }
 
+static struct redis_link *sentinels_watcher(struct redis_route *route, size_t index) {
+    struct sentinels *all = of_route(route);
+    return index < all->count ? &all->each[index].examined : NULL;
+}
+
+static void build_question(struct redis_route *route) {
+    struct command *command = &route->redis->command;
+    command_start(command);
+    command_add_text(command, "SENTINEL");
+    command_add_text(command, "MASTER");
+    command_add_text(command, of_route(route)->service);
+}
+
 static void sentinels_free(struct sentinels *all) {
     if (all->password)
         explicit_bzero(all->password, strlen(all->password));
@@ -316,16 +329,19 @@ static void sentinels_close(struct redis_route *route) {
         link_rest(&all->each[i].asking);
         link_close(&all->each[i].asking);
         link_close(&all->each[i].news);
+        link_close(&all->each[i].examined);
     }
     sentinels_free(all);
 }
 
 static const struct route_kind kind = {
     .tier = "best effort",
-    .reach = "all who reach the servers of a Sentinel",
+    .what = "a master that sentinels watch",
     .ask = sentinels_ask,
     .link_for = sentinels_link_for,
     .master = sentinels_master,
+    .watcher = sentinels_watcher,
+    .build_question = build_question,
     .subscribe = sentinels_subscribe,
     .close = sentinels_close,
 };
@@ -341,16 +357,13 @@ static int open_sentinel(struct sentinels *all, struct sentinel *sentinel,
     sentinel->peer.port = at->port ? at->port : SENTINEL_PORT;
     sentinel->peer.timeout_us =
         redis->peer.timeout_us < ROUTE_ASK_US ? redis->peer.timeout_us : ROUTE_ASK_US;
-    int r = link_init(&sentinel->asking, redis, &sentinel->peer);
-    if (r < 0)
-        return r;
-    r = link_init(&sentinel->news, redis, &sentinel->peer);
-    if (r < 0) {
-        link_close(&sentinel->asking);
-        return r;
-    }
-    struct redis_link *links[] = {&sentinel->asking, &sentinel->news};
-    for (int i = 0; i < 2; i++) {
+    struct redis_link *links[] = {&sentinel->asking, &sentinel->news, &sentinel->examined};
+    for (int i = 0; i < 3; i++) {
+        int r = link_init(links[i], redis, &sentinel->peer);
+        while (r < 0 && i > 0)
+            link_close(links[--i]);
+        if (r < 0)
+            return r;
         links[i]->user = all->user;
         links[i]->password = all->password;
         links[i]->database = 0;
