@@ -131,8 +131,7 @@ static void lasts(struct attempt *attempt, int64_t until_us) {
 static void served(struct check *check, struct sim_server *server, struct attempt *attempt,
                    uint64_t token, uint64_t floor, int64_t lease_us) {
     int64_t now_us = server_now_us(check, server);
-    bool repeats = attempt->granted && !attempt->voided && !attempt->ended &&
-                   attempt->until_us > now_us;
+    bool repeats = attempt->granted && !attempt->gone && attempt->until_us > now_us;
     check_token(check, attempt, repeats, token, floor);
     if (!repeats) {
         check_order(check, server, attempt);

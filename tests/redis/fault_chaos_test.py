@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Redis store under random faults for a while: fault_chaos_test.py HOLDFAST PUPPET CLOCK_SHIM.
+"""The Redis store under random faults for a while: fault_chaos_test.py HOLDFAST PUPPET.
 
 HOLDFAST_CHAOS_S says for how many seconds (20), HOLDFAST_CHAOS_SEED repeats the choices of a run; its times are the
 machine's. What the server acknowledged it keeps: appendfsync always.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Redis store when messages are lost, late or repeated: fault_message_test.py HOLDFAST PUPPET CLOCK_SHIM."""
+"""The Redis store when messages are lost, late or repeated: fault_message_test.py HOLDFAST PUPPET."""
 import os
 import re
 import subprocess
@@ -24,7 +24,8 @@ LIMIT = 1 << 53
 
 
 class Network:
-    """A server; a puppet `far` that reaches it through a proxy and waits so long for answers, and one that is `near`."""
+    """A server; a puppet `far` that reaches it through a proxy and waits so long for answers; and one that is `near`.
+    """
 
     def __init__(self, patience_ms=500):
         self.patience_ms = patience_ms

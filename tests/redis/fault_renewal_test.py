@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Redis store when renewals fail: fault_renewal_test.py HOLDFAST PUPPET CLOCK_SHIM."""
+"""The Redis store when renewals fail: fault_renewal_test.py HOLDFAST PUPPET."""
 import contextlib
 import sys
 import time

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Redis store when the server forgets: fault_server_test.py HOLDFAST PUPPET CLOCK_SHIM."""
+"""The Redis store when the server forgets: fault_server_test.py HOLDFAST PUPPET."""
 import os
 import sys
 import time

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Redis store when processes stop and clocks are wrong: fault_time_test.py HOLDFAST PUPPET CLOCK_SHIM."""
+"""The Redis store when processes stop and clocks are wrong: fault_time_test.py HOLDFAST PUPPET."""
 import sys
 import time
 from pathlib import Path

@@ -76,6 +76,7 @@ static const struct {
     {"CLUSTERDOWN", HF_UNREACHABLE, NULL},
     {"ERR max number of clients", HF_UNREACHABLE, NULL},
     {"ERR Error running script", HF_BAD_STORE, NULL},
+    {"ERR user_script", HF_BAD_STORE, NULL},
 };
 
 bool redis_says(const struct reply *reply, const char *code) {
@@ -102,8 +103,10 @@ enum store_outcome redis_explain(const struct redis_request *request, const stru
                                  const char *why, int *ret_reason, char **ret_text) {
     if (reply && reply->type == REPLY_ERROR) {
         enum store_outcome outcome = explain_error(reply, ret_reason, ret_text);
-        /* It says so of this sending. One before it, whose reply was lost, may have acted. */
-        return request && request->sends > 1 ? STORE_UNKNOWN : outcome;
+        /* It says so of this sending. One before it, whose reply was lost, may have acted; and so may a script
+         * that came upon what no script of ours has written. */
+        bool unsure = *ret_reason == HF_BAD_STORE && !reply_is_error(reply, "WRONGTYPE");
+        return unsure || (request && request->sends > 1) ? STORE_UNKNOWN : outcome;
     }
     why = reply ? "the server's answer makes no sense" : why;
     *ret_text = why ? error_format("%s", why) : NULL;

@@ -1,4 +1,4 @@
-"""What the fault tests of the Redis store share. They run as fault_..._test.py HOLDFAST PUPPET CLOCK_SHIM.
+"""What the fault tests of the Redis store share. They run as fault_..._test.py HOLDFAST PUPPET.
 
 A test's name begins with its row of failures.md. Servers, proxies and puppets are those of tests/servers. No test
 relies on the speed of the machine: where a scenario means something only within a lease, it says `in_time(...)`,
@@ -16,7 +16,8 @@ from servers.proxy import Mode
 from servers.puppet import Puppet, boot_us
 from servers.redis import RedisError
 
-HOLDFAST, PUPPET, SHIM = map(os.path.abspath, sys.argv[1:4])
+HOLDFAST, PUPPET = map(os.path.abspath, sys.argv[1:3])
+SHIM = os.path.join(os.path.dirname(PUPPET), "clock_shim.so")  # which is built there, too
 LONG_MS = 60000  # longer than a test may take
 TIMES = 5  # that a scenario is played at most
 

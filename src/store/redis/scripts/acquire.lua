@@ -81,7 +81,7 @@ local function repeat_alone()
 end
 
 local function take_my_share(till)
-    local had, was = string.match(call('HGET', I, me), '^(%d+) (.*)$')
+    local had, was = string.match(call('HGET', I, me) or '0 ' .. record(now), '^(%d+) (.*)$')
     local held = had ~= '0'
     token, refused = next_token(held and tonumber(had) - 1 or s.t)
     if not token then
@@ -120,7 +120,7 @@ end
 local function queue_up()
     local wait = tonumber(ARGV[3])
     local since = string.match(call('HGET', W, me) or '', '^%d+ %d+ (%d+)')
-    if not since then
+    if not since or not call('ZSCORE', Q, me) then
         local ticket = call('HINCRBY', S, 'n', 1)
         call('ZADD', Q, number(ARGV[7] == '1' and ticket - 4503599627370496 or ticket), me)
     end

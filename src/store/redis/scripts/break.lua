@@ -36,7 +36,7 @@ if not id then
     call('ZREM', Q, '') -- which a replica refuses: it must not say that there is none
     return 0
 end
-call('HSET', S, 't', number(s.t + 1), 'h', '',
+call('HSET', S, 't', number(math.max(tonumber(s.t or 0), tonumber(token)) + 1), 'h', '',
      'b', number(now) .. ' ' .. token .. ' ' .. #ARGV[2] .. ' ' .. ARGV[2] .. ARGV[3])
 tell(ARGV[4], id, 'g')
 advance(ARGV[4])

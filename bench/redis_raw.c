@@ -1,0 +1,259 @@
+/* See redis_raw.h. The requests are built by the store's own builder from the store's own scripts. */
+#include "redis_raw.h"
+
+#include "store/redis/command.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PREFIX "holdfast:"
+#define CHANNELS "holdfast:@"
+#define LEASE_MS "30000"
+
+void raw_die(const char *what, const char *why) {
+    fprintf(stderr, "bench-redis: %s: %s\n", what, why);
+    exit(1);
+}
+
+/* ---- Connections ---- */
+
+static char host[64];
+static int port;
+
+void raw_find_server(const char *url) {
+    if (sscanf(url, "redis://%63[^:/]:%d", host, &port) != 2)
+        raw_die(url, "it must be redis://HOST:PORT, without a password");
+}
+
+const char *raw_url(int database) {
+    static char url[128];
+    snprintf(url, sizeof(url), "redis://%s:%d/%d", host, port, database);
+    return url;
+}
+
+redisContext *raw_connect(void) {
+    redisContext *to = redisConnect(host, port);
+    if (!to || to->err)
+        raw_die("connect", to ? to->errstr : "no memory");
+    return to;
+}
+
+redisContext *raw_subscribe(const char *channel) {
+    redisContext *to = raw_connect();
+    const char *const words[] = {"SUBSCRIBE", channel};
+    struct raw_bytes request = raw_command(2, words);
+    raw_do(to, &request);
+    free(request.bytes);
+    return to;
+}
+
+static redisReply *next_reply(redisContext *from) {
+    void *reply = NULL;
+    if (redisGetReply(from, &reply) != REDIS_OK)
+        raw_die("reply", from->errstr);
+    redisReply *got = reply;
+    if (got->type == REDIS_REPLY_ERROR)
+        raw_die("the server says", got->str);
+    return got;
+}
+
+redisReply *raw_ask(redisContext *to, const struct raw_bytes *request) {
+    redisAppendFormattedCommand(to, request->bytes, request->size);
+    return next_reply(to);
+}
+
+void raw_do(redisContext *to, const struct raw_bytes *request) {
+    freeReplyObject(raw_ask(to, request));
+}
+
+void raw_hear(redisContext *from, char *text, size_t size) {
+    redisReply *reply = next_reply(from);
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 || !reply->element[2]->str)
+        raw_die("message", "it makes no sense");
+    snprintf(text, size, "%s", reply->element[2]->str);
+    freeReplyObject(reply);
+}
+
+/* ---- Requests ---- */
+
+static struct raw_bytes finish(struct command *command) {
+    struct raw_bytes request;
+    request.bytes = command_bytes(command, &request.size);
+    if (!request.bytes)
+        raw_die("request", "no memory");
+    command_free(command);
+    return request;
+}
+
+struct raw_bytes raw_command(size_t count, const char *const *words) {
+    struct command command = {0};
+    command_start(&command);
+    for (size_t i = 0; i < count; i++)
+        command_add_text(&command, words[i]);
+    return finish(&command);
+}
+
+static void load(redisContext *to, const char *script, size_t size, char ret_sha1[41]) {
+    redisReply *reply = redisCommand(to, "SCRIPT LOAD %b", script, size);
+    if (!reply || reply->type != REDIS_REPLY_STRING || reply->len != 40)
+        raw_die("SCRIPT LOAD", reply && reply->str ? reply->str : to->errstr);
+    memcpy(ret_sha1, reply->str, 41);
+    freeReplyObject(reply);
+}
+
+static void load_ours(void) {
+    static bool loaded;
+    char sha1[41];
+    if (loaded)
+        return;
+    redisContext *to = raw_connect();
+    for (int i = 0; i < REDIS_SCRIPTS; i++) {
+        load(to, redis_scripts[i].text, redis_scripts[i].size, sha1);
+        if (strcmp(sha1, redis_scripts[i].sha1) != 0)
+            raw_die(redis_scripts[i].name, "the server has another SHA-1 for it");
+    }
+    loaded = true;
+    redisFree(to);
+}
+
+static uint64_t wall_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* As in src/store/redis/claims.c. */
+struct raw_lock raw_lock(const char *name, unsigned owner) {
+    struct raw_lock lock;
+    char id[64];
+    load_ours();
+    snprintf(id, sizeof(id), "%032x-1", owner);
+    snprintf(lock.channel, sizeof(lock.channel), CHANNELS "%.32s", id);
+    struct command acquire = {0}, release = {0};
+    command_start_script(&acquire, REDIS_ACQUIRE, 6);
+    command_add_keys(&acquire, PREFIX, name, "KSQWHI");
+    const char *const before[] = {id, LEASE_MS, "3000"};
+    for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++)
+        command_add_text(&acquire, before[i]);
+    command_add_number(&acquire, wall_us());
+    const char *const after[] = {"0",     "0", "0", "m", "1", "1", "12345 7 11 machinebench-redis",
+                                 CHANNELS};
+    for (size_t i = 0; i < sizeof(after) / sizeof(after[0]); i++)
+        command_add_text(&acquire, after[i]);
+    command_start_script(&release, REDIS_RELEASE, 6);
+    command_add_keys(&release, PREFIX, name, "KSQWHI");
+    command_add_text(&release, id);
+    command_add_text(&release, CHANNELS);
+    lock.acquire = finish(&acquire);
+    lock.release = finish(&release);
+    return lock;
+}
+
+struct raw_lock raw_published_lock(const char *name) {
+    static const char script[] = "if redis.call('get',KEYS[1]) == ARGV[1] then "
+                                 "return redis.call('del',KEYS[1]) else return 0 end";
+    char sha1[41];
+    redisContext *to = raw_connect();
+    load(to, script, sizeof(script) - 1, sha1);
+    redisFree(to);
+    const char *const set[] = {"SET", name, "0123456789abcdef0123456789abcdef",
+                               "NX",  "PX", LEASE_MS};
+    const char *const compare[] = {"EVALSHA", sha1, "1", name, set[2]};
+    return (struct raw_lock){.acquire = raw_command(6, set), .release = raw_command(5, compare)};
+}
+
+void raw_lock_free(struct raw_lock *lock) {
+    free(lock->acquire.bytes);
+    free(lock->release.bytes);
+}
+
+bool raw_acquire(redisContext *to, const struct raw_lock *lock) {
+    redisReply *reply = raw_ask(to, &lock->acquire);
+    const char *word = reply->type == REDIS_REPLY_ARRAY ? reply->element[0]->str : "?";
+    bool done = strcmp(word, "done") == 0;
+    if (!done && strcmp(word, "queued") != 0)
+        raw_die("the server answers", word);
+    freeReplyObject(reply);
+    return done;
+}
+
+void raw_pair(redisContext *to, const struct raw_lock *lock) {
+    raw_do(to, &lock->acquire);
+    raw_do(to, &lock->release);
+}
+
+void raw_pipelined_pairs(redisContext *to, const struct raw_lock *locks, size_t count) {
+    for (int step = 0; step < 2; step++) {
+        for (size_t i = 0; i < count; i++) {
+            const struct raw_bytes *request = step ? &locks[i].release : &locks[i].acquire;
+            redisAppendFormattedCommand(to, request->bytes, request->size);
+        }
+        for (size_t i = 0; i < count; i++)
+            freeReplyObject(next_reply(to));
+    }
+}
+
+long long raw_waiters(redisContext *to, const char *name) {
+    struct command command = {0};
+    command_start(&command);
+    command_add_text(&command, "ZCARD");
+    command_add_keys(&command, PREFIX, name, "Q");
+    struct raw_bytes request = finish(&command);
+    redisReply *reply = raw_ask(to, &request);
+    long long count = reply->integer;
+    freeReplyObject(reply);
+    free(request.bytes);
+    return count;
+}
+
+/* ---- What the server has done ---- */
+
+static double number_after(const char *text, const char *what) {
+    const char *at = strstr(text, what);
+    return at ? strtod(at + strlen(what), NULL) : 0;
+}
+
+static redisReply *info(redisContext *from, const char *section) {
+    redisReply *reply = redisCommand(from, "INFO %s", section);
+    if (!reply || reply->type != REDIS_REPLY_STRING)
+        raw_die("INFO", from->errstr);
+    return reply;
+}
+
+int raw_server_pid(void) {
+    redisContext *to = raw_connect();
+    redisReply *reply = info(to, "server");
+    int pid = (int)number_after(reply->str, "process_id:");
+    freeReplyObject(reply);
+    redisFree(to);
+    return pid;
+}
+
+struct raw_cost raw_cost(redisContext *from) {
+    struct raw_cost cost = {0};
+    redisReply *stats = info(from, "stats"), *cpu = info(from, "cpu");
+    redisReply *commands = info(from, "commandstats");
+    cost.reads = number_after(stats->str, "total_reads_processed:");
+    cost.cpu_us =
+        1e6 * (number_after(cpu->str, "used_cpu_sys:") + number_after(cpu->str, "used_cpu_user:"));
+    cost.scripts = number_after(commands->str, "cmdstat_evalsha:calls=");
+    const char *scripts = strstr(commands->str, "cmdstat_evalsha:");
+    cost.scripts_us = scripts ? number_after(scripts, "usec=") : 0;
+    cost.renewals = number_after(commands->str, "cmdstat_pexpire:calls=");
+    freeReplyObject(stats);
+    freeReplyObject(cpu);
+    freeReplyObject(commands);
+    return cost;
+}
+
+struct raw_cost raw_cost_each(redisContext *from, struct raw_cost before, double count) {
+    struct raw_cost now = raw_cost(from);
+    return (struct raw_cost){.reads = (now.reads - before.reads - 3) / count, /* but these */
+                             .scripts = (now.scripts - before.scripts) / count,
+                             .scripts_us = (now.scripts_us - before.scripts_us) / count,
+                             .renewals = (now.renewals - before.renewals) / count,
+                             .cpu_us = (now.cpu_us - before.cpu_us) / count};
+}
