@@ -78,9 +78,10 @@ static void let_go_again(struct redis *redis, struct redis_request *request,
     struct waiting *waiting = request->context;
     struct store_op *op = waiting->op;
     (void)why;
-    op->text = error_format("%" PRIu64 " of the %" PRIu64 " replicas that wait_replicas asks for had "
-                            "it after %" PRIu64 " ms, so it was let go again",
-                            waiting->replicas, redis->wait_replicas, redis->wait_timeout_ms);
+    op->text =
+        error_format("%" PRIu64 " of the %" PRIu64 " replicas that wait_replicas asks for had "
+                     "it after %" PRIu64 " ms, so it was let go again",
+                     waiting->replicas, redis->wait_replicas, redis->wait_timeout_ms);
     op->reason = HF_UNREACHABLE;
     bool is_gone = reply && reply->type == REPLY_INTEGER &&
                    (reply->integer || request->script == REDIS_RELEASE);
@@ -114,7 +115,8 @@ static void replicas_answered(struct redis *redis, struct redis_request *request
     } else {
         redis_explain(request, reply, why, &op->reason, &op->text);
         redis_request_free(request);
-        store_complete(redis->host, op, STORE_UNKNOWN); /* it was granted; who has it is not known */
+        store_complete(redis->host, op,
+                       STORE_UNKNOWN); /* it was granted; who has it is not known */
     }
     free(waiting);
 }
@@ -126,8 +128,7 @@ static void wait_for_replicas(struct redis *redis, struct redis_link *via, struc
     command_add_text(&redis->command, "WAIT");
     command_add_number(&redis->command, redis->wait_replicas);
     command_add_number(&redis->command, redis->wait_timeout_ms);
-    if (!waiting ||
-        redis_send(redis, op, -1, replicas_answered, waiting, 0, &request) < 0) {
+    if (!waiting || redis_send(redis, op, -1, replicas_answered, waiting, 0, &request) < 0) {
         free(waiting);
         op->reason = HF_NO_MEMORY;
         store_complete(redis->host, op, STORE_UNKNOWN);
@@ -324,10 +325,9 @@ static void renew_answered(struct redis *redis, struct redis_request *request,
                            const struct reply *reply, const char *why) {
     struct renewing *renewing = request->context;
     struct store_renewal *renewals = renewing->op->renewals;
-    bool answered =
-        reply && (request->script == REDIS_RENEW
-                      ? reply->type == REPLY_ARRAY && reply->count == request->count
-                      : reply->type == REPLY_INTEGER);
+    bool answered = reply && (request->script == REDIS_RENEW
+                                  ? reply->type == REPLY_ARRAY && reply->count == request->count
+                                  : reply->type == REPLY_INTEGER);
     enum store_outcome outcome = 0;
     if (!answered) {
         int reason;
@@ -430,7 +430,8 @@ void redis_renew(struct redis *redis, struct store_op *op) {
     redis_subscribe(redis);
     keep_counters(redis, op);
     uint16_t alone[RENEWALS_AT_ONCE];
-    size_t count = 0, at_once = redis->route && redis->route->kind->has_slots ? 1 : RENEWALS_AT_ONCE;
+    size_t count = 0,
+           at_once = redis->route && redis->route->kind->has_slots ? 1 : RENEWALS_AT_ONCE;
     assert(op->renewal_count <= UINT16_MAX);
     for (size_t i = 0; i < op->renewal_count; i++) {
         const struct store_op *of = op->renewals[i].of;

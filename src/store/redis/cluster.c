@@ -161,7 +161,8 @@ static size_t place_of(const struct cluster *cluster, const struct node *node) {
 
 static bool read_range(struct cluster *cluster, const struct reply *range, const char *asked_host) {
     const struct reply *master = reply_at(range, 2), *host = reply_at(master, 0);
-    int64_t first = reply_number(reply_at(range, 0), -1), last = reply_number(reply_at(range, 1), -1);
+    int64_t first = reply_number(reply_at(range, 0), -1),
+            last = reply_number(reply_at(range, 1), -1);
     int64_t port = reply_number(reply_at(master, 1), 0);
     const struct reply *id = reply_at(master, 2);
     bool has_host = host->type == REPLY_STRING && host->size > 0 && host->text[0] != '?';
@@ -486,7 +487,8 @@ static bool node_turned(struct redis_link *link, struct redis_request *request,
                         const struct reply *error) {
     struct redis_route *route = link->redis->route;
     bool is_moved = reply_is_error(error, "MOVED "), is_asked = reply_is_error(error, "ASK ");
-    bool is_later = reply_is_error(error, "TRYAGAIN"), is_down = reply_is_error(error, "CLUSTERDOWN");
+    bool is_later = reply_is_error(error, "TRYAGAIN"),
+         is_down = reply_is_error(error, "CLUSTERDOWN");
     if (request->pinned || (!is_moved && !is_asked && !is_later && !is_down))
         return false;
     request->sends--; /* it did nothing */
@@ -527,11 +529,23 @@ static struct redis_link *cluster_master(struct redis_route *route, size_t index
     return NULL;
 }
 
+/* Any master will do: one that is connected, or else that did not fail. */
+static struct redis_link *any_link(struct redis_route *route) {
+    struct redis_link *link, *best = NULL;
+    for (size_t i = 0; (link = cluster_master(route, i)); i++) {
+        if (link->state == LINK_READY)
+            return link;
+        if (!best || (best->failures && !link->failures))
+            best = link;
+    }
+    return best;
+}
+
 static struct redis_link *cluster_link_for(struct redis_route *route,
                                            const struct redis_request *request) {
     struct cluster *cluster = of_route(route);
     if (request->slot < 0)
-        return cluster_master(route, 0);
+        return any_link(route);
     uint16_t owner = cluster->owners[request->slot];
     return owner ? &cluster->nodes[owner - 1]->commands : NULL;
 }
@@ -599,7 +613,8 @@ static int fill(struct cluster *cluster, const struct url *url) {
 int cluster_open(struct redis *redis, const struct url *url, struct redis_route **ret_route,
                  char **ret_text) {
     if (!url->host_count) {
-        *ret_text = error_format("a Cluster is written redis+cluster://a:6379,b,c, with some of its nodes");
+        *ret_text =
+            error_format("a Cluster is written redis+cluster://a:6379,b,c, with some of its nodes");
         return HF_BAD_URL;
     }
     struct cluster *cluster = calloc(1, sizeof(*cluster));

@@ -112,8 +112,7 @@ static uint32_t numbers[16384];
 static void fill_numbers(void) {
     char text[16];
     for (uint32_t n = 1, found = 0; found < 16384; n++) {
-        unsigned slot =
-            crc16(text, (size_t)snprintf(text, sizeof(text), "%" PRIu32, n)) & 16383;
+        unsigned slot = crc16(text, (size_t)snprintf(text, sizeof(text), "%" PRIu32, n)) & 16383;
         if (!numbers[slot]) {
             numbers[slot] = n;
             found++;
@@ -195,8 +194,7 @@ char *command_as_eval(const char *bytes, size_t size, enum redis_script_id id, s
     size_t count_size = (size_t)((const char *)memchr(bytes, '\n', size) + 1 - bytes);
     size_t skipped = count_size + sizeof(evalsha) - 1 + 40 + 2;
     char head[64];
-    size_t head_size =
-        (size_t)snprintf(head, sizeof(head), "$4\r\nEVAL\r\n$%zu\r\n", script->size);
+    size_t head_size = (size_t)snprintf(head, sizeof(head), "$4\r\nEVAL\r\n$%zu\r\n", script->size);
     assert(memcmp(bytes + count_size, evalsha, sizeof(evalsha) - 1) == 0);
     size_t total = count_size + head_size + script->size + 2 + (size - skipped);
     char *eval = malloc(total);

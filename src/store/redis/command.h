@@ -15,7 +15,7 @@ struct command {
     size_t *ends; /* where each ends in text */
     size_t count, room;
     size_t first_key; /* which argument is; 0: none was added */
-    bool failed; /* no memory: there will be no bytes */
+    bool failed;      /* no memory: there will be no bytes */
 };
 
 void command_start(struct command *command);

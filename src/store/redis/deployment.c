@@ -9,7 +9,8 @@ enum { SLOTS = 16384, MASTERS_MAX = 1024, LAG_ODD_S = 5 };
 
 static const char stricter[] =
     "for \"timed\": one server that is not failed over, with appendonly yes and appendfsync always "
-    "(redis://); in any case hand tokens to what you write to. wait_replicas= makes the loss rarer, "
+    "(redis://); in any case hand tokens to what you write to. wait_replicas= makes the loss "
+    "rarer, "
     "not impossible";
 
 void deployment_init(struct deployment *d) {
@@ -46,7 +47,8 @@ static bool report_sentinels(const struct deployment *d, hf_examination *to) {
     bool too_few = d->answering * 2 <= d->sentinels || d->known < 3;
     bool ok = findings_add(
         to, too_few || d->answering < d->sentinels ? HF_WARNING : HF_FINE, "sentinels",
-        too_few ? "fewer than three, or than half of them, cannot agree on another master when it matters"
+        too_few ? "fewer than three, or than half of them, cannot agree on another master when it "
+                  "matters"
                 : "another master is agreed on by most of them, and told to whoever holds or waits",
         too_few ? "three sentinels on hosts of their own, all of them in the URL" : "",
         "%zu of the %zu sentinels in the URL answer; they know of %" PRId64
@@ -80,23 +82,25 @@ static bool report_replicas(const struct deployment *d, const char *info, hf_exa
         behind = less > behind ? less : behind;
     }
     if (!count)
-        return findings_add(to, HF_WARNING, "replicas", "there is nobody to fail over to", "add a replica",
-                            "the master has no replica");
+        return findings_add(to, HF_WARNING, "replicas", "there is nobody to fail over to",
+                            "add a replica", "the master has no replica");
     bool is_odd = slowest_s > LAG_ODD_S;
-    bool ok = findings_add(to, is_odd ? HF_WARNING : HF_FINE, "replicas",
-                           is_odd ? "a fail-over now would drop what it has not got yet"
-                                  : "a fail-over would drop little, or nothing: it means lost all the same",
-                           is_odd ? "find out what keeps it" : "",
-                           "%" PRId64 " replica%s, the slowest heard from %" PRId64
-                           " s ago and %" PRId64 " bytes behind",
-                           count, count == 1 ? "" : "s", slowest_s, behind);
+    bool ok = findings_add(
+        to, is_odd ? HF_WARNING : HF_FINE, "replicas",
+        is_odd ? "a fail-over now would drop what it has not got yet"
+               : "a fail-over would drop little, or nothing: it means lost all the same",
+        is_odd ? "find out what keeps it" : "",
+        "%" PRId64 " replica%s, the slowest heard from %" PRId64 " s ago and %" PRId64
+        " bytes behind",
+        count, count == 1 ? "" : "s", slowest_s, behind);
     if (ok && d->min_replicas == 0)
-        ok = findings_add(to, HF_NOTE, "min-replicas",
-                          "a master that is cut off from its replicas goes on granting locks, which its "
-                          "successor knows nothing of",
-                          "min-replicas-to-write 1 and min-replicas-max-lag 2, or so: it then stops soon "
-                          "after it is cut off",
-                          "min-replicas-to-write is 0");
+        ok = findings_add(
+            to, HF_NOTE, "min-replicas",
+            "a master that is cut off from its replicas goes on granting locks, which its "
+            "successor knows nothing of",
+            "min-replicas-to-write 1 and min-replicas-max-lag 2, or so: it then stops soon "
+            "after it is cut off",
+            "min-replicas-to-write is 0");
     return ok;
 }
 
@@ -111,12 +115,13 @@ static bool report_state(const char *info, hf_examination *to) {
     int64_t assigned = info_number(info, "cluster_slots_assigned:");
     int64_t failing = info_number(info, "cluster_slots_fail:");
     bool is_well = strstr(info, "cluster_state:ok") && assigned == SLOTS && failing == 0;
-    return findings_add(to, is_well ? HF_FINE : HF_PROBLEM, "cluster",
-                        is_well ? "every name can be locked"
-                                : "names in slots that nobody serves cannot be locked, nor renewed",
-                        is_well ? "" : "redis-cli --cluster check, and fix",
-                        "the Cluster is %s; %" PRId64 " of %d slots are assigned, %" PRId64 " failing",
-                        strstr(info, "cluster_state:ok") ? "well" : "down", assigned, SLOTS, failing);
+    return findings_add(
+        to, is_well ? HF_FINE : HF_PROBLEM, "cluster",
+        is_well ? "every name can be locked"
+                : "names in slots that nobody serves cannot be locked, nor renewed",
+        is_well ? "" : "redis-cli --cluster check, and fix",
+        "the Cluster is %s; %" PRId64 " of %d slots are assigned, %" PRId64 " failing",
+        strstr(info, "cluster_state:ok") ? "well" : "down", assigned, SLOTS, failing);
 }
 
 struct tally {
@@ -132,7 +137,8 @@ struct tally {
 static void count_line(struct tally *t, const char *line, bool is_replica_turn) {
     char id[41], flags[80], master[41];
     int used = 0;
-    if (sscanf(line, "%40s %*s %79s %40s %*s %*s %*s %*s%n", id, flags, master, &used) != 3 || !used)
+    if (sscanf(line, "%40s %*s %79s %40s %*s %*s %*s %*s%n", id, flags, master, &used) != 3 ||
+        !used)
         return;
     bool is_failing = strstr(flags, "fail") && !strstr(flags, "nofailover");
     if (!is_replica_turn) {
@@ -158,18 +164,20 @@ static bool report_nodes(const char *nodes, hf_examination *to) {
     }
     for (size_t i = 0; i < t->count; i++)
         t->alone += t->of[i].replicas == 0;
-    bool ok = findings_add(to, t->failing ? HF_WARNING : HF_FINE, "nodes",
-                           t->failing ? "what they served is served by others, or by nobody"
-                                      : "all that are known answer each other",
-                           t->failing ? "bring them back, or CLUSTER FORGET them" : "",
-                           "%" PRId64 " master%s with slots; %" PRId64 " node%s failing", t->masters,
-                           t->masters == 1 ? "" : "s", t->failing, t->failing == 1 ? "" : "s");
-    ok = ok && findings_add(to, t->alone ? HF_WARNING : HF_FINE, "replicas",
-                            t->alone ? "when such a master dies, the names in its slots cannot be locked "
-                                       "until it is back"
-                                     : "when a master dies, a replica takes over",
-                            t->alone ? "a replica for each master" : "",
-                            "%" PRId64 " of %" PRId64 " masters have no replica", t->alone, t->masters);
+    bool ok =
+        findings_add(to, t->failing ? HF_WARNING : HF_FINE, "nodes",
+                     t->failing ? "what they served is served by others, or by nobody"
+                                : "all that are known answer each other",
+                     t->failing ? "bring them back, or CLUSTER FORGET them" : "",
+                     "%" PRId64 " master%s with slots; %" PRId64 " node%s failing", t->masters,
+                     t->masters == 1 ? "" : "s", t->failing, t->failing == 1 ? "" : "s");
+    ok = ok &&
+         findings_add(to, t->alone ? HF_WARNING : HF_FINE, "replicas",
+                      t->alone ? "when such a master dies, the names in its slots cannot be locked "
+                                 "until it is back"
+                               : "when a master dies, a replica takes over",
+                      t->alone ? "a replica for each master" : "",
+                      "%" PRId64 " of %" PRId64 " masters have no replica", t->alone, t->masters);
     free(t);
     return ok;
 }
@@ -178,10 +186,11 @@ static bool report_nodes(const char *nodes, hf_examination *to) {
 
 bool deployment_report(const struct deployment *d, const struct redis_route *route,
                        const char *info, hf_examination *to) {
-    bool ok = findings_add(to, HF_WARNING, "fail-over",
-                           "a server acknowledges before its replicas have it. So a fail-over means lost: every "
-                           "hold that it concerns is told so, and the next holder has a larger token",
-                           stricter, "this is %s: where a master fails, a replica takes over", route->kind->what);
+    bool ok = findings_add(
+        to, HF_WARNING, "fail-over",
+        "a server acknowledges before its replicas have it. So a fail-over means lost: every "
+        "hold that it concerns is told so, and the next holder has a larger token",
+        stricter, "this is %s: where a master fails, a replica takes over", route->kind->what);
     if (ok && !route->kind->has_slots)
         ok = report_sentinels(d, to);
     if (ok && !route->kind->has_slots && info)

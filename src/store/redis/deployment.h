@@ -7,9 +7,9 @@
 #include "store/redis/redis.h"
 
 struct deployment {
-    size_t sentinels, answering;        /* of those in the URL */
+    size_t sentinels, answering;         /* of those in the URL */
     int64_t known, quorum, min_replicas; /* sentinels that they know of; -1: not known */
-    char *cluster_info, *cluster_nodes; /* as the server says it; NULL: it may not be asked */
+    char *cluster_info, *cluster_nodes;  /* as the server says it; NULL: it may not be asked */
 };
 
 void deployment_init(struct deployment *deployment);

@@ -127,7 +127,8 @@ static void went_down(struct redis_link *link, int reason, const char *why) {
         refuse_unsent(link, why);
     }
     end_overdue(link, why);
-    set_timer(link); /* it opens again from there: whoever is here may still read the old connection */
+    set_timer(
+        link); /* it opens again from there: whoever is here may still read the old connection */
 }
 
 void link_break(struct redis_link *link, int reason, const char *why) {
@@ -207,8 +208,7 @@ static bool greet_with(struct redis_link *link, struct command *command) {
     request->script = -1;
     request->sends = 1;
     request->give_up_us = world_now_us(world_of(link)) + link->redis->timeout_us;
-    if (!request->bytes ||
-        world_stream_send(&link->stream, request->bytes, request->size) < 0) {
+    if (!request->bytes || world_stream_send(&link->stream, request->bytes, request->size) < 0) {
         redis_request_free(request);
         return false;
     }
@@ -351,7 +351,8 @@ static void ping(struct redis_link *link) {
         link_break(link, HF_UNREACHABLE, "the server fell silent");
     else if (silent_us >= REDIS_PING_US && !link->pinged) {
         link->pinged = true;
-        link_send(link, bytes, sizeof(bytes) - 1); /* or not, without memory: it is not answered then */
+        link_send(link, bytes,
+                  sizeof(bytes) - 1); /* or not, without memory: it is not answered then */
     }
 }
 

@@ -35,10 +35,10 @@ struct redis_request {
     bool greets;    /* part of the greeting of one connection: not sent again */
     bool pinned;    /* to its connection: over another it means something else (a route's links) */
     bool is_whole;  /* its bytes have the text of the script */
-    uint8_t refusals;        /* in a row that say "not now" */
-    int slot;                /* of a Cluster; -1: any of its nodes will do */
-    int64_t again_us;        /* while it waits at the route: not before */
-    struct redis_link *via;  /* over which it was sent last */
+    uint8_t refusals;       /* in a row that say "not now" */
+    int slot;               /* of a Cluster; -1: any of its nodes will do */
+    int64_t again_us;       /* while it waits at the route: not before */
+    struct redis_link *via; /* over which it was sent last */
     uint32_t count;
     uint16_t items[]; /* RENEW: which renewals it carries */
 };
@@ -67,14 +67,14 @@ struct redis_link {
     struct list waiting; /* requests that are to be sent */
     struct list sent;    /* those without a reply, in order */
     enum link_state state;
-    bool wanted;          /* to be open also when nothing waits */
-    bool heard;           /* this connection has been of use */
-    bool pinged;          /* and something must come soon */
-    unsigned failures;    /* to connect, in a row */
-    int64_t retry_at_us;  /* DOWN: not before */
-    int reason;           /* of the last failure: HF_UNREACHABLE, or what the greeting was answered */
-    int64_t whole_us;     /* when the time of the first that was sent with its script's text is over */
-    int64_t heard_us;     /* when the last bytes came */
+    bool wanted;         /* to be open also when nothing waits */
+    bool heard;          /* this connection has been of use */
+    bool pinged;         /* and something must come soon */
+    unsigned failures;   /* to connect, in a row */
+    int64_t retry_at_us; /* DOWN: not before */
+    int reason;       /* of the last failure: HF_UNREACHABLE, or what the greeting was answered */
+    int64_t whole_us; /* when the time of the first that was sent with its script's text is over */
+    int64_t heard_us; /* when the last bytes came */
     void (*ready)(struct redis_link *link);
     /* For a link whose replies answer no requests. */
     void (*pushed)(struct redis_link *link, const struct reply *reply);

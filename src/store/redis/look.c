@@ -107,7 +107,8 @@ static bool add_alone(struct hf_locks *locks, const struct reply *reply, uint64_
 static bool add_sharing(struct hf_locks *locks, const struct reply *sharing, int64_t now_us) {
     bool ok = true;
     for (size_t i = 0; ok && i + 2 < sharing->count; i += 3) {
-        const char *owner = text_of(reply_at(sharing, i)), *record = text_of(reply_at(sharing, i + 2));
+        const char *owner = text_of(reply_at(sharing, i)),
+                   *record = text_of(reply_at(sharing, i + 2));
         int64_t left_us = sane(reply_number(reply_at(sharing, i + 1), 0)) - now_us;
         if (!owner || !record || left_us <= 0)
             continue;
@@ -120,7 +121,8 @@ static bool add_sharing(struct hf_locks *locks, const struct reply *sharing, int
 static bool add_waiting(struct hf_locks *locks, const struct reply *waiting, int64_t now_us) {
     bool ok = true;
     for (size_t i = 0; ok && i + 1 < waiting->count; i += 2) {
-        const char *owner = text_of(reply_at(waiting, i)), *record = text_of(reply_at(waiting, i + 1));
+        const char *owner = text_of(reply_at(waiting, i)),
+                   *record = text_of(reply_at(waiting, i + 1));
         int64_t left_us = record ? take_number(&record) - now_us : 0;
         if (owner && left_us > 0)
             ok = add_party(locks, LOCKS_WAITER, owner, record, 0, left_us);
@@ -198,7 +200,7 @@ struct listing {
     struct store_op *op;
     struct hf_locks *locks;
     size_t count, looked;
-    size_t master; /* which of them is scanned */
+    size_t master;              /* which of them is scanned */
     enum store_outcome outcome; /* of the first look that failed, and why */
     int reason;
     char *text;
@@ -397,8 +399,7 @@ static void found_servers(struct redis *redis, struct redis_request *request,
     struct listing *listing = request->context;
     int reason;
     char *text = NULL;
-    enum store_outcome outcome =
-        reply ? 0 : redis_explain(request, reply, why, &reason, &text);
+    enum store_outcome outcome = reply ? 0 : redis_explain(request, reply, why, &reason, &text);
     redis_request_free(request);
     if (outcome)
         listing_fail(redis, listing, outcome, reason, text);

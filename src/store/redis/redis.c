@@ -149,7 +149,8 @@ static uint64_t parse_seq(const char *text, size_t size) {
 static void subscription_pushed(struct redis_link *link, const struct reply *reply) {
     struct store_host *host = link->redis->host;
     const struct reply *word = reply_at(reply, 0), *message = reply_at(reply, 2);
-    link->heard |= !reply_is(word, "subscribe"); /* that alone is no sign of a connection that lasts */
+    link->heard |=
+        !reply_is(word, "subscribe"); /* that alone is no sign of a connection that lasts */
     if (reply->type == REPLY_ERROR && !link->redis->subscribed) {
         link->heard = false;
         link_break(link, HF_DENIED, reply->text);
@@ -182,8 +183,8 @@ static int parse_number(const char *text, const char *what, uint64_t least, uint
     errno = 0;
     unsigned long long number = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
     if (!isdigit((unsigned char)*text) || *end || errno || number < least || number > most) {
-        *ret_text = error_format("%s is not a number from %" PRIu64 " to %" PRIu64, what, least,
-                                 most);
+        *ret_text =
+            error_format("%s is not a number from %" PRIu64 " to %" PRIu64, what, least, most);
         return HF_BAD_URL;
     }
     *ret = number;
@@ -327,9 +328,9 @@ static int read_server(struct redis *redis, const struct url *url, char **ret_te
     redis->peer.host = redis->server_host;
     redis->peer.path = redis->server_path;
     redis->peer.port = !is_socket && url->hosts[0].port ? url->hosts[0].port : DEFAULT_PORT;
-    return database ? parse_number(database, "the database", 0, INT32_MAX, &redis->database,
-                                   ret_text)
-                    : HF_OK;
+    return database
+               ? parse_number(database, "the database", 0, INT32_MAX, &redis->database, ret_text)
+               : HF_OK;
 }
 
 static int read_timeout(const struct url *url, const char *key, int64_t *ret_us, char **ret_text) {
@@ -387,8 +388,7 @@ static int unknown_option(const struct url *url, const char *key, int scheme, ch
             used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "",
                                      options[i].key);
     }
-    *ret_text =
-        error_format("%s has no option \"%s\"; it has %s", url->scheme, key, known);
+    *ret_text = error_format("%s has no option \"%s\"; it has %s", url->scheme, key, known);
     return HF_BAD_URL;
 }
 

@@ -32,11 +32,12 @@ struct redis {
     struct world_peer peer;
     struct redis_route *route; /* NULL: there is one server */
     struct redis_link commands, subscription;
-    uint64_t wait_replicas, wait_timeout_ms; /* that must have a grant before it is believed; 0: none */
-    bool subscribed; /* and the server has confirmed it */
+    uint64_t wait_replicas,
+        wait_timeout_ms; /* that must have a grant before it is believed; 0: none */
+    bool subscribed;     /* and the server has confirmed it */
     struct command command;
-    char channels[64];   /* the prefix of the channels of all clients */
-    char *particulars;   /* of this client, for its records; a label is added */
+    char channels[64];    /* the prefix of the channels of all clients */
+    char *particulars;    /* of this client, for its records; a label is added */
     int64_t keep_from_us; /* when counters of what is held are kept from being forgotten, next */
     bool is_closing;      /* what comes back now has no reply, and nothing may follow it */
 };

@@ -37,8 +37,8 @@ void route_hold(struct redis_route *route, struct redis_request *request, int64_
     int64_t now_us = world_now_us(world_of(route));
     request->again_us = delay_us == WORLD_NEVER ? WORLD_NEVER : now_us + delay_us;
     list_append(&route->pending, &request->link);
-    be_back(route, request->give_up_us < request->again_us ? request->give_up_us
-                                                           : request->again_us);
+    be_back(route,
+            request->give_up_us < request->again_us ? request->give_up_us : request->again_us);
 }
 
 void route_take_back(struct redis_route *route, struct redis_link *link, const char *why) {
@@ -132,8 +132,7 @@ void route_not_found(struct redis_route *route, int reason) {
         route->failures = 0; /* the next request asks anew */
         return;
     }
-    int64_t delay_us =
-        route_jitter_us(route, most_us < LAST_RETRY_US ? most_us : LAST_RETRY_US);
+    int64_t delay_us = route_jitter_us(route, most_us < LAST_RETRY_US ? most_us : LAST_RETRY_US);
     route->ask_at_us = world_now_us(world_of(route)) + delay_us;
     be_back(route, route->ask_at_us);
 }
@@ -155,6 +154,7 @@ static void timer_due(struct world_timer *timer) {
 int route_init(struct redis_route *route, struct redis *redis, const struct route_kind *kind) {
     route->redis = redis;
     route->kind = kind;
+    route->asked_us = -ASK_APART_US;
     route->ask_at_us = WORLD_NEVER;
     list_init(&route->pending);
     return world_timer_add(redis->host->world, &route->timer, timer_due);

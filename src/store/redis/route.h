@@ -19,7 +19,7 @@ struct url;
 
 struct route_kind {
     const char *tier, *what; /* for doctor */
-    bool has_slots;           /* a request may name keys of one slot alone */
+    bool has_slots;          /* a request may name keys of one slot alone */
     /* Finds out who serves, and ends with route_found or route_not_found. */
     void (*ask)(struct redis_route *route);
     /* NULL: it must be asked for. */

@@ -395,8 +395,9 @@ static int fill(struct sentinels *all, const struct url *url, const char *user,
 int sentinel_open(struct redis *redis, const struct url *url, const char *user,
                   const char *password, struct redis_route **ret_route, char **ret_text) {
     if (!url->host_count || url->path[0] != '/' || !url->path[1] || url->path[1] == '/') {
-        *ret_text = error_format("sentinels are written redis+sentinel://a:26379,b,c/SERVICE, with the "
-                                 "name that the master has there");
+        *ret_text =
+            error_format("sentinels are written redis+sentinel://a:26379,b,c/SERVICE, with the "
+                         "name that the master has there");
         return HF_BAD_URL;
     }
     struct sentinels *all = calloc(1, sizeof(*all));
