@@ -207,7 +207,7 @@ static struct crew *crew_new(int count, bool (*step)(struct crew *, int)) {
         raw_die("crew", strerror(errno));
     crew->count = count;
     crew->step = step;
-    crew->slice_us = 2 * SLICE_NS / 1000;
+    crew->slice_us = 3 * SLICE_NS / 2000;
     for (int i = 0; i < count; i++)
         snprintf(crew->name[i], NAME_SIZE, "name-%d", i);
     return crew;
@@ -790,9 +790,9 @@ static void measure_growing_queue(void) {
 
 static void measure_growing_holds(void) {
     static const int counts[] = {100, 1000, 10000, 100000};
-    printf("\nGrowth: many locks held for 4 s, lease 3 s (each renewal)\n");
+    printf("\nGrowth: many locks held for 3 s, lease 3 s (each renewal)\n");
     for (int i = 0; i < 4; i++) {
-        struct held held = hold_many(counts[i], 3000, 4);
+        struct held held = hold_many(counts[i], 3000, 3);
         printf("  %6d locks: client %5.2f us, server %5.2f us of CPU; %.0f renewals, %d lost\n",
                counts[i], held.cpu_us / held.renewals, held.server_cpu_us / held.renewals,
                held.renewals, held.lost);

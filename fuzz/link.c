@@ -161,7 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     make_acquire(&held, "held", 0);
     make_acquire(&shared, "shared", 0);
     make_share(&shared);
-    rig_open(&play.rig, take(&play) & 1 ? "redis://jo:secret@h/3" : "redis://h");
+    rig_open(&play.rig, take(&play) & 1 ? "redis://jo:secret@localhost/3" : "redis://localhost");
     ask(&play, take(&play));
     while (play.left && fake_stream_count(play.rig.world) < STREAMS_MAX)
         act(&play);

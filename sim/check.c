@@ -101,8 +101,7 @@ static void check_order(struct check *check, struct sim_server *server, struct a
         struct attempt *other = &check->attempts[i];
         bool waits = other != served && other->name == served->name && other->queued_order &&
                      !other->lapsed && other->waits_until_us > now_us;
-        bool came_earlier =
-            !served->queued_order || other->queued_order < served->queued_order;
+        bool came_earlier = !served->queued_order || other->queued_order < served->queued_order;
         if (waits && came_earlier && !is_reserved(server, other))
             check_fail(check, VERDICT_SAFETY, "order: %.8s-%s was served before %.8s-%s, who waits",
                        served->owner, served->owner + 33, other->owner, other->owner + 33);
@@ -298,10 +297,10 @@ static void check_exclusion(struct check *check, const struct attempt *entering,
             continue;
         weight += other->weight;
         if (weight > capacity)
-            check_fail(check, VERDICT_SAFETY,
-                       "exclusion: %.8s-%s has \"%s\" while %.8s-%s holds it",
-                       entering ? entering->owner : "somebody", entering ? entering->owner + 33 : "",
-                       check_name_of(name), other->owner, other->owner + 33);
+            check_fail(
+                check, VERDICT_SAFETY, "exclusion: %.8s-%s has \"%s\" while %.8s-%s holds it",
+                entering ? entering->owner : "somebody", entering ? entering->owner + 33 : "",
+                check_name_of(name), other->owner, other->owner + 33);
     }
 }
 

@@ -36,13 +36,13 @@ struct attempt {
     int name;
     uint32_t weight;
     bool barges, granted, ended;
-    bool lapsed; /* it once fell silent for longer than its wait lease: its place may be any */
-    bool voided; /* what was granted is no longer promised */
-    bool gone;   /* and the server has it no more */
+    bool lapsed;      /* it once fell silent for longer than its wait lease: its place may be any */
+    bool voided;      /* what was granted is no longer promised */
+    bool gone;        /* and the server has it no more */
     int64_t until_us; /* by the server's clock, when what was granted ends */
     uint64_t token;
-    uint64_t order;        /* of its grant among all of the name */
-    uint64_t queued_order; /* when it first got a place; 0: it has none */
+    uint64_t order;         /* of its grant among all of the name */
+    uint64_t queued_order;  /* when it first got a place; 0: it has none */
     int64_t waits_until_us; /* by the server's clock */
     /* What its client believes. */
     struct sim_node *node; /* NULL: it does not believe that it holds it */

@@ -33,7 +33,7 @@ struct worker {
     struct client *client;
     int index;
     enum worker_state state;
-    int step;  /* in the plan; -1: none yet */
+    int step; /* in the plan; -1: none yet */
     int tries;
     int64_t since_us; /* when it came to its state */
     int64_t until_us; /* when it will leave it, if nothing else happens */
@@ -150,7 +150,8 @@ static void start_acquire(struct worker *worker) {
     int r = hf_acquire_start(worker->client->handle, check_name_of(step->name), &options,
                              &worker->call);
     if (r < 0)
-        check_fail(&h->check, VERDICT_SAFETY, "once: an acquire could not begin: %s", hf_last_error());
+        check_fail(&h->check, VERDICT_SAFETY, "once: an acquire could not begin: %s",
+                   hf_last_error());
     worker_wait(worker, ACQUIRING, step->cancel_us ? step->cancel_us : PATIENCE_S * SECOND_US * 2);
 }
 
@@ -192,7 +193,8 @@ static void let_go(struct worker *worker) {
     worker->renewing = hf_call_free(worker->renewing);
     tell(h, "client %d/%d lets go", worker->client->index, worker->index);
     if (hf_release_start(worker->hold, &worker->call) < 0)
-        check_fail(&h->check, VERDICT_SAFETY, "once: a release could not begin: %s", hf_last_error());
+        check_fail(&h->check, VERDICT_SAFETY, "once: a release could not begin: %s",
+                   hf_last_error());
     worker_wait(worker, RELEASING, PATIENCE_S * SECOND_US * 2);
 }
 
@@ -275,11 +277,13 @@ static void client_start(struct client *client) {
     options.command = "sim";
     client->node = sim_node_new(
         &h->net, client->index, &client->now, &client->wall,
-        sim_random_of(h->plan->seed, CLIENT_RANDOM, (uint64_t)(client->index + 100 * client->lives)));
+        sim_random_of(h->plan->seed, CLIENT_RANDOM,
+                      (uint64_t)client->index + UINT64_C(100) * (uint64_t)client->lives));
     client->node->context = client;
     client->lives++;
-    if (client_open_in(&client->node->world, "redis://s0?timeout=1000&connect_timeout=1000",
-                       &options, &client->handle) < 0) {
+    if (client_open_in(&client->node->world,
+                       "redis://s0?plaintext=yes&timeout=1000&connect_timeout=1000", &options,
+                       &client->handle) < 0) {
         fprintf(stderr, "sim: %s\n", hf_last_error());
         exit(70);
     }
@@ -339,7 +343,8 @@ static void restart(struct history *h, enum model_keep keep) {
     sim_server_tell_time(server);
     model_restart(server->model, keep);
     if (keep != MODEL_KEEP_ALL)
-        check_forgot(&h->check, server_of(h), -1, keep == MODEL_KEEP_NONE ? FORGOT_ALL : FORGOT_COUNTERS);
+        check_forgot(&h->check, server_of(h), -1,
+                     keep == MODEL_KEEP_NONE ? FORGOT_ALL : FORGOT_COUNTERS);
 }
 
 static void evict(struct history *h, const struct plan_fault *fault) {
@@ -354,7 +359,8 @@ static void evict(struct history *h, const struct plan_fault *fault) {
     if (!model_evict(server_of(h)->model, key))
         return;
     tell(h, "(%s)", key);
-    check_forgot(&h->check, server_of(h), fault->name, letter == 's' ? FORGOT_COUNTERS : FORGOT_PARTS);
+    check_forgot(&h->check, server_of(h), fault->name,
+                 letter == 's' ? FORGOT_COUNTERS : FORGOT_PARTS);
 }
 
 /* Says something to the server over a connection of its own, and returns the reply. */
@@ -373,7 +379,8 @@ static void take_as_foreign(struct history *h, const struct plan_fault *fault, b
     snprintf(ttl, sizeof(ttl), "%" PRId64, fault->for_us / 1000 + fault->amount);
     if (takes)
         snprintf(text, sizeof(text),
-                 "*6\r\n$3\r\nSET\r\n$10\r\n%s\r\n$7\r\nforeign\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%zu\r\n%s\r\n",
+                 "*6\r\n$3\r\nSET\r\n$10\r\n%s\r\n$7\r\nforeign\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%"
+                 "zu\r\n%s\r\n",
                  check_key_of(fault->name), strlen(ttl), ttl);
     else /* as unlock.lua would, in the one step that this is here */
         snprintf(text, sizeof(text), "*2\r\n$3\r\nDEL\r\n$10\r\n%s\r\n", check_key_of(fault->name));
@@ -395,8 +402,8 @@ static void break_lock(struct history *h, const struct plan_fault *fault) {
     const char *token = model_find_field(server_of(h)->model, key, "t");
     hf_call *call;
     if (!token || !client->node || client->node->paused ||
-        hf_break_start(client->handle, check_name_of(fault->name), strtoull(token, NULL, 10),
-                       "sim", &call) < 0)
+        hf_break_start(client->handle, check_name_of(fault->name), strtoull(token, NULL, 10), "sim",
+                       &call) < 0)
         return;
     hf_call_free(call); /* whatever comes of it */
     sim_node_schedule(client->node);
@@ -411,7 +418,8 @@ static void step_server_clock(struct history *h, int64_t by_us) {
     if (by_us > 0) {
         sim_server_tell_time(server_of(h));
         model_expire(server_of(h)->model);
-        check_forgot(&h->check, server_of(h), -1, FORGOT_PARTS); /* leases end early: nobody promised otherwise */
+        check_forgot(&h->check, server_of(h), -1,
+                     FORGOT_PARTS); /* leases end early: nobody promised otherwise */
     } else {
         check_time_went_back(&h->check);
         h->longest_back_us -= by_us;
@@ -492,7 +500,7 @@ static void change(struct history *h, const struct plan_fault *fault, bool begin
     case FAULT_RESTART_SOME:
         server->down = begins;
         if (begins)
-            restart(h, fault->kind == FAULT_RESTART_ALL    ? MODEL_KEEP_ALL
+            restart(h, fault->kind == FAULT_RESTART_ALL     ? MODEL_KEEP_ALL
                        : fault->kind == FAULT_RESTART_NONE  ? MODEL_KEEP_NONE
                        : fault->kind == FAULT_RESTART_SAVED ? MODEL_KEEP_SAVED
                                                             : MODEL_KEEP_SOME);
@@ -564,8 +572,9 @@ static void fault_due(struct sim_event *event) {
     struct history *h = fault->history;
     if (!fault->began) {
         h->result->faults[fault->plan->kind]++;
-        tell(h, "*** %s (client %d, \"%s\", for %" PRId64 " ms)", plan_fault_text(fault->plan->kind),
-             fault->plan->client, check_name_of(fault->plan->name), fault->plan->for_us / 1000);
+        tell(h, "*** %s (client %d, \"%s\", for %" PRId64 " ms)",
+             plan_fault_text(fault->plan->kind), fault->plan->client,
+             check_name_of(fault->plan->name), fault->plan->for_us / 1000);
         fault->began = true;
         change(h, fault->plan, true);
         sim_event_set(&h->time, &fault->event, h->time.now_us + fault->plan->for_us);
@@ -622,9 +631,8 @@ static int64_t last_fault_us(const struct plan *plan) {
 }
 
 static void start(struct history *h) {
-    struct model_config config = {.output = model_says,
-                                  .random = model_random,
-                                  .random_context = &the_history.model_random};
+    struct model_config config = {
+        .output = model_says, .random = model_random, .random_context = &the_history.model_random};
     if (!the_model)
         the_model = model_new(&config);
     model_reset(the_model);
@@ -636,8 +644,8 @@ static void start(struct history *h) {
     h->net.executed = executed;
     list_init(&h->net.pipes);
     sim_server_init(server_of(h), &h->net, 0, the_model);
-    server_of(h)->wall = (struct sim_clock){.shown_us = INT64_C(1000000) * WALL_START_S,
-                                            .ppm = h->plan->server_ppm};
+    server_of(h)->wall =
+        (struct sim_clock){.shown_us = INT64_C(1000000) * WALL_START_S, .ppm = h->plan->server_ppm};
     model_set_mode(the_model, MODEL_OK);
     h->check.plan = h->plan;
     h->check.net = &h->net;
@@ -658,7 +666,8 @@ static void live(struct history *h) {
         if (!sim_time_step(&h->time, until_us) && h->time.now_us >= until_us)
             break;
     if (!h->check.verdict && !all_finished(h))
-        check_fail(&h->check, VERDICT_LIVENESS, "progress: somebody still waits after %d s", PATIENCE_S);
+        check_fail(&h->check, VERDICT_LIVENESS, "progress: somebody still waits after %d s",
+                   PATIENCE_S);
 }
 
 static void finish(struct history *h) {

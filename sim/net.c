@@ -27,16 +27,16 @@ struct pipe {
     struct sim_node *node; /* NULL: gone */
     int node_index;
     struct sim_server *server;
-    struct world_stream *stream;          /* NULL: the client has closed it, or is gone */
-    struct model_connection *connection;  /* NULL: the server has not got it, or has it no more */
-    struct list chunks[2];                /* on their way */
+    struct world_stream *stream;         /* NULL: the client has closed it, or is gone */
+    struct model_connection *connection; /* NULL: the server has not got it, or has it no more */
+    struct list chunks[2];               /* on their way */
     struct sim_event arrival[2];
-    struct sim_event patience;            /* of the client, while it connects */
-    struct list inbox;                    /* at a server that is paused */
-    int64_t last_us[2];                   /* when what was sent last arrives */
+    struct sim_event patience; /* of the client, while it connects */
+    struct list inbox;         /* at a server that is paused */
+    int64_t last_us[2];        /* when what was sent last arrives */
     bool subscribed, cut;
     int64_t late_us; /* what it carries to the server comes later by this */
-    char *out; /* sent by the client and not flushed */
+    char *out;       /* sent by the client and not flushed */
     size_t out_size, out_room;
 };
 
@@ -179,7 +179,7 @@ static size_t split_request(const char *bytes, size_t size, char *text, const ch
                             size_t *ret_count) {
     const char *at = bytes + 1;
     size_t count = strtoul(at, (char **)&at, 10);
-    assert(bytes[0] == '*' && count <= REQUEST_WORDS_MAX);
+    assert(bytes[0] == '*' && count > 0 && count <= REQUEST_WORDS_MAX);
     at += 2;
     for (size_t i = 0; i < count; i++) {
         size_t word_size = strtoul(at + 1, (char **)&at, 10);
@@ -199,7 +199,7 @@ static size_t split_request(const char *bytes, size_t size, char *text, const ch
  * answered is known. */
 static void serve(struct pipe *pipe, const char *bytes, size_t size) {
     struct sim_server *server = pipe->server;
-    const char *words[REQUEST_WORDS_MAX];
+    const char *words[REQUEST_WORDS_MAX] = {""};
     char *text = must(malloc(size + 1));
     for (size_t used; size && pipe->connection; bytes += used, size -= used) {
         size_t count;

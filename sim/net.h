@@ -9,8 +9,8 @@
 #define SIM_NET_H
 
 #include "base/list.h"
-#include "sim/model/redis.h"
 #include "sim/clock.h"
+#include "sim/model/redis.h"
 #include "world/world.h"
 
 enum { SIM_SERVERS_MAX = 5, SIM_NODES_MAX = 8 };
@@ -23,8 +23,8 @@ struct sim_link {
     int64_t latency_us; /* one way, at least */
     int64_t slow_us;    /* more than that, at present */
     bool up_blocked, down_blocked;
-    bool lose_reply;   /* of the next request that comes: the connection is cut instead */
-    bool lose_pushes;  /* what is published does not arrive */
+    bool lose_reply;  /* of the next request that comes: the connection is cut instead */
+    bool lose_pushes; /* what is published does not arrive */
 };
 
 struct sim_server {

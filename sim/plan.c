@@ -80,7 +80,8 @@ static void make_fault(struct plan *plan, struct plan_fault *fault, enum fault_k
                        struct sim_random *random) {
     fault->kind = kind;
     fault->at_us = sim_random_between(random, 0, 5 * SECOND_US);
-    fault->for_us = sim_random_between(random, 1000, sim_random_one_in(random, 2) ? 500000 : 6000000);
+    fault->for_us =
+        sim_random_between(random, 1000, sim_random_one_in(random, 2) ? 500000 : 6000000);
     fault->client = (uint8_t)sim_random_below(random, (uint64_t)plan->client_count);
     fault->name = (uint8_t)sim_random_below(random, (uint64_t)plan->name_count);
     fault->amount = sim_random_between(random, 1000, 20000);

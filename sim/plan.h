@@ -17,37 +17,37 @@ enum {
 };
 
 /* X(name, what it is called). */
-#define PLAN_FAULTS(X)                                  \
-    X(CUT, "a connection is cut")                       \
-    X(LOSE_REPLY, "a reply is lost with its connection") \
-    X(BLOCK_UP, "requests do not get through")          \
-    X(BLOCK_DOWN, "replies do not get through")         \
-    X(PARTITION, "nothing gets through")                \
-    X(SLOW, "a slow link")                              \
-    X(DELAY, "what was sent so far comes late")         \
-    X(LOSE_PUSHES, "wake-ups are lost")                 \
-    X(CUT_PUSHES, "a subscription is cut")              \
-    X(REFUSE, "the server refuses connections")         \
-    X(STALL, "the server stalls")                       \
-    X(RESTART_ALL, "the server restarts with its data") \
-    X(RESTART_NONE, "the server restarts empty")        \
-    X(RESTART_SAVED, "the server restarts with old data") \
-    X(RESTART_SOME, "the server restarts with some keys") \
-    X(FLUSH, "somebody flushes everything")             \
-    X(EVICT, "a key is evicted")                        \
-    X(DELETE, "somebody deletes a lock")                \
-    X(SCRIPT_FLUSH, "the scripts are flushed")          \
-    X(OOM, "the server is out of memory")               \
-    X(READONLY, "the server is a replica")              \
-    X(MISCONF, "the server cannot save")                \
-    X(LOADING, "the server is loading")                 \
-    X(BUSY, "the server is busy with a script")         \
-    X(STEP_FORWARD, "the server's clock is set forward") \
-    X(STEP_BACK, "the server's clock is set back")      \
-    X(SLEW, "the server's clock is slewed")             \
-    X(WALL, "a client's time of day is set")            \
-    X(PAUSE, "a client pauses")                         \
-    X(KILL, "a client is killed, and started again")    \
+#define PLAN_FAULTS(X)                                         \
+    X(CUT, "a connection is cut")                              \
+    X(LOSE_REPLY, "a reply is lost with its connection")       \
+    X(BLOCK_UP, "requests do not get through")                 \
+    X(BLOCK_DOWN, "replies do not get through")                \
+    X(PARTITION, "nothing gets through")                       \
+    X(SLOW, "a slow link")                                     \
+    X(DELAY, "what was sent so far comes late")                \
+    X(LOSE_PUSHES, "wake-ups are lost")                        \
+    X(CUT_PUSHES, "a subscription is cut")                     \
+    X(REFUSE, "the server refuses connections")                \
+    X(STALL, "the server stalls")                              \
+    X(RESTART_ALL, "the server restarts with its data")        \
+    X(RESTART_NONE, "the server restarts empty")               \
+    X(RESTART_SAVED, "the server restarts with old data")      \
+    X(RESTART_SOME, "the server restarts with some keys")      \
+    X(FLUSH, "somebody flushes everything")                    \
+    X(EVICT, "a key is evicted")                               \
+    X(DELETE, "somebody deletes a lock")                       \
+    X(SCRIPT_FLUSH, "the scripts are flushed")                 \
+    X(OOM, "the server is out of memory")                      \
+    X(READONLY, "the server is a replica")                     \
+    X(MISCONF, "the server cannot save")                       \
+    X(LOADING, "the server is loading")                        \
+    X(BUSY, "the server is busy with a script")                \
+    X(STEP_FORWARD, "the server's clock is set forward")       \
+    X(STEP_BACK, "the server's clock is set back")             \
+    X(SLEW, "the server's clock is slewed")                    \
+    X(WALL, "a client's time of day is set")                   \
+    X(PAUSE, "a client pauses")                                \
+    X(KILL, "a client is killed, and started again")           \
     X(FOREIGN, "a client that is not holdfast takes the lock") \
     X(BREAK, "an operator breaks a lock")
 
@@ -55,7 +55,7 @@ enum fault_kind {
 #define X(name, text) FAULT_##name,
     PLAN_FAULTS(X)
 #undef X
-    FAULT_KINDS
+        FAULT_KINDS
 };
 
 const char *plan_fault_name(enum fault_kind kind);
@@ -67,7 +67,7 @@ struct plan_name {
 };
 
 struct plan_client {
-    int64_t now_ppm;  /* its clocks run fast by so much: within what drift allows for */
+    int64_t now_ppm; /* its clocks run fast by so much: within what drift allows for */
     int64_t wall_off_us;
     int64_t wait_lease_ms;
     int64_t latency_us;

@@ -4,7 +4,7 @@
  *     url = sqlite:/var/lib/jobs/locks.db
  *
  *     [profile prod]
- *     url = redis://app@db.example:6379/0
+ *     url = rediss://app@db.example:6379/0
  *     password-file = /etc/app/redis-password
  *
  * What stands before the first section, or in [default], counts always; what stands in [profile NAME] when

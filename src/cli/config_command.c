@@ -226,7 +226,7 @@ const struct command config_command = {
         "    wait = 5m\n"
         "\n"
         "    [profile prod]\n"
-        "    url = redis://app@db.example/0\n"
+        "    url = rediss://app@db.example/0\n"
         "    password-file = ~/.redis-password\n"
         "\n"
         "password-file, password-env and password-fd are used with the url of their own section "

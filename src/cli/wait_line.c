@@ -69,8 +69,7 @@ void wait_line_describe(char *ret, size_t size, const hf_lock_info *info) {
         append(ret, size, "%s%zu%s of %zu", *ret ? " · " : "", self, ordinal_ending(self),
                info->waiter_count);
     if (info->holder_count)
-        append(ret, size, " · lease %s",
-               text_left(time, sizeof(time), info->holders[0]->left_ms));
+        append(ret, size, " · lease %s", text_left(time, sizeof(time), info->holders[0]->left_ms));
 }
 
 /* ---- Drawing ---- */

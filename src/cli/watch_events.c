@@ -125,7 +125,8 @@ static void tell_ended(struct watch *watch, const hf_lock_info *before, const hf
     if (now && now->broken_token == party->token)
         tell(watch, "broken", before, party, now);
     else
-        tell(watch, party->left_ms >= 0 && party->left_ms <= elapsed_ms ? "lost" : "released", before, party, NULL);
+        tell(watch, party->left_ms >= 0 && party->left_ms <= elapsed_ms ? "lost" : "released",
+             before, party, NULL);
     hf_locks_free(locks);
 }
 

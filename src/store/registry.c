@@ -1,19 +1,19 @@
-/* Which store a URL's scheme names: one that is built in, or the module that is loaded for it. A module
- * is "holdfast-SCHEME.so" in the module folder (HOLDFAST_MODULE_PATH, where a program that is not
- * set-uid may name another) and is never unloaded. */
+/* Which store a URL's scheme names: one that is built in, or the module that is loaded for it, which has the
+ * scheme's name (module.h). */
 #include "base/error.h"
 #include "store/drivers.h"
+#include "store/module.h"
 
-#include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static const struct store_driver *const built_in[] = {&store_memory, &store_sqlite};
 
-enum { BUILT_IN_COUNT = sizeof(built_in) / sizeof(built_in[0]) };
+enum {
+    BUILT_IN_COUNT = sizeof(built_in) / sizeof(built_in[0]),
+    SCHEME_MAX = 64, /* of which people are told */
+};
 
 /* The modules of this version, with what people are told of them, and their further schemes. */
 static const struct {
@@ -22,7 +22,7 @@ static const struct {
 } modules[] = {
     {{sizeof(hf_store_info), "redis", "all who reach one Redis server", "timed", 0,
       "libholdfast-redis"},
-     {"redis+unix", "redis+sentinel", "redis+cluster"}},
+     {"redis+unix", "rediss", "redis+sentinel", "redis+cluster"}},
 };
 
 enum { MODULE_COUNT = sizeof(modules) / sizeof(modules[0]) };
@@ -38,30 +38,18 @@ static const char *module_of(const char *scheme) {
     return scheme;
 }
 
-static const char *module_path(const char *scheme, char path[PATH_MAX]) {
-    const char *folder = secure_getenv("HOLDFAST_MODULE_PATH");
-    snprintf(path, PATH_MAX, "%s/holdfast-%s.so", folder ? folder : HOLDFAST_MODULE_DIR, scheme);
-    return path;
-}
-
 static int load_module(const char *scheme, const struct store_driver **ret_driver,
                        char **ret_text) {
-    char path[PATH_MAX];
-    if (access(module_path(scheme, path), F_OK) < 0) {
-        *ret_text = error_format("\"%s:\" is not built in, and its module %s does not exist; the "
-                                 "package libholdfast-%s would have it",
-                                 scheme, path, scheme);
-        return HF_NO_STORE;
-    }
-    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    const struct store_driver *driver = module ? dlsym(module, STORE_MODULE_SYMBOL) : NULL;
-    if (!driver) {
-        *ret_text = error_format("the module cannot be loaded: %s", dlerror());
-        return HF_NO_STORE;
-    }
+    char what[SCHEME_MAX + 4], path[PATH_MAX];
+    snprintf(what, sizeof(what), "\"%s:\"", scheme);
+    const void *symbol;
+    int r = module_load(what, scheme, STORE_MODULE_SYMBOL, &symbol, ret_text);
+    if (r < 0)
+        return r;
+    const struct store_driver *driver = symbol;
     if (driver->abi != STORE_ABI) {
-        *ret_text = error_format("%s was built for another version of holdfast (%u, not %u)", path,
-                                 driver->abi, (unsigned)STORE_ABI);
+        *ret_text = error_format("%s was built for another version of holdfast (%u, not %u)",
+                                 module_path(scheme, path), driver->abi, (unsigned)STORE_ABI);
         return HF_NO_STORE;
     }
     *ret_driver = driver;

@@ -392,9 +392,9 @@ def a_server_without_password_that_others_reach_is_a_warning():
         redis-server --bind 10.9.0.1 --protected-mode no --port 7001 --save '' --appendonly yes \
             --appendfsync always --dir . >log &
         until redis-cli -h 10.9.0.1 -p 7001 ping >answer 2>&1; do sleep 0.01; done
-        "$HOLDFAST" doctor --json --url redis://10.9.0.1:7001
+        "$HOLDFAST" doctor --json --url "redis://10.9.0.1:7001?plaintext=yes"
         redis-cli -h 10.9.0.1 -p 7001 config set requirepass secret >answer
-        HOLDFAST_URL=redis://:secret@10.9.0.1:7001 "$HOLDFAST" doctor --json"""
+        HOLDFAST_URL="redis://:secret@10.9.0.1:7001?plaintext=yes" "$HOLDFAST" doctor --json"""
     folder = tempfile.mkdtemp(prefix="holdfast-doctor-")
     try:
         done = subprocess.run(["unshare", "-n", "-p", "--fork", "--mount-proc", "--kill-child", "sh", "-c", script],
@@ -406,6 +406,7 @@ def a_server_without_password_that_others_reach_is_a_warning():
     ids = [{finding["id"]: finding["severity"] for finding in json.loads(line)["findings"]}
            for line in done.stdout.splitlines()]
     equal([found.get("access") for found in ids], ["warning", None])
+    equal([found.get("plaintext") for found in ids], ["warning", "warning"])
 
 
 # ---- What cannot be asked ----

@@ -5,15 +5,17 @@
         server.command("SET", "key", "value")
         ... server.url() ... server.stop() ... server.cont() ... server.kill() ... server.restart()
 
-    tests/servers/redis.py [--unix] [--acl] -- program arguments
+    tests/servers/redis.py [--unix | --tls] [--acl] -- program arguments
 
 The second form runs a program with a server: every {url} in its arguments becomes the server's URL, and its exit
 status is passed on. With --acl the URL names the user whose rights docs/stores/redis.md recommends: the first
-of the code block that follows its line "<!-- acl -->".
+of the code block that follows its line "<!-- acl -->". With --tls the server takes nothing else at its port, and
+the URL names the CA of its certificate.
 
 Import it as servers.redis, with tests/ in sys.path: "redis" alone is also the name of a package of Python's.
 """
 import argparse
+import contextlib
 import mmap
 import os
 import re
@@ -32,6 +34,7 @@ from urllib.parse import quote
 sys.dont_write_bytecode = True
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.certificates import Authority
 from servers.process import LIMIT_S, Process, reserve_port
 
 REDIS_PORT = 6379  # somebody's real one may be there
@@ -102,12 +105,14 @@ class Connection:
 class Redis(Process):
     """config: lines of redis.conf, which come last and thus win. users: lines "user NAME RULES..." of the same;
     with users, nobody else gets in (but command() does). clock: the path of clock_shim.so, to run the server by a
-    clock that step_clock() and clock_rate() change."""
+    clock that step_clock() and clock_rate() change. tls: a Certificate (certificates.py) for the port to be one of TLS,
+    which asks for no client certificates."""
 
-    def __init__(self, *, config=(), users=(), clock=None):
+    def __init__(self, *, config=(), users=(), clock=None, tls=None):
         self.users = [shlex.split(user)[1:] for user in users]
         self.password = secrets.token_hex(16) if users else None
         self.config = [*config, *users]
+        self.tls = tls
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-redis-"))
         self.data = self.folder / "data"
         self.socket = self.folder / "redis.sock"
@@ -137,8 +142,10 @@ class Redis(Process):
         """Returns when the server answers."""
         self.data.mkdir(exist_ok=True)
         self.socket.unlink(missing_ok=True)
-        lines = ["bind 127.0.0.1", f"port {self.port}", f"unixsocket {self.socket}", f"dir {self.data}",
-                 "daemonize no", 'save ""']
+        lines = ["bind 127.0.0.1", f"unixsocket {self.socket}", f"dir {self.data}", "daemonize no", 'save ""']
+        lines += [f"port {self.port}"] if not self.tls else [
+            "port 0", f"tls-port {self.port}", f"tls-cert-file {self.tls.cert}", f"tls-key-file {self.tls.key}",
+            f"tls-ca-cert-file {self.tls.ca}", "tls-auth-clients no"]
         lines += [f"requirepass {self.password}"] if self.password else []
         (self.folder / "redis.conf").write_text("\n".join([*lines, *self.config]) + "\n")
         environment = os.environ | (self.clock.environment() if self.clock else {})
@@ -175,6 +182,8 @@ class Redis(Process):
             who = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "") + "@"
         if unix:
             return f"redis+unix://{who}{self.socket}" + (f"?db={db}" if db else "")
+        if self.tls:
+            return f"rediss://{who}127.0.0.1:{port or self.port}/{db}?ca={self.tls.ca}"
         return f"redis://{who}127.0.0.1:{port or self.port}/{db}"
 
     def password_of(self, user):
@@ -254,8 +263,11 @@ def documented_users(page=PAGE):
     return users
 
 
-def run_with_server(words, unix, users):
-    with Redis(users=users) as server, Process() as program:
+def run_with_server(words, unix, users, tls):
+    with contextlib.ExitStack() as stack:
+        certificate = stack.enter_context(Authority()).issue("server") if tls else None
+        server = stack.enter_context(Redis(users=users, tls=certificate))
+        program = stack.enter_context(Process())
         url = server.url(user=users[0].split()[1] if users else None, unix=unix)
         program.launch([word.replace("{url}", url) for word in words])
         status = program.child.wait()
@@ -265,12 +277,14 @@ def run_with_server(words, unix, users):
 def main():
     parser = argparse.ArgumentParser(description="Runs a program with a Redis server.")
     parser.add_argument("--unix", action="store_true", help="a URL with the unix socket")
+    parser.add_argument("--tls", action="store_true", help="a URL with TLS")
     parser.add_argument("--acl", action="store_true", help="as the user of docs/stores/redis.md")
     parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the server's URL")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    sys.exit(run_with_server(options.words, options.unix, documented_users() if options.acl else []))
+    users = documented_users() if options.acl else []
+    sys.exit(run_with_server(options.words, options.unix, users, options.tls))
 
 
 if __name__ == "__main__":

@@ -110,9 +110,10 @@ int command_first_slot(const struct command *c) {
 static uint32_t numbers[16384];
 
 static void fill_numbers(void) {
-    char text[16];
     for (uint32_t n = 1, found = 0; found < 16384; n++) {
-        unsigned slot = crc16(text, (size_t)snprintf(text, sizeof(text), "%" PRIu32, n)) & 16383;
+        char text[16] = "";
+        int size = snprintf(text, sizeof(text), "%" PRIu32, n);
+        unsigned slot = crc16(text, (size_t)size) & 16383;
         if (!numbers[slot]) {
             numbers[slot] = n;
             found++;
@@ -128,10 +129,9 @@ static void number_of_slot(unsigned slot, char ret_text[24]) {
 
 void command_add_keys(struct command *c, const char *prefix, const char *name, const char *which) {
     char key[512], number[24];
-    size_t prefix_size = strlen(prefix), name_size = strlen(name), size = prefix_size + name_size;
+    size_t size = strlen(prefix) + strlen(name);
     assert(size < sizeof(key));
-    memcpy(key, prefix, prefix_size);
-    memcpy(key + prefix_size, name, name_size);
+    strcpy(stpcpy(key, prefix), name);
     size_t tag_size;
     const char *tag = tag_of(key, size, &tag_size);
     bool is_whole = tag_size == size;

@@ -265,7 +265,7 @@ TEST(no_lock_is_taken_for_another_s_companion_with_a_tag_in_the_prefix) {
 static void check_refused_or_apart(const char *prefix, const char *escaped) {
     struct rig rig;
     char url[128], *text;
-    snprintf(url, sizeof(url), "redis://h?prefix=%s", escaped);
+    snprintf(url, sizeof(url), "redis://localhost?prefix=%s", escaped);
     int r = rig_open_url(&rig, url, &text);
     if (r == HF_OK)
         check_apart(prefix, 1500);

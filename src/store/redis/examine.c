@@ -27,7 +27,11 @@ enum {
     MEMORY_NEAR = 90,     /* per cent */
     VALUE_SIZE = 80,
     RIGHTS_SIZE = 1024,
+    EXPIRY_WARNING_DAYS = 30,
+    EXPIRY_PROBLEM_DAYS = 3,
 };
+
+static const double DAY_US = 86400e6;
 
 /* ---- What the store needs ---- */
 
@@ -640,6 +644,44 @@ static void report_access(struct examining *x) {
             "the server asks for no password, and is reached over the network");
 }
 
+/* What of the way to the server is known to everybody on it, and for how long it is not. */
+static void report_certificate(struct examining *x, const char *id, const char *whose,
+                               int64_t expires_us) {
+    int64_t left_us = expires_us - world_wall_us(x->redis->host->world);
+    double days = (double)left_us / DAY_US;
+    const char *means =
+        "when it has expired nobody can connect any more; what is held then is lost "
+        "at the next broken connection";
+    const char *fix = "renew the certificate, and have its renewal watched";
+    if (!expires_us)
+        return;
+    if (left_us <= 0)
+        ADD(x, HF_PROBLEM, id, "nobody can connect any more, once what is connected is not", fix,
+            "%s has expired", whose);
+    else if (days < EXPIRY_PROBLEM_DAYS || days < EXPIRY_WARNING_DAYS)
+        ADD(x, days < EXPIRY_PROBLEM_DAYS ? HF_PROBLEM : HF_WARNING, id, means, fix,
+            "%s expires in %.1f days", whose, days);
+    else
+        ADD(x, HF_FINE, id, "it is verified at each connection, and is valid for long enough", "",
+            "%s expires in %.0f days", whose, days);
+}
+
+static void report_way(struct examining *x) {
+    struct tls *tls = x->redis->tls;
+    if (tls) {
+        struct tls_expiries expiries;
+        tls->module->expiries(tls, &expiries);
+        report_certificate(x, "certificate", "the server's certificate, or one above it,",
+                           expiries.server_us);
+        report_certificate(x, "client-certificate", "the client certificate", expiries.own_us);
+    } else if (x->redis->is_exposed) {
+        ADD(x, HF_WARNING, "plaintext",
+            "whoever is on the way can read the password, and take and break every lock",
+            "rediss:// in the URL, which is TLS: docs/stores/redis.md",
+            "the server is another host, and what goes there is not encrypted");
+    }
+}
+
 /* ---- Rights ---- */
 
 static void append(char text[RIGHTS_SIZE], const char *format, ...)
@@ -736,6 +778,7 @@ static void report(struct examining *x) {
     report_unseen(x);
     report_clock(x);
     report_access(x);
+    report_way(x);
     report_rights(x);
     report_writes(x);
 }

@@ -115,6 +115,8 @@ static void went_down(struct redis_link *link, int reason, const char *why) {
     bool was_ready = link->state == LINK_READY;
     link->state = LINK_DOWN;
     link->reason = reason;
+    link->doubted = was_ready && !link->pushed && !link->wire.heard;
+    snprintf(link->why, sizeof(link->why), "%s", why ? why : "");
     take_back_sent(link);
     if (link->guide)
         link->guide->down(link, why);
@@ -132,7 +134,7 @@ static void went_down(struct redis_link *link, int reason, const char *why) {
 }
 
 void link_break(struct redis_link *link, int reason, const char *why) {
-    world_stream_close(&link->stream);
+    wire_close(&link->wire);
     went_down(link, reason, why);
 }
 
@@ -141,7 +143,7 @@ void link_break(struct redis_link *link, int reason, const char *why) {
 static void send_waiting(struct redis_link *link) {
     struct redis_request *request;
     while ((request = first_of(&link->waiting))) {
-        if (world_stream_send(&link->stream, request->bytes, request->size) < 0) {
+        if (wire_send(&link->wire, request->bytes, request->size) < 0) {
             link->reason = HF_NO_MEMORY;
             give_back(link, request, NULL, NULL);
             continue;
@@ -155,7 +157,7 @@ static void send_waiting(struct redis_link *link) {
 
 bool link_send(struct redis_link *link, const char *bytes, size_t size) {
     assert(link->state == LINK_READY);
-    return world_stream_send(&link->stream, bytes, size) == HF_OK;
+    return wire_send(&link->wire, bytes, size) == HF_OK;
 }
 
 static void become_ready(struct redis_link *link) {
@@ -208,7 +210,7 @@ static bool greet_with(struct redis_link *link, struct command *command) {
     request->script = -1;
     request->sends = 1;
     request->give_up_us = world_now_us(world_of(link)) + link->redis->timeout_us;
-    if (!request->bytes || world_stream_send(&link->stream, request->bytes, request->size) < 0) {
+    if (!request->bytes || wire_send(&link->wire, request->bytes, request->size) < 0) {
         redis_request_free(request);
         return false;
     }
@@ -216,7 +218,9 @@ static bool greet_with(struct redis_link *link, struct command *command) {
     return true;
 }
 
-/* Nothing else is sent before the answers: a command would run as another user, or in another database. */
+/* Nothing else is sent before the answers: a command would run as another user, or in another database. And who only
+ * hangs up on us, as servers do that expect TLS, or refuse our certificate when the handshake is over for us, does that
+ * before anything was sent of which it would not be known whether it was done. */
 static bool greet(struct redis_link *link) {
     struct command *command = &link->redis->command;
     bool ok = true;
@@ -239,11 +243,16 @@ static bool greet(struct redis_link *link) {
         command_add_text(command, "ROLE");
         ok = greet_with(link, command);
     }
+    if (ok && (link->redis->tls || link->doubted) && list_empty(&link->sent)) {
+        command_start(command);
+        command_add_text(command, "PING");
+        ok = greet_with(link, command);
+    }
     return ok;
 }
 
-static void stream_opened(struct world_stream *stream) {
-    struct redis_link *link = container_of(stream, struct redis_link, stream);
+static void wire_opened(struct wire *wire) {
+    struct redis_link *link = container_of(wire, struct redis_link, wire);
     link->heard = false;
     link->whole_us = WORLD_NEVER;
     link->state = LINK_GREETING;
@@ -264,7 +273,7 @@ static void send_whole_script(struct redis_link *link, struct redis_request *req
     size_t size;
     char *bytes = command_as_eval(request->bytes, request->size, request->script, &size);
     request->sends--;
-    if (!bytes || world_stream_send(&link->stream, bytes, size) < 0) {
+    if (!bytes || wire_send(&link->wire, bytes, size) < 0) {
         free(bytes);
         link->reason = HF_NO_MEMORY;
         give_back(link, request, NULL, NULL);
@@ -291,20 +300,21 @@ static bool answer_first(struct redis_link *link, const struct reply *reply) {
     return true;
 }
 
-static void stream_received(struct world_stream *stream, const char *bytes, size_t size) {
-    struct redis_link *link = container_of(stream, struct redis_link, stream);
+static void wire_received(struct wire *wire, const char *bytes, size_t size) {
+    struct redis_link *link = container_of(wire, struct redis_link, wire);
     bool ok = reply_reader_feed(&link->reader, bytes, size);
     struct reply *reply = NULL;
+    link->why[0] = 0;
     link->pinged = false;
     link->heard_us = world_now_us(world_of(link));
-    while (ok && stream->state && (ok = reply_reader_next(&link->reader, &reply)) && reply) {
+    while (ok && wire_is_open(wire) && (ok = reply_reader_next(&link->reader, &reply)) && reply) {
         if (link->pushed && link->state == LINK_READY)
             link->pushed(link, reply);
         else
             ok = answer_first(link, reply);
         reply_free(reply);
     }
-    if (!ok && stream->state) {
+    if (!ok && wire_is_open(wire)) {
         link->heard = false; /* whoever talks so is not asked again without a pause */
         link_break(link, HF_UNREACHABLE, "the server's answer is no Redis protocol, or too long");
     } else {
@@ -312,11 +322,11 @@ static void stream_received(struct world_stream *stream, const char *bytes, size
     }
 }
 
-static void stream_closed(struct world_stream *stream, const char *why) {
-    went_down(container_of(stream, struct redis_link, stream), HF_UNREACHABLE, why);
+static void wire_closed(struct wire *wire, int reason, const char *why) {
+    went_down(container_of(wire, struct redis_link, wire), reason, why);
 }
 
-static const struct world_stream_events events = {stream_opened, stream_received, stream_closed};
+static const struct wire_events events = {wire_opened, wire_received, wire_closed};
 
 /* ---- The door ---- */
 
@@ -324,7 +334,7 @@ void link_want(struct redis_link *link) {
     int64_t now_us = world_now_us(world_of(link));
     bool wanted = link->wanted || !list_empty(&link->waiting);
     if (link->state == LINK_DOWN && wanted && link->retry_at_us <= now_us) {
-        int r = world_stream_open(&link->stream);
+        int r = wire_open(&link->wire);
         link->reason = r < 0 ? r : HF_UNREACHABLE;
         if (!r) {
             link->state = LINK_CONNECTING;
@@ -373,11 +383,13 @@ static bool is_overdue(struct redis_link *link, int64_t now_us) {
 static void timer_due(struct world_timer *timer) {
     struct redis_link *link = container_of(timer, struct redis_link, timer);
     int64_t now_us = world_now_us(world_of(link));
-    char why[80];
-    snprintf(why, sizeof(why), "no answer within %lld ms",
-             (long long)(link->redis->timeout_us / 1000));
-    if (is_overdue(link, now_us))
+    char why[80 + sizeof(link->why)];
+    snprintf(why, sizeof(why), "no answer within %lld ms%s%s",
+             (long long)(link->redis->timeout_us / 1000), link->why[0] ? ": " : "", link->why);
+    if (is_overdue(link, now_us)) {
         link_break(link, HF_UNREACHABLE, why);
+        link->why[0] = 0; /* of this there is no more to tell */
+    }
     end_overdue(link, why);
     if (link->state == LINK_READY && link->pushed)
         ping(link);
@@ -391,16 +403,23 @@ int link_init(struct redis_link *link, struct redis *redis, const struct world_p
     link->database = redis->database;
     link->reason = HF_UNREACHABLE;
     link->whole_us = WORLD_NEVER;
-    link->stream = (struct world_stream){redis->host->world, &events, peer, NULL};
     list_init(&link->waiting);
     list_init(&link->sent);
-    return world_timer_add(redis->host->world, &link->timer, timer_due);
+    int r = wire_init(&link->wire, redis->host->world, peer, redis->tls, &events);
+    if (r < 0)
+        return r;
+    r = world_timer_add(redis->host->world, &link->timer, timer_due);
+    if (r < 0)
+        wire_drop(&link->wire);
+    return r;
 }
 
 void link_direct(struct redis_link *link, const struct world_peer *peer) {
-    world_stream_close(&link->stream);
-    link->stream.peer = peer;
+    wire_close(&link->wire);
+    link->wire.stream.peer = peer;
     link->state = LINK_DOWN;
+    link->doubted = false;
+    link->why[0] = 0;
     link->failures = 0;
     link->retry_at_us = world_now_us(world_of(link));
     take_back_sent(link);
@@ -415,7 +434,7 @@ void link_rest(struct redis_link *link) {
 }
 
 void link_close(struct redis_link *link) {
-    world_stream_close(&link->stream);
+    wire_drop(&link->wire);
     link->state = LINK_DOWN;
     take_back_sent(link);
     struct redis_request *request;

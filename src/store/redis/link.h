@@ -1,7 +1,7 @@
 /* A connection to the server that is always being restored: requests go in, and each comes out once, with
  * its reply or without.
  *
- * A link opens when something is to be sent (or when it is `wanted`), greets (AUTH, SELECT), sends what waits
+ * A link opens when something is to be sent (or when it is `wanted`), greets (AUTH, SELECT or PING), sends what waits
  * in one write, and matches replies to requests by their order. When the connection is lost, whatever had
  * no reply is sent again over the next one, as all requests may be, until its time is over. After a
  * failure to connect it waits, longer each time and with jitter, before it tries again.
@@ -11,7 +11,7 @@
 #define REDIS_LINK_H
 
 #include "store/redis/reply.h"
-#include "world/world.h"
+#include "store/redis/wire.h"
 
 struct redis;
 struct redis_request;
@@ -61,7 +61,7 @@ struct redis_link {
     const struct link_guide *guide; /* NULL: none */
     const char *user, *password;    /* to greet with; NULL: none */
     uint64_t database;
-    struct world_stream stream;
+    struct wire wire;
     struct world_timer timer;
     struct reply_reader reader;
     struct list waiting; /* requests that are to be sent */
@@ -69,11 +69,13 @@ struct redis_link {
     enum link_state state;
     bool wanted;         /* to be open also when nothing waits */
     bool heard;          /* this connection has been of use */
+    bool doubted;        /* over the last connection nothing came */
     bool pinged;         /* and something must come soon */
     unsigned failures;   /* to connect, in a row */
     int64_t retry_at_us; /* DOWN: not before */
     int reason;       /* of the last failure: HF_UNREACHABLE, or what the greeting was answered */
     int64_t whole_us; /* when the time of the first that was sent with its script's text is over */
+    char why[200];    /* how the last connection ended; "": something came since */
     int64_t heard_us; /* when the last bytes came */
     void (*ready)(struct redis_link *link);
     /* For a link whose replies answer no requests. */
@@ -96,7 +98,7 @@ void link_want(struct redis_link *link);
 bool link_send(struct redis_link *link, const char *bytes, size_t size);
 
 static inline const struct world_peer *link_peer(const struct redis_link *link) {
-    return link->stream.peer;
+    return link->wire.stream.peer;
 }
 
 /* Closes the connection, for another place or a new start. Requests stay. */

@@ -46,7 +46,7 @@ static bool add_party(struct hf_locks *locks, enum locks_role role, const char *
     uint8_t id[16] = {0};
     uint64_t seq = 0;
     hf_party party = {.token = token, .left_ms = left_us / 1000};
-    char strings[2048] = "", *command = strings, *label = strings; /* the label is at most 255 */
+    char strings[2048] = "", *command = strings, *label;
     if (parse_owner(owner, id, &seq) && record) {
         party.weight = (uint32_t)take_number(&record);
         party.since_ms = take_number(&record) / 1000;

@@ -105,7 +105,7 @@ static struct asked asked[8], held, shared;
 static void open_unfailing(bool knows_scripts) {
     long first = fail_first;
     fail_first = NEVER;
-    rig_open(&rig, "redis://h");
+    rig_open(&rig, "redis://localhost");
     rig.knows_scripts = knows_scripts;
     fake_serve(rig.world, rig_serve, &rig);
     ask_acquire(&rig, &asked[0], "busy", STORE_WAIT); /* and subscribed */
@@ -142,7 +142,7 @@ static void open_and_close(void) {
     char *text;
     setenv("HOLDFAST_TEST_PASSWORD", "hunter2", 1);
     int r = rig_open_url(
-        &rig, "redis://jo@h:7000/3?password_env=HOLDFAST_TEST_PASSWORD&prefix=app:", &text);
+        &rig, "redis://jo@localhost:7000/3?password_env=HOLDFAST_TEST_PASSWORD&prefix=app:", &text);
     CHECK(r == HF_OK || r == HF_NO_MEMORY);
     CHECK(!rig.store == (r != HF_OK));
     free(text);
@@ -154,8 +154,9 @@ TEST(opening_a_store) {
 }
 
 static void open_wrongly(void) {
-    static const char *const urls[] = {"redis://h?x=y", "redis://h/x",         "redis://jo@h",
-                                       "redis://a,b",   "redis://h?timeout=x", "redis+unix:x"};
+    static const char *const urls[] = {"redis://localhost?x=y",       "redis://localhost/x",
+                                       "redis://jo@localhost",        "redis://a,b",
+                                       "redis://localhost?timeout=x", "redis+unix:x"};
     for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
         char *text;
         int r = rig_open_url(&rig, urls[i], &text);
@@ -171,7 +172,7 @@ TEST(refusing_a_url) {
 
 static void first_use(void) {
     char *text;
-    if (rig_open_url(&rig, "redis://jo:secret@h/3", &text) == HF_OK) {
+    if (rig_open_url(&rig, "redis://jo:secret@localhost/3", &text) == HF_OK) {
         fake_serve(rig.world, rig_serve, &rig);
         ask_acquire(&rig, &asked[0], "busy", STORE_WAIT);
         ask_acquire(&rig, &asked[1], "x", 0);

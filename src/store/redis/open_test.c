@@ -49,7 +49,7 @@ static void check_refused(const char *url, const char *words) {
 /* ---- Where it leads ---- */
 
 TEST(a_host_has_the_usual_port_and_two_seconds) {
-    const struct world_peer *peer = peer_of("redis://db.example");
+    const struct world_peer *peer = peer_of("redis://db.example?plaintext=yes");
     CHECK_EQ_STR(peer->host, "db.example");
     CHECK_EQ_INT(peer->port, 6379);
     CHECK_EQ_INT(peer->timeout_us, 2000000);
@@ -75,7 +75,7 @@ TEST(a_socket_is_connected_by_its_path) {
 }
 
 TEST(a_prefix_stands_before_each_name) {
-    rig_open(&rig, "redis://h?prefix=app%3A");
+    rig_open(&rig, "redis://localhost?prefix=app%3A");
     ask_acquire(&rig, &a, "x", 0);
     fake_accept(fake_stream(rig.world, 0));
     CHECK_EQ_STR(next_command(fake_stream(rig.world, 0)), "acquire app:x");
@@ -85,10 +85,13 @@ TEST(a_prefix_stands_before_each_name) {
 /* ---- Several servers ---- */
 
 TEST(urls_of_several_servers_that_lack_something_are_refused) {
-    check_refused("redis+sentinel://a,b", "/SERVICE");
-    check_refused("redis+sentinel://a,b/", "/SERVICE");
+    check_refused("redis+sentinel://a,b?plaintext=yes", "/SERVICE");
+    check_refused("redis+sentinel://a,b/?plaintext=yes", "/SERVICE");
     check_refused("redis+sentinel://a/orders/x", "the database");
     check_refused("redis+sentinel:///orders", "/SERVICE");
+    check_refused("redis+sentinel://127.0.0.1,b/orders", "plaintext=yes");
+    check_refused("redis+cluster://a", "plaintext=yes");
+    check_refused("redis+cluster://a?ca=x", "rediss://");
     check_refused("redis+cluster:///0", "some of its nodes");
     check_refused("redis+cluster://a/1", "the database");
     check_refused("redis+cluster://a?database=0", "\"database\"");
@@ -101,32 +104,32 @@ TEST(urls_of_several_servers_that_lack_something_are_refused) {
 /* ---- What is wrong ---- */
 
 TEST(an_unknown_option_is_refused_by_its_name) {
-    check_refused("redis://h?lease=5", "\"lease\"");
-    check_refused("redis://h?prefix=a&time_out=5", "\"time_out\"");
-    check_refused("redis://h?password=hunter2", "\"password\"");
+    check_refused("redis://localhost?lease=5", "\"lease\"");
+    check_refused("redis://localhost?prefix=a&time_out=5", "\"time_out\"");
+    check_refused("redis://localhost?password=hunter2", "\"password\"");
 }
 
 TEST(numbers_that_are_none_or_out_of_range_are_refused) {
-    check_refused("redis://h?timeout=", "timeout");
-    check_refused("redis://h?timeout=0", "from 1 to 3600000");
-    check_refused("redis://h?timeout=-1", "timeout");
-    check_refused("redis://h?timeout=+1", "timeout");
-    check_refused("redis://h?timeout=%201", "timeout");
-    check_refused("redis://h?timeout=5s", "timeout");
-    check_refused("redis://h?timeout=1.5", "timeout");
-    check_refused("redis://h?timeout=0x10", "timeout");
-    check_refused("redis://h?timeout=3600001", "timeout");
-    check_refused("redis://h?connect_timeout=99999999999999999999", "connect_timeout");
-    check_refused("redis://h?connect_timeout=x", "connect_timeout");
-    check_refused("redis://h/x", "the database");
-    check_refused("redis://h/1/2", "the database");
-    check_refused("redis://h/-1", "the database");
-    check_refused("redis://h/2147483648", "the database");
-    check_refused("redis://h?database=1e3", "the database");
+    check_refused("redis://localhost?timeout=", "timeout");
+    check_refused("redis://localhost?timeout=0", "from 1 to 3600000");
+    check_refused("redis://localhost?timeout=-1", "timeout");
+    check_refused("redis://localhost?timeout=+1", "timeout");
+    check_refused("redis://localhost?timeout=%201", "timeout");
+    check_refused("redis://localhost?timeout=5s", "timeout");
+    check_refused("redis://localhost?timeout=1.5", "timeout");
+    check_refused("redis://localhost?timeout=0x10", "timeout");
+    check_refused("redis://localhost?timeout=3600001", "timeout");
+    check_refused("redis://localhost?connect_timeout=99999999999999999999", "connect_timeout");
+    check_refused("redis://localhost?connect_timeout=x", "connect_timeout");
+    check_refused("redis://localhost/x", "the database");
+    check_refused("redis://localhost/1/2", "the database");
+    check_refused("redis://localhost/-1", "the database");
+    check_refused("redis://localhost/2147483648", "the database");
+    check_refused("redis://localhost?database=1e3", "the database");
 }
 
 TEST(a_database_that_is_given_twice_is_refused) {
-    check_refused("redis://h/1?database=1", "twice");
+    check_refused("redis://localhost/1?database=1", "twice");
 }
 
 TEST(other_than_one_host_is_refused) {
@@ -143,13 +146,37 @@ TEST(a_socket_with_a_host_or_without_a_path_is_refused) {
 }
 
 TEST(a_prefix_that_is_too_long_or_would_end_a_tag_is_refused) {
-    char url[128] = "redis://h?prefix=";
+    char url[128] = "redis://localhost?prefix=";
     memset(url + strlen(url), 'x', 50);
     rig_open(&rig, url);
     over();
     strcat(url, "x");
     check_refused(url, "prefix");
-    check_refused("redis://h?prefix=%7Ba%7D.s", "prefix");
+    check_refused("redis://localhost?prefix=%7Ba%7D.s", "prefix");
+}
+
+TEST(plaintext_to_another_host_is_refused_unless_it_is_asked_for) {
+    static const char *const elsewhere[] = {"db.example",        "10.0.0.7", "128.0.0.1",
+                                            "0.0.0.0",           "[::]",     "[::2]",
+                                            "[::ffff:10.0.0.7]", "127.1",    "localhost.example"};
+    static const char *const here[] = {"localhost", "LocalHost", "127.0.0.1", "127.255.0.9",
+                                       "[::1]"};
+    char url[128];
+    for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
+        snprintf(url, sizeof(url), "redis://jo:hunter2@%s", elsewhere[i]);
+        check_refused(url, "plaintext=yes");
+        strcat(url, "?plaintext=yes");
+        rig_open(&rig, url);
+        rig_close(&rig);
+    }
+    for (size_t i = 0; i < sizeof(here) / sizeof(here[0]); i++) {
+        snprintf(url, sizeof(url), "redis://%s", here[i]);
+        rig_open(&rig, url);
+        rig_close(&rig);
+    }
+    check_refused("redis://localhost?plaintext=no", "plaintext");
+    check_refused("redis://localhost?ca=x", "rediss://");
+    check_refused("redis+unix:///run/redis.sock?plaintext=yes", "plaintext");
 }
 
 /* ---- Passwords ---- */
@@ -166,16 +193,17 @@ static const char *file_with(const char *bytes, size_t size) {
 TEST(a_password_comes_from_a_file_a_variable_or_a_descriptor) {
     char url[256];
     const char *path = file_with("hunter2\r\n", 9);
-    snprintf(url, sizeof(url), "redis://jo@h?password_file=%s", path);
+    snprintf(url, sizeof(url), "redis://jo@localhost?password_file=%s", path);
     CHECK_EQ_STR(password_of(url), "hunter2");
     int fd = open(path, O_RDONLY);
-    snprintf(url, sizeof(url), "redis://h?password_fd=%d", fd);
+    snprintf(url, sizeof(url), "redis://localhost?password_fd=%d", fd);
     CHECK_EQ_STR(password_of(url), "hunter2");
     close(fd);
     unlink(path);
     setenv("HOLDFAST_TEST_PASSWORD", " spaces stay ", 1);
-    CHECK_EQ_STR(password_of("redis://h?password_env=HOLDFAST_TEST_PASSWORD"), " spaces stay ");
-    CHECK_EQ_STR(password_of("redis://jo:p%40ss@h"), "p@ss");
+    CHECK_EQ_STR(password_of("redis://localhost?password_env=HOLDFAST_TEST_PASSWORD"),
+                 " spaces stay ");
+    CHECK_EQ_STR(password_of("redis://jo:p%40ss@localhost"), "p@ss");
 }
 
 TEST(a_password_that_comes_in_pieces_is_read_whole) {
@@ -189,7 +217,7 @@ TEST(a_password_that_comes_in_pieces_is_read_whole) {
         _exit(0);
     }
     close(ends[1]);
-    snprintf(url, sizeof(url), "redis://h?password_fd=%d", ends[0]);
+    snprintf(url, sizeof(url), "redis://localhost?password_fd=%d", ends[0]);
     CHECK_EQ_STR(password_of(url), "hunter2");
     close(ends[0]);
     wait(NULL);
@@ -197,20 +225,21 @@ TEST(a_password_that_comes_in_pieces_is_read_whole) {
 
 TEST(a_password_that_cannot_be_found_is_a_bad_url) {
     char url[256], long_one[2000];
-    check_refused("redis://h?password_file=/does/not/exist", "/does/not/exist: No such file");
-    check_refused("redis://h?password_file=/", "directory");
-    check_refused("redis://h?password_env=HOLDFAST_TEST_NOT_SET", "not set");
-    check_refused("redis://h?password_fd=x", "password_fd");
-    check_refused("redis://h?password_fd=99999", "Bad file descriptor");
-    check_refused("redis://jo@h", "\"jo\" has no password");
+    check_refused("redis://localhost?password_file=/does/not/exist",
+                  "/does/not/exist: No such file");
+    check_refused("redis://localhost?password_file=/", "directory");
+    check_refused("redis://localhost?password_env=HOLDFAST_TEST_NOT_SET", "not set");
+    check_refused("redis://localhost?password_fd=x", "password_fd");
+    check_refused("redis://localhost?password_fd=99999", "Bad file descriptor");
+    check_refused("redis://jo@localhost", "\"jo\" has no password");
     memset(long_one, 'x', sizeof(long_one));
     const char *path = file_with(long_one, 1024);
-    snprintf(url, sizeof(url), "redis://h?password_file=%s", path);
+    snprintf(url, sizeof(url), "redis://localhost?password_file=%s", path);
     check_refused(url, "too long");
     unlink(path);
     long_one[1999] = 0;
     setenv("HOLDFAST_TEST_PASSWORD", long_one, 1);
-    check_refused("redis://h?password_env=HOLDFAST_TEST_PASSWORD", "too long");
+    check_refused("redis://localhost?password_env=HOLDFAST_TEST_PASSWORD", "too long");
 }
 
 TEST(the_longest_password_is_sent_whole) {
@@ -218,7 +247,7 @@ TEST(the_longest_password_is_sent_whole) {
     memset(password, 'x', 1023);
     password[1023] = 0;
     const char *path = file_with(password, 1023);
-    snprintf(url, sizeof(url), "redis://h?password_file=%s", path);
+    snprintf(url, sizeof(url), "redis://localhost?password_file=%s", path);
     CHECK_EQ_STR(password_of(url), password);
     unlink(path);
 }
@@ -227,9 +256,9 @@ TEST(the_longest_password_is_sent_whole) {
 TEST(a_place_for_a_password_that_has_none_is_a_bad_url) {
     char url[256];
     const char *path = file_with("\n", 1);
-    snprintf(url, sizeof(url), "redis://h?password_file=%s", path);
+    snprintf(url, sizeof(url), "redis://localhost?password_file=%s", path);
     check_refused(url, "password");
     unlink(path);
     setenv("HOLDFAST_TEST_PASSWORD", "", 1);
-    check_refused("redis://h?password_env=HOLDFAST_TEST_PASSWORD", "password");
+    check_refused("redis://localhost?password_env=HOLDFAST_TEST_PASSWORD", "password");
 }

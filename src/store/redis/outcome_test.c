@@ -20,7 +20,7 @@ static struct fake_stream *server;
 
 /* Every test has a store whose first connection is open. */
 static void begin(void) {
-    rig_open(&rig, "redis://h");
+    rig_open(&rig, "redis://localhost");
     ask_release(&rig, &a, "first");
     server = fake_last(rig.world);
     fake_accept(server);
@@ -421,7 +421,7 @@ TEST(a_renewal_answered_with_nonsense_is_unknown_and_ends_no_hold) {
 /* The counter of a lock that is held for weeks must not be forgotten: it is renewed for as long as the longest
  * lease each day. */
 TEST(counters_are_kept_once_a_day_while_a_lock_is_held) {
-    rig_open(&rig, "redis://h");
+    rig_open(&rig, "redis://localhost");
     rig.host.max_lease_us = 60 * (int64_t)S;
     make_acquire(&b, "x", 0);
     fake_serve(rig.world, rig_serve, &rig);

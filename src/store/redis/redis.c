@@ -1,17 +1,22 @@
 /* The store: its URL, opening and closing, and what its two links have in common.
  *
+ *    rediss://[user[:password]@]host[:port][/database]
  *    redis://[user[:password]@]host[:port][/database]
  *    redis+unix://[user[:password]@]/path/of/the/socket
  *    redis+sentinel://[user[:password]@]host[:port],.../service[/database]
  *    redis+cluster://[user[:password]@]host[:port],...[/0]
  *
  * with the options prefix, database (for a socket), timeout and connect_timeout in ms, and password_file,
- * password_env or password_fd, each saying where the password is; those of Sentinel and Cluster are in `options`. */
+ * password_env or password_fd, each saying where the password is. rediss is TLS, with the options ca, cert and key, which
+ * are files, and server_name. redis to another host needs the option plaintext=yes. Those of Sentinel
+ * and Cluster are in `options`. */
 #include "store/redis/redis.h"
 
 #include "base/error.h"
 #include "base/url.h"
+#include "store/module.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
@@ -179,10 +184,10 @@ void redis_subscribe(struct redis *redis) {
 
 static int parse_number(const char *text, const char *what, uint64_t least, uint64_t most,
                         uint64_t *ret, char **ret_text) {
-    char *end;
+    char *end = NULL;
     errno = 0;
     unsigned long long number = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
-    if (!isdigit((unsigned char)*text) || *end || errno || number < least || number > most) {
+    if (!end || *end || errno || number < least || number > most) {
         *ret_text =
             error_format("%s is not a number from %" PRIu64 " to %" PRIu64, what, least, most);
         return HF_BAD_URL;
@@ -312,7 +317,8 @@ static int read_server(struct redis *redis, const struct url *url, char **ret_te
             return HF_NO_MEMORY;
     } else {
         if (url->host_count != 1) {
-            *ret_text = error_format("redis:// takes one host, as in redis://db.example:6379/0");
+            *ret_text =
+                error_format("%s:// takes one host, as in rediss://db.example:6379/0", url->scheme);
             return HF_BAD_URL;
         }
         if (url->path[0] && url->path[1]) {
@@ -358,7 +364,15 @@ static int read_prefix(struct redis *redis, const struct url *url, char **ret_te
 }
 
 /* Which schemes have an option. */
-enum { FOR_ONE = 1, FOR_SENTINEL = 2, FOR_CLUSTER = 4, FOR_ALL = 7 };
+enum {
+    FOR_PLAIN = 1,
+    FOR_SOCKET = 2,
+    FOR_TLS = 4,
+    FOR_SENTINEL = 8,
+    FOR_CLUSTER = 16,
+    FOR_ONE = FOR_PLAIN | FOR_SOCKET | FOR_TLS,
+    FOR_ALL = FOR_ONE | FOR_SENTINEL | FOR_CLUSTER
+};
 
 static const struct {
     const char *key;
@@ -371,6 +385,11 @@ static const struct {
     {"password_file", FOR_ALL},
     {"password_env", FOR_ALL},
     {"password_fd", FOR_ALL},
+    {"ca", FOR_TLS},
+    {"cert", FOR_TLS},
+    {"key", FOR_TLS},
+    {"server_name", FOR_TLS},
+    {"plaintext", FOR_PLAIN | FOR_SENTINEL | FOR_CLUSTER},
     {"sentinel_user", FOR_SENTINEL},
     {"sentinel_password_file", FOR_SENTINEL},
     {"sentinel_password_env", FOR_SENTINEL},
@@ -383,6 +402,13 @@ enum { OPTIONS = sizeof(options) / sizeof(options[0]) };
 
 static int unknown_option(const struct url *url, const char *key, int scheme, char **ret_text) {
     char known[300] = "";
+    for (size_t i = 0; i < OPTIONS; i++) {
+        if (strcmp(options[i].key, key) == 0 && options[i].schemes == FOR_TLS) {
+            *ret_text =
+                error_format("the option \"%s\" is one of TLS, which begins with rediss://", key);
+            return HF_BAD_URL;
+        }
+    }
     for (size_t i = 0, used = 0; i < OPTIONS && used < sizeof(known); i++) {
         if (options[i].schemes & scheme)
             used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "",
@@ -392,8 +418,18 @@ static int unknown_option(const struct url *url, const char *key, int scheme, ch
     return HF_BAD_URL;
 }
 
+static int scheme_of(const struct url *url) {
+    if (is_sentinel(url))
+        return FOR_SENTINEL;
+    if (is_cluster(url))
+        return FOR_CLUSTER;
+    return strcmp(url->scheme, "rediss") == 0       ? FOR_TLS
+           : strcmp(url->scheme, "redis+unix") == 0 ? FOR_SOCKET
+                                                    : FOR_PLAIN;
+}
+
 static int check_options(const struct url *url, char **ret_text) {
-    int scheme = is_sentinel(url) ? FOR_SENTINEL : is_cluster(url) ? FOR_CLUSTER : FOR_ONE;
+    int scheme = scheme_of(url);
     for (size_t i = 0; i < url->option_count; i++) {
         const char *key = url->options[i].key;
         size_t j = 0;
@@ -417,6 +453,64 @@ static int read_wait(struct redis *redis, const struct url *url, char **ret_text
     return r;
 }
 
+/* ---- TLS, or plaintext ---- */
+
+/* By the URL alone: a name may lead to one address now and to another at the next look-up. */
+static bool is_this_host(const char *host) {
+    struct in_addr four;
+    struct in6_addr six;
+    if (inet_pton(AF_INET, host, &four) == 1)
+        return ntohl(four.s_addr) >> 24 == 127;
+    return strcasecmp(host, "localhost") == 0 ||
+           (inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six));
+}
+
+static int check_plaintext(struct redis *redis, const struct url *url, char **ret_text) {
+    const char *plaintext = url_option(url, "plaintext");
+    if (plaintext && strcmp(plaintext, "yes") != 0) {
+        *ret_text =
+            error_format("plaintext is \"%s\", where only \"yes\" has a meaning", plaintext);
+        return HF_BAD_URL;
+    }
+    const char *exposed = NULL;
+    for (size_t i = 0; i < url->host_count && !exposed; i++)
+        exposed = is_this_host(url->hosts[i].host) ? NULL : url->hosts[i].host;
+    redis->is_exposed = exposed;
+    if (!exposed || plaintext)
+        return HF_OK;
+    const char *otherwise = redis->server_host ? "use rediss://, which is TLS, or " : "";
+    *ret_text =
+        error_format("%s:// to another host (\"%.255s\") would let everybody on the way read "
+                     "the password and change what is locked: %sadd the option plaintext=yes "
+                     "where the network is to be trusted",
+                     url->scheme, exposed, otherwise);
+    return HF_BAD_URL;
+}
+
+static int open_tls(struct redis *redis, const struct url *url, char **ret_text) {
+    const char *name = url_option(url, "server_name");
+    struct tls_settings settings = {
+        .name = name ? name : redis->server_host,
+        .ca = url_option(url, "ca"),
+        .cert = url_option(url, "cert"),
+        .key = url_option(url, "key"),
+    };
+    if (!settings.cert != !settings.key) {
+        *ret_text = error_format("cert and key, the client certificate's files, go together");
+        return HF_BAD_URL;
+    }
+    const void *symbol;
+    int r = module_load("TLS", TLS_MODULE, TLS_MODULE_SYMBOL, &symbol, ret_text);
+    if (r < 0)
+        return r;
+    const struct tls_module *module = symbol;
+    if (module->abi != TLS_ABI) {
+        *ret_text = error_format("the module for TLS was built for another version of holdfast");
+        return HF_NO_STORE;
+    }
+    return module->open(&settings, &redis->tls, ret_text);
+}
+
 static int read_url(struct redis *redis, const struct url *url, char **ret_text) {
     int r = check_options(url, ret_text);
     if (!r)
@@ -431,6 +525,10 @@ static int read_url(struct redis *redis, const struct url *url, char **ret_text)
         r = read_timeout(url, "connect_timeout", &redis->peer.timeout_us, ret_text);
     if (!r)
         r = read_wait(redis, url, ret_text);
+    if (!r && strcmp(url->scheme, "rediss") == 0)
+        r = open_tls(redis, url, ret_text);
+    else if (!r)
+        r = check_plaintext(redis, url, ret_text);
     return r;
 }
 
@@ -455,6 +553,8 @@ static void forget(char *secret) {
 }
 
 static void redis_free(struct redis *redis) {
+    if (redis->tls)
+        redis->tls->module->close(redis->tls);
     command_free(&redis->command);
     forget(redis->password);
     free(redis->user);

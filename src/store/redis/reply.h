@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 enum {
-    REPLY_ELEMENTS_MAX = 1 << 20,  /* in one reply, however nested */
-    REPLY_BYTES_MAX = 64 << 20,    /* of one reply, its strings together */
+    REPLY_ELEMENTS_MAX = 1 << 20, /* in one reply, however nested */
+    REPLY_BYTES_MAX = 64 << 20,   /* of one reply, its strings together */
 };
 
 enum reply_type { REPLY_NIL, REPLY_INTEGER, REPLY_STRING, REPLY_ERROR, REPLY_ARRAY };

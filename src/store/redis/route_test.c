@@ -81,7 +81,7 @@ static void name_master(const char *one, const char *two, const char *reply) {
 #define IS_SLAVE "*2\r\n$5\r\nslave\r\n$2\r\nm2\r\n"
 
 TEST(more_than_half_of_the_sentinels_are_enough_and_the_server_must_agree) {
-    begin("redis+sentinel://s1,s2:7000,s3/orders/3");
+    begin("redis+sentinel://s1,s2:7000,s3/orders/3?plaintext=yes");
     ask_acquire(&rig, &a, "x", 0);
     CHECK(stream_to("s2") && stream_to("s2")->owner->peer->port == 7000);
     name_master("s1", "s3", M1);
@@ -96,7 +96,7 @@ TEST(more_than_half_of_the_sentinels_are_enough_and_the_server_must_agree) {
 }
 
 TEST(a_server_that_is_no_master_gets_no_request_and_the_sentinels_are_asked_again) {
-    begin("redis+sentinel://s1,s2,s3/orders");
+    begin("redis+sentinel://s1,s2,s3/orders?plaintext=yes");
     ask_acquire(&rig, &a, "x", 0);
     name_master("s1", "s2", M1);
     answers("m1", "ROLE", IS_SLAVE);
@@ -111,7 +111,7 @@ TEST(a_server_that_is_no_master_gets_no_request_and_the_sentinels_are_asked_agai
 }
 
 TEST(another_master_is_told_before_anything_is_sent_to_it) {
-    begin("redis+sentinel://s1,s2,s3/orders");
+    begin("redis+sentinel://s1,s2,s3/orders?plaintext=yes");
     ask_acquire(&rig, &a, "x", STORE_WAIT);
     name_master("s1", "s2", M1);
     answers("m1", "ROLE", IS_MASTER);
@@ -129,7 +129,7 @@ TEST(another_master_is_told_before_anything_is_sent_to_it) {
 }
 
 TEST(the_same_master_again_is_no_fail_over) {
-    begin("redis+sentinel://s1,s2,s3/orders");
+    begin("redis+sentinel://s1,s2,s3/orders?plaintext=yes");
     ask_acquire(&rig, &a, "x", STORE_WAIT);
     name_master("s1", "s2", M1);
     answers("m1", "ROLE", IS_MASTER);
@@ -149,7 +149,7 @@ TEST(the_same_master_again_is_no_fail_over) {
 
 /* x is in the upper half of the slots and z in the lower one; A has the lower half, B the upper. */
 static void begin_cluster(void) {
-    begin("redis+cluster://seed");
+    begin("redis+cluster://seed?plaintext=yes");
     ask_acquire(&rig, &a, "x", STORE_WAIT);
     answers("seed", "CLUSTER SLOTS", "*2\r\n" RANGE(0, 8191, NODE_A) RANGE(8192, 16383, NODE_B));
 }
@@ -259,7 +259,7 @@ TEST(who_must_try_again_for_too_long_is_refused_for_certain) {
 }
 
 TEST(nobody_who_can_be_asked_is_told_with_the_reason) {
-    begin("redis+cluster://seed");
+    begin("redis+cluster://seed?plaintext=yes");
     ask_acquire(&rig, &a, "x", 0);
     answers("seed", "CLUSTER SLOTS", "-ERR This instance has cluster support disabled\r\n");
     fake_pass_us(rig.world, 100000);

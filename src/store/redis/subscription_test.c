@@ -25,7 +25,7 @@ static struct fake_stream *waiting(const char *url) {
 }
 
 static struct fake_stream *subscribed(void) {
-    struct fake_stream *stream = waiting("redis://h");
+    struct fake_stream *stream = waiting("redis://localhost");
     fake_accept(stream);
     CHECK_COMMAND(stream, "SUBSCRIBE " CHANNEL);
     fake_answer_text(stream, SUBSCRIBED);
@@ -51,7 +51,7 @@ static void message(struct fake_stream *stream, const char *text, size_t size) {
 #define MESSAGE(stream, literal) message(stream, literal, sizeof(literal) - 1)
 
 TEST(who_does_not_wait_subscribes_to_nothing) {
-    rig_open(&rig, "redis://h");
+    rig_open(&rig, "redis://localhost");
     ask_acquire(&rig, &a, "x", 0);
     fake_accept(fake_stream(rig.world, 0));
     fake_answer_text(fake_stream(rig.world, 0), "*2\r\n$4\r\ndone\r\n$1\r\n5\r\n");
@@ -61,7 +61,7 @@ TEST(who_does_not_wait_subscribes_to_nothing) {
 }
 
 TEST(who_renews_subscribes_for_its_hold_may_be_broken) {
-    rig_open(&rig, "redis://h");
+    rig_open(&rig, "redis://localhost");
     make_acquire(&a, "x", 0);
     ask_renew(&rig, &b, (struct asked *[]){&a}, 1);
     CHECK_EQ_INT(fake_stream_count(rig.world), 2);
@@ -69,7 +69,7 @@ TEST(who_renews_subscribes_for_its_hold_may_be_broken) {
 }
 
 TEST(the_channel_is_the_client_s_own_under_the_prefix) {
-    rig_open(&rig, "redis://jo:secret@h/2?prefix=app:");
+    rig_open(&rig, "redis://jo:secret@localhost/2?prefix=app:");
     make_acquire(&a, "x", 0);
     ask_renew(&rig, &b, (struct asked *[]){&a}, 1);
     for (size_t i = 0; i < 2; i++) {
@@ -87,7 +87,7 @@ TEST(the_channel_is_the_client_s_own_under_the_prefix) {
 }
 
 TEST(a_subscription_wakes_all_who_wait_for_it_may_have_come_too_late) {
-    struct fake_stream *stream = waiting("redis://h");
+    struct fake_stream *stream = waiting("redis://localhost");
     fake_accept(stream);
     CHECK_EQ_INT(rig.woken_count, 0);
     fake_answer_text(stream, SUBSCRIBED);
@@ -229,7 +229,7 @@ TEST(a_subscription_that_does_not_answer_a_ping_is_replaced) {
 }
 
 TEST(a_server_that_never_confirms_the_subscription_is_left) {
-    struct fake_stream *stream = waiting("redis://h");
+    struct fake_stream *stream = waiting("redis://localhost");
     fake_accept(stream);
     fake_pass_us(rig.world, 7 * S);
     CHECK(!stream->owner);

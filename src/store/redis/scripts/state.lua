@@ -55,7 +55,7 @@ end
 local function load()
     k = call('GET', K)
     -- (A foreign value may begin so, too; but then there are no shares.)
-    shared, used = k and string.sub(k, 1, 1) == '=' and call('EXISTS', H) == 1, 0
+    shared, used = k and string.sub(k, 1, 1) == '=' and call('PTTL', H) ~= -2, 0
     if shared then
         used = tonumber(s.u)
         if not used then

@@ -1,0 +1,567 @@
+/* TLS with OpenSSL, over memory.
+ *
+ * Design notes.
+ *
+ * A resumed session skips the certificates: what was verified when it began is believed for an hour, and not as
+ * long as each session leads to the next. In TLS 1.3 a session serves one connection, which brings another one; a
+ * whole handshake brings two, as many as a store has links. In TLS 1.2 one serves all. A session with which a
+ * handshake failed is not tried again.
+ *
+ * The end of a connection is not announced (close_notify): each reply says its own length, so nobody can pass off
+ * a part for the whole, and a connection that must be given up must not be written to. OpenSSL is told that it was
+ * announced, or it would throw the session away.
+ *
+ * OpenSSL would clean up at the program's exit while other threads may still be renewing: it is told not to. What is
+ * in its queue of errors is cleared before and after each step, so that nobody finds another's. */
+#include "store/redis/tls.h"
+
+#include "base/error.h"
+#include "base/list.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BELIEVED_US (INT64_C(3600) * 1000000)
+
+enum { SESSIONS_MAX = 4, NAME_SIZE = 256, NAMES_SIZE = 160, DATE_SIZE = 32 };
+
+struct server {
+    struct tls tls;
+    SSL_CTX *context;
+    char name[NAME_SIZE];
+    bool is_address, has_passphrase; /* of the name; of the key */
+    struct session {
+        SSL_SESSION *session;
+        int64_t verified_us;  /* when the certificates were that it rests on */
+    } sessions[SESSIONS_MAX]; /* the last is the newest */
+    size_t session_count;
+    struct tls_expiries expiries;
+};
+
+struct channel {
+    struct tls_channel channel;
+    SSL *ssl;
+    BIO *in, *out;
+    int64_t wall_us;     /* when it began */
+    int64_t verified_us; /* when those certificates were that its session rests on */
+};
+
+static struct server *server_of(const struct tls *tls) {
+    return container_of(tls, struct server, tls);
+}
+
+static struct channel *channel_of(const struct tls_channel *channel) {
+    return container_of(channel, struct channel, channel);
+}
+
+/* ---- Certificates, for people ---- */
+
+static int64_t time_us(const ASN1_TIME *at) {
+    struct tm parts;
+    return at && ASN1_TIME_to_tm(at, &parts) ? (int64_t)timegm(&parts) * 1000000 : 0;
+}
+
+static void format_date(const ASN1_TIME *at, char text[DATE_SIZE]) {
+    struct tm parts;
+    if (!at || !ASN1_TIME_to_tm(at, &parts) ||
+        !strftime(text, DATE_SIZE, "%Y-%m-%d %H:%M UTC", &parts))
+        strcpy(text, "an unknown time");
+}
+
+/* A certificate's texts are anybody's: only what is harmless on a terminal is shown. */
+static void append_name(char text[NAMES_SIZE], const unsigned char *bytes, int size) {
+    size_t used = strlen(text);
+    if (used && used + 2 < NAMES_SIZE)
+        used += (size_t)sprintf(text + used, ", ");
+    for (int i = 0; i < size && used + 1 < NAMES_SIZE; i++)
+        text[used++] = (char)(bytes[i] > ' ' && bytes[i] < 0x7f ? bytes[i] : '?');
+    text[used] = 0;
+}
+
+/* Whom a certificate is for. */
+static void list_names(const X509 *certificate, char text[NAMES_SIZE]) {
+    GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
+    text[0] = 0;
+    for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
+        const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, i);
+        char address[INET6_ADDRSTRLEN];
+        if (name->type == GEN_DNS) {
+            append_name(text, ASN1_STRING_get0_data(name->d.dNSName),
+                        ASN1_STRING_length(name->d.dNSName));
+        } else if (name->type == GEN_IPADD) {
+            int family = ASN1_STRING_length(name->d.iPAddress) == 4 ? AF_INET : AF_INET6;
+            if (inet_ntop(family, ASN1_STRING_get0_data(name->d.iPAddress), address,
+                          sizeof(address)))
+                append_name(text, (const unsigned char *)address, (int)strlen(address));
+        }
+    }
+    GENERAL_NAMES_free(names);
+    char subject[NAMES_SIZE];
+    if (!text[0] && X509_NAME_oneline(X509_get_subject_name(certificate), subject, sizeof(subject)))
+        append_name(text, (const unsigned char *)subject, (int)strlen(subject));
+}
+
+static void tell(struct channel *c, int reason, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void tell(struct channel *c, int reason, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    vsnprintf(c->channel.why, sizeof(c->channel.why), format, values);
+    va_end(values);
+    c->channel.reason = reason;
+}
+
+static void tell_untrusted(struct channel *c, int error, const X509 *certificate) {
+    char issuer[NAMES_SIZE] = "", text[NAMES_SIZE] = "";
+    if (error == X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT) {
+        tell(c, HF_DENIED,
+             "the server's certificate is self-signed, and not trusted here; if it is the right "
+             "one, name a copy of it with ca=");
+        return;
+    }
+    X509_NAME_oneline(X509_get_issuer_name(certificate), issuer, sizeof(issuer));
+    append_name(text, (const unsigned char *)issuer, (int)strlen(issuer));
+    tell(c, HF_DENIED,
+         "the server's certificate comes from a CA that is not trusted here (%s); name the CA's "
+         "file with ca=",
+         text);
+}
+
+/* Why a certificate is refused. `depth` 0 is the server's own. */
+static void tell_certificate(struct channel *c, int error, int depth, const X509 *certificate) {
+    const char *whose = depth ? "a certificate above the server's" : "the server's certificate";
+    char date[DATE_SIZE], names[NAMES_SIZE];
+    switch (error) {
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+        format_date(X509_get0_notAfter(certificate), date);
+        tell(c, HF_DENIED, "%s expired at %s", whose, date);
+        break;
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+        format_date(X509_get0_notBefore(certificate), date);
+        tell(c, HF_DENIED, "%s is not valid before %s, or this host's clock is wrong", whose, date);
+        break;
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+        list_names(certificate, names);
+        tell(c, HF_DENIED, "the server's certificate is not for %s, but for %s",
+             server_of(c->channel.tls)->name, names);
+        break;
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+        tell_untrusted(c, error, certificate);
+        break;
+    case X509_V_ERR_OUT_OF_MEM:
+        c->channel.reason = HF_NO_MEMORY;
+        break;
+    default:
+        tell(c, HF_DENIED, "%s is refused: %s", whose, X509_verify_cert_error_string(error));
+    }
+}
+
+/* OpenSSL calls this for each certificate; the first that is refused ends the handshake. */
+static int certificate_seen(int ok, X509_STORE_CTX *checking) {
+    const SSL *ssl = X509_STORE_CTX_get_ex_data(checking, SSL_get_ex_data_X509_STORE_CTX_idx());
+    X509 *certificate = X509_STORE_CTX_get_current_cert(checking);
+    int error = X509_STORE_CTX_get_error(checking);
+    struct channel *c = SSL_get_app_data(ssl);
+    if (!ok && certificate)
+        tell_certificate(c, error, X509_STORE_CTX_get_error_depth(checking), certificate);
+    else if (!ok)
+        tell(c, HF_DENIED, "the server's certificate is refused: %s",
+             X509_verify_cert_error_string(error));
+    return ok;
+}
+
+/* ---- Failures ---- */
+
+/* What the server may say when it ends a connection, and what we find wrong with it. */
+static const struct {
+    int code; /* SSL_R_... */
+    int reason;
+    const char *why;
+} failures[] = {
+    {SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED, HF_DENIED,
+     "the server asks for a client certificate (cert= and key=)"},
+    {SSL_R_SSLV3_ALERT_BAD_CERTIFICATE, HF_DENIED, "the server refuses the client certificate"},
+    {SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE, HF_DENIED,
+     "the server refuses the client certificate: it is not of a kind for this use"},
+    {SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED, HF_DENIED,
+     "the server refuses the client certificate: it was revoked"},
+    {SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED, HF_DENIED,
+     "the server refuses the client certificate: it has expired"},
+    {SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN, HF_DENIED, "the server refuses the client certificate"},
+    {SSL_R_TLSV1_ALERT_UNKNOWN_CA, HF_DENIED,
+     "the server refuses the client certificate: it does not trust the CA that it comes from"},
+    {SSL_R_TLSV1_ALERT_ACCESS_DENIED, HF_DENIED, "the server denies access to this client"},
+    {SSL_R_TLSV1_UNRECOGNIZED_NAME, HF_DENIED,
+     "the server has no certificate for the name that it is asked for (server_name=)"},
+    {SSL_R_TLSV1_ALERT_PROTOCOL_VERSION, HF_UNREACHABLE,
+     "the server speaks no TLS of version 1.2 or later"},
+    {SSL_R_UNSUPPORTED_PROTOCOL, HF_UNREACHABLE,
+     "the server speaks no TLS of version 1.2 or later"},
+    {SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE, HF_DENIED,
+     "the server refuses the handshake: it asks for a client certificate (cert= and key=), or "
+     "has no cipher that is accepted here"},
+    {SSL_R_TLSV1_ALERT_INSUFFICIENT_SECURITY, HF_DENIED,
+     "the server has no cipher that is accepted here"},
+    {SSL_R_WRONG_VERSION_NUMBER, HF_UNREACHABLE,
+     "the server does not speak TLS at this port; a Redis server has another one for it "
+     "(tls-port)"},
+    {SSL_R_HTTP_REQUEST, HF_UNREACHABLE, "the server does not speak TLS at this port"},
+};
+
+static void explain(struct channel *c) {
+    unsigned long error = ERR_peek_error();
+    if (c->channel.reason)
+        return; /* a certificate, and why */
+    if (ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE) {
+        c->channel.reason = HF_NO_MEMORY;
+        return;
+    }
+    for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
+        if (ERR_GET_LIB(error) == ERR_LIB_SSL && ERR_GET_REASON(error) == failures[i].code) {
+            tell(c, failures[i].reason, "%s", failures[i].why);
+            return;
+        }
+    }
+    const char *text = ERR_reason_error_string(error);
+    tell(c, HF_UNREACHABLE, "TLS failed: %s",
+         text ? text : "for no reason that OpenSSL would tell");
+}
+
+/* ---- Files ---- */
+
+/* A key with a passphrase: nobody can be asked, and that is noted. */
+static int no_passphrase(char *room, int size, int writing, void *context) {
+    (void)room;
+    (void)size;
+    (void)writing;
+    ((struct server *)context)->has_passphrase = true;
+    return -1;
+}
+
+/* OpenSSL says of a file that it cannot be read only that something is wrong with it. */
+static int check_readable(const char *what, const char *path, char **ret_text) {
+    if (access(path, R_OK) == 0)
+        return HF_OK;
+    *ret_text = error_format("cannot read %s %s: %s", what, path, strerror(errno));
+    return HF_BAD_URL;
+}
+
+static int bad_file(const char *what, const char *path, char **ret_text) {
+    unsigned long error = ERR_peek_error(); /* the first of them is the cause */
+    const char *why = ERR_reason_error_string(error);
+    if (ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE)
+        return HF_NO_MEMORY;
+    *ret_text = error_format("%s %s cannot be used: %s", what, path, why ? why : "it is damaged");
+    return HF_BAD_URL;
+}
+
+static int load_trusted(SSL_CTX *context, const char *path, char **ret_text) {
+    struct stat status;
+    if (!path)
+        return SSL_CTX_set_default_verify_paths(context) ? HF_OK : HF_NO_MEMORY;
+    int r = check_readable("the CA", path, ret_text);
+    if (r < 0)
+        return r;
+    bool is_folder = stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+    int ok = is_folder ? SSL_CTX_load_verify_dir(context, path)
+                       : SSL_CTX_load_verify_file(context, path);
+    return ok ? HF_OK : bad_file("the CA", path, ret_text);
+}
+
+static int load_key(struct server *server, const char *cert, const char *key, char **ret_text) {
+    SSL_CTX *context = server->context;
+    int r = check_readable("the key", key, ret_text);
+    if (r < 0)
+        return r;
+    if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) &&
+        SSL_CTX_check_private_key(context))
+        return HF_OK;
+    int error = ERR_GET_REASON(ERR_peek_error());
+    if (server->has_passphrase)
+        *ret_text = error_format("the key %s has a passphrase, and there is nobody to ask", key);
+    else if (error == X509_R_KEY_VALUES_MISMATCH || error == X509_R_KEY_TYPE_MISMATCH)
+        *ret_text = error_format("the key %s is not that of the certificate %s", key, cert);
+    else
+        return bad_file("the key", key, ret_text);
+    return HF_BAD_URL;
+}
+
+static int load_own(struct server *server, const struct tls_settings *settings, char **ret_text) {
+    const char *cert = settings->cert;
+    if (!cert)
+        return HF_OK;
+    int r = check_readable("the certificate", cert, ret_text);
+    if (!r && !SSL_CTX_use_certificate_chain_file(server->context, cert))
+        r = bad_file("the certificate", cert, ret_text);
+    if (!r)
+        r = load_key(server, cert, settings->key, ret_text);
+    if (!r)
+        server->expiries.own_us =
+            time_us(X509_get0_notAfter(SSL_CTX_get0_certificate(server->context)));
+    return r;
+}
+
+/* ---- Sessions ---- */
+
+static void drop_session(struct server *server, size_t which) {
+    SSL_SESSION_free(server->sessions[which].session);
+    server->session_count--;
+    memmove(&server->sessions[which], &server->sessions[which + 1],
+            (server->session_count - which) * sizeof(server->sessions[0]));
+}
+
+static void drop_sessions(struct server *server) {
+    while (server->session_count)
+        drop_session(server, 0);
+}
+
+static bool serves_once(const SSL_SESSION *session) {
+    return SSL_SESSION_get_protocol_version(session) >= TLS1_3_VERSION;
+}
+
+/* OpenSSL calls this when the server has sent one: it is ours now. */
+static int session_came(SSL *ssl, SSL_SESSION *session) {
+    struct channel *c = SSL_get_app_data(ssl);
+    struct server *server = server_of(c->channel.tls);
+    if (!serves_once(session))
+        drop_sessions(server);
+    else if (server->session_count == SESSIONS_MAX)
+        drop_session(server, 0);
+    server->sessions[server->session_count++] =
+        (struct session){session, SSL_session_reused(ssl) ? c->verified_us : c->wall_us};
+    return 1;
+}
+
+/* A clock that went back makes a session one of the future: that is not believed either. */
+static void use_session(struct channel *c, struct server *server) {
+    while (server->session_count) {
+        size_t last = server->session_count - 1;
+        struct session found = server->sessions[last];
+        int64_t age_us = c->wall_us - found.verified_us;
+        bool used = age_us >= 0 && age_us < BELIEVED_US && SSL_set_session(c->ssl, found.session);
+        if (!used || serves_once(found.session))
+            drop_session(server, last);
+        if (used) {
+            c->verified_us = found.verified_us;
+            return;
+        }
+    }
+}
+
+/* ---- One server ---- */
+
+/* A certificate has names without the dot that ends a whole one, and addresses without the zone that is this host's
+ * own. To OpenSSL an empty name means any, and one that begins with a dot means all below it. */
+static int set_name(struct server *server, const char *name, char **ret_text) {
+    struct in6_addr unused;
+    size_t size = strchr(name, ':') ? strcspn(name, "%") : strlen(name);
+    size -= size > 1 && name[size - 1] == '.';
+    if (!size || size >= sizeof(server->name) || name[0] == '.') {
+        *ret_text = error_format("\"%s\" is no name that a certificate could be for", name);
+        return HF_BAD_URL;
+    }
+    memcpy(server->name, name, size);
+    server->is_address = inet_pton(AF_INET, server->name, &unused) == 1 ||
+                         inet_pton(AF_INET6, server->name, &unused) == 1;
+    return HF_OK;
+}
+
+static int set_up(struct server *server, const struct tls_settings *settings, char **ret_text) {
+    SSL_CTX *context = server->context = SSL_CTX_new(TLS_client_method());
+    if (!context || !SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION))
+        return HF_NO_MEMORY;
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, certificate_seen);
+    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_sess_set_new_cb(context, session_came);
+    SSL_CTX_set_default_passwd_cb(context, no_passphrase);
+    SSL_CTX_set_default_passwd_cb_userdata(context, server);
+    int r = load_trusted(context, settings->ca, ret_text);
+    return r < 0 ? r : load_own(server, settings, ret_text);
+}
+
+static void close_tls(struct tls *tls) {
+    struct server *server = server_of(tls);
+    drop_sessions(server);
+    SSL_CTX_free(server->context);
+    free(server);
+}
+
+extern const struct tls_module holdfast_tls;
+
+static int open_tls(const struct tls_settings *settings, struct tls **ret_tls, char **ret_text) {
+    if (!OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL))
+        return HF_NO_MEMORY;
+    struct server *server = calloc(1, sizeof(*server));
+    if (!server)
+        return HF_NO_MEMORY;
+    server->tls.module = &holdfast_tls;
+    ERR_clear_error();
+    int r = set_name(server, settings->name, ret_text);
+    if (!r)
+        r = set_up(server, settings, ret_text);
+    ERR_clear_error();
+    if (r < 0) {
+        close_tls(&server->tls);
+        return r;
+    }
+    *ret_tls = &server->tls;
+    return HF_OK;
+}
+
+static void get_expiries(const struct tls *tls, struct tls_expiries *ret) {
+    *ret = server_of(tls)->expiries;
+}
+
+/* ---- One connection ---- */
+
+/* Whom the certificate must be for, and when it must be valid. */
+static bool demand(struct channel *c, const struct server *server) {
+    X509_VERIFY_PARAM *demands = SSL_get0_param(c->ssl);
+    X509_VERIFY_PARAM_set_time(demands, (time_t)(c->wall_us / 1000000));
+    X509_VERIFY_PARAM_set_hostflags(demands, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    if (server->is_address)
+        return X509_VERIFY_PARAM_set1_ip_asc(demands, server->name);
+    return X509_VERIFY_PARAM_set1_host(demands, server->name, 0) &&
+           SSL_set_tlsext_host_name(c->ssl, server->name);
+}
+
+static bool prepare(struct channel *c, struct server *server) {
+    c->ssl = SSL_new(server->context);
+    c->in = BIO_new(BIO_s_mem());
+    c->out = BIO_new(BIO_s_mem());
+    if (!c->ssl || !c->in || !c->out) {
+        BIO_free(c->in);
+        BIO_free(c->out);
+        return false;
+    }
+    BIO_set_mem_eof_return(c->in, -1); /* empty is not the end */
+    SSL_set_bio(c->ssl, c->in, c->out);
+    SSL_set_app_data(c->ssl, c);
+    SSL_set_connect_state(c->ssl);
+    return demand(c, server);
+}
+
+static void end_channel(struct tls_channel *channel) {
+    struct channel *c = channel_of(channel);
+    if (!channel->open)
+        drop_sessions(server_of(channel->tls));
+    if (c->ssl)
+        SSL_set_shutdown(c->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+    SSL_free(c->ssl);
+    ERR_clear_error();
+    free(c);
+}
+
+/* Notes when the first of the certificates expires that were just verified. */
+static void note_expiry(struct server *server, const SSL *ssl) {
+    STACK_OF(X509) *chain = SSL_get0_verified_chain(ssl);
+    server->expiries.server_us = INT64_MAX;
+    for (int i = 0; i < sk_X509_num(chain); i++) {
+        int64_t at_us = time_us(X509_get0_notAfter(sk_X509_value(chain, i)));
+        if (at_us < server->expiries.server_us)
+            server->expiries.server_us = at_us;
+    }
+}
+
+static void shake_hands(struct channel *c) {
+    struct server *server = server_of(c->channel.tls);
+    int r = SSL_do_handshake(c->ssl);
+    if (r == 1) {
+        c->channel.open = true;
+        c->channel.resumed = SSL_session_reused(c->ssl);
+        if (!c->channel.resumed)
+            note_expiry(server, c->ssl);
+    } else if (SSL_get_error(c->ssl, r) != SSL_ERROR_WANT_READ) {
+        explain(c);
+    }
+}
+
+static struct tls_channel *start_channel(struct tls *tls, int64_t wall_us) {
+    struct channel *c = calloc(1, sizeof(*c));
+    if (!c)
+        return NULL;
+    c->channel.tls = tls;
+    c->wall_us = wall_us;
+    ERR_clear_error();
+    if (prepare(c, server_of(tls))) {
+        use_session(c, server_of(tls));
+        shake_hands(c);
+        ERR_clear_error();
+        if (!c->channel.reason)
+            return &c->channel;
+    }
+    end_channel(&c->channel);
+    return NULL;
+}
+
+static bool feed(struct tls_channel *channel, const void *bytes, size_t size) {
+    size_t taken;
+    return BIO_write_ex(channel_of(channel)->in, bytes, size, &taken) && taken == size;
+}
+
+static int read_said(struct tls_channel *channel, void *room, size_t size) {
+    struct channel *c = channel_of(channel);
+    ERR_clear_error();
+    size_t got = 0;
+    if (!channel->open && !channel->reason)
+        shake_hands(c);
+    if (channel->open && !channel->reason && !SSL_read_ex(c->ssl, room, size, &got)) {
+        int error = SSL_get_error(c->ssl, 0);
+        if (error == SSL_ERROR_ZERO_RETURN)
+            tell(c, HF_UNREACHABLE, "the server closed the connection");
+        else if (error != SSL_ERROR_WANT_READ)
+            explain(c);
+    }
+    ERR_clear_error();
+    return channel->reason ? -1 : (int)got;
+}
+
+static bool write_said(struct tls_channel *channel, const void *bytes, size_t size) {
+    size_t taken;
+    ERR_clear_error();
+    bool ok = SSL_write_ex(channel_of(channel)->ssl, bytes, size, &taken);
+    ERR_clear_error();
+    return ok;
+}
+
+static size_t pending(const struct tls_channel *channel, const char **ret_bytes) {
+    char *bytes = NULL;
+    long size = BIO_get_mem_data(channel_of(channel)->out, &bytes);
+    *ret_bytes = bytes;
+    return size > 0 ? (size_t)size : 0;
+}
+
+static void sent(struct tls_channel *channel) {
+    (void)BIO_reset(channel_of(channel)->out);
+}
+
+const struct tls_module holdfast_tls __attribute__((visibility("default"))) = {
+    .abi = TLS_ABI,
+    .open = open_tls,
+    .close = close_tls,
+    .expiries = get_expiries,
+    .start = start_channel,
+    .end = end_channel,
+    .feed = feed,
+    .read = read_said,
+    .write = write_said,
+    .pending = pending,
+    .sent = sent,
+};

@@ -1,0 +1,36 @@
+/* The server's side of TLS, in memory, for tests of the client's: a certificate that is its own CA, and for each
+ * connection what came, what is to be sent, and what was said. Names and times are the test's; nothing is a secret. */
+#ifndef TESTS_SUPPORT_TLS_SERVER_H
+#define TESTS_SUPPORT_TLS_SERVER_H
+
+#include <openssl/ssl.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tls_server {
+    SSL_CTX *context;
+    char ca[64]; /* the file with its certificate */
+};
+
+/* `names` as in subjectAltName: "DNS:db.example,IP:10.0.0.7"; the certificate is valid from and until these seconds of
+ * the wall clock. The program ends when something fails. */
+void tls_server_open(struct tls_server *server, const char *names, int64_t from_s, int64_t until_s);
+void tls_server_close(struct tls_server *server);
+
+struct tls_peer {
+    SSL *ssl;
+    BIO *in, *out;
+    char said[1 << 21]; /* by the client, and not taken yet */
+    size_t said_size;
+    bool failed;
+};
+
+struct tls_peer *tls_peer_new(struct tls_server *server);
+void tls_peer_free(struct tls_peer *peer);
+/* Takes what the client sent; `said` grows. */
+void tls_peer_feed(struct tls_peer *peer, const void *bytes, size_t size);
+void tls_peer_say(struct tls_peer *peer, const void *bytes, size_t size);
+/* What is to be sent to the client, taken out; to be freed. */
+char *tls_peer_take(struct tls_peer *peer, size_t *ret_size);
+
+#endif
