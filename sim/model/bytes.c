@@ -149,7 +149,9 @@ void text_add(struct text *text, const void *bytes, size_t size) {
     text->bytes[text->size] = 0;
 }
 
-static void text_format_list(struct text *text, const char *format, va_list list) {
+__attribute__((format(printf, 2, 0))) static void text_format_list(struct text *text,
+                                                                   const char *format,
+                                                                   va_list list) {
     va_list again;
     va_copy(again, list);
     int size = vsnprintf(NULL, 0, format, again);

@@ -165,10 +165,11 @@ static void pop_answer(lua_State *lua, struct text *answer) {
         answer_table(lua, answer);
         break;
     case LUA_TBOOLEAN:
-        if (lua_toboolean(lua, -1)) {
+        if (lua_toboolean(lua, -1))
             answer_integer(answer, 1);
-            break;
-        } /* fallthrough */
+        else
+            answer_nil(answer);
+        break;
     default:
         answer_nil(answer);
     }

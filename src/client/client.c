@@ -115,6 +115,12 @@ static void gone(struct store_host *host, uint64_t seq) {
     engine_gone(&c->engine, seq);
 }
 
+static void forgot(struct store_host *host, store_concerns *concerns, void *context) {
+    hf_client *c = container_of(host, hf_client, host);
+    client_take_completed(c);
+    engine_forgot(&c->engine, concerns, context);
+}
+
 static void timer_due(struct world_timer *timer) {
     hf_client *c = container_of(timer, hf_client, timer);
     client_tell_time(c);
@@ -183,6 +189,7 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
     c->host.completed = completed;
     c->host.wake = wake;
     c->host.gone = gone;
+    c->host.forgot = forgot;
     struct engine_config config = {
         .wait_lease_us = c->host.wait_lease_us,
         .max_lease_us = c->host.max_lease_us,

@@ -642,6 +642,15 @@ void engine_gone(struct engine *e, uint64_t seq) {
     }
 }
 
+/* What the store still has of such a hold, its release lets go: may_exist stays. */
+void engine_forgot(struct engine *e, store_concerns *concerns, void *context) {
+    for (struct map_node *node = map_first(&e->by_seq); node; node = map_after(&e->by_seq, node)) {
+        struct hold *hold = container_of(node, struct hold, by_seq);
+        if (is_held(hold) && (!concerns || concerns(context, hold->op.name)))
+            lose(e, hold);
+    }
+}
+
 void engine_completed(struct engine *e, struct store_op *op) {
     if (op->type == STORE_RENEW) {
         renewals_answered(e, container_of(op, struct renewals, op));

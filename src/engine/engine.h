@@ -149,6 +149,7 @@ void engine_abandon(struct engine *engine);
 void engine_completed(struct engine *engine, struct store_op *op);
 void engine_wake(struct engine *engine, uint64_t seq); /* or STORE_ALL_WAITING */
 void engine_gone(struct engine *engine, uint64_t seq);
+void engine_forgot(struct engine *engine, store_concerns *concerns, void *context);
 
 /* Does what is due. Call it again, after what it put out was submitted, while engine_due_us is not later
  * than now: a very large number of renewals is done in portions. */

@@ -294,6 +294,33 @@ STORY(gone_means_nothing_to_who_does_not_hold) {
     expect_nothing();
 }
 
+static bool is_x(void *context, const char *name) {
+    (void)context;
+    return strcmp(name, "x") == 0;
+}
+
+STORY(what_the_store_may_have_forgotten_is_lost_and_still_let_go_there) { /* row 10 */
+    struct actor *a = held("x"), *b = held("y");
+    at_ms(100);
+    forgot(is_x);
+    expect_lost(a);
+    expect_state(b, HOLD_HELD);
+    release_without_waiting(a);
+    expect_op(a, STORE_RELEASE);
+    answer_released(a);
+    forgot(NULL);
+    expect_lost(b);
+}
+
+STORY(what_the_store_may_have_forgotten_means_nothing_to_who_does_not_hold) {
+    struct actor *waiting = acquire("x", FOREVER);
+    expect_op(waiting, STORE_ACQUIRE);
+    forgot(NULL);
+    answer_queued(waiting, 20000, 0);
+    forgot(NULL);
+    expect_nothing();
+}
+
 /* ---- Renewing by hand --------------------------------------------------------------------- */
 
 STORY(a_renewal_by_hand_goes_out_at_once_and_changes_the_lease_for_good) {

@@ -22,7 +22,7 @@ static const struct {
 } modules[] = {
     {{sizeof(hf_store_info), "redis", "all who reach one Redis server", "timed", 0,
       "libholdfast-redis"},
-     {"redis+unix", "rediss"}},
+     {"redis+unix", "rediss", "redis+sentinel", "redis+cluster"}},
 };
 
 enum { MODULE_COUNT = sizeof(modules) / sizeof(modules[0]) };

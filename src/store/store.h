@@ -1,8 +1,8 @@
 /* The contract between the client and a store.
  *
  * A store is whatever keeps the locks. It is asked with operations, which are data, and answers by
- * completing them; besides it may say WAKE (a hint that an attempt should ask again) and GONE (a hold was
- * ended at the store by somebody else). A store is one `struct store_driver`: built in, or the one symbol
+ * completing them; besides it may say WAKE (a hint that an attempt should ask again), GONE (a hold was
+ * ended at the store by somebody else) and FORGOT (holds that it can vouch for no more). A store is one `struct store_driver`: built in, or the one symbol
  * of a module. The rules:
  *
  *  1. Every operation that was submitted completes exactly once, also when the store is closed (then as
@@ -132,6 +132,8 @@ struct store_identity {
         guard_pid; /* a process without whose death, too, the client's is no evidence; 0: none */
 };
 
+typedef bool store_concerns(void *context, const char *name);
+
 /* What the client gives to its store. The functions never call the store, so it may call them at any
  * point; `op` is the client's again when `completed` is called. */
 struct store_host {
@@ -145,6 +147,9 @@ struct store_host {
     void (*wake)(struct store_host *host, uint64_t seq);
     void (*gone)(struct store_host *host, uint64_t seq);
     void (*freed)(struct store_host *host, const char *name); /* of a store that votes: a hint */
+    /* The store may have forgotten what it had granted, as at a fail-over: every hold whose name `concerns` says
+     * yes to (NULL: every one) is lost, whatever the store still has of it, which its release lets go. */
+    void (*forgot)(struct store_host *host, store_concerns *concerns, void *context);
 };
 
 enum store_capability {
@@ -158,7 +163,7 @@ struct store {
     const struct store_driver *driver;
 };
 
-#define STORE_ABI 1
+#define STORE_ABI 3
 
 struct store_driver {
     unsigned abi;       /* STORE_ABI of the tree that it was built in */

@@ -32,7 +32,7 @@ static void send_or_refuse(struct redis *redis, struct store_op *op, enum redis_
     if (redis_send(redis, op, script, answered, NULL, 0, &request) < 0)
         store_refuse(redis->host, op, HF_NO_MEMORY, NULL);
     else
-        link_submit(&redis->commands, request);
+        route_submit(redis, request);
 }
 
 /* ---- Acquire ---- */
@@ -65,9 +65,84 @@ static bool read_token(const struct reply *reply, uint64_t *ret_token) {
     return *ret_token > 0 && *ret_token < STORE_TOKEN_LIMIT;
 }
 
+/* With wait_replicas a grant counts only when so many replicas have it: WAIT, on the connection over which it was
+ * granted, for it asks about that connection's writes. With fewer it is let go again, and refused. */
+
+struct waiting {
+    struct store_op *op;
+    uint64_t token, replicas;
+};
+
+static void let_go_again(struct redis *redis, struct redis_request *request,
+                         const struct reply *reply, const char *why) {
+    struct waiting *waiting = request->context;
+    struct store_op *op = waiting->op;
+    (void)why;
+    op->text =
+        error_format("%" PRIu64 " of the %" PRIu64 " replicas that wait_replicas asks for had "
+                     "it after %" PRIu64 " ms, so it was let go again",
+                     waiting->replicas, redis->wait_replicas, redis->wait_timeout_ms);
+    op->reason = HF_UNREACHABLE;
+    bool is_gone = reply && reply->type == REPLY_INTEGER &&
+                   (reply->integer || request->script == REDIS_RELEASE);
+    redis_request_free(request);
+    free(waiting);
+    store_complete(redis->host, op, is_gone ? STORE_REFUSED : STORE_UNKNOWN);
+}
+
+static void start_release(struct redis *redis, const struct store_op *op);
+
+static void replicas_answered(struct redis *redis, struct redis_request *request,
+                              const struct reply *reply, const char *why) {
+    struct waiting *waiting = request->context;
+    struct store_op *op = waiting->op;
+    bool is_number = reply && reply->type == REPLY_INTEGER;
+    waiting->replicas = is_number ? (uint64_t)reply->integer : 0;
+    if (is_number && waiting->replicas < redis->wait_replicas) {
+        struct redis_request *release;
+        redis_request_free(request);
+        start_release(redis, op);
+        if (redis_send(redis, op, REDIS_RELEASE, let_go_again, waiting, 0, &release) == HF_OK) {
+            route_submit(redis, release);
+            return;
+        }
+        op->reason = HF_NO_MEMORY;
+        store_complete(redis->host, op, STORE_UNKNOWN);
+    } else if (is_number) {
+        redis_request_free(request);
+        op->token = waiting->token;
+        store_complete(redis->host, op, STORE_DONE);
+    } else {
+        redis_explain(request, reply, why, &op->reason, &op->text);
+        redis_request_free(request);
+        store_complete(redis->host, op,
+                       STORE_UNKNOWN); /* it was granted; who has it is not known */
+    }
+    free(waiting);
+}
+
+static void wait_for_replicas(struct redis *redis, struct redis_link *via, struct store_op *op) {
+    struct waiting *waiting = malloc(sizeof(*waiting));
+    struct redis_request *request = NULL;
+    command_start(&redis->command);
+    command_add_text(&redis->command, "WAIT");
+    command_add_number(&redis->command, redis->wait_replicas);
+    command_add_number(&redis->command, redis->wait_timeout_ms);
+    if (!waiting || redis_send(redis, op, -1, replicas_answered, waiting, 0, &request) < 0) {
+        free(waiting);
+        op->reason = HF_NO_MEMORY;
+        store_complete(redis->host, op, STORE_UNKNOWN);
+        return;
+    }
+    *waiting = (struct waiting){.op = op, .token = op->token};
+    request->pinned = true;
+    link_submit(via, request);
+}
+
 static void acquire_answered(struct redis *redis, struct redis_request *request,
                              const struct reply *reply, const char *why) {
     struct store_op *op = request->op;
+    struct redis_link *via = request->via;
     if (!reply || reply->type != REPLY_ARRAY) {
         redis_fail(redis, request, reply, why);
         return;
@@ -77,7 +152,10 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
     const char *text = what->type == REPLY_STRING ? what->text : "?";
     if (reply_is(word, "done") && read_token(what, &op->token)) {
         op->left_us = reply_number(reply_at(reply, 2), 0);
-        store_complete(redis->host, op, STORE_DONE);
+        if (redis->wait_replicas)
+            wait_for_replicas(redis, via, op);
+        else
+            store_complete(redis->host, op, STORE_DONE);
     } else if (reply_is(word, "queued") || reply_is(word, "busy")) {
         op->left_us = left_us(reply);
         op->flags |= reply_number(reply_at(reply, 2), 0) ? STORE_FOREIGN : 0;
@@ -185,10 +263,46 @@ void redis_acquire(struct redis *redis, struct store_op *op) {
 
 /* ---- Release, break ---- */
 
+static void start_release(struct redis *redis, const struct store_op *op) {
+    start_with_keys(redis, REDIS_RELEASE, op);
+    add_owner(redis, op->seq);
+    command_add_text(&redis->command, redis->channels);
+    command_add_text(&redis->command, op->flags & STORE_VOTE ? op->name : "");
+}
+
+/* Makes another request of one that is to be sent again; without memory it stays what it is. */
+static void replace_script(struct redis *redis, struct redis_request *request, int script) {
+    size_t size;
+    char *bytes = command_bytes(&redis->command, &size);
+    if (!bytes)
+        return;
+    free(request->bytes);
+    request->bytes = bytes;
+    request->size = size;
+    request->script = script;
+    request->is_whole = false;
+}
+
+void redis_release_one_key(struct redis *redis, struct redis_request *request) {
+    command_start_script(&redis->command, REDIS_RELEASE_ONE_KEY, 1);
+    command_add_keys(&redis->command, redis->prefix, request->op->name, "K");
+    add_owner(redis, request->op->seq);
+    replace_script(redis, request, REDIS_RELEASE_ONE_KEY);
+}
+
 /* After an earlier sending whose reply was lost, "not mine" may be its own doing. */
 static void ended(struct redis *redis, struct redis_request *request, const struct reply *reply,
                   const char *why) {
     struct store_op *op = request->op;
+    bool is_undecided = reply && reply->type == REPLY_INTEGER && !reply->integer &&
+                        request->script == REDIS_RELEASE_ONE_KEY;
+    if (is_undecided) { /* a share, or a place in the queue, or not mine: that takes all keys */
+        start_release(redis, op);
+        replace_script(redis, request, REDIS_RELEASE);
+        request->sends--;
+        route_submit(redis, request);
+        return;
+    }
     if (!reply || reply->type != REPLY_INTEGER) {
         redis_fail(redis, request, reply, why);
         return;
@@ -202,10 +316,7 @@ static void ended(struct redis *redis, struct redis_request *request, const stru
 }
 
 void redis_release(struct redis *redis, struct store_op *op) {
-    start_with_keys(redis, REDIS_RELEASE, op);
-    add_owner(redis, op->seq);
-    command_add_text(&redis->command, redis->channels);
-    command_add_text(&redis->command, op->flags & STORE_VOTE ? op->name : "");
+    start_release(redis, op);
     send_or_refuse(redis, op, REDIS_RELEASE, ended);
 }
 
@@ -308,7 +419,7 @@ static void renewing_send(struct redis *redis, struct renewing *renewing, int sc
         return;
     }
     memcpy(request->items, items, count * sizeof(*items));
-    link_submit(&redis->commands, request);
+    route_submit(redis, request);
 }
 
 static void add_lease(struct redis *redis, const struct store_op *of) {
@@ -360,7 +471,7 @@ static void keep_counters(struct redis *redis, const struct store_op *op) {
         command_add_keys(&redis->command, redis->prefix, op->renewals[i].of->name, "S");
         command_add_number(&redis->command, UINT64_C(8) * DAY_MS);
         if (redis_send(redis, NULL, -1, ignore_answer, NULL, 0, &request) == HF_OK)
-            link_submit(&redis->commands, request);
+            route_submit(redis, request);
     }
 }
 
@@ -375,7 +486,8 @@ void redis_renew(struct redis *redis, struct store_op *op) {
     redis_subscribe(redis);
     keep_counters(redis, op);
     uint16_t alone[RENEWALS_AT_ONCE];
-    size_t count = 0;
+    size_t count = 0,
+           at_once = redis->route && redis->route->kind->has_slots ? 1 : RENEWALS_AT_ONCE;
     assert(op->renewal_count <= UINT16_MAX);
     for (size_t i = 0; i < op->renewal_count; i++) {
         const struct store_op *of = op->renewals[i].of;
@@ -386,7 +498,7 @@ void redis_renew(struct redis *redis, struct store_op *op) {
             continue;
         }
         alone[count++] = (uint16_t)i;
-        if (count == RENEWALS_AT_ONCE) {
+        if (count == at_once) {
             renew_alone(redis, renewing, alone, count);
             count = 0;
         }

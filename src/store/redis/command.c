@@ -20,7 +20,7 @@
 /* ---- Arguments ---- */
 
 void command_start(struct command *c) {
-    c->text_size = c->count = 0;
+    c->text_size = c->count = c->first_key = 0;
     c->failed = false;
 }
 
@@ -99,6 +99,13 @@ unsigned command_slot(const char *key, size_t size) {
     return crc16(tag, tag_size) & 16383;
 }
 
+int command_first_slot(const struct command *c) {
+    if (!c->first_key || c->failed)
+        return -1;
+    size_t begin = c->ends[c->first_key - 1];
+    return (int)command_slot(c->text + begin, c->ends[c->first_key] - begin);
+}
+
 /* The least number of each slot. */
 static uint32_t numbers[16384];
 
@@ -128,6 +135,8 @@ void command_add_keys(struct command *c, const char *prefix, const char *name, c
     size_t tag_size;
     const char *tag = tag_of(key, size, &tag_size);
     bool is_whole = tag_size == size;
+    if (!c->first_key)
+        c->first_key = c->count;
     if (is_whole && memchr(key, '}', size)) {
         number_of_slot(crc16(key, size) & 16383, number);
         tag = number;

@@ -14,7 +14,8 @@ struct command {
     size_t text_size, text_room;
     size_t *ends; /* where each ends in text */
     size_t count, room;
-    bool failed; /* no memory: there will be no bytes */
+    size_t first_key; /* which argument is; 0: none was added */
+    bool failed;      /* no memory: there will be no bytes */
 };
 
 void command_start(struct command *command);
@@ -41,5 +42,7 @@ char *command_as_eval(const char *bytes, size_t size, enum redis_script_id scrip
 
 /* In which of a Cluster's slots a key is. */
 unsigned command_slot(const char *key, size_t size);
+/* That of the first key of what is being built; -1: it has none. */
+int command_first_slot(const struct command *command);
 
 #endif

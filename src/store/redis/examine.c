@@ -10,8 +10,7 @@
  * SUBSCRIBE turns a connection into one that takes no other commands. It comes last, and the link is then broken,
  * which sends again whatever else was under way. */
 #include "base/error.h"
-#include "store/findings.h"
-#include "store/redis/redis.h"
+#include "store/redis/deployment.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -86,6 +85,7 @@ struct examining {
     bool wrote;  /* the last write was done */
     int refusal; /* why not, 0 where a right is missing; and particulars */
     char *refused;
+    struct deployment deployment;
     hf_examination *out;
 };
 
@@ -112,6 +112,7 @@ static void finish(struct examining *x) {
     hf_examination_free(x->out);
     free(x->info);
     free(x->refused);
+    deployment_free(&x->deployment);
     free(x);
     store_complete(host, op, outcome);
 }
@@ -120,6 +121,8 @@ static void finish(struct examining *x) {
 static void step_done(struct examining *x) {
     if (--x->pending > 0)
         return;
+    if (x->redis->is_closing && !x->outcome)
+        x->outcome = STORE_UNKNOWN;
     if (x->outcome || x->no_memory)
         finish(x);
     else
@@ -151,7 +154,7 @@ static void send(struct examining *x, redis_answered *answered, size_t item) {
         return;
     }
     request->items[0] = (uint16_t)item;
-    link_submit(&x->redis->commands, request);
+    route_submit(x->redis, request);
 }
 
 /* The probe: a name that nobody locks, for it is the client's own id. */
@@ -269,6 +272,57 @@ static void right_answered(struct redis *redis, struct redis_request *request,
     step_done(x);
 }
 
+/* ---- Several servers ---- */
+
+static void watcher_answered(struct redis *redis, struct redis_request *request,
+                             const struct reply *reply, const char *why) {
+    struct examining *x = request->context;
+    (void)redis;
+    (void)why; /* who does not answer is counted */
+    deployment_note_sentinel(&x->deployment, reply);
+    redis_request_free(request);
+    step_done(x);
+}
+
+static void cluster_answered(struct redis *redis, struct redis_request *request,
+                             const struct reply *reply, const char *why) {
+    struct examining *x = request->context;
+    char **to = request->items[0] ? &x->deployment.cluster_nodes : &x->deployment.cluster_info;
+    (void)redis;
+    if (!has_failed(x, request, reply, why) && reply->type == REPLY_STRING) {
+        *to = strdup(reply->text);
+        x->no_memory |= !*to;
+    }
+    redis_request_free(request);
+    step_done(x);
+}
+
+static void ask_watcher(struct examining *x, struct redis_link *watcher) {
+    struct redis_request *request;
+    x->redis->route->kind->build_question(x->redis->route);
+    x->deployment.sentinels++;
+    x->pending++;
+    if (redis_send(x->redis, x->op, -1, watcher_answered, x, 0, &request) < 0) {
+        x->no_memory = true;
+        step_done(x);
+        return;
+    }
+    link_submit(watcher, request);
+}
+
+static void ask_deployment(struct examining *x) {
+    struct redis_route *route = x->redis->route;
+    struct redis_link *watcher;
+    for (size_t i = 0; route->kind->watcher && (watcher = route->kind->watcher(route, i)); i++)
+        ask_watcher(x, watcher);
+    if (!route->kind->has_slots)
+        return;
+    start_command(x, "CLUSTER INFO");
+    send(x, cluster_answered, 0);
+    start_command(x, "CLUSTER NODES");
+    send(x, cluster_answered, 1);
+}
+
 static void ask(struct examining *x) {
     struct command *command = &x->redis->command;
     x->pending = 1; /* until all have been sent */
@@ -287,6 +341,8 @@ static void ask(struct examining *x) {
         start_command(x, rights[i].words);
         send(x, right_answered, i);
     }
+    if (x->redis->route)
+        ask_deployment(x);
     step_done(x);
 }
 
@@ -333,10 +389,11 @@ static void forgotten(struct redis *redis, struct redis_request *request, const 
 static void subscribed(struct redis *redis, struct redis_request *request,
                        const struct reply *reply, const char *why) {
     struct examining *x = request->context;
+    (void)redis;
     if (!has_failed(x, request, reply, why)) {
         note_denial(x, RIGHT_TO_SUBSCRIBE, reply);
         if (reply->type != REPLY_ERROR)
-            link_break(&redis->commands, HF_UNREACHABLE, "the connection was given up");
+            link_break(request->via, HF_UNREACHABLE, "the connection was given up");
     }
     redis_request_free(request);
     step_done(x);
@@ -700,14 +757,20 @@ static void report_writes(struct examining *x) {
 }
 
 static void report(struct examining *x) {
-    x->out = findings_new(x->redis->store.driver->info.tier);
+    const struct redis_route *route = x->redis->route;
+    x->out = findings_new(route ? route->kind->tier : x->redis->store.driver->info.tier);
     if (!x->out) {
         x->no_memory = true;
         return;
     }
+    if (x->known[MIN_REPLICAS])
+        x->deployment.min_replicas = strtol(x->settings[MIN_REPLICAS], NULL, 10);
+    if (route)
+        x->no_memory |= !deployment_report(&x->deployment, route, x->info, x->out);
     if (x->info) {
         report_version(x);
-        report_role(x);
+        if (!route)
+            report_role(x);
         report_persistence(x);
         report_memory(x);
         report_min_replicas(x);
@@ -729,5 +792,6 @@ void redis_examine(struct redis *redis, struct store_op *op) {
     x->redis = redis;
     x->op = op;
     x->uncertain_us = -1;
+    deployment_init(&x->deployment);
     ask(x);
 }

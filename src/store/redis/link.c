@@ -118,6 +118,8 @@ static void went_down(struct redis_link *link, int reason, const char *why) {
     link->doubted = was_ready && !link->pushed && !link->wire.heard;
     snprintf(link->why, sizeof(link->why), "%s", why ? why : "");
     take_back_sent(link);
+    if (link->guide)
+        link->guide->down(link, why);
     if (was_ready && link->heard) {
         link->failures = 0;
         link->retry_at_us = now_us;
@@ -148,6 +150,7 @@ static void send_waiting(struct redis_link *link) {
         }
         list_remove(&request->link);
         request->sends++;
+        request->via = link;
         list_append(&link->sent, &request->link);
     }
 }
@@ -168,11 +171,14 @@ static void become_ready(struct redis_link *link) {
     set_timer(link);
 }
 
+static const char *refusal_of(struct redis_link *link, const struct reply *reply) {
+    return link->guide && link->guide->refuses ? link->guide->refuses(link, reply) : NULL;
+}
+
 static void greeting_answered(struct redis *redis, struct redis_request *request,
                               const struct reply *reply, const char *why) {
     struct redis_link *link = request->context;
-    (void)redis;
-    (void)why; /* a connection that is lost is told elsewhere */
+    (void)redis; /* a connection that is lost is told elsewhere */
     bool last = list_empty(&link->sent);
     redis_request_free(request);
     if (!reply)
@@ -184,6 +190,9 @@ static void greeting_answered(struct redis *redis, struct redis_request *request
         redis_explain(NULL, reply, NULL, &reason, &text);
         link_break(link, reason, text ? text : "");
         free(text);
+    } else if ((why = refusal_of(link, reply))) {
+        link->heard = false;
+        link_break(link, HF_UNREACHABLE, why);
     } else if (last) {
         become_ready(link);
     }
@@ -213,24 +222,28 @@ static bool greet_with(struct redis_link *link, struct command *command) {
  * hangs up on us, as servers do that expect TLS, or refuse our certificate when the handshake is over for us, does that
  * before anything was sent of which it would not be known whether it was done. */
 static bool greet(struct redis_link *link) {
-    struct redis *redis = link->redis;
-    struct command *command = &redis->command;
+    struct command *command = &link->redis->command;
     bool ok = true;
-    if (redis->password) {
+    if (link->password) {
         command_start(command);
         command_add_text(command, "AUTH");
-        if (redis->user)
-            command_add_text(command, redis->user);
-        command_add_text(command, redis->password);
+        if (link->user)
+            command_add_text(command, link->user);
+        command_add_text(command, link->password);
         ok = greet_with(link, command);
     }
-    if (ok && redis->database) {
+    if (ok && link->database) {
         command_start(command);
         command_add_text(command, "SELECT");
-        command_add_number(command, redis->database);
+        command_add_number(command, link->database);
         ok = greet_with(link, command);
     }
-    if (ok && (redis->tls || link->doubted) && list_empty(&link->sent)) {
+    if (ok && link->guide && link->guide->refuses) {
+        command_start(command);
+        command_add_text(command, "ROLE");
+        ok = greet_with(link, command);
+    }
+    if (ok && (link->redis->tls || link->doubted) && list_empty(&link->sent)) {
         command_start(command);
         command_add_text(command, "PING");
         ok = greet_with(link, command);
@@ -281,7 +294,8 @@ static bool answer_first(struct redis_link *link, const struct reply *reply) {
     list_remove(&request->link);
     if (request->script >= 0 && reply_is_error(reply, "NOSCRIPT"))
         send_whole_script(link, request);
-    else
+    else if (reply->type != REPLY_ERROR || !link->guide || !link->guide->turned ||
+             !link->guide->turned(link, request, reply))
         request->answered(link->redis, request, reply, NULL);
     return true;
 }
@@ -384,6 +398,9 @@ static void timer_due(struct world_timer *timer) {
 
 int link_init(struct redis_link *link, struct redis *redis, const struct world_peer *peer) {
     link->redis = redis;
+    link->user = redis->user;
+    link->password = redis->password;
+    link->database = redis->database;
     link->reason = HF_UNREACHABLE;
     link->whole_us = WORLD_NEVER;
     list_init(&link->waiting);
@@ -395,6 +412,25 @@ int link_init(struct redis_link *link, struct redis *redis, const struct world_p
     if (r < 0)
         wire_drop(&link->wire);
     return r;
+}
+
+void link_direct(struct redis_link *link, const struct world_peer *peer) {
+    wire_close(&link->wire);
+    link->wire.stream.peer = peer;
+    link->state = LINK_DOWN;
+    link->doubted = false;
+    link->why[0] = 0;
+    link->failures = 0;
+    link->retry_at_us = world_now_us(world_of(link));
+    take_back_sent(link);
+    set_timer(link);
+}
+
+void link_rest(struct redis_link *link) {
+    link_direct(link, link_peer(link));
+    struct redis_request *request;
+    while ((request = first_of(&link->waiting)))
+        redis_request_free(request);
 }
 
 void link_close(struct redis_link *link) {

@@ -33,14 +33,34 @@ struct redis_request {
     int script;     /* enum redis_script_id; -1: none */
     unsigned sends; /* how often it was sent */
     bool greets;    /* part of the greeting of one connection: not sent again */
+    bool pinned;    /* to its connection: over another it means something else (a route's links) */
+    bool is_whole;  /* its bytes have the text of the script */
+    uint8_t refusals;       /* in a row that say "not now" */
+    int slot;               /* of a Cluster; -1: any of its nodes will do */
+    int64_t again_us;       /* while it waits at the route: not before */
+    struct redis_link *via; /* over which it was sent last */
     uint32_t count;
     uint16_t items[]; /* RENEW: which renewals it carries */
+};
+
+/* For a link that a route (route.h) directs. */
+struct link_guide {
+    /* Another word to the greeting, which then has ROLE in it: why this server is not the one, or NULL. */
+    const char *(*refuses)(struct redis_link *link, const struct reply *reply);
+    /* An error was answered. True: the guide took the request. */
+    bool (*turned)(struct redis_link *link, struct redis_request *request,
+                   const struct reply *error);
+    /* The connection was lost; whatever had no reply is in link->waiting, to be taken. */
+    void (*down)(struct redis_link *link, const char *why);
 };
 
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_GREETING, LINK_READY };
 
 struct redis_link {
     struct redis *redis;
+    const struct link_guide *guide; /* NULL: none */
+    const char *user, *password;    /* to greet with; NULL: none */
+    uint64_t database;
     struct wire wire;
     struct world_timer timer;
     struct reply_reader reader;
@@ -76,6 +96,16 @@ void link_want(struct redis_link *link);
 
 /* Sends bytes that have no request; the link is READY. False when there is no memory. */
 bool link_send(struct redis_link *link, const char *bytes, size_t size);
+
+static inline const struct world_peer *link_peer(const struct redis_link *link) {
+    return link->wire.stream.peer;
+}
+
+/* Closes the connection, for another place or a new start. Requests stay. */
+void link_direct(struct redis_link *link, const struct world_peer *peer);
+
+/* Closes the connection and forgets its requests. */
+void link_rest(struct redis_link *link);
 
 /* Gives the connection up and starts anew. */
 void link_break(struct redis_link *link, int reason, const char *why);

@@ -191,7 +191,7 @@ void redis_inspect(struct redis *redis, struct store_op *op) {
     if (redis_send(redis, op, REDIS_LOOK, inspect_answered, NULL, 0, &request) < 0)
         store_refuse(redis->host, op, HF_NO_MEMORY, NULL);
     else
-        link_submit(&redis->commands, request);
+        route_submit(redis, request);
 }
 
 /* ---- List ---- */
@@ -200,6 +200,7 @@ struct listing {
     struct store_op *op;
     struct hf_locks *locks;
     size_t count, looked;
+    size_t master;              /* which of them is scanned */
     enum store_outcome outcome; /* of the first look that failed, and why */
     int reason;
     char *text;
@@ -304,7 +305,7 @@ static void look_at_all(struct redis *redis, struct listing *listing) {
     while ((node = list_pop(&requests))) {
         struct redis_request *request = container_of(node, struct redis_request, link);
         if (ok)
-            link_submit(&redis->commands, request);
+            route_submit(redis, request);
         else
             redis_request_free(request);
     }
@@ -346,6 +347,8 @@ static void scanned(struct redis *redis, struct redis_request *request, const st
     const char *cursor = text_of(reply_at(reply, 0));
     if (cursor && strcmp(cursor, "0") != 0)
         scan(redis, listing, cursor);
+    else if (redis->route && redis->route->kind->master(redis->route, ++listing->master))
+        scan(redis, listing, "0");
     else
         look_at_all(redis, listing);
 }
@@ -374,10 +377,44 @@ static void scan(struct redis *redis, struct listing *listing, const char *curso
     command_add_number(command, SCAN_COUNT);
     command_add_text(command, "TYPE");
     command_add_text(command, "string");
-    if (redis_send(redis, listing->op, -1, scanned, listing, 0, &request) < 0)
+    if (redis_send(redis, listing->op, -1, scanned, listing, 0, &request) < 0) {
+        listing_fail(redis, listing, STORE_REFUSED, HF_NO_MEMORY, NULL);
+        return;
+    }
+    struct redis_link *link =
+        redis->route ? redis->route->kind->master(redis->route, listing->master) : &redis->commands;
+    request->pinned = redis->route;
+    if (link) {
+        link_submit(link, request);
+        return;
+    }
+    redis_request_free(request);
+    listing_fail(redis, listing, STORE_REFUSED, HF_UNREACHABLE,
+                 error_format("the servers became others meanwhile"));
+}
+
+/* Where there are several servers, those must be known first. */
+static void found_servers(struct redis *redis, struct redis_request *request,
+                          const struct reply *reply, const char *why) {
+    struct listing *listing = request->context;
+    int reason;
+    char *text = NULL;
+    enum store_outcome outcome = reply ? 0 : redis_explain(request, reply, why, &reason, &text);
+    redis_request_free(request);
+    if (outcome)
+        listing_fail(redis, listing, outcome, reason, text);
+    else
+        scan(redis, listing, "0");
+}
+
+static void find_servers(struct redis *redis, struct listing *listing) {
+    struct redis_request *request;
+    command_start(&redis->command);
+    command_add_text(&redis->command, "PING");
+    if (redis_send(redis, listing->op, -1, found_servers, listing, 0, &request) < 0)
         listing_fail(redis, listing, STORE_REFUSED, HF_NO_MEMORY, NULL);
     else
-        link_submit(&redis->commands, request);
+        route_submit(redis, request);
 }
 
 void redis_list(struct redis *redis, struct store_op *op) {
@@ -387,5 +424,8 @@ void redis_list(struct redis *redis, struct store_op *op) {
         return;
     }
     listing->op = op;
-    scan(redis, listing, "0");
+    if (redis->route)
+        find_servers(redis, listing);
+    else
+        scan(redis, listing, "0");
 }

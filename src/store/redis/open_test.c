@@ -82,6 +82,25 @@ TEST(a_prefix_stands_before_each_name) {
     over();
 }
 
+/* ---- Several servers ---- */
+
+TEST(urls_of_several_servers_that_lack_something_are_refused) {
+    check_refused("redis+sentinel://a,b?plaintext=yes", "/SERVICE");
+    check_refused("redis+sentinel://a,b/?plaintext=yes", "/SERVICE");
+    check_refused("redis+sentinel://a/orders/x", "the database");
+    check_refused("redis+sentinel:///orders", "/SERVICE");
+    check_refused("redis+sentinel://127.0.0.1,b/orders", "plaintext=yes");
+    check_refused("redis+cluster://a", "plaintext=yes");
+    check_refused("redis+cluster://a?ca=x", "rediss://");
+    check_refused("redis+cluster:///0", "some of its nodes");
+    check_refused("redis+cluster://a/1", "the database");
+    check_refused("redis+cluster://a?database=0", "\"database\"");
+    check_refused("redis+cluster://a?sentinel_user=x", "\"sentinel_user\"");
+    check_refused("redis://a?wait_replicas=1", "\"wait_replicas\"");
+    check_refused("redis+cluster://a?wait_replicas=0", "wait_replicas");
+    check_refused("redis+cluster://a?wait_replicas=1&timeout=10&wait_timeout=11", "wait_timeout");
+}
+
 /* ---- What is wrong ---- */
 
 TEST(an_unknown_option_is_refused_by_its_name) {

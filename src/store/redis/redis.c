@@ -3,10 +3,13 @@
  *    rediss://[user[:password]@]host[:port][/database]
  *    redis://[user[:password]@]host[:port][/database]
  *    redis+unix://[user[:password]@]/path/of/the/socket
+ *    redis+sentinel://[user[:password]@]host[:port],.../service[/database]
+ *    redis+cluster://[user[:password]@]host[:port],...[/0]
  *
  * with the options prefix, database (for a socket), timeout and connect_timeout in ms, and password_file,
  * password_env or password_fd, each saying where the password is. rediss is TLS, with the options ca, cert and key, which
- * are files, and server_name. redis to another host needs the option plaintext=yes. */
+ * are files, and server_name. redis to another host needs the option plaintext=yes. Those of Sentinel
+ * and Cluster are in `options`. */
 #include "store/redis/redis.h"
 
 #include "base/error.h"
@@ -51,6 +54,7 @@ int redis_send(struct redis *redis, struct store_op *op, int script, redis_answe
     request->answered = answered;
     request->context = context;
     request->count = (uint32_t)items;
+    request->slot = redis->route ? command_first_slot(&redis->command) : -1;
     request->give_up_us = world_now_us(redis->host->world) + redis->timeout_us;
     *ret_request = request;
     return HF_OK;
@@ -80,8 +84,7 @@ static const struct {
     {"ERR user_script", HF_BAD_STORE, NULL},
 };
 
-/* Servers before 7.0 put the error of a script's command behind where it happened. */
-static bool says(const struct reply *reply, const char *code) {
+bool redis_says(const struct reply *reply, const char *code) {
     return reply_is_error(reply, code) ||
            (reply_is_error(reply, "ERR Error running script") && strstr(reply->text, code));
 }
@@ -91,7 +94,7 @@ static enum store_outcome explain_error(const struct reply *reply, int *ret_reas
     *ret_reason = HF_DENIED;
     const char *text = NULL;
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
-        if (says(reply, errors[i].code)) {
+        if (redis_says(reply, errors[i].code)) {
             *ret_reason = errors[i].reason;
             text = errors[i].text;
             break;
@@ -185,6 +188,8 @@ void redis_subscribe(struct redis *redis) {
     if (redis->subscription.wanted)
         return;
     redis->subscription.wanted = true;
+    if (redis->route)
+        redis->route->kind->subscribe(redis->route);
     link_want(&redis->subscription);
 }
 
@@ -223,11 +228,21 @@ static int read_fd(int fd, char *buffer, size_t room, const char *from, char **r
     return HF_OK;
 }
 
+/* Which options say where a password is. */
+struct places {
+    const char *file, *env, *fd;
+};
+
+static const struct places own_places = {"password_file", "password_env", "password_fd"};
+static const struct places sentinel_places = {"sentinel_password_file", "sentinel_password_env",
+                                              "sentinel_password_fd"};
+
 /* From where an option says; an empty text when none does. */
-static int find_password(const struct url *url, char *buffer, size_t room, char **ret_text) {
-    const char *path = url_option(url, "password_file");
-    const char *variable = url_option(url, "password_env");
-    const char *descriptor = url_option(url, "password_fd");
+static int find_password(const struct url *url, const struct places *places, char *buffer,
+                         size_t room, char **ret_text) {
+    const char *path = url_option(url, places->file);
+    const char *variable = url_option(url, places->env);
+    const char *descriptor = url_option(url, places->fd);
     buffer[0] = 0;
     if (variable) {
         const char *value = getenv(variable);
@@ -262,7 +277,7 @@ static bool copy(char **ret, const char *text) {
 
 static int read_login(struct redis *redis, const struct url *url, char **ret_text) {
     char password[PASSWORD_MAX];
-    int r = find_password(url, password, sizeof(password), ret_text);
+    int r = find_password(url, &own_places, password, sizeof(password), ret_text);
     if (!r) {
         const char *found = url->password ? url->password : password[0] ? password : NULL;
         bool promised = url_option(url, "password_file") || url_option(url, "password_env") ||
@@ -283,7 +298,32 @@ static int read_login(struct redis *redis, const struct url *url, char **ret_tex
     return r;
 }
 
+static bool is_sentinel(const struct url *url) {
+    return strcmp(url->scheme, "redis+sentinel") == 0;
+}
+
+static bool is_cluster(const struct url *url) {
+    return strcmp(url->scheme, "redis+cluster") == 0;
+}
+
+/* Where a route finds the servers, the path has the database only: behind the service of a Sentinel; 0 in a Cluster. */
+static int read_routed(struct redis *redis, const struct url *url, char **ret_text) {
+    const char *path = url->path + (url->path[0] == '/');
+    const char *behind = is_sentinel(url) ? strchr(path, '/') : path - 1;
+    if (!behind || (url->path[0] == 0 && is_cluster(url)) || !behind[1])
+        return HF_OK;
+    return parse_number(behind + 1, "the database", 0, is_cluster(url) ? 0 : INT32_MAX,
+                        &redis->database, ret_text);
+}
+
 static int read_server(struct redis *redis, const struct url *url, char **ret_text) {
+    if (is_sentinel(url) || is_cluster(url)) {
+        if (!redis->host->set)
+            return read_routed(redis, url, ret_text);
+        *ret_text = error_format("a node of a set is one server: a replica that takes over may not "
+                                 "have its votes");
+        return HF_BAD_URL;
+    }
     bool is_socket = strcmp(url->scheme, "redis+unix") == 0;
     const char *database = url_option(url, "database");
     if (is_socket) {
@@ -341,36 +381,94 @@ static int read_prefix(struct redis *redis, const struct url *url, char **ret_te
     return copy(&redis->prefix, prefix) ? HF_OK : HF_NO_MEMORY;
 }
 
-static bool is_one_of(const char *key, const char *const *keys) {
-    while (*keys && strcmp(*keys, key) != 0)
-        keys++;
-    return *keys;
+/* Which schemes have an option. */
+enum {
+    FOR_PLAIN = 1,
+    FOR_SOCKET = 2,
+    FOR_TLS = 4,
+    FOR_SENTINEL = 8,
+    FOR_CLUSTER = 16,
+    FOR_ONE = FOR_PLAIN | FOR_SOCKET | FOR_TLS,
+    FOR_ALL = FOR_ONE | FOR_SENTINEL | FOR_CLUSTER
+};
+
+static const struct {
+    const char *key;
+    int schemes;
+} options[] = {
+    {"prefix", FOR_ALL},
+    {"database", FOR_ONE},
+    {"timeout", FOR_ALL},
+    {"connect_timeout", FOR_ALL},
+    {"password_file", FOR_ALL},
+    {"password_env", FOR_ALL},
+    {"password_fd", FOR_ALL},
+    {"ca", FOR_TLS},
+    {"cert", FOR_TLS},
+    {"key", FOR_TLS},
+    {"server_name", FOR_TLS},
+    {"plaintext", FOR_PLAIN | FOR_SENTINEL | FOR_CLUSTER},
+    {"sentinel_user", FOR_SENTINEL},
+    {"sentinel_password_file", FOR_SENTINEL},
+    {"sentinel_password_env", FOR_SENTINEL},
+    {"sentinel_password_fd", FOR_SENTINEL},
+    {"wait_replicas", FOR_SENTINEL | FOR_CLUSTER},
+    {"wait_timeout", FOR_SENTINEL | FOR_CLUSTER},
+};
+
+enum { OPTIONS = sizeof(options) / sizeof(options[0]) };
+
+static int unknown_option(const struct url *url, const char *key, int scheme, char **ret_text) {
+    char known[300] = "";
+    for (size_t i = 0; i < OPTIONS; i++) {
+        if (strcmp(options[i].key, key) == 0 && options[i].schemes == FOR_TLS) {
+            *ret_text =
+                error_format("the option \"%s\" is one of TLS, which begins with rediss://", key);
+            return HF_BAD_URL;
+        }
+    }
+    for (size_t i = 0, used = 0; i < OPTIONS && used < sizeof(known); i++) {
+        if (options[i].schemes & scheme)
+            used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "",
+                                     options[i].key);
+    }
+    *ret_text = error_format("%s has no option \"%s\"; it has %s", url->scheme, key, known);
+    return HF_BAD_URL;
+}
+
+static int scheme_of(const struct url *url) {
+    if (is_sentinel(url))
+        return FOR_SENTINEL;
+    if (is_cluster(url))
+        return FOR_CLUSTER;
+    return strcmp(url->scheme, "rediss") == 0       ? FOR_TLS
+           : strcmp(url->scheme, "redis+unix") == 0 ? FOR_SOCKET
+                                                    : FOR_PLAIN;
 }
 
 static int check_options(const struct url *url, char **ret_text) {
-    static const char *const known[] = {
-        "prefix",        "database",     "timeout",     "connect_timeout",
-        "password_file", "password_env", "password_fd", NULL};
-    static const char *const of_tls[] = {"ca", "cert", "key", "server_name", NULL};
-    bool is_tls = strcmp(url->scheme, "rediss") == 0, is_plain = strcmp(url->scheme, "redis") == 0;
+    int scheme = scheme_of(url);
     for (size_t i = 0; i < url->option_count; i++) {
         const char *key = url->options[i].key;
-        if (is_one_of(key, known) || (is_tls && is_one_of(key, of_tls)) ||
-            (is_plain && strcmp(key, "plaintext") == 0))
-            continue;
-        if (is_one_of(key, of_tls))
-            *ret_text =
-                error_format("the option \"%s\" is one of TLS, which begins with rediss://", key);
-        else
-            *ret_text = error_format("%s has no option \"%s\"; it has prefix, database, timeout, "
-                                     "connect_timeout, password_file, password_env, password_fd%s",
-                                     url->scheme, key,
-                                     is_tls     ? ", ca, cert, key and server_name"
-                                     : is_plain ? " and plaintext"
-                                                : "");
-        return HF_BAD_URL;
+        size_t j = 0;
+        while (j < OPTIONS && (strcmp(options[j].key, key) != 0 || !(options[j].schemes & scheme)))
+            j++;
+        if (j == OPTIONS)
+            return unknown_option(url, key, scheme, ret_text);
     }
     return HF_OK;
+}
+
+/* How many replicas must have a grant, and how long that may take: less than the answer to a request. */
+static int read_wait(struct redis *redis, const struct url *url, char **ret_text) {
+    const char *count = url_option(url, "wait_replicas"), *time = url_option(url, "wait_timeout");
+    uint64_t most_ms = (uint64_t)redis->timeout_us / 1000;
+    redis->wait_timeout_ms = most_ms / 4 ? most_ms / 4 : 1;
+    int r = count ? parse_number(count, "wait_replicas", 1, 100, &redis->wait_replicas, ret_text)
+                  : HF_OK;
+    if (!r && time)
+        r = parse_number(time, "wait_timeout", 1, most_ms, &redis->wait_timeout_ms, ret_text);
+    return r;
 }
 
 /* ---- TLS, or plaintext ---- */
@@ -392,14 +490,18 @@ static int check_plaintext(struct redis *redis, const struct url *url, char **re
             error_format("plaintext is \"%s\", where only \"yes\" has a meaning", plaintext);
         return HF_BAD_URL;
     }
-    redis->is_exposed = redis->server_host && !is_this_host(redis->server_host);
-    if (!redis->is_exposed || plaintext)
+    const char *exposed = NULL;
+    for (size_t i = 0; i < url->host_count && !exposed; i++)
+        exposed = is_this_host(url->hosts[i].host) ? NULL : url->hosts[i].host;
+    redis->is_exposed = exposed;
+    if (!exposed || plaintext)
         return HF_OK;
+    const char *otherwise = redis->server_host ? "use rediss://, which is TLS, or " : "";
     *ret_text =
-        error_format("redis:// to another host (\"%.255s\") would let everybody on the way read "
-                     "the password and change what is locked: use rediss://, which is TLS, "
-                     "or add the option plaintext=yes where the network is to be trusted",
-                     redis->server_host);
+        error_format("%s:// to another host (\"%.255s\") would let everybody on the way read "
+                     "the password and change what is locked: %sadd the option plaintext=yes "
+                     "where the network is to be trusted",
+                     url->scheme, exposed, otherwise);
     return HF_BAD_URL;
 }
 
@@ -439,6 +541,8 @@ static int read_url(struct redis *redis, const struct url *url, char **ret_text)
         r = read_timeout(url, "timeout", &redis->timeout_us, ret_text);
     if (!r)
         r = read_timeout(url, "connect_timeout", &redis->peer.timeout_us, ret_text);
+    if (!r)
+        r = read_wait(redis, url, ret_text);
     if (!r && strcmp(url->scheme, "rediss") == 0)
         r = open_tls(redis, url, ret_text);
     else if (!r)
@@ -481,9 +585,28 @@ static void redis_free(struct redis *redis) {
 
 static void redis_close(struct store *store) {
     struct redis *redis = container_of(store, struct redis, store);
+    redis->is_closing = true;
     link_close(&redis->commands);
     link_close(&redis->subscription);
+    if (redis->route)
+        route_close(redis->route);
     redis_free(redis);
+}
+
+static int open_sentinels(struct redis *redis, const struct url *url, char **ret_text) {
+    char password[PASSWORD_MAX];
+    int r = find_password(url, &sentinel_places, password, sizeof(password), ret_text);
+    if (!r)
+        r = sentinel_open(redis, url, url_option(url, "sentinel_user"),
+                          password[0] ? password : NULL, &redis->route, ret_text);
+    explicit_bzero(password, sizeof(password));
+    return r;
+}
+
+static int open_route(struct redis *redis, const struct url *url, char **ret_text) {
+    if (is_sentinel(url))
+        return open_sentinels(redis, url, ret_text);
+    return is_cluster(url) ? cluster_open(redis, url, &redis->route, ret_text) : HF_OK;
 }
 
 static int open_links(struct redis *redis) {
@@ -516,6 +639,11 @@ static int redis_open(struct store_host *host, const struct url *url, struct sto
         r = open_links(redis);
     if (r < 0) {
         redis_free(redis);
+        return r;
+    }
+    r = open_route(redis, url, ret_text);
+    if (r < 0) {
+        redis_close(&redis->store);
         return r;
     }
     *ret_store = &redis->store;

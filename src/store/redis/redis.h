@@ -3,8 +3,9 @@
  *   redis.c    the store: its URL, opening, closing, the two links
  *   claims.c   acquire, renew, release, break: operations become requests, replies become outcomes
  *   look.c     inspect and list
- *   examine.c  what doctor asks
+ *   examine.c  what doctor asks; deployment.c: of several servers together
  *   link.c     a connection that is always being restored
+ *   route.c    which of several servers a request goes to; sentinel.c, cluster.c: how that is found out
  *   wire.c     its bytes, through TLS or not
  *   tls.c      TLS, a module of its own
  *   command.c  requests as bytes, and the keys of a lock
@@ -17,6 +18,7 @@
 #include "store/locks.h"
 #include "store/redis/command.h"
 #include "store/redis/link.h"
+#include "store/redis/route.h"
 #include "store/store.h"
 
 enum { REDIS_PING_US = 5000000, REDIS_COMPANIONS = 6 };
@@ -30,14 +32,18 @@ struct redis {
     uint64_t database;
     int64_t timeout_us;
     struct world_peer peer;
-    struct tls *tls; /* NULL: plaintext, */
-    bool is_exposed; /* and that to another host */
+    struct redis_route *route; /* NULL: there is one server */
+    struct tls *tls;           /* NULL: plaintext, */
+    bool is_exposed;           /* and that to another host */
     struct redis_link commands, subscription;
-    bool subscribed; /* and the server has confirmed it */
+    uint64_t wait_replicas,
+        wait_timeout_ms; /* that must have a grant before it is believed; 0: none */
+    bool subscribed;     /* and the server has confirmed it */
     struct command command;
     char channels[64];    /* the prefix of the channels of all clients */
     char *particulars;    /* of this client, for its records; a label is added */
     int64_t keep_from_us; /* when counters of what is held are kept from being forgotten, next */
+    bool is_closing;      /* what comes back now has no reply, and nothing may follow it */
 };
 
 /* Sends what is in redis->command, as part of `op`. HF_OK, or HF_NO_MEMORY: nothing was begun. `items` is
@@ -50,9 +56,23 @@ int redis_send(struct redis *redis, struct store_op *op, int script, redis_answe
 enum store_outcome redis_explain(const struct redis_request *request, const struct reply *reply,
                                  const char *why, int *ret_reason, char **ret_text);
 
+/* If an error has this code, in front or where servers before 7.0 put that of a script's command. */
+bool redis_says(const struct reply *reply, const char *code);
+
+/* Makes of a release one that names the key of the lock alone, and does only what is certain from that. */
+void redis_release_one_key(struct redis *redis, struct redis_request *request);
+
 /* Completes the operation with what redis_explain says, and frees the request. */
 void redis_fail(struct redis *redis, struct redis_request *request, const struct reply *reply,
                 const char *why);
+
+/* Sends a request to who serves it. */
+static inline void route_submit(struct redis *redis, struct redis_request *request) {
+    if (redis->route)
+        route_place(redis->route, request);
+    else
+        link_submit(&redis->commands, request);
+}
 
 /* Opens the subscription: from now on others may have something to tell. */
 void redis_subscribe(struct redis *redis);

@@ -13,6 +13,7 @@ enum redis_script_id {
     REDIS_RENEW_SHARE,
     REDIS_BREAK,
     REDIS_LOOK,
+    REDIS_RELEASE_ONE_KEY,
     REDIS_VOTE,
     REDIS_SCRIPTS,
 };

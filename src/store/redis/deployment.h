@@ -1,0 +1,25 @@
+/* What doctor finds out about several servers together: the sentinels and the replicas of their master, or the nodes of a
+ * Cluster. examine.c does the asking, and knows the one server that has the probe. */
+#ifndef REDIS_DEPLOYMENT_H
+#define REDIS_DEPLOYMENT_H
+
+#include "store/findings.h"
+#include "store/redis/redis.h"
+
+struct deployment {
+    size_t sentinels, answering;         /* of those in the URL */
+    int64_t known, quorum, min_replicas; /* sentinels that they know of; -1: not known */
+    char *cluster_info, *cluster_nodes;  /* as the server says it; NULL: it may not be asked */
+};
+
+void deployment_init(struct deployment *deployment);
+void deployment_free(struct deployment *deployment);
+
+/* An answer to SENTINEL MASTER; NULL: none. */
+void deployment_note_sentinel(struct deployment *deployment, const struct reply *reply);
+
+/* `info` is INFO of the master, or NULL. False: no memory. */
+bool deployment_report(const struct deployment *deployment, const struct redis_route *route,
+                       const char *info, hf_examination *to);
+
+#endif

@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""The Redis store over Sentinel: fault_sentinel_test.py HOLDFAST PUPPET. Rows 10 and 11 of failures.md."""
+import subprocess
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+from faults.scene import HOLDFAST, LONG_MS, PUPPET, is_lost, keys, one_of, puppets, value_of, wait_until, waiting
+from servers import suite
+from servers.proxy import Proxy
+from servers.puppet import Puppet
+from servers.sentinel import SERVICE, Sentinels, info
+from servers.suite import equal, main, test
+
+suite.LIMIT_S = 240
+LIMIT_S = 90
+WAIT_LEASE_MS = 3000
+
+
+def hold_and_wait(scene, one, two, lease_ms=LONG_MS):
+    """One holds x and y, two waits for x; all of it is at the replica. Returns the tokens."""
+    tokens = [one.hold("x", "x", lease_ms=lease_ms).token, one.hold("y", "y", lease_ms=lease_ms).token]
+    two.acquire("x", "x", wait_ms=-1)
+    master, replica = scene.master, scene.replica
+    wait_until(lambda: waiting(master, "x") == 1, "a waiter")
+    wait_until(lambda: value_of(replica, "y") == value_of(master, "y") and waiting(replica, "x") == 1, "replication")
+    return tokens
+
+
+def role_of(server):
+    """What it is; None while it hangs up on its clients, which it does when its role changes."""
+    try:
+        return server.command("ROLE")[0]
+    except OSError:
+        return None
+
+
+def lose_all_and_go_on(one, two, tokens):
+    """The loss is told, whatever the new master has; its release lets the waiter go on there."""
+    for lock in ("x", "y"):
+        one.lost(lock, LIMIT_S)
+        equal(one.check(lock), "LOST")
+        equal(one.renew(lock), "LOST")
+        equal(one.release(lock), "LOST")
+    assert two.granted("x", LIMIT_S).token > tokens[0]
+    equal(two.renew("x"), "OK")
+    assert two.hold("y", "y", wait_ms=-1).token > tokens[1]
+
+
+@test("killed", "stopped", "partitioned")
+def row_10_a_fail_over_means_lost_also_where_the_lock_was_replicated(how):
+    proxies = {}
+
+    def announce(stack, server):
+        proxies[server] = stack.enter_context(Proxy(server.port))
+        return proxies[server].port
+
+    with Sentinels(announce=announce if how == "partitioned" else None) as scene, \
+            puppets(2, scene.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
+        tokens = hold_and_wait(scene, one, two)
+        old = scene.master
+        if how == "killed":
+            old.kill()
+        elif how == "stopped":
+            old.stop()
+        else:
+            proxies[old].blackhole()
+        new = scene.wait_for_switch(old)
+        lose_all_and_go_on(one, two, tokens)
+        if how == "stopped":
+            old.cont()
+        elif how == "partitioned":
+            proxies[old].pass_all()
+        if how != "killed":
+            wait_until(lambda: role_of(old) == "slave", "the old master as a replica", LIMIT_S)
+        equal(two.renew("x"), "OK")
+        equal(is_lost(two, "x"), False)
+        equal(two.release("x"), "OK")
+        equal(value_of(new, "x"), None)
+
+
+@test
+def row_10_what_was_not_replicated_is_lost_and_not_made_anew():
+    with Sentinels(config=["replica-read-only no"]) as scene, \
+            puppets(2, scene.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
+        tokens = hold_and_wait(scene, one, two)
+        old, replica = scene.master, scene.replica
+        for name in ("x", "y"):
+            replica.command("DEL", *keys(name).values())
+        old.kill()
+        scene.wait_for_switch(old)
+        one.lost("x", LIMIT_S)
+        assert two.granted("x", LIMIT_S).token > tokens[0]
+        one.lost("y", LIMIT_S)
+        equal(one.renew("y"), "LOST")
+        equal(value_of(replica, "y"), None)
+        equal(one.release("x"), "LOST")
+        equal(two.renew("x"), "OK")
+
+
+@test
+def a_switch_by_hand_is_a_fail_over_too():
+    with Sentinels() as scene, puppets(2, scene.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
+        tokens = hold_and_wait(scene, one, two)
+        old = scene.master
+        scene.sentinels[0].command("SENTINEL", "FAILOVER", SERVICE)
+        scene.wait_for_switch(old)
+        lose_all_and_go_on(one, two, tokens)
+
+
+@test
+def a_restart_of_the_master_is_none():
+    with Sentinels(config=["appendonly yes", "appendfsync always"], down_after_ms=60000) as scene, \
+            puppets(2, scene.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
+        hold_and_wait(scene, one, two)
+        scene.master.restart()
+        wait_until(lambda: one.renew("x") == "OK", "a renewal after the restart")
+        equal(one.renew("y"), "OK")
+        equal(is_lost(one, "x") or is_lost(one, "y"), False)
+        equal(one.release("x"), "OK")
+        two.granted("x", LIMIT_S)
+
+
+@test
+def a_replica_that_a_sentinel_names_is_not_used():
+    """It says READONLY in the middle of a connection, and then by ROLE."""
+    with Sentinels(down_after_ms=60000) as scene, puppets(1, scene.url()) as (one,):
+        one.hold("x", "x", lease_ms=LONG_MS)
+        master, replica = scene.master, scene.replica
+        master.command("REPLICAOF", "127.0.0.1", replica.port)
+        one.acquire("y", "y")
+        equal(one.failed("y", LIMIT_S), "UNREACHABLE")
+        master.command("REPLICAOF", "NO", "ONE")
+        wait_until(lambda: one.renew("x") in ("OK", "LOST"), "an answer")
+
+
+@test
+def without_sentinels_what_is_connected_goes_on_and_nothing_else():
+    with Sentinels() as scene, puppets(1, scene.url()) as (one,):
+        one.hold("x", "x", lease_ms=LONG_MS)
+        master = scene.master
+        for number, sentinel in enumerate(scene.sentinels):
+            sentinel.kill()
+            equal(one.renew("x"), "OK")
+            one.hold(f"y{number}", f"y{number}")
+            if number < 2:
+                with Puppet(PUPPET, scene.url()) as another:
+                    another.hold("z", f"z{number}")
+        with Puppet(PUPPET, scene.url()) as another:
+            another.acquire("z", "z")
+            line = another.wait("failed z", limit_s=LIMIT_S)
+            text = " ".join(line.words)
+            assert line.words[2] == "UNREACHABLE" and all(f"127.0.0.1:{s.port}" in text for s in scene.sentinels), line
+        master.command("CLIENT", "KILL", "TYPE", "normal")
+        one.acquire("late", "late")
+        one_of(one.failed("late", LIMIT_S), ("UNREACHABLE", "UNKNOWN"))
+        scene.sentinels[1].restart()
+        wait_until(lambda: one.renew("x") == "OK", "a renewal", LIMIT_S)
+        equal(is_lost(one, "x"), False)
+
+
+@test
+def the_majority_of_the_answering_sentinels_decides():
+    with Sentinels(down_after_ms=60000) as scene:
+        liar = scene.sentinels[2]
+        liar.command("SENTINEL", "REMOVE", SERVICE)
+        liar.command("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", scene.replica.port, 1)
+        with Puppet(PUPPET, scene.url()) as one:
+            one.hold("x", "x")
+            assert value_of(scene.master, "x")
+        scene.sentinels[0].kill()
+        with Puppet(PUPPET, scene.url()) as one:
+            one.acquire("y", "y")
+            line = one.wait("failed y", limit_s=LIMIT_S)
+            assert "do not agree" in " ".join(line.words), line
+        with Puppet(PUPPET, scene.url().replace(SERVICE, "nobody")) as one:
+            one.acquire("y", "y")
+            line = one.wait("failed y", limit_s=LIMIT_S)
+            assert "know no master" in " ".join(line.words), line
+
+
+@test
+def a_sentinel_that_hangs_costs_nothing():
+    with Sentinels(down_after_ms=60000) as scene:
+        scene.sentinels[0].stop()
+        with Puppet(PUPPET, scene.url()) as one:
+            one.hold("x", "x")
+
+
+@test
+def servers_and_sentinels_have_passwords_of_their_own():
+    password = "of-the-servers"
+    with Sentinels(config=[f'requirepass "{password}"', f'masterauth "{password}"'],
+                   sentinel_config=['requirepass of-the-sentinels', f'sentinel auth-pass {SERVICE} "{password}"'],
+                   server_password=password, sentinel_password="of-the-sentinels") as scene:
+        options = "?sentinel_password_env=HOLDFAST_TEST_PASSWORD"
+        with Puppet(PUPPET, scene.url(options, password=password),
+                    env={"HOLDFAST_TEST_PASSWORD": "of-the-sentinels"}) as one:
+            one.hold("x", "x")
+            equal(one.renew("x"), "OK")
+        with Puppet(PUPPET, scene.url(password=password)) as one:
+            one.acquire("x", "y")
+            equal(one.failed("x", LIMIT_S), "UNREACHABLE")
+        with Puppet(PUPPET, scene.url(options), env={"HOLDFAST_TEST_PASSWORD": "of-the-sentinels"}) as one:
+            one.acquire("x", "y")
+            equal(one.failed("x", LIMIT_S), "DENIED")
+
+
+# ---- What doctor says ----
+
+
+def doctor(url):
+    return subprocess.run([HOLDFAST, "--url", url, "doctor"], capture_output=True, text=True, timeout=LIMIT_S,
+                          check=False).stdout
+
+
+@test
+def doctor_sees_sentinels_replicas_and_what_a_fail_over_costs():
+    with Sentinels(down_after_ms=60000) as scene:
+        told = " ".join(doctor(scene.url()).split())
+        for words in (": best effort", "3 of the 3 sentinels", "a quorum of 2", "1 replica, the slowest", "fail-over means lost",
+                      "min-replicas-to-write is 0", 'for "timed"'):
+            assert words in told, (words, told)
+        scene.sentinels[0].kill()
+        scene.replica.kill()
+        wait_until(lambda: info(scene.servers[0], "replication")["connected_slaves"] == "0", "a master alone", LIMIT_S)
+        told = " ".join(doctor(scene.url()).split())
+        for words in ("2 of the 3 sentinels", "the master has no replica"):
+            assert words in told, (words, told)
+
+
+# ---- WAIT ----
+
+
+@test
+def row_11_a_grant_that_too_few_replicas_have_is_let_go_again():
+    with Sentinels() as scene, \
+            Puppet(PUPPET, scene.url("?wait_replicas=1&wait_timeout=1900")) as careful, \
+            Puppet(PUPPET, scene.url("?wait_replicas=2&wait_timeout=50")) as too_careful, \
+            Puppet(PUPPET, scene.url()) as other:
+        for kind in ("mutex", "read", "1/2"):
+            token = careful.hold("x", kind, kind=kind).token
+            equal(careful.inspect(kind)["holders"][0].token, token)
+            equal(careful.release("x"), "OK")
+            careful.free("x")
+            too_careful.acquire("x", kind, kind=kind)
+            line = too_careful.wait("failed x", "acquired x", limit_s=LIMIT_S)
+            assert line.words[2] == "UNREACHABLE" and "1 of the 2 replicas" in " ".join(line.words), line
+            assert other.hold("x", kind, kind=kind).token > token
+            equal(other.release("x"), "OK")
+            other.free("x")
+
+
+main()

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""A Redis Cluster on loopback for tests: three masters, each with a replica.
+
+    with Cluster() as cluster:
+        ... cluster.url() ... cluster.owner(slot).kill() ... cluster.move(slot, target)
+
+    tests/servers/cluster.py -- program arguments
+
+The second form runs a program with it: every {url} in its arguments becomes its URL.
+"""
+import argparse
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+sys.dont_write_bytecode = True
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.process import Process, reserve_port
+from servers.redis import Redis, RedisError
+from servers.sentinel import info, wait_until
+
+SLOTS = 16384
+NODE_TIMEOUT_MS = 1500
+
+
+def slot_of(key):
+    """As Redis has it: CRC16 of the {tag}, or of all."""
+    text = key.encode()
+    start = text.find(b"{")
+    end = text.find(b"}", start + 1) if start >= 0 else -1
+    if end > start + 1:
+        text = text[start + 1:end]
+    crc = 0
+    for byte in text:
+        crc ^= byte << 8
+        for _ in range(8):
+            crc = (crc << 1) ^ 0x1021 if crc & 0x8000 else crc << 1
+        crc &= 0xFFFF
+    return crc % SLOTS
+
+
+class Node(Redis):
+    def __init__(self, config):
+        super().__init__(config=config)
+        self.bus = reserve_port()
+        self.config = ["cluster-enabled yes", f"cluster-node-timeout {NODE_TIMEOUT_MS}",
+                       "cluster-config-file nodes.conf", f"cluster-port {self.bus.getsockname()[1]}",
+                       "cluster-allow-replica-migration no", "cluster-migration-barrier 10",
+                       "repl-diskless-sync-delay 0", "repl-ping-replica-period 1", *self.config]
+
+    def __exit__(self, *_):
+        super().__exit__()
+        self.bus.close()
+
+    @property
+    def bus_port(self):
+        return self.bus.getsockname()[1]
+
+    def id(self):
+        return self.command("CLUSTER", "MYID")
+
+
+class Cluster:
+    def __init__(self, *, masters=3, replicas=1, config=()):
+        self.stack = contextlib.ExitStack()
+        self.master_count, self.replica_count, self.config = masters, replicas, list(config)
+        self.nodes = []
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    def add_node(self):
+        node = self.stack.enter_context(Node(self.config))
+        self.nodes.append(node)
+        return node
+
+    def start(self):
+        for number in range(self.master_count * (1 + self.replica_count)):
+            self.add_node().command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        masters = self.nodes[:self.master_count]
+        for number, master in enumerate(masters):
+            first, end = (SLOTS * n // self.master_count for n in (number, number + 1))
+            master.command("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
+        for node in self.nodes[1:]:
+            self.meet(node)
+        wait_until(lambda: all(len(self.view(node)) == len(self.nodes) for node in self.nodes), "nodes that have met")
+        for number, node in enumerate(self.nodes[self.master_count:]):
+            node.command("CLUSTER", "REPLICATE", masters[number % self.master_count].id())
+        wait_until(self.is_settled, "a Cluster that is well")
+
+    def meet(self, node):
+        self.nodes[0].command("CLUSTER", "MEET", "127.0.0.1", node.port, node.bus_port)
+
+    @staticmethod
+    def view(node):
+        """{id: words of its line in CLUSTER NODES}"""
+        return {line.split()[0]: line.split() for line in node.command("CLUSTER", "NODES").splitlines()
+                if "handshake" not in line}
+
+    def alive(self):
+        return [node for node in self.nodes if node.running()]
+
+    def is_settled(self):
+        for node in self.alive():
+            if "cluster_state:ok" not in node.command("CLUSTER", "INFO"):
+                return False
+            replication = info(node, "replication")
+            if replication["role"] == "slave" and replication["master_link_status"] != "up":
+                return False
+        views = [{(words[0], words[2].replace("myself,", ""), words[3], " ".join(words[8:]))
+                  for words in self.view(node).values()} for node in self.alive()]
+        return all(view == views[0] for view in views)
+
+    # ---- Who has what ----
+
+    def node_at(self, port):
+        return next(node for node in self.nodes if node.port == port)
+
+    def owner(self, slot, asked=None):
+        """The master of a slot, as a node that runs sees it."""
+        for first, last, master, *_ in (asked or self.alive()[0]).command("CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return self.node_at(master[1])
+        return None
+
+    def replica_of(self, master):
+        name = master.id()
+        return next(node for node in self.alive() if self.view(node)[node.id()][3] == name)
+
+    def wait_for_promotion(self, slot, old):
+        """Until all who run agree that another has the slot; returns it."""
+        def is_promoted():
+            others = [node for node in self.alive() if node is not old]
+            owners = {self.owner(slot, node) for node in others}
+            return len(owners) == 1 and owners != {old} and \
+                all("cluster_state:ok" in node.command("CLUSTER", "INFO") for node in others)
+        wait_until(is_promoted, "a promotion")
+        return self.owner(slot, next(node for node in self.alive() if node is not old))
+
+    # ---- Migration ----
+
+    def begin_move(self, slot, target):
+        source = self.owner(slot)
+        target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id())
+        source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id())
+        return source
+
+    def move_keys(self, slot, source, target):
+        while keys := source.command("CLUSTER", "GETKEYSINSLOT", slot, 100):
+            for key in keys:
+                source.command("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+
+    def end_move(self, slot, source, target):
+        name = target.id()
+        for node in (target, source, *(node for node in self.alive() if node not in (source, target))):
+            with contextlib.suppress(RedisError):  # a replica
+                node.command("CLUSTER", "SETSLOT", slot, "NODE", name)
+
+    def move(self, slot, target):
+        source = self.begin_move(slot, target)
+        self.move_keys(slot, source, target)
+        self.end_move(slot, source, target)
+        return source
+
+    def url(self, options="", count=3, user=None, password=None):
+        login = f"{quote(user or '')}:{quote(password)}@" if password else ""
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes[:count])
+        return f"redis+cluster://{login}{hosts}" + options
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Runs a program with a Redis Cluster.")
+    parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes its URL")
+    words = parser.parse_args().words
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    with Cluster() as cluster, Process() as program:
+        program.launch([word.replace("{url}", cluster.url()) for word in words])
+        status = program.child.wait()
+    sys.exit(status if status >= 0 else 128 - status)
+
+
+if __name__ == "__main__":
+    main()
