@@ -6,7 +6,7 @@
 #   make lint | format        check the sources | format them
 #   make fuzz [SECONDS=60] [TARGET=url]
 #   make sim [SEED=n | N=250000]   the simulator: one history as a story, or many (sim/main.c)
-#   make models | bench       the Spin models | the measurements
+#   make models | bench       the Spin models, with the long searches | the measurements
 #   make asan | tsan          sanitizer builds, in build-asan and build-tsan
 #   make install [PREFIX=/usr/local] [DESTDIR=...]
 #   make abi-record           put the library's symbols and structs on record, as they are now
@@ -47,7 +47,7 @@ sim: test-needs
 	@build/sim/sim $(if $(SEED),$(SEED),-n $(N))
 
 models: test-needs
-	@models/run
+	@models/run large
 
 bench: all
 	@tools/meson test -C build --benchmark --verbose --num-processes 1
