@@ -329,7 +329,8 @@ static void client_init(struct history *h, int index) {
         .shown_us = INT64_C(1000000) * WALL_START_S + plan->wall_off_us, .ppm = plan->now_ppm};
     for (int i = 0; i < h->plan->server_count; i++) {
         struct sim_link *link = &h->net.links[index][i];
-        link->random = sim_random_of(h->plan->seed, LINK_RANDOM, (uint64_t)(index + 100 * i));
+        link->random =
+            sim_random_of(h->plan->seed, LINK_RANDOM, (uint64_t)index + 100 * (uint64_t)i);
         link->latency_us = i ? sim_random_between(&link->random, 50, 3000) : plan->latency_us;
     }
     client_start(client);
