@@ -4,6 +4,9 @@
 
 enum { PLAN = 1, PLAN_SET = 5, SECOND_US = 1000000, SET_STEPS_MAX = 6, SETS_ONE_IN = 4 };
 
+/* Before all times that are written as a number above 0. */
+static const int64_t LONG_AGO_US = INT64_C(4000000000000000);
+
 const char *plan_fault_name(enum fault_kind kind) {
     static const char *const names[] = {
 #define X(name, text) #name,
@@ -123,6 +126,10 @@ static void make_set(struct plan *plan, struct sim_random *random) {
         plan->step_count = SET_STEPS_MAX;
     plan->node_timeout_ms = timeouts_ms[sim_random_below(random, 3)];
     plan->listed_twice = sim_random_one_in(random, 40);
+    if (sim_random_one_in(random, 3)) { /* nobody knows the time: tokens are what counters make them */
+        for (int i = 0; i < plan->client_count; i++)
+            plan->clients[i].wall_off_us -= LONG_AGO_US;
+    }
     for (int i = 1; i < count; i++)
         plan->server_ppm[i] = sim_random_between(random, -3000, 3000);
     for (int i = 0; i < plan->fault_count; i++) {
