@@ -324,7 +324,8 @@ static int64_t when_again_us(struct ballot *ballot) {
     size_t missing = others < q->quorum ? q->quorum - others : 1;
     qsort(ballot->left_us, ballot->busy, sizeof(ballot->left_us[0]), by_size);
     int64_t left_us = missing <= ballot->busy ? ballot->left_us[missing - 1] : 0;
-    if (!ballot->granted && !ballot->raising)
+    bool is_mad = left_us > q->host->max_lease_us; /* a clock: to be told, not to be tried again */
+    if ((!ballot->granted && !ballot->raising) || is_mad)
         return left_us;
     unsigned splits = waiting ? waiting->splits : 0;
     if (waiting && splits < SPLIT_DOUBLINGS)
