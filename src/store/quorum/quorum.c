@@ -300,11 +300,13 @@ static int reason_of(const struct round *round) {
     return best;
 }
 
-/* Some node fell silent of which nothing bad was known: it may come back while somebody waits. */
-static bool is_silent(const struct round *round) {
+/* Some node fell silent of which nothing bad was known: it may come back while somebody waits. (One that still has
+ * time is not silent: it is not waited for, since it would not matter.) */
+static bool is_silent(const struct round *round, bool time_is_up) {
     for (size_t i = 0; i < round->quorum->node_count; i++) {
         const struct errand *errand = &round->errands[i];
-        if (errand->op.outcome == STORE_UNKNOWN || (errand->in_flight && !*errand->node->why))
+        bool hangs = errand->in_flight && time_is_up && !*errand->node->why;
+        if (errand->op.outcome == STORE_UNKNOWN || hangs)
             return true;
     }
     return false;
@@ -363,8 +365,8 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
              ballot->granted, q->node_count, q->quorum);
     op->text = round_explain(round, words);
     op->reason = reason_of(round);
-    return waits && op->reason == HF_UNREACHABLE && is_silent(round) ? STORE_UNKNOWN
-                                                                     : STORE_REFUSED;
+    bool may_come_back = op->reason == HF_UNREACHABLE && is_silent(round, time_is_up);
+    return waits && may_come_back ? STORE_UNKNOWN : STORE_REFUSED;
 }
 
 /* No quorum. What was granted is given back at once, so that others may get theirs. */

@@ -273,6 +273,18 @@ TEST(silent_nodes_are_asked_again_by_who_waits) {
     set_close();
 }
 
+TEST(nodes_that_refuse_decide_also_before_the_others_have_answered) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    for (size_t i = 0; i < 3; i++)
+        refuse(i, HF_UNREACHABLE, 0);
+    check_done(&op, STORE_REFUSED); /* as if the others had been quicker */
+    CHECK_EQ_INT(op.reason, HF_UNREACHABLE);
+    free(op.text);
+    set_close();
+}
+
 TEST(a_minority_that_fails_does_not_matter) {
     set_open();
     struct store_op op = mutex(1, 0);
