@@ -6,14 +6,14 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-from faults.nodes import KINDS, TIMEOUT_MS, all_voted, names_all, new_set, nodes, nothing_left, proxies, votes, why
+from faults.nodes import (KINDS, MAJORITY, MINORITY, TIMEOUT_MS, all_voted, names_all, new_set, nodes, nothing_left,
+                          proxies, votes, why)
 from faults.scene import (LONG_MS, PUPPET, SHIM, Resource, counter_of, deadline_us, in_time, is_lost, patient, puppets,
                           sleep_until, wait_until)
 from servers.puppet import Puppet, boot_us
 from servers.suite import equal, main, test
 
 HOUR_S, DAY_S = 3600, 86400
-MINORITY, MAJORITY = 2, 3  # of five
 WITHOUT_HURRY = f"&timeout={LONG_MS}"
 
 

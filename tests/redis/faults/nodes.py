@@ -4,12 +4,13 @@ Nodes are given all the time in the world (TIMEOUT_MS) where a node's silence mu
 test is about what it says and not about the speed of the machine."""
 import contextlib
 
-from faults.scene import keys, value_of
+from faults.scene import LONG_MS, keys, value_of, wait_until
 from servers.proxy import Proxy
 from servers.redis import Redis, set_url
 from servers.suite import equal
 
 TIMEOUT_MS = 10000
+MINORITY, MAJORITY = 2, 3  # of five
 AOF = ["appendonly yes", "appendfsync always"]  # a node keeps what it has acknowledged
 
 # A holder and one who must wait for it, of each kind of lock that a set has.
@@ -63,3 +64,26 @@ def names_all(text, servers):
     """The text says something of each of these."""
     for server in servers:
         assert f"127.0.0.1:{server.port}: " in text, text
+
+
+# ---- A lock of each kind ----
+
+
+def hold_all(puppet, servers, lease_ms=LONG_MS):
+    """A lock of each kind, on all nodes; their tokens."""
+    tokens = {name: puppet.hold(name, name, kind=kind, lease_ms=lease_ms).token for name, (kind, _) in KINDS.items()}
+    wait_until(lambda: all(all_voted(servers, name) for name in KINDS), "all votes")
+    return tokens
+
+
+def take_all(puppet, tokens):
+    """Each is free, and has a larger token now."""
+    for name, token in tokens.items():
+        grant = puppet.hold(f"{name}-next", name, kind=KINDS[name][1], lease_ms=LONG_MS, wait_ms=-1)
+        assert grant.token > token, (name, grant.token, token)
+
+
+def refuse_all(puppet):
+    for name, (_, other) in KINDS.items():
+        puppet.acquire(name, name, kind=other)
+        equal(puppet.failed(name), "BUSY")
