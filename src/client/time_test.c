@@ -267,8 +267,8 @@ TEST(one_deadline_is_for_all_of_several_names) {
 /* ---- Clocks that part ways ---- */
 
 /* failures.md 3 */
-TEST(a_suspend_longer_than_the_lease_loses_the_lock) {
-    hf_client *a = open_client(), *b = open_client();
+static void check_long_suspend(const char *url) {
+    hf_client *a = virtual_client(url, NULL), *b = virtual_client(url, NULL);
     int losses = 0;
     hf_hold *hold = get(a, "x", telling(lease_of(10000, 0), &losses)), *other;
     virtual_pass_us(HOUR);
@@ -284,6 +284,14 @@ TEST(a_suspend_longer_than_the_lease_loses_the_lock) {
     let_go(other);
     hf_client_close(a);
     hf_client_close(b);
+}
+
+TEST(a_suspend_longer_than_the_lease_loses_the_lock) {
+    check_long_suspend("memory:");
+}
+
+TEST(a_suspend_longer_than_the_lease_loses_the_lock_of_a_set) {
+    check_long_suspend("quorum+memory:a,b,c,d,e");
 }
 
 TEST(a_suspend_shorter_than_what_is_left_keeps_the_lock) {

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """The Redis store when the server refuses or hangs: fault_refusal_test.py HOLDFAST PUPPET."""
-import contextlib
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 from faults.scene import (LONG_MS, PUPPET, deadline_us, in_time, is_lost, one_of, outcome, patient, puppets,
                           sleep_until, value_of, wait_until, waiting, warm_up)
+from faults.troubles import CONFIG, TROUBLES
 from servers.process import LIMIT_S
 from servers.proxy import Proxy
 from servers.puppet import Puppet
@@ -17,95 +17,6 @@ from servers.suite import equal, main, test
 LEASE_MS = 8000
 WAIT_LEASE_MS = 1500  # a waiter asks again at a third of that
 HELD = ("mutex", "read", "1/3")  # names and kinds
-
-
-# ---- The troubles: each yields what may be told then, besides that it was done ----
-
-
-@contextlib.contextmanager
-def out_of_memory(server):
-    server.command("CONFIG", "SET", "maxmemory", 1)
-    yield {"STORE_FULL"}
-    server.command("CONFIG", "SET", "maxmemory", 0)
-
-
-def wait_for_save(server, status):
-    wait_until(lambda: (lambda info: info["rdb_bgsave_in_progress"] == "0"
-                        and info["rdb_last_bgsave_status"] == status)(server.info("persistence")), "a save")
-
-
-@contextlib.contextmanager
-def cannot_save(server):
-    (server.data / "dump.rdb").mkdir()
-    server.command("CONFIG", "SET", "save", "3600 1000000")
-    server.command("BGSAVE")
-    wait_for_save(server, "err")
-    yield {"UNREACHABLE"}
-    (server.data / "dump.rdb").rmdir()
-    server.command("BGSAVE")
-    wait_for_save(server, "ok")
-
-
-@contextlib.contextmanager
-def is_a_replica(server):
-    server.command("REPLICAOF", "127.0.0.1", 1)
-    yield {"UNREACHABLE"}
-    server.command("REPLICAOF", "NO", "ONE")
-
-
-@contextlib.contextmanager
-def is_loading(server):
-    """It takes 20 ms for each key."""
-    server.command("CONFIG", "SET", "loading-process-events-interval-bytes", 1024)
-    server.command("EVAL", "for i = 1, 150 do redis.call('SET', 'junk' .. i, string.rep('x', 2000)) end", 0)
-    server.command("CONFIG", "SET", "rdbcompression", "no")
-    server.command("CONFIG", "SET", "key-load-delay", 20000)
-    with server.connect() as connection:
-        connection.send("DEBUG", "RELOAD")
-        wait_until(lambda: server.info("persistence")["loading"] == "1", "loading")
-        yield {"UNREACHABLE"}
-        connection.socket.settimeout(LIMIT_S)
-        equal(connection.read(), "OK")
-
-
-@contextlib.contextmanager
-def runs_a_script(server):
-    with server.connect() as connection:
-        connection.send("EVAL", "while true do end", 0)
-        yield {"UNREACHABLE", "UNKNOWN"}
-        wait_until(lambda: attempt(server, "SCRIPT", "KILL") == "OK", "the script's end")
-
-
-def attempt(server, *words):
-    with contextlib.suppress(Exception):
-        return server.command(*words)
-    return None
-
-
-def is_paused(what):
-    @contextlib.contextmanager
-    def trouble(server):
-        server.command("CLIENT", "PAUSE", 3000, what)  # which CLIENT UNPAUSE would wait for, too
-        yield {"UNKNOWN", "UNREACHABLE"}
-        server.command("PING")
-        wait_until(lambda: attempt(server, "SETRANGE", "none", 0, "") == 0, "the end of the pause")
-
-    return trouble
-
-
-@contextlib.contextmanager
-def is_stopped(server):
-    server.stop()
-    yield {"UNKNOWN", "UNREACHABLE"}
-    server.cont()
-
-
-TROUBLES = {"OOM": out_of_memory, "MISCONF": cannot_save, "READONLY": is_a_replica, "LOADING": is_loading,
-            "BUSY": runs_a_script, "PAUSE WRITE": is_paused("WRITE"), "PAUSE ALL": is_paused("ALL"),
-            "a hung server": is_stopped}
-
-
-# ---- The tests ----
 
 
 def ask_in_trouble(one, two, broken, errors):
@@ -133,8 +44,7 @@ def ask_in_trouble(one, two, broken, errors):
 @test(*TROUBLES)
 @patient
 def row_15_each_outcome_is_done_not_done_or_unknown_and_holds_survive(trouble):
-    config = ["enable-debug-command yes", "busy-reply-threshold 100"]
-    with Redis(config=config) as server, \
+    with Redis(config=CONFIG) as server, \
             puppets(3, server.url() + "?timeout=700", wait_lease_ms=WAIT_LEASE_MS) as (one, two, three):
         warm_up(server)
         for name in HELD:

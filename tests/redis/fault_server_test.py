@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-from faults.scene import (KINDS, LONG_MS, is_lost, is_there, keys, one_of, puppets, repeating, script_calls, value_of,
+from faults.scene import (KINDS, LONG_MS, evict_all, is_lost, is_there, keys, one_of, puppets, repeating, script_calls, value_of,
                           wait_until, waiting)
 from servers.proxy import Proxy
 from servers.redis import Redis
@@ -74,10 +74,7 @@ def row_12_what_was_evicted_is_told_at_the_next_renewal():
         for name, (_, kind) in KINDS.items():
             two.acquire(name, name, kind=kind, wait_ms=-1)
         wait_until(lambda: all(waiting(server, name) for name in KINDS), "waiters")
-        with server.connect() as connection:  # in one go: whoever asked in between would be refused
-            words = ["CONFIG SET maxmemory 1", *["PING"] * 50, "DBSIZE", "CONFIG SET maxmemory 0"]
-            connection.socket.sendall("".join(f"{line}\r\n" for line in words).encode())
-            equal([connection.read() for _ in words], ["OK", *["PONG"] * 50, 0, "OK"])
+        evict_all(server)
         for name in [*KINDS, "alone"]:
             one.lost(name)
         equal(server.command("EXISTS", *keys("alone").values()), 0)

@@ -1,8 +1,5 @@
 #!/usr/bin/env python3
-"""The quorum store on real servers, and what may happen to them: quorum_test.py HOLDFAST PUPPET.
-
-Nodes are given all the time in the world (TIMEOUT_MS) where a node's silence must not be what decides, so that a
-test is about what it says and not about the speed of the machine."""
+"""The quorum store on real servers, and what may happen to them: quorum_test.py HOLDFAST PUPPET."""
 import contextlib
 import json
 import select
@@ -12,39 +9,13 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-from faults.scene import HOLDFAST, LONG_MS, PUPPET, puppets, sleep_until, wait_until
+from faults.nodes import TIMEOUT_MS, all_voted, key, names_all, new_set, nodes, votes, why
+from faults.scene import HOLDFAST, LONG_MS, PUPPET, outcome, puppets, sleep_until, wait_until
 from servers.puppet import Puppet, boot_us
-from servers.redis import Redis, set_url
+from servers.redis import set_url
 from servers.suite import equal, main, test
 
-TIMEOUT_MS = 10000
 LEASE_MS = 3000
-
-
-@contextlib.contextmanager
-def nodes(count=5):
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Redis()) for _ in range(count)]
-
-
-def new_set(servers, timeout_ms=TIMEOUT_MS, more=""):
-    return set_url(servers, f"init=yes&node_timeout={timeout_ms}{more}")
-
-
-def key(name):
-    return f"holdfast:{name}"
-
-
-def votes(servers, name):
-    """For whom each node that runs has voted."""
-    return [server.command("GET", key(name)) for server in servers if server.running()]
-
-
-def why(puppet, lock):
-    """How an acquire failed, and the text."""
-    line = puppet.wait(("acquired", lock), ("failed", lock))
-    equal(line.words[0], "failed")
-    return line.words[2], " ".join(line.words[3:])
 
 
 # ---- Nodes that are away ----
@@ -88,8 +59,7 @@ def without_a_majority_nothing_is_taken_and_nothing_left_behind():
             error, text = why(one, "a")
             equal(error, "UNREACHABLE")
             assert "2 of 5 nodes granted it, and 3 are needed" in text, text
-            for server in servers[:3]:
-                assert f"127.0.0.1:{server.port}: " in text, text
+            names_all(text, servers[:3])
             equal(votes(servers, "x"), [None, None])
 
 
@@ -114,7 +84,7 @@ def silent_nodes_without_a_majority_end_with_the_wait():
 def a_release_reaches_a_node_that_was_stopped():
     with nodes() as servers, puppets(1, new_set(servers)) as (one,):
         one.hold("a", "x", lease_ms=LONG_MS)
-        wait_until(lambda: None not in votes(servers, "x"), "all nodes voted")
+        wait_until(lambda: all_voted(servers, "x"), "all nodes voted")
         servers[2].stop()
         equal(one.release("a"), "OK")
         servers[2].cont()
@@ -173,6 +143,10 @@ def row_20_other_sets_and_servers_listed_twice_are_refused():
                 equal(error, "BAD_STORE")
                 assert words in text, text
     with nodes(2) as servers, puppets(1, new_set([servers[0], servers[0], servers[1]])) as (one,):
+        one.acquire("first", "x")  # two that differ may have granted it before the third was heard
+        if outcome(one, "first") == "OK":
+            one.inspect("x")  # which hears all
+            equal(one.release("first"), "OK")
         one.acquire("a", "x", wait_ms=1000)
         error, text = why(one, "a")
         equal(error, "BAD_URL")
@@ -214,21 +188,6 @@ def winner(waiting):
 
 
 @test
-def a_holder_that_sleeps_past_its_lease_is_fenced():
-    with nodes() as servers, puppets(2, new_set(servers)) as (one, two):
-        old = one.hold("a", "x", lease_ms=LEASE_MS)
-        one.stop()
-        new = two.hold("b", "x", lease_ms=LONG_MS, wait_ms=-1)
-        one.cont()
-        equal(one.check("a"), "LOST")
-        one.lost("a")
-        assert new.token > old.token
-        equal(one.release("a"), "LOST")
-        equal(two.check("b"), "OK")
-        equal(two.renew("b"), "OK")
-
-
-@test
 def renewals_survive_the_loss_of_a_minority_and_not_of_a_majority():
     with nodes() as servers, puppets(1, new_set(servers)) as (one,):
         grant = one.hold("a", "x", lease_ms=LEASE_MS)
@@ -247,10 +206,10 @@ def renewals_survive_the_loss_of_a_minority_and_not_of_a_majority():
 def a_node_that_comes_back_is_taken_again():
     with nodes() as servers, puppets(1, new_set(servers)) as (one,):
         token = one.hold("a", "x", lease_ms=LONG_MS).token
-        wait_until(lambda: None not in votes(servers, "x"), "all nodes voted")
+        wait_until(lambda: all_voted(servers, "x"), "all nodes voted")
         servers[0].command("DEL", key("x"))
         equal(one.renew("a"), "OK")
-        wait_until(lambda: None not in votes(servers, "x"), "taken again")
+        wait_until(lambda: all_voted(servers, "x"), "taken again")
         equal({int(server.command("HGET", f"{{{key('x')}}}.s", "t")) for server in servers}, {token})
 
 

@@ -300,11 +300,13 @@ static int reason_of(const struct round *round) {
     return best;
 }
 
-/* Some node fell silent of which nothing bad was known: it may come back while somebody waits. */
-static bool is_silent(const struct round *round) {
+/* Some node fell silent of which nothing bad was known: it may come back while somebody waits. (One that still has
+ * time is not silent: it is not waited for, since it would not matter.) */
+static bool is_silent(const struct round *round, bool time_is_up) {
     for (size_t i = 0; i < round->quorum->node_count; i++) {
         const struct errand *errand = &round->errands[i];
-        if (errand->op.outcome == STORE_UNKNOWN || (errand->in_flight && !*errand->node->why))
+        bool hangs = errand->in_flight && time_is_up && !*errand->node->why;
+        if (errand->op.outcome == STORE_UNKNOWN || hangs)
             return true;
     }
     return false;
@@ -324,7 +326,8 @@ static int64_t when_again_us(struct ballot *ballot) {
     size_t missing = others < q->quorum ? q->quorum - others : 1;
     qsort(ballot->left_us, ballot->busy, sizeof(ballot->left_us[0]), by_size);
     int64_t left_us = missing <= ballot->busy ? ballot->left_us[missing - 1] : 0;
-    if (!ballot->granted && !ballot->raising)
+    bool is_mad = left_us > q->host->max_lease_us; /* a clock: to be told, not to be tried again */
+    if ((!ballot->granted && !ballot->raising) || is_mad)
         return left_us;
     unsigned splits = waiting ? waiting->splits : 0;
     if (waiting && splits < SPLIT_DOUBLINGS)
@@ -362,8 +365,8 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
              ballot->granted, q->node_count, q->quorum);
     op->text = round_explain(round, words);
     op->reason = reason_of(round);
-    return waits && op->reason == HF_UNREACHABLE && is_silent(round) ? STORE_UNKNOWN
-                                                                     : STORE_REFUSED;
+    bool may_come_back = op->reason == HF_UNREACHABLE && is_silent(round, time_is_up);
+    return waits && may_come_back ? STORE_UNKNOWN : STORE_REFUSED;
 }
 
 /* No quorum. What was granted is given back at once, so that others may get theirs. */

@@ -185,6 +185,22 @@ TEST(who_finds_it_busy_comes_back_when_a_quorum_may_be_free) {
     set_close();
 }
 
+/* failures.md 5 */
+TEST(clocks_without_which_there_is_no_quorum_are_told_also_by_who_got_votes) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    for (size_t i = 0; i < 2; i++)
+        grant(i, 50);
+    for (size_t i = 2; i < NODES; i++)
+        refuse(i, HF_BUSY, 3600000 * INT64_C(1000));
+    for (size_t i = 0; i < 2; i++)
+        confirm(i);
+    check_done(&op, STORE_QUEUED);
+    CHECK_EQ_INT(op.left_us, 3600000 * INT64_C(1000)); /* and not a split vote's moment */
+    set_close();
+}
+
 TEST(a_word_of_a_node_that_refused_wakes_the_first_once) {
     set_open();
     struct store_op one = mutex(1, STORE_WAIT), two = mutex(2, STORE_WAIT);
@@ -253,6 +269,18 @@ TEST(silent_nodes_are_asked_again_by_who_waits) {
     confirm(0);
     check_done(&op, STORE_UNKNOWN); /* which the engine asks again */
     CHECK(strstr(op.text, "n4: no answer within 50 ms"));
+    free(op.text);
+    set_close();
+}
+
+TEST(nodes_that_refuse_decide_also_before_the_others_have_answered) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    for (size_t i = 0; i < 3; i++)
+        refuse(i, HF_UNREACHABLE, 0);
+    check_done(&op, STORE_REFUSED); /* as if the others had been quicker */
+    CHECK_EQ_INT(op.reason, HF_UNREACHABLE);
     free(op.text);
     set_close();
 }

@@ -15,6 +15,7 @@ from servers.process import LIMIT_S
 from servers.proxy import Mode
 from servers.puppet import Puppet, boot_us
 from servers.redis import RedisError
+from servers.suite import equal
 
 HOLDFAST, PUPPET = map(os.path.abspath, sys.argv[1:3])
 SHIM = os.path.join(os.path.dirname(PUPPET), "clock_shim.so")  # which is built there, too
@@ -148,6 +149,14 @@ def warm_up(server):
             puppet.release("a")
             puppet.free("a")
         puppet.inspect("warm-up")
+
+
+def evict_all(server):
+    """Of a server whose maxmemory-policy evicts. In one go: whoever asked in between would be refused."""
+    with server.connect() as connection:
+        words = ["CONFIG SET maxmemory 1", *["PING"] * 50, "DBSIZE", "CONFIG SET maxmemory 0"]
+        connection.socket.sendall("".join(f"{line}\r\n" for line in words).encode())
+        equal([connection.read() for _ in words], ["OK", *["PONG"] * 50, 0, "OK"])
 
 
 @contextlib.contextmanager
