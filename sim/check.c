@@ -358,13 +358,19 @@ void check_executed(struct check *check, struct sim_server *server, size_t count
     }
 }
 
+/* It has been started anew, and nobody has asked it since. */
+static bool is_anew(const struct check *check, const struct sim_server *server) {
+    const char *run = model_find_field(server->model, check_set_key, "r");
+    return !check->plan->durable && (!run || strcmp(run, model_run_id(server->model)) != 0);
+}
+
 /* Until when, in true time, a server does not vote, as it may have forgotten for whom it did. */
 static int64_t quarantined_until_us(const struct check *check, const struct sim_server *server) {
     if (!is_set(check))
         return INT64_MIN;
     const char *since = model_find_field(server->model, check_set_key, "s");
     int64_t until_us = since ? strtoll(since, NULL, 10) + PLAN_MAX_LEASE_MS * 1000 : 0;
-    return !since                                     ? INT64_MAX
+    return !since || is_anew(check, server)           ? INT64_MAX
            : until_us <= server_now_us(check, server) ? INT64_MIN
                                                       : sim_clock_when(&server->wall, until_us);
 }

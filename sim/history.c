@@ -274,9 +274,10 @@ static const char *url_of(const struct plan *plan) {
     snprintf(url, sizeof(url),
              "quorum+redis://"
              "s0,s1,%ss%d?plaintext=yes&timeout=1000&connect_timeout=1000&node_timeout=%" PRId64
-             "&quorum=%d",
+             "&quorum=%d&id=sim%s",
              plan->server_count == 5 ? "s2,s3," : "",
-             plan->listed_twice ? 0 : plan->server_count - 1, plan->node_timeout_ms, plan->quorum);
+             plan->listed_twice ? 0 : plan->server_count - 1, plan->node_timeout_ms, plan->quorum,
+             plan->durable ? "&durable=yes" : "");
     return url;
 }
 
@@ -673,13 +674,14 @@ static int64_t last_fault_us(const struct plan *plan) {
 
 /* As `holdfast quorum init` left it, long ago. */
 static void join_set(struct history *h, struct sim_server *server) {
-    char text[200], set[40];
-    snprintf(set, sizeof(set), "default/%d/%d/%d", h->plan->server_count, h->plan->quorum,
-             PLAN_MAX_LEASE_MS);
+    char text[300], set[40];
+    snprintf(set, sizeof(set), "sim/%d/%d/%d%s", h->plan->server_count, h->plan->quorum,
+             PLAN_MAX_LEASE_MS, h->plan->durable ? "/durable" : "");
     snprintf(text, sizeof(text),
-             "*8\r\n$4\r\nHSET\r\n$%zu\r\n%s\r\n$1\r\nf\r\n$%zu\r\n%s\r\n$1\r\ns\r\n$1\r\n0\r\n"
-             "$1\r\nn\r\n$1\r\n%d\r\n",
-             strlen(check_set_key), check_set_key, strlen(set), set, server->index + 1);
+             "*10\r\n$4\r\nHSET\r\n$%zu\r\n%s\r\n$1\r\nf\r\n$%zu\r\n%s\r\n$1\r\ns\r\n$1\r\n0\r\n"
+             "$1\r\nn\r\n$1\r\n%d\r\n$1\r\nr\r\n$40\r\n%s\r\n",
+             strlen(check_set_key), check_set_key, strlen(set), set, server->index + 1,
+             model_run_id(server->model));
     say(server, text);
 }
 

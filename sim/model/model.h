@@ -30,6 +30,7 @@ struct model_redis {
     struct model_config config;
     enum model_mode mode;
     int64_t now_us;
+    uint64_t run; /* how often it was started anew */
     struct keyspace keys, saved;
     struct scripts *scripts;
     struct list connections; /* in the order in which they came */

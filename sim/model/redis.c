@@ -4,6 +4,8 @@
 #include "sim/model/model.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +40,7 @@ void model_reset(struct model_redis *redis) {
     scripts_forget(redis->scripts);
     redis->mode = MODEL_OK;
     redis->now_us = 0;
+    redis->run = 0;
 }
 
 void model_set_time(struct model_redis *redis, int64_t wall_us) {
@@ -85,6 +88,7 @@ void model_save(struct model_redis *redis) {
 void model_restart(struct model_redis *redis, enum model_keep keep) {
     struct keyspace *keys = &redis->keys;
     assert(list_empty(&redis->connections));
+    redis->run++;
     scripts_forget(redis->scripts);
     if (keep == MODEL_KEEP_NONE || keep == MODEL_KEEP_SAVED)
         keyspace_clear(keys);
@@ -96,6 +100,12 @@ void model_restart(struct model_redis *redis, enum model_keep keep) {
         if (lost || model_has_expired(redis, entry))
             keyspace_delete(keys, entry);
     }
+}
+
+const char *model_run_id(const struct model_redis *redis) {
+    static char id[41];
+    snprintf(id, sizeof(id), "%040" PRIx64, redis->run);
+    return id;
 }
 
 /* ---- Connections ---- */

@@ -73,6 +73,9 @@ void model_save(struct model_redis *redis);
  * There must be no connections: the caller, who knows what their clients see of this, has ended them. */
 void model_restart(struct model_redis *redis, enum model_keep keep);
 
+/* By which it knows this run of itself, in 40 digits. Good until the next call. */
+const char *model_run_id(const struct model_redis *redis);
+
 void model_flush_all(struct model_redis *redis);
 
 /* Deletes this key, or any by `random` if `name` is NULL. False: there is none. */

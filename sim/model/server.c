@@ -328,6 +328,8 @@ void serve_info(struct call *call) {
     enum model_mode mode = call->redis->mode;
     struct text info = {NULL, 0, 0};
     add_section(call, &info, "Server", "redis_version:7.0.15\r\nredis_mode:standalone\r\n");
+    if (is_asked(call, "Server"))
+        text_format(&info, "run_id:%s\r\n", model_run_id(call->redis));
     add_section(call, &info, "Memory",
                 mode == MODEL_OOM ? "maxmemory:1\r\nmaxmemory_policy:noeviction\r\n"
                                   : "maxmemory:0\r\nmaxmemory_policy:noeviction\r\n");

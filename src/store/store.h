@@ -143,6 +143,7 @@ struct store_host {
     uint64_t token_floor; /* raise the store's token base to this */
     const char *set;      /* of a store that votes: which set of stores it is in; else NULL */
     bool founds;          /* it is a new set: a store that knows of none votes at once */
+    bool durable;         /* it keeps what it acknowledged, also when it is started anew */
     void (*completed)(struct store_host *host, struct store_op *op);
     void (*wake)(struct store_host *host, uint64_t seq);
     void (*gone)(struct store_host *host, uint64_t seq);

@@ -3,7 +3,7 @@
  *    quorum+SCHEME://[user[:password]@]h1[:port],h2,h3,h4,h5[/path][?options]
  *    quorum+SCHEME:path1,path2,path3[?options]
  *
- * The options quorum, node_timeout (ms), id and init=yes are the set's; all others are each node's. */
+ * The options quorum, node_timeout (ms), id, durable=yes and init=yes are the set's; all others are each node's. */
 #include "base/error.h"
 #include "base/url.h"
 #include "store/drivers.h"
@@ -19,7 +19,7 @@ enum { DEFAULT_TIMEOUT_MS = 50, TIMEOUT_MAX_MS = 10000 };
 
 static bool is_of_set(const char *key) {
     return strcmp(key, "quorum") == 0 || strcmp(key, "node_timeout") == 0 ||
-           strcmp(key, "id") == 0 || strcmp(key, "init") == 0;
+           strcmp(key, "id") == 0 || strcmp(key, "init") == 0 || strcmp(key, "durable") == 0;
 }
 
 static int read_number(const struct url *url, const char *key, uint64_t least, uint64_t most,
@@ -48,6 +48,37 @@ static size_t count_paths(const char *path) {
 
 static size_t count_nodes(const struct url *url) {
     return url->host_count ? url->host_count : count_paths(url->path);
+}
+
+/* FNV-1a: servers keep it, so it is the same on every machine. */
+static uint64_t hash(uint64_t seed, const char *text, size_t size) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ seed;
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* What a set is called that was not given a name: by its nodes, in whichever order. So clients whose lists differ
+ * do not vote in one set, where their quorums need not meet. */
+static uint64_t hash_nodes(const struct url *url) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < url->host_count; i++)
+        sum += hash(url->hosts[i].port, url->hosts[i].host, strlen(url->hosts[i].host));
+    for (const char *path = url->path; !url->host_count && *path; path += *path == ',') {
+        size_t size = strcspn(path, ",");
+        sum += hash(0, path, size);
+        path += size;
+    }
+    return sum;
+}
+
+static int read_yes(const struct url *url, const char *key, bool *ret, char **ret_text) {
+    const char *text = url_option(url, key);
+    *ret = text && strcmp(text, "yes") == 0;
+    if (!text || *ret)
+        return HF_OK;
+    *ret_text = error_format("%s is not \"yes\"", key);
+    return HF_BAD_URL;
 }
 
 /* The URL of one node, in memory of its own; its options are those that are not the set's. */
@@ -102,22 +133,23 @@ static int open_node(struct quorum *q, struct node *node, const struct url *url,
 
 static int read_set(struct quorum *q, const struct url *url, char **ret_text) {
     uint64_t quorum = q->node_count / 2 + 1, timeout_ms = DEFAULT_TIMEOUT_MS;
-    const char *id = url_option(url, "id"), *init = url_option(url, "init");
+    const char *id = url_option(url, "id");
+    char name[24];
     int r = read_number(url, "quorum", q->node_count / 2 + 1, q->node_count, &quorum, ret_text);
     if (!r)
         r = read_number(url, "node_timeout", 1, TIMEOUT_MAX_MS, &timeout_ms, ret_text);
-    if (!r && init && strcmp(init, "yes") != 0) {
-        *ret_text = error_format("init is not \"yes\"");
-        r = HF_BAD_URL;
-    }
+    if (!r)
+        r = read_yes(url, "init", &q->founds, ret_text);
+    if (!r)
+        r = read_yes(url, "durable", &q->durable, ret_text);
     if (r < 0)
         return r;
-    q->founds = init != NULL;
     q->quorum = (size_t)quorum;
     q->node_timeout_us = (int64_t)timeout_ms * 1000;
     /* What all clients of a set must agree on. */
-    q->set = error_format("%s/%zu/%zu/%" PRId64, id ? id : "default", q->node_count, q->quorum,
-                          q->host->max_lease_us / 1000);
+    snprintf(name, sizeof(name), "%016" PRIx64, hash_nodes(url));
+    q->set = error_format("%s/%zu/%zu/%" PRId64 "%s", id ? id : name, q->node_count, q->quorum,
+                          q->host->max_lease_us / 1000, q->durable ? "/durable" : "");
     return q->set ? HF_OK : HF_NO_MEMORY;
 }
 

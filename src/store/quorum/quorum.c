@@ -787,6 +787,7 @@ void quorum_join(struct quorum *q, struct node *node) {
     node->host = *q->host;
     node->host.set = q->set;
     node->host.founds = q->founds;
+    node->host.durable = q->durable;
     node->host.completed = quorum_completed;
     node->host.wake = node_wake;
     node->host.gone = quorum_gone;

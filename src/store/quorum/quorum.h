@@ -50,6 +50,7 @@ struct quorum {
     struct world_timer timer;
     char *set;           /* which all clients must name alike */
     bool founds;         /* init=yes */
+    bool durable;        /* durable=yes */
     struct node nodes[]; /* node_count */
 };
 

@@ -243,6 +243,15 @@ static bool greet(struct redis_link *link) {
         command_add_text(command, "ROLE");
         ok = greet_with(link, command);
     }
+    if (ok && link->redis->host->set && link == &link->redis->commands) {
+        command_start(command);
+        command_add_text(command, "EVAL");
+        command_add(command, redis_scripts[REDIS_BOOT].text, redis_scripts[REDIS_BOOT].size);
+        command_add_number(command, 1);
+        redis_add_set_key(link->redis);
+        command_add_text(command, link->redis->host->durable ? "1" : "0");
+        ok = greet_with(link, command);
+    }
     if (ok && (link->redis->tls || link->doubted) && list_empty(&link->sent)) {
         command_start(command);
         command_add_text(command, "PING");

@@ -15,6 +15,7 @@ enum redis_script_id {
     REDIS_LOOK,
     REDIS_RELEASE_ONE_KEY,
     REDIS_VOTE,
+    REDIS_BOOT,
     REDIS_SCRIPTS,
 };
 

@@ -1,7 +1,7 @@
 -- The vote of one server of a set: takes the lock, or does not; nobody queues.
 --
 -- KEYS  K S Q W H I B, where B is a hash: f the set that this server votes in, n its own number there, s since
---       when it does
+--       when it does, r in which run of the server that was seen last (boot.lua)
 -- ARGV  1 me, the owner id  2 lease in ms  3 floor  4 below, 0 for none  5 base  6 '1': only if it is mine already
 --       7 kind  8 capacity  9 weight  10 particulars  11 set  12 longest lease in ms  13 '1': the set is new
 --       14 a number for this server, if it has none
@@ -26,9 +26,9 @@ local function refuse_vote(set)
         set[2], set[3] = since, ARGV[14]
     elseif set[1] ~= ARGV[11] then
         return {'set', set[1]}
-    elseif ARGV[13] == '1' and set[2] ~= '0' then
-        call('HSET', B, 's', '0')
-        set[2] = 0
+    elseif ARGV[13] == '1' and set[2] ~= '0' or tonumber(set[2]) > now then -- or the clock was set back
+        set[2] = ARGV[13] == '1' and 0 or now
+        call('HSET', B, 's', number(set[2]))
     end
     local left = tonumber(set[2]) + ARGV[12] * 1000 - now
     return left > 0 and {'quarantine', math.ceil(left / 1000)}
