@@ -147,6 +147,7 @@ struct raw_lock raw_lock(const char *name, unsigned owner) {
     command_add_keys(&release, PREFIX, name, "KSQWHI");
     command_add_text(&release, id);
     command_add_text(&release, CHANNELS);
+    command_add_text(&release, "");
     lock.acquire = finish(&acquire);
     lock.release = finish(&release);
     return lock;
