@@ -864,7 +864,9 @@ int main(int argc, char **argv) {
         raw_die("usage", "bench-redis [-r ROUNDS] [-p | -d] URL [PART...]");
     raw_find_server(argv[optind]);
     allow_descriptors();
-    int server = raw_server_pid();
+    redisContext *to = raw_connect();
+    int server = raw_server_pid(to);
+    redisFree(to);
     if (sched_getaffinity(0, sizeof(own_cores), &own_cores) < 0 ||
         sched_getaffinity(server, sizeof(server_cores), &server_cores) < 0)
         raw_die("the server's process", "it is not on this host");

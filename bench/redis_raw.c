@@ -3,6 +3,7 @@
 
 #include "store/redis/command.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +13,10 @@
 #define PREFIX "holdfast:"
 #define CHANNELS "holdfast:@"
 #define LEASE_MS "30000"
+#define PARTICULARS "12345 7 11 machinebench-redis"
 
 void raw_die(const char *what, const char *why) {
-    fprintf(stderr, "bench-redis: %s: %s\n", what, why);
+    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, why);
     exit(1);
 }
 
@@ -34,11 +36,15 @@ const char *raw_url(int database) {
     return url;
 }
 
-redisContext *raw_connect(void) {
-    redisContext *to = redisConnect(host, port);
+redisContext *raw_connect_to(const char *to_host, int to_port) {
+    redisContext *to = redisConnect(to_host, to_port);
     if (!to || to->err)
         raw_die("connect", to ? to->errstr : "no memory");
     return to;
+}
+
+redisContext *raw_connect(void) {
+    return raw_connect_to(host, port);
 }
 
 redisContext *raw_subscribe(const char *channel) {
@@ -104,17 +110,21 @@ static void load(redisContext *to, const char *script, size_t size, char ret_sha
     freeReplyObject(reply);
 }
 
-static void load_ours(void) {
-    static bool loaded;
+void raw_load(redisContext *to) {
     char sha1[41];
-    if (loaded)
-        return;
-    redisContext *to = raw_connect();
     for (int i = 0; i < REDIS_SCRIPTS; i++) {
         load(to, redis_scripts[i].text, redis_scripts[i].size, sha1);
         if (strcmp(sha1, redis_scripts[i].sha1) != 0)
             raw_die(redis_scripts[i].name, "the server has another SHA-1 for it");
     }
+}
+
+static void load_once(void) {
+    static bool loaded;
+    if (loaded)
+        return;
+    redisContext *to = raw_connect();
+    raw_load(to);
     loaded = true;
     redisFree(to);
 }
@@ -125,30 +135,54 @@ static uint64_t wall_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* As in src/store/redis/claims.c. */
+static void add_texts(struct command *command, size_t count, const char *const *texts) {
+    for (size_t i = 0; i < count; i++)
+        command_add_text(command, texts[i]);
+}
+
+#define ADD_TEXTS(command, ...)                                                           \
+    add_texts(command, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *), \
+              (const char *const[]){__VA_ARGS__})
+
+/* What follows is as in src/store/redis/claims.c. */
+
+static struct raw_bytes release_of(const char *name, const char *id, const char *told) {
+    struct command release = {0};
+    command_start_script(&release, REDIS_RELEASE, 6);
+    command_add_keys(&release, PREFIX, name, "KSQWHI");
+    ADD_TEXTS(&release, id, CHANNELS, told);
+    return finish(&release);
+}
+
 struct raw_lock raw_lock(const char *name, unsigned owner) {
     struct raw_lock lock;
     char id[64];
-    load_ours();
+    load_once();
     snprintf(id, sizeof(id), "%032x-1", owner);
     snprintf(lock.channel, sizeof(lock.channel), CHANNELS "%.32s", id);
-    struct command acquire = {0}, release = {0};
+    struct command acquire = {0};
     command_start_script(&acquire, REDIS_ACQUIRE, 6);
     command_add_keys(&acquire, PREFIX, name, "KSQWHI");
-    const char *const before[] = {id, LEASE_MS, "3000"};
-    for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++)
-        command_add_text(&acquire, before[i]);
+    ADD_TEXTS(&acquire, id, LEASE_MS, "3000");
     command_add_number(&acquire, wall_us());
-    const char *const after[] = {"0",     "0", "0", "m", "1", "1", "12345 7 11 machinebench-redis",
-                                 CHANNELS};
-    for (size_t i = 0; i < sizeof(after) / sizeof(after[0]); i++)
-        command_add_text(&acquire, after[i]);
-    command_start_script(&release, REDIS_RELEASE, 6);
-    command_add_keys(&release, PREFIX, name, "KSQWHI");
-    command_add_text(&release, id);
-    command_add_text(&release, CHANNELS);
+    ADD_TEXTS(&acquire, "0", "0", "0", "m", "1", "1", PARTICULARS, CHANNELS);
     lock.acquire = finish(&acquire);
-    lock.release = finish(&release);
+    lock.release = release_of(name, id, "");
+    return lock;
+}
+
+struct raw_lock raw_vote(const char *name, unsigned owner, const char *set) {
+    struct raw_lock lock = {0};
+    char id[64];
+    snprintf(id, sizeof(id), "%032x-1", owner);
+    struct command vote = {0};
+    command_start_script(&vote, REDIS_VOTE, 7);
+    command_add_keys(&vote, PREFIX, name, "KSQWHI");
+    ADD_TEXTS(&vote, "{" PREFIX "}.set", id, LEASE_MS);
+    command_add_number(&vote, wall_us());
+    ADD_TEXTS(&vote, "0", "0", "0", "m", "1", "1", PARTICULARS, set, "60000", "1", "1");
+    lock.acquire = finish(&vote);
+    lock.release = release_of(name, id, name);
     return lock;
 }
 
@@ -223,12 +257,10 @@ static redisReply *info(redisContext *from, const char *section) {
     return reply;
 }
 
-int raw_server_pid(void) {
-    redisContext *to = raw_connect();
-    redisReply *reply = info(to, "server");
+int raw_server_pid(redisContext *from) {
+    redisReply *reply = info(from, "server");
     int pid = (int)number_after(reply->str, "process_id:");
     freeReplyObject(reply);
-    redisFree(to);
     return pid;
 }
 

@@ -1,5 +1,5 @@
-/* What bench/redis.c compares with: the requests of the Redis store, and smaller ones, sent by bare hiredis
- * in tight loops; and what the server says that it has done. Whatever fails ends the program. */
+/* What bench/redis.c and bench/quorum.c compare with: the requests of the Redis store, and smaller ones, sent by bare
+ * hiredis in tight loops; and what the server says that it has done. Whatever fails ends the program. */
 #ifndef BENCH_REDIS_RAW_H
 #define BENCH_REDIS_RAW_H
 
@@ -10,10 +10,12 @@
 
 __attribute__((noreturn)) void raw_die(const char *what, const char *why);
 
-/* The server of "redis://HOST:PORT…", for all that follows; its process. */
+/* The server of "redis://HOST:PORT…", for all that follows. */
 void raw_find_server(const char *url);
-int raw_server_pid(void);
 redisContext *raw_connect(void);
+redisContext *raw_connect_to(const char *host, int port);
+/* The server's process. */
+int raw_server_pid(redisContext *from);
 redisContext *raw_subscribe(const char *channel);
 /* The same server's URL with another database. */
 const char *raw_url(int database);
@@ -39,6 +41,9 @@ struct raw_lock {
 };
 
 struct raw_lock raw_lock(const char *name, unsigned owner);
+/* The same for one server of a set, which must have been given the scripts (raw_load) and is told that the set is new. */
+struct raw_lock raw_vote(const char *name, unsigned owner, const char *set);
+void raw_load(redisContext *to);
 /* The published pair: SET NX PX, and the script that compares and deletes. */
 struct raw_lock raw_published_lock(const char *name);
 void raw_lock_free(struct raw_lock *lock);

@@ -6,7 +6,8 @@
  * of a module. The rules:
  *
  *  1. Every operation that was submitted completes exactly once, also when the store is closed (then as
- *     UNKNOWN, or as what it was). It may complete inside `submit`.
+ *     UNKNOWN, or as what it was). It may complete inside `submit`. Of two operations of one attempt, the one
+ *     that completes first was done first.
  *  2. An outcome is DONE, QUEUED, NOT_YOURS, REFUSED with a reason (not done, for certain), or UNKNOWN
  *     (sent, and no answer). UNKNOWN is never turned into one of the others.
  *  3. Every operation may be repeated: it carries its attempt id (the client's id and `seq`), and a repeat

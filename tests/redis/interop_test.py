@@ -7,19 +7,16 @@ each with "yes" or "no":
 
     acquire KEY TTL_MS | wait KEY TTL_MS | extend TTL_MS | release
 
-npm's packages are installed once, in the build directory. To change their versions, edit interop/package.json
-and run `npm install --package-lock-only --omit-lockfile-registry-resolved` beside it.
+npm's packages are installed once, in the build directory (servers/npm.py).
 """
 import collections
 import contextlib
 import functools
-import hashlib
 import json
 import os
 import re
 import select
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,6 +27,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path[0] = str(HERE.parent)
+from servers import npm
 from servers.process import LIMIT_S, Process
 from servers.puppet import Puppet
 from servers.redis import Redis
@@ -40,39 +38,10 @@ UNLOCK = HERE.parents[1] / "scripts/unlock.lua"
 KEY = "holdfast:x"  # of the lock x
 OWNER = re.compile(r"[0-9a-f]{32}-[0-9a-f]+")
 LONG_MS = 60000  # longer than a test may take
-INSTALL_S = 300
 KINDS = ("mutex", "read", "write", "1/3", "3/3")
 
 
 # ---- The others ----
-
-
-class Npm:
-    """Where npm's packages are, or why they are not."""
-    modules = trouble = None
-
-    @classmethod
-    def install(cls):
-        files = [HERE / "interop" / name for name in ("package.json", "package-lock.json")]
-        version = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
-        folder = Path(PUPPET).parent / f"interop-npm-{version}"
-        cls.modules = folder / "node_modules"
-        if cls.modules.exists():
-            return
-        fresh = tempfile.mkdtemp(dir=folder.parent, prefix="interop-npm-")
-        try:
-            for file in files:
-                shutil.copy(file, fresh)
-            subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline"],
-                           cwd=fresh, check=True, timeout=INSTALL_S, stdin=subprocess.DEVNULL,
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            if not cls.modules.exists():  # which another run may have done meanwhile
-                os.rename(fresh, folder)
-        except (OSError, subprocess.SubprocessError) as error:
-            said = (getattr(error, "output", None) or b"").decode(errors="replace")
-            cls.trouble = f"npm cannot install what {files[0]} says: {error}\n{said}"
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
 
 
 class Other(Process):
@@ -92,9 +61,9 @@ class Other(Process):
         self.url = f"{server.url()}?prefix={self.prefix}"
 
     def __enter__(self):
-        assert self.words[0] != "node" or not Npm.trouble, Npm.trouble
+        assert self.words[0] != "node" or MODULES, TROUBLE
         self.launch(self.words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-                    env=os.environ | {"NODE_PATH": str(Npm.modules)})
+                    env=os.environ | {"NODE_PATH": str(MODULES)})
         return self
 
     def __exit__(self, *_):
@@ -739,5 +708,8 @@ def of_all_kinds_of_clients_together_one_at_a_time_is_inside():
         equal(server.command("GET", "visits"), str(Visitor.TIMES * len(visitors)))
 
 
-Npm.install()
+try:
+    MODULES, TROUBLE = npm.install(Path(PUPPET).parent), None
+except npm.NpmError as error:  # those who need none of them are tested
+    MODULES, TROUBLE = None, error
 main()

@@ -15,7 +15,7 @@
  *
  * Whatever fails is released on all nodes, also on those that did not answer; and again, until a node confirms or
  * the lease must have ended. As a node may have to be sent a request twice (NOSCRIPT), a vote may come behind its
- * release: it is given back when its answer comes. A loser is
+ * release, which is seen from the order of the answers: then it is given back when its own comes. A loser is
  * told when the nodes that had granted have confirmed. That wakes nobody: who lost comes back by itself, soon and
  * at a time of its own if the votes were split, and those who got no vote wait for a holder's release. */
 #include "store/quorum/quorum.h"
@@ -80,16 +80,27 @@ static void repeat_later(struct parting *parting) {
     parting->delay_us *= 2;
     list_append(&q->partings, &parting->waiting);
     q->parting_count++;
-    quorum_set_timer(q);
+    quorum_wake_by(q, parting->retry_at_us);
 }
 
 static bool is_confirmed(const struct errand *errand) {
     return errand->op.outcome == STORE_DONE || errand->op.outcome == STORE_NOT_YOURS;
 }
 
+/* A node has answered a release: votes of that ballot that it has not answered yet come behind it. */
+static void give_up_votes(struct quorum *q, const struct errand *release) {
+    size_t index = release->node->index;
+    for (struct map_node *node = map_find(&q->votes, map_hash_number(release->op.seq)); node;
+         node = map_find_next(node)) { /* (the hash is a bijection) */
+        struct round *round = container_of(node, struct round, voting);
+        round->given_up |= round->errands[index].in_flight ? 1u << index : 0;
+    }
+}
+
 static void parting_answered(struct round *round, struct errand *errand) {
     struct parting *parting = container_of(round, struct parting, round);
     struct quorum *q = round->quorum;
+    give_up_votes(q, errand);
     parting->yes += errand->op.outcome == STORE_DONE;
     parting->no += errand->op.outcome == STORE_NOT_YOURS;
     if (!is_confirmed(errand) && !q->ending && now_us(q) < parting->until_us)
@@ -182,16 +193,8 @@ static void give_back(struct quorum *q, const struct store_op *vote, const struc
     }
 }
 
-static void give_up_votes(struct quorum *q, uint64_t mark) {
-    list_each(node, &q->votes) {
-        struct round *round = container_of(node, struct round, voting);
-        for (size_t i = 0; i < q->node_count; i++)
-            round->given_up |= round->errands[i].op.seq == mark;
-    }
-}
-
 static void give_back_if_late(struct round *round, struct errand *errand) {
-    if (round->given_up && errand->op.outcome == STORE_DONE)
+    if (round->given_up & 1u << errand->node->index && errand->op.outcome == STORE_DONE)
         give_back(round->quorum, &errand->op, errand->node);
 }
 
@@ -205,7 +208,6 @@ static void quorum_release(struct quorum *q, struct store_op *op) {
         store_complete(q->host, op, STORE_NOT_YOURS);
         return;
     }
-    give_up_votes(q, op->mark);
     struct parting *parting = parting_new(q, op);
     if (!parting) {
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
@@ -384,7 +386,6 @@ static void ballot_lost(struct ballot *ballot, bool time_is_up) {
         return;
     }
     op->mark = 0;
-    round->given_up = true;
     parting->result = result;
     for (size_t i = 0; i < q->node_count; i++)
         parting->granted |= ballot->tokens[i] ? 1u << i : 0;
@@ -445,7 +446,7 @@ static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
     memcpy(ballot->text, op->name, name_size);
     if (op->label)
         memcpy(ballot->text + name_size, op->label, label_size);
-    list_append(&q->votes, &ballot->round.voting);
+    round_votes(&ballot->round, op->mark);
     ballot->round.answered = ballot_answered;
     ballot->round.decide = ballot_decide;
     for (size_t i = 0; i < q->node_count; i++) {
@@ -511,7 +512,7 @@ static void take_again(struct quorum *q, const struct store_op *hold, struct nod
     memcpy(again->text, hold->name, name_size);
     if (hold->label)
         memcpy(again->text + name_size, hold->label, label_size);
-    list_append(&q->votes, &again->round.voting);
+    round_votes(&again->round, hold->seq);
     again->round.answered = give_back_if_late;
     struct errand *errand = &again->round.errands[node->index];
     errand->op = *hold;
@@ -558,9 +559,7 @@ static void renewed(struct renewing *renewing, size_t index) {
 
 /* Nobody will let go of what is left of it. */
 static void lost(struct renewing *renewing, size_t index) {
-    struct quorum *q = renewing->round.quorum;
-    give_up_votes(q, renewing->holds[index].seq);
-    give_back(q, &renewing->holds[index], NULL);
+    give_back(renewing->round.quorum, &renewing->holds[index], NULL);
 }
 
 static void renewing_decide(struct round *round, bool time_is_up) {
@@ -725,17 +724,8 @@ static void quorum_break(struct quorum *q, struct store_op *op) {
 
 /* ---- Time ---- */
 
-void quorum_set_timer(struct quorum *q) {
-    int64_t at_us = WORLD_NEVER;
-    list_each(node, &q->partings) {
-        struct parting *parting = container_of(node, struct parting, waiting);
-        at_us = parting->retry_at_us < at_us ? parting->retry_at_us : at_us;
-    }
-    if (!list_empty(&q->rounds)) {
-        int64_t first_us = container_of(q->rounds.next, struct round, link)->decide_by_us;
-        at_us = first_us < at_us ? first_us : at_us;
-    }
-    if (at_us != WORLD_NEVER && (!q->timer.node.place || at_us < q->timer.node.at))
+void quorum_wake_by(struct quorum *q, int64_t at_us) {
+    if (!q->timer.node.place || at_us < q->timer.node.at)
         world_timer_set(q->host->world, &q->timer, at_us);
 }
 
@@ -753,7 +743,10 @@ static void timer_due(struct world_timer *timer) {
     }
     retry_partings(q);
     quorum_finish(q);
-    quorum_set_timer(q);
+    if (!list_empty(&q->rounds))
+        quorum_wake_by(q, container_of(q->rounds.next, struct round, link)->decide_by_us);
+    list_each(node, &q->partings)
+        quorum_wake_by(q, container_of(node, struct parting, waiting)->retry_at_us);
 }
 
 /* ---- The driver ---- */
@@ -799,7 +792,7 @@ int quorum_start(struct quorum *q) {
     list_init(&q->partings);
     list_init(&q->answers);
     list_init(&q->renewals);
-    list_init(&q->votes);
+    map_init(&q->votes);
     map_init(&q->waiting);
     map_init(&q->going);
     int r = world_timer_add(q->host->world, &q->timer, timer_due);
@@ -825,6 +818,7 @@ void quorum_end(struct quorum *q) {
         round_free_if_over(&parting->round);
     }
     waiting_forget_all(q);
+    map_free(&q->votes);
     world_bell_drop(&q->bell);
     world_timer_drop(q->host->world, &q->timer);
 }

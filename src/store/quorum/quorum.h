@@ -44,7 +44,7 @@ struct quorum {
     struct list partings; /* releases that a node has not confirmed */
     size_t parting_count; /* in that list */
     struct list renewals; /* rounds that renew, while a node has not answered */
-    struct list votes;    /* rounds that ask for votes, likewise */
+    struct map votes;     /* rounds that ask for votes, likewise, by their marks */
     struct map waiting;   /* attempts that were refused and will ask again, by their names */
     struct map going;     /* holds that some nodes say were ended, by their marks */
     struct world_timer timer;
@@ -70,9 +70,10 @@ struct round {
     struct store_op *op; /* to be completed by whoever decides it */
     int64_t decide_by_us;
     size_t in_flight;
-    bool kept;          /* it will be asked again, and is not freed */
-    struct list voting; /* in the quorum's votes, if it asks for some */
-    bool given_up;      /* a vote that still comes is given back */
+    bool kept;              /* it will be asked again, and is not freed */
+    struct map_node voting; /* in the quorum's votes, if it asks for some */
+    uint64_t mark;          /* for this ballot; 0: it does not */
+    uint32_t given_up;      /* by which nodes, before their votes came: those are given back */
     void (*answered)(struct round *round, struct errand *errand);
     void (*decide)(struct round *round, bool time_is_up);
     void (*clear)(struct round *round); /* before it is freed; NULL: nothing but texts is to be */
@@ -84,6 +85,8 @@ void *round_new(struct quorum *quorum, struct store_op *op, size_t size);
 /* Puts the question to a node, or to all. Answers are never worked off within. */
 void round_ask(struct round *round, struct errand *errand);
 void round_ask_all(struct round *round);
+/* It asks for votes: those that come behind their release will be given back. */
+void round_votes(struct round *round, uint64_t mark);
 /* Has it decided within this time from now. */
 void round_await(struct round *round, int64_t within_us);
 /* It is decided. Returns the operation, which is to be completed. */
@@ -99,7 +102,8 @@ void quorum_begin(struct quorum *quorum);
 void quorum_finish(struct quorum *quorum);
 void quorum_completed(struct store_host *host, struct store_op *op); /* a node's host->completed */
 void quorum_bell_rang(struct world_bell *bell);
-void quorum_set_timer(struct quorum *quorum);
+void quorum_wake_by(struct quorum *quorum,
+                    int64_t at_us); /* sets the timer, if it is not earlier */
 
 /* (waiting.c) An attempt that waits, from its first ballot until it is granted or given up. */
 struct waiting {

@@ -116,6 +116,25 @@ TEST(a_release_is_repeated_until_it_is_confirmed_or_the_lease_is_over) {
     set_close();
 }
 
+TEST(a_late_vote_is_given_back_only_if_it_came_behind_its_release) {
+    set_open();
+    struct store_op op = held(3);
+    op.type = STORE_RELEASE;
+    submit(&op);
+    for (size_t i = 0; i < 3; i++)
+        confirm(i);
+    grant(3, 50); /* its release comes behind it */
+    confirm(3);
+    CHECK_EQ_INT(asked_count(3), 0);
+    struct list *vote = list_pop(&set.nodes[4].asked); /* the release overtakes it */
+    answer(4, STORE_RELEASE, STORE_NOT_YOURS);
+    list_append(&set.nodes[4].asked, vote);
+    grant(4, 50);
+    confirm(4);
+    CHECK_EQ_INT(asked_count(4), 0);
+    set_close();
+}
+
 TEST(partings_are_bounded) {
     set_open();
     for (uint64_t seq = 1; seq < 600; seq++) {

@@ -27,8 +27,12 @@ void *round_new(struct quorum *q, struct store_op *op, size_t size) {
         list_init(&round->errands[i].op.link);
     }
     list_init(&round->link);
-    list_init(&round->voting);
     return round;
+}
+
+void round_votes(struct round *round, uint64_t mark) {
+    round->mark = mark;
+    map_add(&round->quorum->votes, &round->voting, map_hash_number(mark));
 }
 
 void round_free_if_over(struct round *round) {
@@ -36,7 +40,8 @@ void round_free_if_over(struct round *round) {
         return;
     if (round->clear)
         round->clear(round);
-    list_remove(&round->voting);
+    if (round->mark)
+        map_remove(&round->quorum->votes, &round->voting);
     for (size_t i = 0; i < round->quorum->node_count; i++)
         free(round->errands[i].op.text);
     free(round);
@@ -74,7 +79,7 @@ void round_await(struct round *round, int64_t within_us) {
            container_of(after, struct round, link)->decide_by_us > round->decide_by_us)
         after = after->prev;
     list_insert_before(after->next, &round->link);
-    quorum_set_timer(q);
+    quorum_wake_by(q, round->decide_by_us);
 }
 
 struct store_op *round_decided(struct round *round) {
