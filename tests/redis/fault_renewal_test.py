@@ -7,6 +7,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+from faults.nodes import AOF, KINDS as KINDS_OF_SETS, new_set
 from faults.scene import (KINDS, LONG_MS, PUPPET, deadline_us, in_time, is_lost, keys, one_of, patient, puppets,
                           repeating, sleep_until, wait_until)
 from servers.proxy import Proxy
@@ -14,21 +15,23 @@ from servers.puppet import Puppet, boot_us
 from servers.redis import Redis
 from servers.suite import equal, main, test
 
-AOF = ["appendonly yes", "appendfsync always"]
 SLACK_US = 3000000  # how late a loaded machine may be
 
 
 class Line:
-    """A server, a way to it, and a puppet at its other end. What cuts it is a method, and mend() ends that."""
+    """A server or a set of them, a way to each, and a puppet at the other end. What cuts the server, or a majority of
+    the set, is a method; mend() ends that."""
 
-    def __init__(self, **options):
-        self.stack, self.options = contextlib.ExitStack(), options
+    def __init__(self, count):
+        self.stack, self.count = contextlib.ExitStack(), count
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
-            self.server = stack.enter_context(Redis(config=AOF))
-            self.proxy = stack.enter_context(Proxy(self.server.port))
-            self.puppet = stack.enter_context(Puppet(PUPPET, self.server.url(port=self.proxy.port), **self.options))
+            servers = [stack.enter_context(Redis(config=AOF)) for _ in range(self.count)]
+            ways = [stack.enter_context(Proxy(server.port)) for server in servers]
+            url = servers[0].url(port=ways[0].port) if self.count == 1 else new_set(ways)
+            self.puppet = stack.enter_context(Puppet(PUPPET, url))
+            self.servers, self.proxies = (every[:self.count // 2 + 1] for every in (servers, ways))
             self.stack = stack.pop_all()
         return self
 
@@ -36,71 +39,84 @@ class Line:
         self.stack.close()
 
     def swallow(self):
-        self.proxy.blackhole()
+        for proxy in self.proxies:
+            proxy.blackhole()
 
     def swallow_replies(self):
-        self.proxy.drop("down")
+        for proxy in self.proxies:
+            proxy.drop("down")
 
     def hold_up(self):
-        self.proxy.hold("both")
+        for proxy in self.proxies:
+            proxy.hold("both")
 
     def refuse(self):
-        self.proxy.refuse()
-        self.proxy.reset()
+        for proxy in self.proxies:
+            proxy.refuse()
+            proxy.reset()
 
     def hang(self):
-        self.server.stop()
+        for server in self.servers:
+            server.stop()
 
     def kill(self):
-        self.server.kill()
+        for server in self.servers:
+            server.kill()
 
     def mend(self):
-        self.proxy.pass_all()
-        if self.server.running():
-            self.server.cont()
-        else:
-            self.server.restart()
+        for server, proxy in zip(self.servers, self.proxies):
+            proxy.pass_all()
+            if server.running():
+                server.cont()
+            else:
+                server.restart()
 
 
 CUTS = (Line.swallow, Line.swallow_replies, Line.hold_up, Line.refuse, Line.hang, Line.kill)
+PLACES = {"a server": 1, "a majority of a set": 3}
 
 
-def lines(stack, cuts=CUTS):
-    return {cut: stack.enter_context(Line()) for cut in cuts}
+def lines(stack, place):
+    return {cut: stack.enter_context(Line(PLACES[place])) for cut in CUTS}
 
 
-@test
+def kinds_of(place):
+    """A set counts no permits."""
+    return KINDS if PLACES[place] == 1 else KINDS_OF_SETS
+
+
+@test(*PLACES)
 @patient
-def row_23_a_hold_survives_an_outage_of_half_its_lease():
-    lease_ms = 8000
+def row_23_a_hold_survives_an_outage_of_half_its_lease(place):
+    lease_ms, kinds = 8000, kinds_of(place)
     with contextlib.ExitStack() as stack:
         ends_us = {}
-        for cut, line in lines(stack).items():
-            for name in KINDS:
-                line.puppet.hold(name, name, kind=KINDS[name][0], lease_ms=lease_ms)
+        for cut, line in lines(stack, place).items():
+            for name in kinds:
+                line.puppet.hold(name, name, kind=kinds[name][0], lease_ms=lease_ms)
             ends_us[line] = deadline_us(line.puppet, "mutex")[0]
             cut(line)
         for line, end_us in ends_us.items():
             sleep_until(end_us - lease_ms * 1000 // 2)
-            equal([is_lost(line.puppet, name) for name in KINDS], [False] * 3)
+            equal([is_lost(line.puppet, name) for name in kinds], [False] * 3)
             line.mend()
             in_time(end_us - lease_ms * 1000 // 4)
         for line, end_us in ends_us.items():
             sleep_until(end_us + 200000)
-            for name in KINDS:
+            for name in kinds:
                 equal(line.puppet.check(name), "OK")
                 equal(is_lost(line.puppet, name), False)
                 equal(line.puppet.release(name), "OK")
             line.puppet.quit()
 
 
-@test
+@test(*PLACES)
 @patient
-def row_25_the_loss_is_told_at_the_deadline_by_every_means():
+def row_25_the_loss_is_told_at_the_deadline_by_every_means(place):
     lease_ms = 4000
-    kinds = KINDS | {"not-renewed": ("mutex", "mutex")}
+    kinds = kinds_of(place) | {"not-renewed": ("mutex", "mutex")}
     with contextlib.ExitStack() as stack:
-        every = lines(stack)
+        every = lines(stack, place)
         bounds = {}
         for cut, line in every.items():
             for name in kinds:
@@ -130,11 +146,11 @@ def row_25_the_loss_is_told_at_the_deadline_by_every_means():
             line.puppet.quit()
 
 
-@test
-def row_25_what_is_asked_for_while_the_store_is_gone_ends_in_time():
+@test(*PLACES)
+def row_25_what_is_asked_for_while_the_store_is_gone_ends_in_time(place):
     """Nobody waits for longer than it said."""
     with contextlib.ExitStack() as stack:
-        every = lines(stack)
+        every = lines(stack, place)
         for cut, line in every.items():
             line.puppet.hold("a", "a", lease_ms=LONG_MS)
             cut(line)

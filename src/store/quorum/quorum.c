@@ -247,11 +247,14 @@ static void note_refusal(struct ballot *ballot, const struct errand *errand) {
     ballot->left_us[ballot->busy++] = op->reason == HF_BUSY ? op->left_us : 0;
 }
 
+/* A vote says who the node is. */
+static void hear(struct errand *errand) {
+    errand->node->number = errand->op.left_us;
+    errand->node->heard = true;
+}
+
 /* The same server under two names would have two votes. */
-static bool is_listed_twice(struct quorum *q, struct errand *errand) {
-    struct node *node = errand->node;
-    node->number = errand->op.left_us;
-    node->heard = true;
+static bool is_listed_twice(const struct quorum *q, const struct node *node) {
     for (size_t i = 0; i < q->node_count && node->number; i++) {
         if (&q->nodes[i] != node && q->nodes[i].number == node->number)
             return true;
@@ -277,7 +280,9 @@ static void ballot_answered(struct round *round, struct errand *errand) {
     give_back_if_late(round, errand);
     ballot->tokens[index] = done ? errand->op.token : 0;
     ballot->granted = ballot->granted + done - had;
-    if (done && is_listed_twice(round->quorum, errand))
+    if (done)
+        hear(errand);
+    if (done && is_listed_twice(round->quorum, errand->node))
         ballot->twice = errand->node;
     else if (is_taken(&errand->op))
         note_refusal(ballot, errand);
@@ -502,6 +507,12 @@ struct again {
     char text[]; /* name, label */
 };
 
+static void taken_again(struct round *round, struct errand *errand) {
+    if (errand->op.outcome == STORE_DONE)
+        hear(errand);
+    give_back_if_late(round, errand);
+}
+
 /* Takes a node's vote again for a hold that a quorum has, if nobody was there since: nobody waits for that. */
 static void take_again(struct quorum *q, const struct store_op *hold, struct node *node) {
     size_t name_size = strlen(hold->name) + 1;
@@ -513,7 +524,7 @@ static void take_again(struct quorum *q, const struct store_op *hold, struct nod
     if (hold->label)
         memcpy(again->text + name_size, hold->label, label_size);
     round_votes(&again->round, hold->seq);
-    again->round.answered = give_back_if_late;
+    again->round.answered = taken_again;
     struct errand *errand = &again->round.errands[node->index];
     errand->op = *hold;
     list_init(&errand->op.link);
@@ -525,17 +536,23 @@ static void take_again(struct quorum *q, const struct store_op *hold, struct nod
     round_ask(&again->round, errand);
 }
 
+/* A vote is missing there, or the word who the node is, without which its own does not count: voting brings both. */
+static bool wants_vote(const struct errand *errand, size_t index) {
+    return errand->op.outcome == STORE_DONE &&
+           (errand->op.renewals[index].outcome == STORE_NOT_YOURS || !errand->node->heard);
+}
+
 static void renewing_answered(struct round *round, struct errand *errand) {
     struct renewing *renewing = container_of(round, struct renewing, round);
     for (size_t i = 0; i < renewing->count; i++) {
         struct store_renewal *item = &errand->op.renewals[i];
         if (errand->op.outcome != STORE_DONE)
             item->outcome = errand->op.outcome;
-        else if (!is_another(round->quorum, errand->node))
+        else if (item->outcome == STORE_DONE && !is_another(round->quorum, errand->node))
             item->outcome = STORE_UNKNOWN;
         renewing->yes[i] = (uint8_t)(renewing->yes[i] + (item->outcome == STORE_DONE));
         renewing->no[i] = (uint8_t)(renewing->no[i] + (item->outcome == STORE_NOT_YOURS));
-        if (renewing->renewed[i] && item->outcome == STORE_NOT_YOURS)
+        if (renewing->renewed[i] && wants_vote(errand, i))
             take_again(round->quorum, &renewing->holds[i], errand->node);
     }
 }
@@ -552,7 +569,7 @@ static void renewed(struct renewing *renewing, size_t index) {
     renewing->renewed[index] = true;
     for (size_t n = 0; n < round->quorum->node_count; n++) {
         struct errand *errand = &round->errands[n];
-        if (!errand->in_flight && errand->op.renewals[index].outcome == STORE_NOT_YOURS)
+        if (!errand->in_flight && wants_vote(errand, index))
             take_again(round->quorum, &renewing->holds[index], errand->node);
     }
 }

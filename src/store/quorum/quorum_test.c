@@ -379,6 +379,30 @@ TEST(a_quorum_renews_and_the_others_are_taken_again) {
     set_close();
 }
 
+TEST(nodes_that_were_away_at_first_are_taken_when_they_are_back_and_count_from_then_on) {
+    set_open();
+    struct store_op hold = held(3);
+    for (size_t i = 3; i < NODES; i++)
+        answer(i, STORE_ACQUIRE, STORE_UNKNOWN);
+    struct store_renewal renewal = {.of = &hold};
+    struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
+    submit(&op);
+    for (size_t i = 0; i < 3; i++)
+        answer_renewal(i, STORE_DONE);
+    answer_renewal(3, STORE_NOT_YOURS);
+    answer_renewal(4, STORE_DONE); /* it had voted, and nobody knows who it is */
+    for (size_t i = 3; i < NODES; i++) {
+        CHECK_EQ_INT(asked(i, STORE_ACQUIRE)->below, 50);
+        grant(i, 50);
+    }
+    submit(&op);
+    for (size_t i = 2; i < NODES; i++)
+        answer_renewal(i, STORE_DONE);
+    check_done(&op, STORE_DONE);
+    CHECK_EQ_INT(renewal.outcome, STORE_DONE);
+    set_close();
+}
+
 TEST(nothing_is_taken_again_for_a_hold_that_was_let_go) {
     set_open();
     struct store_op hold = held(NODES);

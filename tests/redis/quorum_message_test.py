@@ -1,0 +1,394 @@
+#!/usr/bin/env python3
+"""The quorum store when messages are lost, late or repeated: quorum_message_test.py HOLDFAST PUPPET."""
+import contextlib
+import sys
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+from faults.nodes import (KINDS, MAJORITY, MINORITY, TIMEOUT_MS, all_voted, key, names_all, new_set, nodes, nothing_left,
+                          proxies, votes, why)
+from faults.scene import (LONG_MS, PUPPET, counter_of, is_lost, keys, left_ms_of, one_of, puppets, repeating,
+                          script_calls, strand, value_of, wait_until)
+from servers.process import LIMIT_S
+from servers.puppet import Puppet
+from servers.suite import equal, main, test
+
+LIMIT = 1 << 53
+
+
+class Network:
+    """A set; a puppet `far` that reaches each node through a proxy, one of `ways`, and waits so long for answers; and one
+    that is `near`. All are connected, and the nodes know the scripts."""
+
+    def __init__(self, patience_ms=LONG_MS):
+        self.patience_ms, self.stack = patience_ms, None
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            self.servers = stack.enter_context(nodes())
+            self.ways = stack.enter_context(proxies(self.servers))
+            url = new_set(self.ways, min(self.patience_ms, TIMEOUT_MS), f"&timeout={self.patience_ms}")
+            self.near = stack.enter_context(Puppet(PUPPET, new_set(self.servers)))
+            self.far = stack.enter_context(Puppet(PUPPET, url))
+            for kind in ("mutex", "read"):
+                token = self.near.hold(kind, "warm-up", kind=kind).token
+                self.near.renew(kind)
+                self.near.break_lock("warm-up", token + 1)
+                self.near.release(kind)
+                self.near.inspect("warm-up")
+                self.near.free(kind)
+            self.far.inspect("warm-up")
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    def lose_replies(self, count, name, *words):
+        """Has far do something with the lock of that name, which reaches all nodes; so many replies are lost."""
+        dropped = [way.drop_reply_to(key(name)) for way in self.ways[:count]]
+        self.far.send(*words)
+        for event in dropped:
+            assert event.wait(LIMIT_S)
+
+    def hold_all(self, direction):
+        for way in self.ways:
+            way.hold(direction)
+
+    def pass_all(self):
+        for way in self.ways:
+            way.pass_all()
+
+    def let_late_arrive(self, ways=slice(None)):
+        """What was stranded on these, and is the only thing that happens now."""
+        before = [script_calls(server) for server in self.servers[ways]]
+        self.pass_all()
+        for server, calls in zip(self.servers[ways], before):
+            wait_until(lambda: script_calls(server) > calls, "what was late")
+
+    def check_left(self, name):
+        wait_until(lambda: nothing_left(self.servers, name), "nothing left")
+
+    def forget_votes(self, server):
+        """It knows all scripts that one needs to hold and to let go, but not how to vote: that takes two requests."""
+        self.near.hold("last", "last")
+        self.near.inspect("last")
+        server.command("SCRIPT", "FLUSH")
+        self.near.renew("last")
+        self.near.release("last")
+        self.near.inspect("last")
+
+
+# ---- Lost replies ----
+
+
+@test(1, MAJORITY, 5)
+def row_17_an_acquire_whose_replies_were_lost_finds_its_own_grants(count):
+    with Network() as net:
+        for name, (kind, other) in KINDS.items():
+            for way in net.ways[:count]:
+                way.refuse()  # so that it is not repeated yet
+            net.lose_replies(count, name, "acquire", name, name, kind, LONG_MS, 0)
+            wait_until(lambda: all_voted(net.servers, name), "all votes")
+            for way in net.ways[:count]:
+                way.accept()
+            token = net.far.granted(name).token
+            net.far.inspect(name)  # all have repeated what they were asked
+            if count == 5:
+                equal({counter_of(server, name) for server in net.servers}, {token})
+            net.near.acquire(name, name, kind=other)
+            equal(net.near.failed(name), "BUSY")
+            equal(net.far.release(name), "OK")
+            net.check_left(name)
+
+
+@test(MAJORITY, 5)
+def row_17_a_release_whose_replies_were_lost_does_not_say_lost(count):
+    with Network() as net:
+        for name, (kind, other) in KINDS.items():
+            net.far.hold(name, name, kind=kind, lease_ms=LONG_MS)
+            net.far.inspect(name)
+            net.near.acquire(name, name, kind=other, lease_ms=LONG_MS, wait_ms=-1)
+            net.near.inspect(name)
+            net.lose_replies(count, name, "release", name)
+            one_of(net.far.wait(("released", name)).words[2], ("OK", "UNKNOWN"))
+            net.near.granted(name)
+            net.far.inspect(name)  # its repeated releases are behind it
+            equal(net.near.renew(name), "OK")
+            equal(net.near.release(name), "OK")
+            net.check_left(name)
+
+
+@test(MAJORITY, 5)
+def row_17_a_renewal_whose_replies_were_lost_is_repeated(count):
+    with Network() as net:
+        for name, (kind, _) in KINDS.items():
+            net.far.hold(name, name, kind=kind, lease_ms=LONG_MS // 2)
+            net.far.inspect(name)
+            net.lose_replies(count, name, "renew", name, LONG_MS)
+            equal(net.far.wait(("renewed", name)).words[2], "OK")
+            assert net.far.left(name) > LONG_MS // 2
+            equal(is_lost(net.far, name), False)
+
+
+@test(MAJORITY, 5)
+def row_17_a_break_whose_replies_were_lost_does_not_say_that_there_was_none(count):
+    with Network() as net:
+        for name, (kind, _) in KINDS.items():
+            token = net.near.hold(name, name, kind=kind, lease_ms=LONG_MS).token
+            net.near.inspect(name)
+            net.lose_replies(count, name, "break", name, token, "to see")
+            one_of(net.far.wait(("broke", name)).words[2], ("OK", "UNKNOWN"))
+            equal(net.near.renew(name), "LOST")
+            net.near.lost(name)
+            net.check_left(name)
+
+
+# ---- Late requests ----
+
+
+@test(1, MAJORITY)
+def row_18_a_vote_that_comes_behind_its_release_is_given_back(count):
+    """The node does not know the script of the vote, but that of the release. Meanwhile the ballot is lost."""
+    with Network() as net:
+        late = net.servers[:count]
+        for name, (kind, other) in KINDS.items():
+            before = net.near.hold(name, name, kind=kind, lease_ms=LONG_MS).token
+            net.near.inspect(name)
+            for server, way in zip(late, net.ways):
+                net.forget_votes(server)
+                net.near.free("last")
+                server.command("DEL", *(keys(name)[letter] for letter in "KHI"))  # its vote is to be had
+                way.hold("down")
+            net.far.acquire(name, name, kind=other, lease_ms=LONG_MS)
+            if count < MAJORITY:
+                equal(net.far.failed(name), "BUSY")
+            else:
+                for way in net.ways[:count]:
+                    way.wait(lambda way=way: way.held["down"] > 0)
+                net.far.cancel(name)
+                one_of(net.far.wait(("acquired", name), ("failed", name)).words[0], ("failed",))
+            for way in net.ways[:count]:
+                way.pass_all()
+            for server in late:
+                wait_until(lambda: counter_of(server, name) > before, "its vote")
+                wait_until(lambda: value_of(server, name) is None, "that it is given back")
+            equal(net.near.renew(name), "OK" if count < MAJORITY else "LOST")
+            if count < MAJORITY:
+                equal(net.near.release(name), "OK")
+            net.check_left(name)
+
+
+@test
+def row_18_votes_that_arrive_after_everything_end_with_their_lease():
+    lease_ms = 2000
+    with Network(patience_ms=500) as net:
+        for name, (kind, other) in KINDS.items():
+            for way in net.ways[:MAJORITY]:
+                way.hold("up")
+            net.far.acquire(name, name, kind=kind, lease_ms=lease_ms)
+            for way in net.ways[:MAJORITY]:
+                strand(way, key(name))
+            one_of(net.far.failed(name), ("UNREACHABLE", "UNKNOWN"))
+            net.check_left(name)
+            net.let_late_arrive(slice(MAJORITY))
+            wait_until(lambda: all_voted(net.servers[:MAJORITY], name), "what was late")
+            for server in net.servers[:MAJORITY]:
+                assert left_ms_of(server, name) <= lease_ms
+            net.near.hold(name, name, kind=other, lease_ms=LONG_MS, wait_ms=-1)
+
+
+@test
+def row_18_a_late_vote_does_not_shorten_a_lease():
+    with Network(patience_ms=500) as net:
+        for name, (kind, _) in KINDS.items():
+            net.ways[0].hold("up")
+            net.far.acquire(name, name, kind=kind, lease_ms=LONG_MS // 6, wait_ms=-1)
+            strand(net.ways[0], key(name))
+            token = net.far.granted(name).token
+            wait_until(lambda: net.far.renew(name, LONG_MS) == "OK" and all_voted(net.servers, name), "all votes")
+            assert left_ms_of(net.servers[0], name) > LONG_MS // 2
+            net.let_late_arrive(slice(1))
+            assert left_ms_of(net.servers[0], name) > LONG_MS // 2, "the late vote shortened it"
+            equal([party.token for party in net.near.inspect(name)["holders"]], [token])
+            equal(net.far.release(name), "OK")
+            net.check_left(name)
+
+
+@test
+def row_19_what_is_late_does_not_touch_the_next_owner():
+    """Its releases and its renewals."""
+    with Network(patience_ms=500) as net:
+        names = {f"{what}-{name}": name for name in KINDS for what in ("release", "renew")}
+        for lock, name in names.items():
+            net.far.hold(lock, lock, kind=KINDS[name][0], lease_ms=3000, flags="no_renew")
+        net.hold_all("up")
+        for lock in names:
+            net.far.send(*lock.split("-")[:1], lock, *([LONG_MS] if lock.startswith("renew") else []))
+        for lock in names:
+            if lock.startswith("release"):
+                one_of(net.far.wait(("released", lock)).words[2], ("UNKNOWN", "UNREACHABLE", "LOST"))
+        tokens = {lock: net.near.hold(lock, lock, kind=KINDS[name][1], lease_ms=LONG_MS // 2, wait_ms=-1).token
+                  for lock, name in names.items()}
+        net.near.inspect("none")
+        before = {lock: votes(net.servers, lock) for lock in names}
+        net.let_late_arrive()
+        net.far.inspect("none")  # so what came before it has been done, too
+        for lock, token in tokens.items():
+            equal(votes(net.servers, lock), before[lock])
+            equal([party.token for party in net.near.inspect(lock)["holders"]], [token])
+            for server in net.servers:
+                assert left_ms_of(server, lock) <= LONG_MS // 2, "somebody else's renewal counted"
+            equal(net.near.renew(lock), "OK")
+            equal(net.near.check(lock), "OK")
+            equal(net.near.release(lock), "OK")
+
+
+# ---- Renewals ----
+
+
+@test
+def row_24_a_renewal_that_arrives_after_the_release_does_nothing():
+    with Network(patience_ms=500) as net:
+        for name, (kind, _) in KINDS.items():
+            net.far.hold(name, name, kind=kind, lease_ms=LONG_MS)
+            net.far.inspect(name)
+            net.hold_all("up")
+            net.far.send("renew", name, 0)
+            for way in net.ways:
+                strand(way, key(name))
+            equal(net.far.wait(("renewed", name)).words[2], "UNKNOWN")
+            wait_until(lambda: net.far.inspect("none") is None, "new connections")
+            one_of(net.far.release(name), ("OK", "UNKNOWN"))
+            net.check_left(name)
+            net.let_late_arrive()
+            equal(nothing_left(net.servers, name), True)
+
+
+@test("before", "after")
+def row_24_nothing_is_taken_again_for_a_hold_that_was_released(when):
+    """A node has lost its vote. It says so to a renewal, or is asked for it again, when the hold is let go."""
+    with Network() as net:
+        server, way = net.servers[0], net.ways[0]
+        for name, (kind, _) in KINDS.items():
+            net.far.hold(name, name, kind=kind, lease_ms=LONG_MS)
+            net.far.inspect(name)
+            net.forget_votes(server)
+            net.near.free("last")
+            server.command("DEL", *(keys(name)[letter] for letter in "KHI"))
+            before = script_calls(server)
+            if when == "before":
+                way.hold("down")
+                equal(net.far.renew(name), "OK")
+                wait_until(lambda: script_calls(server) > before, "its word")
+            else:
+                way.delay(300, "down")
+                equal(net.far.renew(name), "OK")
+                wait_until(lambda: script_calls(server) > before + 1, "that it is asked for its vote")
+            equal(net.far.release(name), "OK")
+            way.pass_all()
+            net.far.inspect(name)
+            net.check_left(name)
+            net.far.inspect(name)
+            equal(nothing_left(net.servers, name), True)
+
+
+@test
+def row_24_nothing_acts_on_holds_that_were_released():
+    """Locks are taken, renewed and released at once, while connections break and scripts are forgotten, so that what is
+    sent again overtakes."""
+    names = [f"race{number}" for number in range(6)]
+    with nodes(3) as servers, proxies(servers) as ways, contextlib.ExitStack() as stack, \
+            puppets(1, new_set(servers)) as near, puppets(2, new_set(ways)) as far:
+        for server in servers:
+            stack.enter_context(repeating(server, "SCRIPT", "FLUSH", every_s=0.02))
+        every = near + far
+        until, rounds, renewed = time.monotonic() + 5, 0, 0
+        while time.monotonic() < until:
+            kind = ("mutex", "read", "write")[rounds % 3]
+            for number, puppet in enumerate(every):
+                for name in names:
+                    puppet.acquire(name, f"{name}-{number}", kind=kind, wait_ms=-1, lease_ms=LONG_MS)
+            for puppet in every:
+                for name in names:
+                    puppet.granted(name)
+                    puppet.send("renew", name, 0)
+                    puppet.send("release", name)
+                    puppet.send("renew", name, 0)
+                if puppet in far:
+                    ways[rounds % 3].reset()
+            for puppet in every:
+                for name in names:
+                    one_of(puppet.wait(("released", name)).words[2], ("OK", "UNKNOWN"))
+                    for _ in range(2):
+                        answer = puppet.wait(("renewed", name)).words[2]
+                        one_of(answer, ("OK", "UNKNOWN", "UNREACHABLE", "RELEASED", "LOST"))
+                        renewed += answer == "OK"
+                    puppet.free(name)
+            rounds += 1
+        assert rounds > 2 and renewed > 0, (rounds, renewed)
+        for number in range(len(every)):
+            for name in names:
+                wait_until(lambda: nothing_left(servers, f"{name}-{number}"), "nothing left")
+        time.sleep(0.5)
+        equal([server.command("KEYS", "holdfast:*") for server in servers], [[], [], []])
+        for puppet in every:
+            puppet.quit()
+
+
+# ---- Tokens ----
+
+
+def set_counters(servers, name, value):
+    for server in servers:
+        server.command("HSET", keys(name)["S"], "t", value)
+
+
+@test("mutex", "write")
+def row_44_tokens_near_2_to_the_53_are_exact(kind):
+    with nodes() as servers, puppets(2, new_set(servers)) as (one, two):
+        one.hold("a", "x", kind=kind)
+        equal(one.release("a"), "OK")
+        one.inspect("x")
+        start = 9007199254740000
+        set_counters(servers[1:], "x", start - 100)
+        set_counters(servers[:1], "x", start)  # by which the others are raised, if it is quick
+        token = one.hold("b", "x", kind=kind).token
+        one_of(token, (start - 99, start + 1))
+        one.inspect("x")
+        equal(sum(counter_of(server, "x") == token for server in servers) >= MAJORITY, True)
+        equal(one.inspect("x")["holders"][0].token, token)
+        equal(one.release("b"), "OK")
+        one.inspect("x")
+        set_counters(servers, "x", start + 10)
+        equal(one.hold("c", "x", kind=kind).token, start + 11)
+        one.inspect("x")
+        equal({server.command("HGET", keys("x")["S"], "t") for server in servers}, {str(start + 11)})
+        equal(two.break_lock("x", start + 11, "to see"), "OK")
+        equal(one.renew("c"), "LOST")
+        assert two.hold("d", "x", kind=kind).token > start + 11
+
+
+@test("mutex", "read")
+def row_44_tokens_that_are_used_up_on_a_majority_are_an_error_that_leaves_nothing(kind):
+    with nodes() as servers, puppets(2, new_set(servers)) as (one, two):
+        one.hold("a", "x", kind=kind)
+        equal(one.release("a"), "OK")
+        one.inspect("x")
+        set_counters(servers[:MINORITY], "x", LIMIT - 1)
+        one.hold("b", "x", kind=kind)
+        equal(one.release("b"), "OK")
+        one.inspect("x")
+        set_counters(servers[:MAJORITY], "x", LIMIT - 1)
+        for wait_ms in (0, -1):
+            two.acquire("c", "x", kind=kind, lease_ms=LONG_MS, wait_ms=wait_ms)
+            error, text = why(two, "c")
+            equal(error, "CLOCK")
+            assert "used up" in text, text
+            names_all(text, servers[:MAJORITY])
+        wait_until(lambda: nothing_left(servers, "x"), "nothing left")
+
+
+main()
