@@ -127,7 +127,8 @@ static void make_set(struct plan *plan, struct sim_random *random) {
     plan->node_timeout_ms = timeouts_ms[sim_random_below(random, 3)];
     plan->listed_twice = sim_random_one_in(random, 40);
     plan->durable = sim_random_one_in(random, 3);
-    if (sim_random_one_in(random, 3)) { /* nobody knows the time: tokens are what counters make them */
+    if (sim_random_one_in(random,
+                          3)) { /* nobody knows the time: tokens are what counters make them */
         for (int i = 0; i < plan->client_count; i++)
             plan->clients[i].wall_off_us -= LONG_AGO_US;
     }

@@ -449,7 +449,8 @@ const char *hf_hold_owner(hf_hold *hold) {
     if (hold->role == ROLE_GROUP)
         shown = &group_at(hold, 0)->hold;
     if (more && !more->owner[0])
-        locks_format_owner(hold->client->host.identity.id, shown->op.seq, more->owner);
+        locks_format_owner(hold->client->host.identity.id,
+                           shown->op.mark ? shown->op.mark : shown->op.seq, more->owner);
     client_unlock(hold->client);
     return more ? more->owner : "";
 }

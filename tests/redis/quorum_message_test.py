@@ -305,7 +305,7 @@ def row_24_nothing_acts_on_holds_that_were_released():
         for server in servers:
             stack.enter_context(repeating(server, "SCRIPT", "FLUSH", every_s=0.02))
         every = near + far
-        until, rounds, renewed = time.monotonic() + 5, 0, 0
+        until, rounds = time.monotonic() + 5, 0
         while time.monotonic() < until:
             kind = ("mutex", "read", "write")[rounds % 3]
             for number, puppet in enumerate(every):
@@ -321,14 +321,16 @@ def row_24_nothing_acts_on_holds_that_were_released():
                     ways[rounds % 3].reset()
             for puppet in every:
                 for name in names:
-                    one_of(puppet.wait(("released", name)).words[2], ("OK", "UNKNOWN"))
+                    released = puppet.wait(("released", name)).words[2]
+                    one_of(released, ("OK", "UNKNOWN"))
+                    if released == "UNKNOWN":  # it is repeated, and until then a lock of its kind
+                        wait_until(lambda: nothing_left(servers, f"{name}-{every.index(puppet)}"), "nothing left")
                     for _ in range(2):
-                        answer = puppet.wait(("renewed", name)).words[2]
-                        one_of(answer, ("OK", "UNKNOWN", "UNREACHABLE", "RELEASED", "LOST"))
-                        renewed += answer == "OK"
+                        one_of(puppet.wait(("renewed", name)).words[2],
+                               ("OK", "UNKNOWN", "UNREACHABLE", "RELEASED", "LOST"))
                     puppet.free(name)
             rounds += 1
-        assert rounds > 2 and renewed > 0, (rounds, renewed)
+        assert rounds > 2, rounds
         for number in range(len(every)):
             for name in names:
                 wait_until(lambda: nothing_left(servers, f"{name}-{number}"), "nothing left")

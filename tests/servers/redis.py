@@ -275,10 +275,10 @@ def run_with_server(words, unix, users, tls):
         return status if status >= 0 else 128 - status
 
 
-def set_url(servers, options=""):
-    """Of a set of these servers."""
+def set_url(servers, options="", name="test"):
+    """Of a set of these servers, which may be reached in several ways unless it has no name."""
     hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
-    return f"quorum+redis://{hosts}" + (f"?{options}" if options else "")
+    return f"quorum+redis://{hosts}?{options}" + (f"&id={name}" if name else "")
 
 
 def run_with_set(words, count):

@@ -29,10 +29,11 @@
 #include <string.h>
 
 enum {
-    PARTING_RETRY_US = 250000, /* doubling */
-    PARTINGS_MAX = 256,        /* that are repeated: beyond, the oldest is left to its lease */
-    SPLIT_JITTER_US = 20000,   /* doubling, */
-    SPLIT_DOUBLINGS = 5        /* up to this many times */
+    PARTING_RETRY_US = 250000,   /* doubling */
+    PARTINGS_MAX = 256,          /* that are repeated: beyond, the oldest is left to its lease */
+    SPLIT_JITTER_MIN_US = 1000,  /* four times what the ballot took, within these bounds, */
+    SPLIT_JITTER_MAX_US = 20000, /* doubling, */
+    SPLIT_DOUBLINGS = 5          /* up to this many times, after which who only tries is told */
 };
 
 static int64_t now_us(const struct quorum *q) {
@@ -111,16 +112,22 @@ static enum store_outcome parting_outcome(const struct parting *parting, bool ov
     const struct round *round = &parting->round;
     const struct quorum *q = round->quorum;
     if (!parting->result)
-        return parting->yes >= q->quorum ? STORE_DONE
-               : parting->no > q->node_count - q->quorum
-                   ? STORE_NOT_YOURS /* it had no quorum any more */
-               : over ? STORE_UNKNOWN
-                      : 0;
+        return parting->yes >= q->quorum                 ? STORE_DONE
+               : parting->no > q->node_count - q->quorum ? STORE_NOT_YOURS /* it had no quorum */
+               : over                                    ? STORE_UNKNOWN
+                                                         : 0;
     for (size_t i = 0; i < q->node_count && !over; i++) {
         if (parting->granted & 1u << i && round->errands[i].in_flight)
             return 0;
     }
     return parting->result;
+}
+
+/* Of who does not wait: the votes were split. */
+static void try_later(struct quorum *q, struct store_op *op) {
+    op->left_us += now_us(q);
+    list_append(&q->tries, &op->link);
+    quorum_wake_by(q, op->left_us);
 }
 
 static void parting_decide(struct round *round, bool time_is_up) {
@@ -131,7 +138,10 @@ static void parting_decide(struct round *round, bool time_is_up) {
     struct store_op *op = round_decided(round);
     if (outcome == STORE_UNKNOWN && !parting->result)
         op->text = round_explain(round, "too few nodes confirmed it");
-    store_complete(round->quorum->host, op, outcome);
+    if (outcome == STORE_QUEUED && !(op->flags & STORE_WAIT))
+        try_later(round->quorum, op);
+    else
+        store_complete(round->quorum->host, op, outcome);
 }
 
 /* A release of what `of` has or may have, on all nodes; NULL: no memory. */
@@ -142,7 +152,7 @@ static struct parting *parting_new(struct quorum *q, struct store_op *of) {
         return NULL;
     memcpy(parting->name, of->name, name_size);
     list_init(&parting->waiting);
-    parting->until_us = now_us(q) + of->lease_us + q->node_timeout_us;
+    parting->until_us = now_us(q) + q->host->max_lease_us; /* (a lease may have been longer once) */
     parting->delay_us = PARTING_RETRY_US;
     parting->round.answered = parting_answered;
     parting->round.decide = parting_decide;
@@ -171,7 +181,8 @@ static void retry_partings(struct quorum *q) {
         stop_repeating(parting); /* an answer that confirms nothing puts it back into the list */
         for (size_t i = 0; i < q->node_count && !over; i++) {
             struct errand *errand = &round->errands[i];
-            if (!errand->in_flight && !is_confirmed(errand))
+            bool asked = errand->op.outcome;
+            if (asked && !errand->in_flight && !is_confirmed(errand))
                 round_ask(round, errand);
         }
         round_free_if_over(round);
@@ -272,16 +283,28 @@ static bool is_another(const struct quorum *q, const struct node *node) {
     return node->heard;
 }
 
+/* A vote that came when the lock's token had been chosen, above that: somebody may have held it with one in between,
+ * and renewals there would hide that from who holds it now. */
+static bool is_above(const struct ballot *ballot, const struct errand *errand) {
+    return ballot->raising && !ballot->counted[errand->node->index] &&
+           errand->op.token > ballot->token;
+}
+
 static void ballot_answered(struct round *round, struct errand *errand) {
     struct ballot *ballot = container_of(round, struct ballot, round);
     size_t index = errand->node->index;
     bool had = ballot->tokens[index] > 0;
     bool done = errand->op.outcome == STORE_DONE;
-    give_back_if_late(round, errand);
-    ballot->tokens[index] = done ? errand->op.token : 0;
-    ballot->granted = ballot->granted + done - had;
     if (done)
         hear(errand);
+    if (done && is_above(ballot, errand)) {
+        give_back(round->quorum, &errand->op, errand->node);
+        done = false;
+    } else {
+        give_back_if_late(round, errand);
+    }
+    ballot->tokens[index] = done ? errand->op.token : 0;
+    ballot->granted = ballot->granted + done - had;
     if (done && is_listed_twice(round->quorum, errand->node))
         ballot->twice = errand->node;
     else if (is_taken(&errand->op))
@@ -324,6 +347,14 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+static int64_t split_window_us(const struct ballot *ballot) {
+    const struct round *round = &ballot->round;
+    int64_t took_us = now_us(round->quorum) - (round->decide_by_us - round->within_us);
+    return 4 * took_us < SPLIT_JITTER_MIN_US   ? SPLIT_JITTER_MIN_US
+           : 4 * took_us > SPLIT_JITTER_MAX_US ? SPLIT_JITTER_MAX_US
+                                               : 4 * took_us;
+}
+
 /* When so many of those who have it must have ended that there may be a quorum; after split votes soon, and at a
  * time that is this attempt's own. */
 static int64_t when_again_us(struct ballot *ballot) {
@@ -339,8 +370,18 @@ static int64_t when_again_us(struct ballot *ballot) {
     unsigned splits = waiting ? waiting->splits : 0;
     if (waiting && splits < SPLIT_DOUBLINGS)
         waiting->splits++;
-    int64_t jitter_us = (int64_t)random_below(q, (uint64_t)SPLIT_JITTER_US << splits);
+    int64_t jitter_us = (int64_t)random_below(q, (uint64_t)split_window_us(ballot) << splits);
     return jitter_us < left_us || ballot->raising ? jitter_us : left_us;
+}
+
+/* Several have some votes each, and perhaps nobody gets the lock: then to say that it is busy would be wrong of all.
+ * So who only tries does that again, too, while there is time. */
+static bool tries_again(const struct ballot *ballot, int64_t when_us) {
+    const struct round *round = &ballot->round;
+    struct waiting *waiting = waiting_find(round->quorum, round->op);
+    bool split = ballot->granted || ballot->raising;
+    return split && waiting && waiting->splits < SPLIT_DOUBLINGS &&
+           now_us(round->quorum) + when_us - waiting->since_us < round->op->lease_us / 4;
 }
 
 /* It would have been won, if others had not had it; and not only that nodes failed. */
@@ -363,9 +404,10 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
     }
     if (is_contended(ballot, time_is_up)) {
         op->left_us = when_again_us(ballot);
+        bool again = waits || tries_again(ballot, op->left_us);
         op->flags |= (uint8_t)((ballot->foreign ? STORE_FOREIGN : 0) | (waits ? STORE_HEAD : 0));
-        op->reason = waits ? 0 : HF_BUSY;
-        return waits ? STORE_QUEUED : STORE_REFUSED; /* (there is no queue: each is its head) */
+        op->reason = again ? 0 : HF_BUSY;
+        return again ? STORE_QUEUED : STORE_REFUSED; /* (there is no queue: each is its head) */
     }
     char words[80];
     snprintf(words, sizeof(words), "%zu of %zu nodes granted it, and %zu are needed",
@@ -480,9 +522,19 @@ static void quorum_acquire(struct quorum *q, struct store_op *op) {
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
         return;
     }
-    if (op->flags & STORE_WAIT)
-        waiting_note(q, op);
+    waiting_note(q, op);
     round_ask_all(&ballot->round);
+}
+
+static void try_again(struct quorum *q) {
+    int64_t now = now_us(q);
+    list_each_safe(node, &q->tries) {
+        struct store_op *op = container_of(node, struct store_op, link);
+        if (op->left_us > now)
+            continue;
+        list_remove(&op->link);
+        quorum_acquire(q, op);
+    }
 }
 
 /* ---- Renew ----
@@ -759,11 +811,14 @@ static void timer_due(struct world_timer *timer) {
         round_free_if_over(round);
     }
     retry_partings(q);
+    try_again(q);
     quorum_finish(q);
     if (!list_empty(&q->rounds))
         quorum_wake_by(q, container_of(q->rounds.next, struct round, link)->decide_by_us);
     list_each(node, &q->partings)
         quorum_wake_by(q, container_of(node, struct parting, waiting)->retry_at_us);
+    list_each(node, &q->tries)
+        quorum_wake_by(q, container_of(node, struct store_op, link)->left_us);
 }
 
 /* ---- The driver ---- */
@@ -807,6 +862,7 @@ void quorum_join(struct quorum *q, struct node *node) {
 int quorum_start(struct quorum *q) {
     list_init(&q->rounds);
     list_init(&q->partings);
+    list_init(&q->tries);
     list_init(&q->answers);
     list_init(&q->renewals);
     map_init(&q->votes);
@@ -834,6 +890,9 @@ void quorum_end(struct quorum *q) {
         stop_repeating(parting);
         round_free_if_over(&parting->round);
     }
+    struct list *link;
+    while ((link = list_pop(&q->tries)))
+        store_refuse(q->host, container_of(link, struct store_op, link), HF_BUSY, NULL);
     waiting_forget_all(q);
     map_free(&q->votes);
     world_bell_drop(&q->bell);

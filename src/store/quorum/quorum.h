@@ -26,6 +26,7 @@ struct node {
     struct store *store;
     int64_t number; /* by which it knows itself; 0: it has none */
     bool heard;     /* it has granted, and said that */
+    bool met;       /* it has answered something */
     char name[80];  /* for people: its host and port */
     char why[160];  /* why it did not vote the last time; "": it did */
 };
@@ -41,6 +42,7 @@ struct quorum {
     bool ending;
     struct world_bell bell;
     struct list rounds;   /* undecided, the first to be decided first */
+    struct list tries;    /* acquires whose votes were split, and that are soon asked for again */
     struct list partings; /* releases that a node has not confirmed */
     size_t parting_count; /* in that list */
     struct list renewals; /* rounds that renew, while a node has not answered */
@@ -67,8 +69,8 @@ struct errand {
 struct round {
     struct list link; /* in the quorum's rounds, until it is decided */
     struct quorum *quorum;
-    struct store_op *op; /* to be completed by whoever decides it */
-    int64_t decide_by_us;
+    struct store_op *op;             /* to be completed by whoever decides it */
+    int64_t decide_by_us, within_us; /* (of the last asking) */
     size_t in_flight;
     bool kept;              /* it will be asked again, and is not freed */
     struct map_node voting; /* in the quorum's votes, if it asks for some */
@@ -112,7 +114,9 @@ struct waiting {
     uint32_t refused; /* by which nodes: a word of theirs that it is free wakes it */
     uint32_t freed;   /* by which nodes, before their refusal was heard */
     uint8_t splits;   /* in a row */
+    bool waits;       /* and can be woken; else it only tries */
     bool shares;
+    int64_t since_us;
 };
 struct waiting *waiting_find(struct quorum *quorum, const struct store_op *op);
 struct waiting *waiting_note(struct quorum *quorum,

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { COLD_US = 500000 };
+
 void *round_new(struct quorum *q, struct store_op *op, size_t size) {
     size_t room = (size + 15) & ~(size_t)15;
     struct round *round = calloc(1, room + q->node_count * sizeof(struct errand));
@@ -62,9 +64,17 @@ void round_ask(struct round *round, struct errand *errand) {
         node->store->driver->submit(node->store, &errand->op);
 }
 
+/* A node's time. While too few have answered yet, ever, they have to be connected to, and to learn the scripts. */
+static int64_t time_for(const struct quorum *q) {
+    size_t met = 0;
+    for (size_t i = 0; i < q->node_count; i++)
+        met += q->nodes[i].met;
+    return met < q->quorum && q->node_timeout_us < COLD_US ? COLD_US : q->node_timeout_us;
+}
+
 void round_ask_all(struct round *round) {
     struct quorum *q = round->quorum;
-    round_await(round, q->node_timeout_us);
+    round_await(round, time_for(q));
     for (size_t i = 0; i < q->node_count; i++)
         round_ask(round, &round->errands[i]);
 }
@@ -72,6 +82,7 @@ void round_ask_all(struct round *round) {
 /* By the time at which it must be decided, which as a rule is last. */
 void round_await(struct round *round, int64_t within_us) {
     struct quorum *q = round->quorum;
+    round->within_us = within_us;
     round->decide_by_us = world_now_us(q->host->world) + within_us;
     list_remove(&round->link);
     struct list *after = q->rounds.prev;
@@ -100,6 +111,7 @@ void quorum_completed(struct store_host *host, struct store_op *op) {
 static void note_reach(struct errand *errand) {
     const struct store_op *op = &errand->op;
     char *why = errand->node->why;
+    errand->node->met |= op->outcome != STORE_UNKNOWN && op->reason != HF_UNREACHABLE;
     bool answered =
         op->outcome != STORE_UNKNOWN && (op->outcome != STORE_REFUSED || op->reason == HF_BUSY ||
                                          op->reason == HF_NOT_YOURS || op->reason == HF_WRONG_KIND);
@@ -169,7 +181,7 @@ char *round_explain(const struct round *round, const char *words) {
         bool busy = op->outcome == STORE_REFUSED && op->reason == HF_BUSY;
         if (errand->in_flight && time_is_up)
             say(text, sizeof(text), "; %s: no answer within %" PRId64 " ms%s%s", node->name,
-                q->node_timeout_us / 1000, *node->why ? ", and before that: " : "", node->why);
+                round->within_us / 1000, *node->why ? ", and before that: " : "", node->why);
         else if (op->outcome == STORE_UNKNOWN || (op->outcome == STORE_REFUSED && !busy))
             say(text, sizeof(text), "; %s: %s", node->name,
                 op->text ? op->text : hf_error_string(op->reason ? op->reason : HF_UNKNOWN));

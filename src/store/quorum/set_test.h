@@ -97,6 +97,7 @@ static void set_open(void) {
     for (size_t i = 0; i < NODES; i++) {
         q->nodes[i].quorum = q;
         q->nodes[i].index = i;
+        q->nodes[i].met = true;
         snprintf(q->nodes[i].name, sizeof(q->nodes[i].name), "n%zu", i);
         quorum_join(q, &q->nodes[i]);
         set.nodes[i].store.driver = &fake_driver;

@@ -21,10 +21,13 @@ struct waiting *waiting_find(struct quorum *q, const struct store_op *op) {
 
 struct waiting *waiting_note(struct quorum *q, const struct store_op *op) {
     struct waiting *waiting = waiting_find(q, op);
-    if (!waiting && (waiting = calloc(1, sizeof(*waiting))))
+    if (!waiting && (waiting = calloc(1, sizeof(*waiting)))) {
         map_add(&q->waiting, &waiting->node, hash_of(op->name));
+        waiting->since_us = world_now_us(q->host->world);
+    }
     if (waiting) {
         waiting->seq = op->seq;
+        waiting->waits = op->flags & STORE_WAIT;
         waiting->shares = op->weight < op->capacity;
         waiting->refused = waiting->freed = 0;
     }
@@ -52,7 +55,7 @@ static void wake(struct quorum *q, struct waiting *waiting) {
 void waiting_refused(struct quorum *q, const struct store_op *op, const struct node *by) {
     struct waiting *waiting = waiting_find(q, op);
     uint32_t bit = 1u << by->index;
-    if (waiting && waiting->freed & bit)
+    if (waiting && waiting->waits && waiting->freed & bit)
         wake(q, waiting);
     else if (waiting)
         waiting->refused |= bit;
@@ -65,6 +68,8 @@ static struct waiting *first_refused(struct quorum *q, const struct node *by, co
     for (struct map_node *node = map_find(&q->waiting, hash_of(name)); node;
          node = map_find_next(node)) {
         struct waiting *waiting = container_of(node, struct waiting, node);
+        if (!waiting->waits)
+            continue;
         if (!(waiting->refused & 1u << by->index))
             waiting->freed |= 1u << by->index;
         else if ((waiting->shares || !shares) && (!first || waiting->seq < first->seq))
@@ -86,6 +91,8 @@ void waiting_freed(struct quorum *q, const struct node *node, const char *name) 
 
 /* ---- Holds that were ended ---- */
 
+enum { GOING_MAX = 1024 };
+
 struct going {
     struct map_node node;
     uint64_t mark;
@@ -97,12 +104,19 @@ static struct going *find_going(struct quorum *q, uint64_t mark) {
     return node ? container_of(node, struct going, node) : NULL; /* the hash is a bijection */
 }
 
-/* One node's word that a hold was ended there is not the set's: it takes as many as leave no quorum. */
+static void forget_going(struct quorum *q, struct going *going) {
+    forget(&q->going, &going->node, going);
+}
+
+/* One node's word that a hold was ended there is not the set's: it takes as many as leave no quorum. The last ones'
+ * word may come when the hold is over; such notes are left behind, and are not let grow to many. */
 void quorum_gone(struct store_host *host, uint64_t mark) {
     struct node *node = container_of(host, struct node, host);
     struct quorum *q = node->quorum;
     struct going *going = find_going(q, mark);
     if (!going) {
+        if (q->going.count >= GOING_MAX)
+            forget_going(q, container_of(map_first(&q->going), struct going, node));
         going = calloc(1, sizeof(*going));
         if (!going)
             return;
@@ -119,7 +133,7 @@ void quorum_gone(struct store_host *host, uint64_t mark) {
 void quorum_forget_gone(struct quorum *q, uint64_t mark) {
     struct going *going = find_going(q, mark);
     if (going)
-        forget(&q->going, &going->node, going);
+        forget_going(q, going);
 }
 
 void waiting_forget_all(struct quorum *q) {
@@ -127,7 +141,7 @@ void waiting_forget_all(struct quorum *q) {
     while ((node = map_first(&q->waiting)))
         forget(&q->waiting, node, container_of(node, struct waiting, node));
     while ((node = map_first(&q->going)))
-        forget(&q->going, node, container_of(node, struct going, node));
+        forget_going(q, container_of(node, struct going, node));
     map_free(&q->waiting);
     map_free(&q->going);
 }

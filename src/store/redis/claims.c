@@ -171,14 +171,16 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
     } else if (reply_is(word, "lost")) {
         store_refuse(redis->host, op, HF_NOT_YOURS, NULL);
     } else if (reply_is(word, "quarantine")) {
-        store_refuse(redis->host, op, HF_UNREACHABLE,
-                     error_format("it was started anew, may have forgotten who holds locks, and does "
-                                  "not vote for %" PRId64 " ms more",
-                                  left_us(reply) / 1000));
-    } else if (reply_is(word, "set")) {
         store_refuse(
-            redis->host, op, HF_BAD_STORE,
-            error_format("it votes in the set %s, and was asked to in %s", text, redis->host->set));
+            redis->host, op, HF_UNREACHABLE,
+            error_format("it was started anew, may have forgotten who holds locks, and does "
+                         "not vote for %" PRId64 " ms more",
+                         left_us(reply) / 1000));
+    } else if (reply_is(word, "set")) {
+        store_refuse(redis->host, op, HF_BAD_URL,
+                     error_format("it votes in the set %s, and not in %s: all clients must list the "
+                                  "same servers and have the same quorum and longest lease",
+                                  text, redis->host->set));
     } else if (reply_is(word, "kind")) {
         store_refuse(redis->host, op, HF_WRONG_KIND, describe_kind(what));
     } else if (reply_is(word, "below")) {

@@ -30,9 +30,9 @@ def proxies(servers):
         yield [stack.enter_context(Proxy(server.port)) for server in servers]
 
 
-def new_set(servers, timeout_ms=TIMEOUT_MS, more=""):
+def new_set(servers, timeout_ms=TIMEOUT_MS, more="", name="test"):
     """The URL of a set of servers, or of the proxies before them, that all vote at once."""
-    return set_url(servers, f"init=yes&node_timeout={timeout_ms}{more}")
+    return set_url(servers, f"init=yes&node_timeout={timeout_ms}{more}", name)
 
 
 def key(name):
