@@ -7,64 +7,24 @@ machine's. What the server acknowledged it keeps: appendfsync always.
 import os
 import random
 import sys
-import threading
 import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-from faults.scene import History, one_of, puppets
+from faults.player import Player, playing
+from faults.scene import History, puppets
 from servers import suite
-from servers.process import LIMIT_S
 from servers.proxy import Proxy
 from servers.redis import Redis
-from servers.suite import equal, main, test
+from servers.suite import main, test
 
 SECONDS = float(os.environ.get("HOLDFAST_CHAOS_S", 20))
 SEED = int(os.environ.get("HOLDFAST_CHAOS_SEED", random.SystemRandom().randrange(1 << 32)))
 COUNT = 8
-NAMES = ("x", "y")
+KINDS = {"x": ("mutex",), "y": ("write",)}
 LEASE_MS = 2500
 suite.LIMIT_S = int(SECONDS) + 150
-
-
-class Player(threading.Thread):
-    """Takes locks, looks at them and lets them go, until it is told to finish. `trouble` is what went wrong."""
-
-    def __init__(self, puppet, seed, history):
-        super().__init__(daemon=True)
-        self.puppet, self.random, self.history = puppet, random.Random(seed), history
-        self.finish, self.trouble, self.turns, self.ends = False, None, 0, {}
-
-    def run(self):
-        try:
-            while not self.finish:
-                self.play(f"turn{self.turns}", self.random.choice(NAMES))
-                self.turns += 1
-        except Exception as error:  # pylint: disable=broad-except
-            self.trouble = error
-
-    def note(self, end):
-        self.ends[end] = self.ends.get(end, 0) + 1
-
-    def play(self, lock, name):
-        kind = "write" if name == "y" else "mutex"
-        wait_ms = self.random.choice((0, 3000, 20000, 20000))
-        self.puppet.acquire(lock, name, kind=kind, lease_ms=LEASE_MS, wait_ms=wait_ms)
-        line = self.puppet.wait(("acquired", lock), ("failed", lock), limit_s=2 * LIMIT_S)
-        if line.words[0] == "failed":
-            self.note(line.words[2])
-            one_of(line.words[2], ("BUSY", "TIMEOUT", "SHORT", "UNKNOWN", "UNREACHABLE"))
-            time.sleep(0.02)
-            return
-        hold = self.history.granted(name, int(line.words[2]), line.at_us)
-        until = time.monotonic() + self.random.choice((0, 0.05, 0.3, 1, 4))
-        while self.history.ask_left(hold, self.puppet, lock) > 0 and time.monotonic() < until:
-            time.sleep(0.02)
-        told = self.history.release(hold, self.puppet, lock)
-        self.note(f"released {told}")
-        one_of(told, ("OK", "LOST", "UNKNOWN", "UNREACHABLE"))
-        self.puppet.free(lock)
 
 
 class Chaos:
@@ -142,32 +102,18 @@ def never_two_at_a_time_tokens_rise_and_all_finish_whatever_happens():
     with Redis(config=["appendonly yes", "appendfsync always"]) as server, Proxy(server.port) as proxy, \
             puppets(COUNT, server.url(port=proxy.port) + "?timeout=600", wait_lease_ms=1500) as every:
         chaos = Chaos(server, proxy, every, SEED)
-        players = [Player(puppet, SEED + number, history) for number, puppet in enumerate(every, 1)]
-        for player in players:
-            player.start()
-        until, played = time.monotonic() + SECONDS, []
-        while time.monotonic() < until:
-            played.append(chaos.play())
-        for player in players:
-            player.finish = True
-        for player in players:
-            player.join(2 * LIMIT_S)
-        print(f"# {' '.join(played)}")
-        ends = {}
-        for player in players:
-            for end, count in player.ends.items():
-                ends[end] = ends.get(end, 0) + count
-        print(f"# {sum(player.turns for player in players)} turns: {ends}")
-        equal([player.trouble for player in players if player.trouble], [])
-        assert not any(player.is_alive() for player in players), "somebody does not finish"
-        for name in NAMES:  # nothing is left there that outlives its lease
-            hold = every[0].hold(f"last-{name}", name, kind="write" if name == "y" else "mutex", wait_ms=-1)
-            history.ask_left(history.granted(name, hold.token, hold.at_us), every[0], f"last-{name}")
+        with playing([Player(puppet, SEED + number, history, KINDS, LEASE_MS) for number, puppet in enumerate(every, 1)]):
+            until, played = time.monotonic() + SECONDS, []
+            while time.monotonic() < until:
+                played.append(chaos.play())
+            print(f"# {' '.join(played)}")
+        with puppets(1, server.url()) as (one,):
+            for name in KINDS:  # nothing is left there that outlives its lease
+                hold = one.hold(name, name, kind=KINDS[name][0], wait_ms=-1)
+                history.ask_left(history.granted(name, hold.token, hold.at_us), one, name)
         checked = history.check()
         print(f"# {checked} holds")
         assert checked > 3, "hardly anybody held anything"
-        for puppet in every:
-            puppet.quit()
 
 
 main()

@@ -2,15 +2,14 @@
 """The quorum store on real servers, and what may happen to them: quorum_test.py HOLDFAST PUPPET."""
 import contextlib
 import json
-import select
 import subprocess
 import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-from faults.nodes import TIMEOUT_MS, all_voted, key, names_all, new_set, nodes, votes, why
-from faults.scene import HOLDFAST, LONG_MS, PUPPET, counter_of, outcome, puppets, sleep_until, wait_until
+from faults.nodes import TIMEOUT_MS, all_voted, key, names_all, new_set, nodes, nothing_left, proxies, votes, why, winner
+from faults.scene import HOLDFAST, LONG_MS, PUPPET, counter_of, is_there, outcome, puppets, sleep_until, wait_until
 from servers.puppet import Puppet, boot_us
 from servers.redis import Redis, set_url
 from servers.suite import equal, main, test
@@ -213,16 +212,51 @@ def row_21_fifty_clients_storm_one_name():
             equal(one.release(number), "OK")
 
 
-def winner(waiting):
-    """Who has it: one of them, sooner or later."""
-    while True:
-        for number, puppet in waiting.items():
-            if puppet.seen("acquired", str(number)):
-                return number
-            assert not puppet.seen("failed", str(number)), puppet.lines
-        files = {puppet.child.stdout: puppet for puppet in waiting.values()}
-        for file in select.select(list(files), [], [], 30)[0]:
-            files[file].read()
+@test
+def readers_share_a_lock_and_a_writer_is_alone():
+    with nodes() as servers, puppets(5, new_set(servers)) as (*readers, writer):
+        for _ in range(3):
+            tokens = [reader.hold("r", "x", kind="read", lease_ms=LONG_MS, wait_ms=-1).token for reader in readers]
+            writer.acquire("w", "x", kind="write")
+            equal(writer.failed("w"), "BUSY")
+            writer.acquire("w", "x", kind="write", lease_ms=LONG_MS, wait_ms=-1)
+            for reader in readers:
+                equal(reader.renew("r"), "OK")
+                equal(is_there(writer, "w"), False)
+                equal(reader.release("r"), "OK")
+                reader.free("r")
+            assert writer.granted("w").token > max(tokens)
+            for reader in readers:
+                reader.acquire("busy", "x", kind="read")
+                equal(reader.failed("busy"), "BUSY")
+                reader.acquire("r", "x", kind="read", lease_ms=LONG_MS, wait_ms=-1)
+            equal([is_there(reader, "r") for reader in readers], [False] * 4)
+            equal(writer.release("w"), "OK")
+            writer.free("w")
+            for reader in readers:  # all of them, though nobody lets go
+                reader.granted("r")
+            for reader in readers:
+                equal(reader.release("r"), "OK")
+                reader.free("r")
+        wait_until(lambda: nothing_left(servers, "x"), "nothing left")
+
+
+@test("read", "write")
+def a_reader_and_a_writer_never_both_have_it_though_each_has_some_votes(kind):
+    """Each reaches two nodes, and they meet at the fifth, whose vote is the first one's."""
+    other = {"read": "write", "write": "read"}[kind]
+    with nodes() as servers, proxies(servers) as ways, puppets(1, new_set(ways[:3] + servers[3:])) as (one,), \
+            puppets(1, new_set(servers[:3] + ways[3:])) as (two,):
+        for way in ways[:2] + ways[3:]:
+            way.refuse()
+        one.hold("a", "x", kind=kind, lease_ms=LONG_MS)
+        equal([vote is not None for vote in votes(servers, "x")], [False, False, True, True, True])
+        two.acquire("b", "x", kind=other, lease_ms=LONG_MS)
+        equal(two.failed("b"), "BUSY")
+        wait_until(lambda: votes(servers[:2], "x") == [None, None], "its votes to be given back")
+        equal(one.renew("a"), "OK")
+        equal(one.release("a"), "OK")
+        two.hold("b", "x", kind=other, lease_ms=LONG_MS, wait_ms=-1)
 
 
 @test

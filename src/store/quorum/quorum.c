@@ -462,20 +462,28 @@ static void ballot_won(struct ballot *ballot) {
     }
 }
 
+/* Others have votes that it needs, as long as nodes that did not vote the last time do not: it gives way at once, for
+ * meanwhile those others would miss the votes that it has. */
+static bool gives_way(const struct ballot *ballot, size_t hopeful) {
+    size_t quorum = ballot->round.quorum->quorum;
+    return ballot->busy && hopeful < quorum && hopeful + ballot->busy >= quorum;
+}
+
 static void ballot_decide(struct round *round, bool time_is_up) {
     struct ballot *ballot = container_of(round, struct ballot, round);
     struct quorum *q = round->quorum;
     if (!ballot->twice && !ballot->raising && ballot->granted >= q->quorum)
         ballot_won(ballot);
-    size_t possible = 0, agreed = 0;
+    size_t possible = 0, hopeful = 0, agreed = 0;
     for (size_t i = 0; i < q->node_count; i++) {
         bool agrees = ballot->raising ? ballot->counted[i] && ballot->tokens[i] == ballot->token
                                       : ballot->tokens[i] > 0;
         bool may = round->errands[i].in_flight && (!ballot->raising || ballot->counted[i]);
         agreed += agrees && !may;
         possible += agrees || may;
+        hopeful += agrees || (may && !*q->nodes[i].why);
     }
-    if (ballot->twice || time_is_up || possible < q->quorum) {
+    if (ballot->twice || time_is_up || possible < q->quorum || gives_way(ballot, hopeful)) {
         ballot_lost(ballot, time_is_up);
     } else if (ballot->raising && agreed >= q->quorum) {
         struct store_op *op = round_decided(round);

@@ -277,6 +277,53 @@ TEST(split_votes_come_back_soon_and_less_and_less_so) {
     set_close();
 }
 
+TEST(who_is_split_gives_way_without_waiting_for_nodes_that_are_away) {
+    set_open();
+    struct store_op op = mutex(1, 0);
+    submit(&op);
+    for (size_t i = 0; i < 3; i++)
+        grant(i, 50);
+    check_done(&op, STORE_DONE);
+    for (size_t i = 3; i < NODES; i++)
+        refuse(i, HF_UNREACHABLE, 0);
+    struct store_op split = mutex(2, STORE_WAIT);
+    submit(&split);
+    grant(0, 51);
+    CHECK_EQ_INT(asked_count(0), 0);
+    refuse(1, HF_BUSY, 5000 * MS); /* two may grant it, and two that were away */
+    confirm(0);
+    check_done(&split, STORE_QUEUED);
+    CHECK(split.left_us < 20 * MS);
+    set_close();
+}
+
+TEST(who_finds_a_majority_away_waits_for_them_and_does_not_say_busy) {
+    set_open();
+    struct store_op op = mutex(1, 0);
+    submit(&op);
+    for (size_t i = 0; i < 3; i++)
+        refuse(i, HF_UNREACHABLE, 0);
+    check_done(&op, STORE_REFUSED);
+    free(op.text);
+    op.text = NULL;
+    for (size_t i = 3; i < NODES; i++) {
+        refuse(i, HF_BUSY, 5000 * MS);
+        confirm(i);
+    }
+    for (size_t i = 0; i < 3; i++)
+        confirm(i);
+    submit(&op);
+    grant(3, 50);
+    refuse(4, HF_BUSY, 5000 * MS);
+    CHECK_EQ_INT(op.outcome, 0);
+    pass_us(TIMEOUT_US);
+    confirm(3);
+    check_done(&op, STORE_REFUSED);
+    CHECK_EQ_INT(op.reason, HF_UNREACHABLE);
+    free(op.text);
+    set_close();
+}
+
 TEST(who_finds_it_busy_comes_back_when_a_quorum_may_be_free) {
     set_open();
     struct store_op op = mutex(1, STORE_WAIT);

@@ -3,8 +3,10 @@
 Nodes are given all the time in the world (TIMEOUT_MS) where a node's silence must not be what decides, so that a
 test is about what it says and not about the speed of the machine."""
 import contextlib
+import select
 
 from faults.scene import LONG_MS, keys, value_of, wait_until
+from servers.process import LIMIT_S
 from servers.proxy import Proxy
 from servers.redis import Redis, set_url
 from servers.suite import equal
@@ -64,6 +66,18 @@ def names_all(text, servers):
     """The text says something of each of these."""
     for server in servers:
         assert f"127.0.0.1:{server.port}: " in text, text
+
+
+def winner(waiting):
+    """Whose number has it of those puppets: one of them, sooner or later."""
+    while True:
+        for number, puppet in waiting.items():
+            if puppet.seen("acquired", str(number)):
+                return number
+            assert not puppet.seen("failed", str(number)), puppet.lines
+        files = {puppet.child.stdout: puppet for puppet in waiting.values()}
+        for file in select.select(list(files), [], [], LIMIT_S)[0]:
+            files[file].read()
 
 
 # ---- A lock of each kind ----
