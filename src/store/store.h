@@ -163,7 +163,7 @@ struct store {
     const struct store_driver *driver;
 };
 
-#define STORE_ABI 3
+#define STORE_ABI 4
 
 struct store_driver {
     unsigned abi;       /* STORE_ABI of the tree that it was built in */

@@ -1,5 +1,6 @@
-/* Looking at a set: what its nodes say, put together. A party is shown once, with the number of nodes that know it;
- * one that has a quorum of the votes holds the lock, the others are on their way there, or what is left of them. */
+/* Looking at a set: what its nodes say, put together, and for one lock side by side, too. A party is shown once, with
+ * the number of its votes; one that has a quorum of them holds the lock, the others are on their way there, or what is
+ * left of them. */
 #include "base/error.h"
 #include "store/findings.h"
 #include "store/locks.h"
@@ -87,11 +88,17 @@ static bool add_party(struct round *round, struct hf_locks *locks, const char *n
     bool holds = nodes >= q->quorum;
     if (!holds)
         sum.token = 0;
-    char *label = error_format("%s%son %zu of %zu nodes", party->label, *party->label ? ", " : "",
-                               nodes, q->node_count);
-    sum.label = holds && nodes == q->node_count ? party->label : label ? label : party->label;
-    bool ok = locks_copy_party(locks, holds ? LOCKS_HOLDER : LOCKS_WAITER, &sum);
-    free(label);
+    sum.votes = (uint32_t)nodes;
+    return locks_copy_party(locks, holds ? LOCKS_HOLDER : LOCKS_WAITER, &sum);
+}
+
+static bool add_node(const struct errand *errand, struct hf_locks *locks, const char *name) {
+    char failure[ERRAND_FAILURE_SIZE];
+    const hf_lock_info *info = find(errand, name);
+    bool ok = locks_add_node(locks, errand->node->name, errand_failure(errand, failure),
+                             info ? info->token : 0);
+    for (size_t i = 0; ok && info && i < info->holder_count; i++)
+        ok = locks_copy_party(locks, LOCKS_VOTE, info->holders[i]);
     return ok;
 }
 
@@ -108,6 +115,8 @@ static bool add_lock(struct round *round, struct hf_locks *locks, const char *na
                            : newest->kind == HF_PERMITS ? STORE_PERMITS
                                                         : STORE_RW;
     bool ok = locks_add(locks, name, kind, newest->capacity, newest->token);
+    if (ok)
+        locks_set_quorum(locks, (uint32_t)q->quorum);
     if (ok && newest->broken_ms)
         ok = locks_set_break(locks, &(struct locks_break){.at_us = newest->broken_ms * 1000,
                                                           .token = newest->broken_token,
@@ -118,6 +127,8 @@ static bool add_lock(struct round *round, struct hf_locks *locks, const char *na
         for (size_t j = 0; ok && info && j < info->holder_count; j++)
             ok = add_party(round, locks, name, i, info->holders[j]);
     }
+    for (size_t i = 0; ok && round->op->type == STORE_INSPECT && i < q->node_count; i++)
+        ok = add_node(&round->errands[i], locks, name);
     return ok;
 }
 

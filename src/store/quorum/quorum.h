@@ -66,8 +66,8 @@ struct errand {
 struct round {
     struct list link; /* in the quorum's rounds, until it is decided */
     struct quorum *quorum;
-    struct store_op *op; /* to be completed by whoever decides it */
-    int64_t decide_by_us;
+    struct store_op *op;             /* to be completed by whoever decides it */
+    int64_t decide_by_us, within_us; /* and that was so long after the last question */
     size_t in_flight;
     bool kept;          /* it will be asked again, and is not freed */
     struct list voting; /* in the quorum's votes, if it asks for some */
@@ -88,6 +88,9 @@ void round_await(struct round *round, int64_t within_us);
 /* It is decided. Returns the operation, which is to be completed. */
 struct store_op *round_decided(struct round *round);
 void round_free_if_over(struct round *round);
+/* Why the node did not do what it was asked, in words; "": it did, another has it, or its time is not up. */
+enum { ERRAND_FAILURE_SIZE = 400 };
+const char *errand_failure(const struct errand *errand, char ret[ERRAND_FAILURE_SIZE]);
 /* What went wrong at which nodes, after some words; malloc'd, maybe NULL. */
 char *round_explain(const struct round *round, const char *words);
 /* The nodes did not answer as they should: not at all, or that they did not do it. */

@@ -67,6 +67,7 @@ void round_ask_all(struct round *round) {
 /* By the time at which it must be decided, which as a rule is last. */
 void round_await(struct round *round, int64_t within_us) {
     struct quorum *q = round->quorum;
+    round->within_us = within_us;
     round->decide_by_us = world_now_us(q->host->world) + within_us;
     list_remove(&round->link);
     struct list *after = q->rounds.prev;
@@ -152,22 +153,29 @@ static void say(char *text, size_t room, const char *format, ...) {
     va_end(args);
 }
 
+const char *errand_failure(const struct errand *errand, char ret[ERRAND_FAILURE_SIZE]) {
+    const struct round *round = errand->round;
+    const struct store_op *op = &errand->op;
+    const char *before = errand->node->why;
+    bool time_is_up = world_now_us(round->quorum->host->world) >= round->decide_by_us;
+    bool busy = op->outcome == STORE_REFUSED && op->reason == HF_BUSY;
+    ret[0] = 0;
+    if (errand->in_flight && time_is_up)
+        snprintf(ret, ERRAND_FAILURE_SIZE, "no answer within %" PRId64 " ms%s%s",
+                 round->within_us / 1000, *before ? ", and before that: " : "", before);
+    else if (op->outcome == STORE_UNKNOWN || (op->outcome == STORE_REFUSED && !busy))
+        snprintf(ret, ERRAND_FAILURE_SIZE, "%s",
+                 op->text ? op->text : hf_error_string(op->reason ? op->reason : HF_UNKNOWN));
+    return ret;
+}
+
 char *round_explain(const struct round *round, const char *words) {
-    const struct quorum *q = round->quorum;
-    bool time_is_up = world_now_us(q->host->world) >= round->decide_by_us;
-    char text[1500] = "";
+    char text[1500] = "", failure[ERRAND_FAILURE_SIZE];
     say(text, sizeof(text), "%s", words);
-    for (size_t i = 0; i < q->node_count; i++) {
+    for (size_t i = 0; i < round->quorum->node_count; i++) {
         const struct errand *errand = &round->errands[i];
-        const struct store_op *op = &errand->op;
-        const struct node *node = errand->node;
-        bool busy = op->outcome == STORE_REFUSED && op->reason == HF_BUSY;
-        if (errand->in_flight && time_is_up)
-            say(text, sizeof(text), "; %s: no answer within %" PRId64 " ms%s%s", node->name,
-                q->node_timeout_us / 1000, *node->why ? ", and before that: " : "", node->why);
-        else if (op->outcome == STORE_UNKNOWN || (op->outcome == STORE_REFUSED && !busy))
-            say(text, sizeof(text), "; %s: %s", node->name,
-                op->text ? op->text : hf_error_string(op->reason ? op->reason : HF_UNKNOWN));
+        if (*errand_failure(errand, failure))
+            say(text, sizeof(text), "; %s: %s", errand->node->name, failure);
     }
     return error_format("%s", text);
 }
