@@ -7,7 +7,8 @@
  *   round.c    a question to all nodes, and its answers
  *   quorum.c   acquire, renew, release, break
  *   waiting.c  who was refused and waits, and which holds were ended by others
- *   merge.c    what the nodes say when they are looked at or examined, put together
+ *   merge.c    what the nodes say when they are looked at, put together
+ *   examine.c  what they say when they are examined, and what the set makes of it
  *   open.c     the URL, and the nodes
  */
 #ifndef QUORUM_QUORUM_H
@@ -69,6 +70,7 @@ struct round {
     struct store_op *op;             /* to be completed by whoever decides it */
     int64_t decide_by_us, within_us; /* and that was so long after the last question */
     size_t in_flight;
+    bool waited;        /* longer than a node has for a vote */
     bool kept;          /* it will be asked again, and is not freed */
     struct list voting; /* in the quorum's votes, if it asks for some */
     bool given_up;      /* a vote that still comes is given back */
@@ -88,6 +90,12 @@ void round_await(struct round *round, int64_t within_us);
 /* It is decided. Returns the operation, which is to be completed. */
 struct store_op *round_decided(struct round *round);
 void round_free_if_over(struct round *round);
+/* Rounds that look have nothing to do with a single answer. They wait for all nodes, as long as those have time: it is
+ * what each says that is of interest; and longer for as many as are needed, as a walk over many names takes its time.
+ * True: it goes on waiting. */
+void round_ignore(struct round *round, struct errand *errand);
+size_t round_answers(const struct round *round);
+bool round_waits_on(struct round *round, bool time_is_up, size_t needed, int64_t longer_us);
 /* Why the node did not do what it was asked, in words; "": it did, another has it, or its time is not up. */
 enum { ERRAND_FAILURE_SIZE = 400 };
 const char *errand_failure(const struct errand *errand, char ret[ERRAND_FAILURE_SIZE]);
@@ -135,7 +143,7 @@ void quorum_end(struct quorum *quorum);
 int quorum_open(struct store_host *host, const struct url *url, struct store **ret_store,
                 char **ret_text);
 
-/* (merge.c) */
+/* (merge.c, examine.c) */
 void quorum_look(struct quorum *quorum, struct store_op *op);
 void quorum_examine(struct quorum *quorum, struct store_op *op);
 

@@ -136,6 +136,30 @@ void quorum_bell_rang(struct world_bell *bell) {
     quorum_finish(q);
 }
 
+/* ---- Rounds that look ---- */
+
+void round_ignore(struct round *round, struct errand *errand) {
+    (void)round;
+    (void)errand;
+}
+
+size_t round_answers(const struct round *round) {
+    size_t count = 0;
+    for (size_t i = 0; i < round->quorum->node_count; i++)
+        count += round->errands[i].op.outcome == STORE_DONE;
+    return count;
+}
+
+bool round_waits_on(struct round *round, bool time_is_up, size_t needed, int64_t longer_us) {
+    if (!round->in_flight || (time_is_up && (round_answers(round) >= needed || round->waited)))
+        return false;
+    if (time_is_up) {
+        round->waited = true;
+        round_await(round, longer_us);
+    }
+    return true;
+}
+
 /* ---- Words ---- */
 
 bool errand_is_silent(const struct errand *errand) {

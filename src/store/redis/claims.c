@@ -204,9 +204,8 @@ static void add_particulars(struct redis *redis, const struct store_op *op) {
         command_append(&redis->command, op->label, strlen(op->label));
 }
 
-/* The key that says in which set the server votes. No lock has it: theirs do not begin with a brace, or go on
- * behind the first tag. */
-static void add_set_key(struct redis *redis) {
+/* No lock has this key: theirs do not begin with a brace, or go on behind the first tag. */
+void redis_add_set_key(struct redis *redis) {
     command_add(&redis->command, "{", 1);
     command_append(&redis->command, redis->prefix, strlen(redis->prefix));
     command_append(&redis->command, "}.set", 5);
@@ -218,7 +217,7 @@ static void vote(struct redis *redis, struct store_op *op, const char *kind) {
     world_random(redis->host->world, &number, sizeof(number));
     command_start_script(command, REDIS_VOTE, REDIS_COMPANIONS + 1);
     command_add_keys(command, redis->prefix, op->name, REDIS_KEYS);
-    add_set_key(redis);
+    redis_add_set_key(redis);
     add_owner(redis, op->seq);
     command_add_number(command, (uint64_t)op->lease_us / 1000);
     command_add_number(command, op->floor);

@@ -74,6 +74,12 @@ static inline void route_submit(struct redis *redis, struct redis_request *reque
         link_submit(&redis->commands, request);
 }
 
+/* Adds the key that says in which set the server votes. */
+void redis_add_set_key(struct redis *redis);
+
+/* Whether a host of a URL is this one. */
+bool redis_is_this_host(const char *host);
+
 /* Opens the subscription: from now on others may have something to tell. */
 void redis_subscribe(struct redis *redis);
 
