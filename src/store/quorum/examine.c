@@ -261,6 +261,11 @@ static int by_size(const void *a, const void *b) {
     return (p > q) - (p < q);
 }
 
+/* What is below 5 ms is none, and has no sign. */
+static double seconds_of(int64_t us) {
+    return us > -5000 && us < 5000 ? 0 : (double)us / 1e6;
+}
+
 /* The clocks of the nodes, each measured against this host's, against each other. */
 static bool add_clocks(struct examining *x) {
     int64_t ahead_us[QUORUM_NODES_MAX], uncertain_us = 0;
@@ -286,7 +291,7 @@ static bool add_clocks(struct examining *x) {
     for (size_t i = 0; i < x->round.quorum->node_count; i++) {
         if (x->facts[i].uncertain_us)
             append(each, "%s%s %+.2f s", *each ? ", " : "", node_of(x, i)->name,
-                   (double)((x->facts[i].ahead_us - median_us) / 10000) / 100);
+                   seconds_of(x->facts[i].ahead_us - median_us));
     }
     return findings_add(x->sum, HF_WARNING, "clocks",
                         "each node counts leases by its own clock and does not mind; but a step "

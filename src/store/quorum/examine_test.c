@@ -195,6 +195,14 @@ TEST(a_server_that_is_listed_twice_is_a_problem_and_so_is_a_copy) {
     CHECK(!finding("same-server", 2));
     CHECK(!finding("same-host", 0)); /* which goes without saying */
     end();
+    set = (struct set){0};
+    begin();
+    *facts_of(3) = *facts_of(1);
+    facts_of(1)->local = facts_of(3)->local = facts_of(4)->local = true;
+    tell_all(0);
+    check_found("same-host", HF_WARNING, "n1, n4 are on this host");
+    CHECK(!finding("same-host", 1));
+    end();
 }
 
 TEST(nodes_on_one_host_are_told) {
@@ -210,8 +218,10 @@ TEST(nodes_on_one_host_are_told) {
     end();
     set = (struct set){0};
     begin();
-    for (size_t i = 0; i < NODES; i++)
+    for (size_t i = 0; i < NODES; i++) {
         facts_of(i)->local = true;
+        snprintf(facts_of(i)->host, sizeof(facts_of(i)->host), "127.0.0.1");
+    }
     tell_all(0);
     check_found("same-host", HF_WARNING, "all 5 nodes are on this host");
     CHECK(!finding("same-host", 1));
