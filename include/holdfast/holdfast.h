@@ -314,7 +314,18 @@ typedef struct hf_party {
     uint32_t weight;
     int64_t since_ms; /* wall clock, since the epoch: held since, waiting since; 0 unknown */
     int64_t left_ms;  /* of the lease, or of the wait lease; -1: a foreign lock without an end */
+    uint32_t votes;   /* in a set: how many of its nodes are with it; 0: the store is no set */
 } hf_party;
+
+/* What one node of a set says of a lock. */
+typedef struct hf_node {
+    size_t size;
+    const char *name;    /* its host and port, as in the URL */
+    const char *failure; /* why it did not answer; "": it did */
+    uint64_t token; /* the largest ever granted that it remembers; 0: it does not know the lock */
+    size_t holder_count;
+    const hf_party *const *holders; /* who has its vote: one, or several who share the lock */
+} hf_node;
 
 typedef struct hf_lock_info {
     size_t size;
@@ -331,6 +342,11 @@ typedef struct hf_lock_info {
     uint64_t broken_token;     /* of the hold that was ended; 0: none */
     const char *broken_by;     /* "web3 pid 411 (holdfast break by eve)"; "": none */
     const char *broken_reason; /* "" when none was given */
+    /* In a set (a quorum store) a holder is who has the votes of a quorum; who has fewer is among the
+     * waiters: on its way there, or what is left of it. */
+    uint32_t quorum;             /* how many votes that is; 0: the store is no set */
+    size_t node_count;           /* by hf_inspect: all nodes of the set; by hf_list: 0 */
+    const hf_node *const *nodes; /* in the order of the URL */
 } hf_lock_info;
 
 /* What a look found: locks in the order of their names. */

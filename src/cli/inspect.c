@@ -1,12 +1,15 @@
 /* holdfast inspect: everything about one lock. */
 #include "cli/look.h"
 #include "cli/options.h"
+#include "cli/table.h"
 #include "cli/text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-enum { EXIT_FREE = 1 };
+enum { EXIT_FREE = 1, UNCUT = 10000 };
 
 /* ---- For people ---- */
 
@@ -32,16 +35,26 @@ static void print_holder(const hf_lock_info *info, const hf_party *holder) {
         printf("  permits  %u\n", (unsigned)holder->weight);
     printf("  lease    %s\n", text_left(left, sizeof(left), holder->left_ms));
     printf("  token    %" PRIu64 "\n", holder->token);
+    if (info->quorum)
+        printf("  votes    %" PRIu32 " of %zu, and %" PRIu32 " are needed\n", holder->votes,
+               info->node_count, info->quorum);
 }
 
+/* In a set there is no queue: these have votes, and too few of them. */
 static void print_queue(const hf_lock_info *info) {
     char who[LOOK_PARTY_SIZE];
     if (!info->waiter_count)
         return;
-    printf("\n  queue    %zu waiting\n", info->waiter_count);
+    if (info->quorum)
+        printf("\n  without a quorum: %zu\n", info->waiter_count);
+    else
+        printf("\n  queue    %zu waiting\n", info->waiter_count);
     for (size_t i = 0; i < info->waiter_count; i++) {
-        printf("  %6zu   %s", i + 1, look_party(who, sizeof(who), info->waiters[i]));
-        print_since(info->waiters[i]->since_ms);
+        const hf_party *party = info->waiters[i];
+        printf("  %6zu   %s", i + 1, look_party(who, sizeof(who), party));
+        print_since(party->since_ms);
+        if (info->quorum)
+            printf(", %" PRIu32 " of %zu votes", party->votes, info->node_count);
         printf("\n");
     }
 }
@@ -57,15 +70,99 @@ static void print_break(const hf_lock_info *info) {
         printf("  reason   %s\n", text_safe(reason, sizeof(reason), info->broken_reason));
 }
 
-static void print_text(const char *name, const hf_lock_info *info) {
+static const struct table_column node_columns[] = {
+    {"NODE"},
+    {"VOTE", .shrink = true},
+    {"OWNER"},
+    {"TOKEN", .right = true},
+    {"LEFT", .right = true},
+};
+enum {
+    NODE_COLUMNS = sizeof(node_columns) / sizeof(node_columns[0]),
+    VOTE_COLUMN = 1,
+    TOKEN_COLUMN = 3
+};
+
+/* The node has a smaller token for the holder than the hold has. */
+static bool is_behind(const hf_lock_info *info, const hf_party *vote) {
+    for (size_t i = 0; i < info->holder_count; i++) {
+        if (strcmp(info->holders[i]->owner, vote->owner) == 0)
+            return vote->token < info->holders[i]->token;
+    }
+    return false;
+}
+
+static bool add_vote(struct table *table, const hf_lock_info *info, const char *node,
+                     const hf_party *vote) {
+    char host[LOOK_NAME_SIZE], owner[LOOK_NAME_SIZE], who[LOOK_NAME_SIZE + 32], token[40];
+    char left[32] = "-";
+    bool behind = is_behind(info, vote);
+    snprintf(who, sizeof(who), "%s pid %" PRId64,
+             *vote->host ? text_safe(host, sizeof(host), vote->host) : "?", vote->pid);
+    snprintf(token, sizeof(token), "%s%" PRIu64, behind ? "behind: " : "", vote->token);
+    if (vote->left_ms >= 0) /* -1: it has no end */
+        text_duration(left, sizeof(left), vote->left_ms);
+    text_safe(owner, sizeof(owner), vote->owner);
+    return table_add(table, (const char *[]){node, who, owner, token, left},
+                     behind ? TOKEN_COLUMN : -1);
+}
+
+static bool add_node(struct table *table, const hf_lock_info *info, const hf_node *node) {
+    char name[LOOK_NAME_SIZE], words[LOOK_NAME_SIZE] = "nobody", token[24] = "-";
+    bool ok = true;
+    text_safe(name, sizeof(name), node->name);
+    for (size_t i = 0; ok && i < node->holder_count; i++)
+        ok = add_vote(table, info, name, node->holders[i]);
+    if (node->holder_count)
+        return ok;
+    if (*node->failure)
+        text_safe(words, sizeof(words), node->failure);
+    else if (!node->token)
+        snprintf(words, sizeof(words), "nobody: it does not know the lock");
+    if (node->token)
+        snprintf(token, sizeof(token), "%" PRIu64, node->token);
+    return table_add(table, (const char *[]){name, words, "-", token, "-"},
+                     *node->failure ? VOTE_COLUMN : -1);
+}
+
+/* The nodes of a set side by side. False: no memory. */
+static bool print_nodes(const hf_lock_info *info) {
+    struct table table = {.file = stdout, .columns = node_columns, .column_count = NODE_COLUMNS};
+    bool ok = true;
+    if (!info->node_count)
+        return true;
+    table.width = table_terminal_size(STDOUT_FILENO, NULL);
+    table.color = table.width && table_wants_color();
+    if (!table.width)
+        table.width = UNCUT; /* in line, too, as all that inspect prints for people */
+    printf("\n");
+    for (size_t i = 0; ok && i < info->node_count; i++)
+        ok = add_node(&table, info, info->nodes[i]);
+    table_flush(&table);
+    table_free(&table);
+    return ok;
+}
+
+/* Whether the nodes that did not answer may have votes that make somebody the holder. */
+static bool may_be_held(const hf_lock_info *info) {
+    size_t votes = look_most_votes(info)->votes;
+    for (size_t i = 0; i < info->node_count; i++)
+        votes += *info->nodes[i]->failure != 0;
+    return votes >= info->quorum;
+}
+
+static bool print_text(const char *name, const hf_lock_info *info) {
     char safe[LOOK_NAME_SIZE], kind[40];
     printf("%s: ", text_safe(safe, sizeof(safe), name));
     if (!info) {
         printf("free, and not known to this store\n");
-        return;
+        return true;
     }
     if (info->holder_count)
         printf("held, %s\n", look_kind(kind, sizeof(kind), info));
+    else if (info->waiter_count && info->quorum)
+        printf("%s: nobody is seen to have %" PRIu32 " votes\n",
+               may_be_held(info) ? "perhaps held" : "not held", info->quorum);
     else if (info->waiter_count)
         printf("about to be taken by the first in the queue\n");
     else
@@ -77,6 +174,7 @@ static void print_text(const char *name, const hf_lock_info *info) {
     }
     print_queue(info);
     print_break(info);
+    return print_nodes(info);
 }
 
 /* ---- For programs ---- */
@@ -97,6 +195,9 @@ static void print_json(const char *name, const hf_lock_info *info) {
         json_array(&json, "waiters");
         json_array_end(&json);
         json_string(&json, "broken", NULL);
+        json_number(&json, "quorum", 0);
+        json_array(&json, "nodes");
+        json_array_end(&json);
     }
     json_object_end(&json);
     json_end(&json);
@@ -116,8 +217,8 @@ static int inspect(struct cli *cli, hf_client *client, const char *name) {
     int exit_code = info && info->holder_count ? EXIT_SUCCESS : EXIT_FREE;
     if (cli->json)
         print_json(name, info);
-    else if (!cli->quiet)
-        print_text(name, info);
+    else if (!cli->quiet && !print_text(name, info))
+        exit_code = fail_error(cli, HF_NO_MEMORY, "cannot show the nodes");
     hf_locks_free(locks);
     return look_flush(exit_code);
 }
@@ -148,6 +249,11 @@ const struct command inspect_command = {
         "Looking changes\n"
         "nothing.\n"
         "\n"
+        "In a set of servers (quorum+redis:) a row for each follows: who has its vote, with which "
+        "token, and how\n"
+        "much of that is left; or why it did not answer. \"behind\": its token is smaller than the "
+        "lock's.\n"
+        "\n"
         "Exit code 0: the lock is held; 1: nobody holds it (it is free, or about to be taken by "
         "the first\n"
         "of the queue). With -q that is all.\n"
@@ -156,10 +262,13 @@ const struct command inspect_command = {
         "store\n"
         "does not know), capacity, token (the largest that was ever granted), holders and waiters "
         "(each with\n"
-        "owner, host, pid, command, label, kind, permits, token, since_ms, left_ms), broken (null, "
-        "or at_ms,\n"
-        "token, by, reason). Tokens are strings; *_ms are milliseconds, since 1970 for since_ms "
-        "and at_ms.\n"
+        "owner, host, pid, command, label, kind, permits, token, since_ms, left_ms, votes), broken "
+        "(null, or\n"
+        "at_ms, token, by, reason), quorum (how many votes hold the lock; 0: the store is no set), "
+        "nodes (each\n"
+        "with name, failure (null: it answered), token, holders). Who has too few votes is among "
+        "the waiters.\n"
+        "Tokens are strings; *_ms are milliseconds, since 1970 for since_ms and at_ms.\n"
         "\n"
         "Examples:\n"
         "  holdfast inspect nightly\n"

@@ -17,7 +17,7 @@ const struct table_column lock_columns[] = {
 };
 
 bool lock_table_add(struct table *table, const hf_lock_info *info) {
-    char name[LOOK_NAME_SIZE], kind[40], who[LOOK_PARTY_SIZE + 32] = "-", waiters[24];
+    char name[LOOK_NAME_SIZE], kind[40], who[LOOK_PARTY_SIZE + 40] = "-", waiters[24];
     char since[32] = "-", left[32] = "-", token[24] = "-";
     const hf_party *holder = look_first_holder(info);
     if (holder) {
@@ -29,6 +29,11 @@ bool lock_table_add(struct table *table, const hf_lock_info *info) {
         if (holder->left_ms >= 0) /* -1: it has no end */
             text_duration(left, sizeof(left), holder->left_ms);
         snprintf(token, sizeof(token), "%" PRIu64, holder->token);
+    } else if (info->quorum && info->waiter_count) {
+        const hf_party *most = look_most_votes(info);
+        int used = snprintf(who, sizeof(who), "%" PRIu32 " of %" PRIu32 " votes: ", most->votes,
+                            info->quorum);
+        look_party(who + used, LOOK_PARTY_SIZE, most);
     }
     snprintf(waiters, sizeof(waiters), "%zu", info->waiter_count);
     text_safe(name, sizeof(name), info->name);

@@ -56,6 +56,15 @@ const hf_party *look_first_holder(const hf_lock_info *info) {
     return first;
 }
 
+const hf_party *look_most_votes(const hf_lock_info *info) {
+    const hf_party *most = NULL;
+    for (size_t i = 0; i < info->waiter_count; i++) {
+        if (!most || info->waiters[i]->votes > most->votes)
+            most = info->waiters[i];
+    }
+    return most;
+}
+
 const hf_party *look_holder_with(const hf_lock_info *info, uint64_t token) {
     for (size_t i = 0; i < info->holder_count; i++) {
         if (info->holders[i]->token == token)
@@ -128,6 +137,7 @@ void look_put_party(struct json *json, const char *key, const hf_lock_info *info
     json_token(json, "token", party->token);
     json_number(json, "since_ms", party->since_ms);
     json_number(json, "left_ms", party->left_ms);
+    json_number(json, "votes", party->votes);
     json_object_end(json);
 }
 
@@ -136,6 +146,20 @@ static void put_parties(struct json *json, const char *key, const hf_lock_info *
     json_array(json, key);
     for (size_t i = 0; i < count; i++)
         look_put_party(json, NULL, info, parties[i]);
+    json_array_end(json);
+}
+
+static void put_nodes(struct json *json, const hf_lock_info *info) {
+    json_array(json, "nodes");
+    for (size_t i = 0; i < info->node_count; i++) {
+        const hf_node *node = info->nodes[i];
+        json_object(json, NULL);
+        json_string(json, "name", node->name);
+        json_string(json, "failure", *node->failure ? node->failure : NULL);
+        json_token(json, "token", node->token);
+        put_parties(json, "holders", info, node->holders, node->holder_count);
+        json_object_end(json);
+    }
     json_array_end(json);
 }
 
@@ -161,6 +185,8 @@ void look_put_lock(struct json *json, const hf_lock_info *info) {
     put_parties(json, "holders", info, info->holders, info->holder_count);
     put_parties(json, "waiters", info, info->waiters, info->waiter_count);
     put_break(json, info);
+    json_number(json, "quorum", info->quorum);
+    put_nodes(json, info);
 }
 
 int look_flush(int exit_code) {

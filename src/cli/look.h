@@ -27,6 +27,8 @@ int64_t look_wall_ms(void);
 
 /* The holder that has had the lock for longest; NULL: nobody holds it. */
 const hf_party *look_first_holder(const hf_lock_info *info);
+/* In a set: of those whose votes are too few, who has most of them; NULL: there are none. */
+const hf_party *look_most_votes(const hf_lock_info *info);
 const hf_party *look_holder_with(const hf_lock_info *info, uint64_t token); /* NULL: none */
 
 /* ---- For people ---- */

@@ -1,15 +1,15 @@
 /* holdfast quorum: declares a set of servers new, so that they vote at once. */
-#include "cli/cli.h"
-#include "cli/json.h"
+#include "cli/look.h"
 #include "cli/options.h"
 #include "cli/text.h"
 
-#include <stdio.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 10000 };
+enum { PATIENCE_MS = 10000, LOOKS = 10, LOOK_AGAIN_MS = 50 };
 
 /* The URL with init=yes; NULL: no memory. */
 static char *with_init(const char *url) {
@@ -19,11 +19,9 @@ static char *with_init(const char *url) {
 }
 
 /* A vote for a name of its own is what declares the set, on every node that gets to see it. */
-static int vote(hf_client *client) {
-    char name[80];
+static int vote(hf_client *client, const char *name) {
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
     hf_hold *hold;
-    snprintf(name, sizeof(name), "holdfast-quorum-init-%ld", (long)getpid());
     options.wait_ms = PATIENCE_MS;
     int r = hf_acquire(client, name, &options, &hold);
     if (r < 0)
@@ -33,30 +31,57 @@ static int vote(hf_client *client) {
     return r;
 }
 
-static bool is_of_node(const hf_finding *finding) {
-    return strcmp(finding->id, "vote") == 0 || strcmp(finding->id, "node") == 0;
+/* A node that granted the name remembers its token. */
+static bool has_voted(const hf_node *node) {
+    return node->token;
 }
 
-static size_t print_nodes(const struct cli *cli, const hf_examination *found) {
+static bool may_still_vote(const hf_lock_info *info) {
+    for (size_t i = 0; i < info->node_count; i++) {
+        if (!has_voted(info->nodes[i]) && !*info->nodes[i]->failure)
+            return true;
+    }
+    return false;
+}
+
+/* What the nodes say of the vote; those that answer are given some time for it. */
+static int look(hf_client *client, const char *name, hf_locks **ret_locks) {
+    for (int tries = LOOKS;; tries--) {
+        int r = hf_inspect(client, name, ret_locks);
+        const hf_lock_info *info = r < 0 ? NULL : hf_locks_at(*ret_locks, 0);
+        if (r < 0 || tries == 1 || (info && !may_still_vote(info)))
+            return r;
+        hf_locks_free(*ret_locks);
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_MS * 1000000}, NULL);
+    }
+}
+
+static void describe(char *ret, size_t size, const hf_node *node) {
+    if (has_voted(node))
+        snprintf(ret, size, "%s votes", node->name);
+    else if (*node->failure)
+        snprintf(ret, size, "%s does not answer: %s", node->name, node->failure);
+    else
+        snprintf(ret, size, "%s does not vote; holdfast doctor says why", node->name);
+}
+
+static size_t print_nodes(const struct cli *cli, const hf_lock_info *info) {
     struct json json = {.file = stdout};
     size_t missing = 0;
     if (cli->json)
         json_array(&json, NULL);
-    for (size_t i = 0; i < found->count; i++) {
-        const hf_finding *finding = found->findings[i];
-        char safe[700];
-        if (!is_of_node(finding))
-            continue;
-        bool votes = finding->severity == HF_FINE;
+    for (size_t i = 0; info && i < info->node_count; i++) {
+        char found[700], safe[700];
+        bool votes = has_voted(info->nodes[i]);
         missing += !votes;
+        describe(found, sizeof(found), info->nodes[i]);
         if (cli->json) {
             json_object(&json, NULL);
             json_bool(&json, "votes", votes);
-            json_string(&json, "found", finding->found);
+            json_string(&json, "found", found);
             json_object_end(&json);
         } else if (!cli->quiet || !votes) {
-            printf("%-8s %s\n", votes ? "ok" : "missing",
-                   text_safe(safe, sizeof(safe), finding->found));
+            printf("%-8s %s\n", votes ? "ok" : "missing", text_safe(safe, sizeof(safe), found));
         }
     }
     if (cli->json) {
@@ -67,18 +92,21 @@ static size_t print_nodes(const struct cli *cli, const hf_examination *found) {
 }
 
 static int init(struct cli *cli) {
+    char name[80];
     hf_client *client;
-    hf_examination *found;
+    hf_locks *locks;
     int r = store_open(cli, NULL, &client);
     if (r < 0)
         return fail_exit_code(r);
-    r = vote(client);
+    snprintf(name, sizeof(name), "holdfast-quorum-init-%ld-%" PRId64, (long)getpid(),
+             look_wall_ms());
+    r = vote(client, name);
     if (!r)
-        r = hf_examine(client, &found);
+        r = look(client, name, &locks);
     int code = r < 0 ? fail_error(cli, r, "cannot declare the set") : EXIT_SUCCESS;
     if (!r) {
-        code = print_nodes(cli, found) ? EXIT_UNREACHABLE : EXIT_SUCCESS;
-        hf_examination_free(found);
+        code = print_nodes(cli, hf_locks_at(locks, 0)) ? EXIT_UNREACHABLE : EXIT_SUCCESS;
+        hf_locks_free(locks);
     }
     hf_client_close(client);
     return code;

@@ -5,9 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct node {
+    hf_node info;
+    hf_party **parties; /* info points to the same */
+};
+
 struct lock {
     hf_lock_info info;
-    hf_party **parties[2]; /* by role; info points to the same */
+    hf_party **parties[2]; /* by role; info points to the same, */
+    struct node **nodes;   /* and so for these, whose first field is theirs */
     char *broken;          /* by whom and why: the strings of info, or NULL */
     char name[];
 };
@@ -112,21 +118,58 @@ void locks_format_breaker(const struct store_identity *who, char ret_text[LOCKS_
              who->command);
 }
 
-static bool add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
-                      const char *owner) {
+void locks_set_quorum(struct hf_locks *locks, uint32_t quorum) {
+    locks->locks[locks->count - 1]->info.quorum = quorum;
+}
+
+bool locks_add_node(struct hf_locks *locks, const char *name, const char *failure, uint64_t token) {
     struct lock *lock = locks->locks[locks->count - 1];
-    size_t *count = role == LOCKS_HOLDER ? &lock->info.holder_count : &lock->info.waiter_count;
+    struct node *node = malloc(sizeof(*node) + size_of(name) + size_of(failure));
+    struct node **nodes = node ? with_room((void *)lock->nodes, lock->info.node_count) : NULL;
+    if (!nodes) {
+        free(node);
+        return false;
+    }
+    char *end = (char *)(node + 1);
+    *node = (struct node){.info = {.size = sizeof(node->info), .token = token}};
+    node->info.name = keep(&end, name);
+    node->info.failure = keep(&end, failure);
+    nodes[lock->info.node_count++] = node;
+    lock->nodes = nodes;
+    lock->info.nodes = (const hf_node *const *)nodes;
+    return true;
+}
+
+/* Adds a copy to an array of parties and its count. */
+static bool append_party(hf_party ***parties, size_t *count, const hf_party *party,
+                         const char *owner) {
     hf_party *copy = party_new(party, owner);
-    hf_party **parties = copy ? with_room(lock->parties[role], *count) : NULL;
-    if (!parties) {
+    hf_party **array = copy ? with_room((void *)*parties, *count) : NULL;
+    if (!array) {
         free(copy);
         return false;
     }
-    lock->parties[role] = parties;
-    lock->parties[role][(*count)++] = copy;
+    *parties = array;
+    array[(*count)++] = copy;
+    return true;
+}
+
+static bool add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
+                      const char *owner) {
+    struct lock *lock = locks->locks[locks->count - 1];
+    if (role == LOCKS_VOTE) {
+        struct node *node = lock->nodes[lock->info.node_count - 1];
+        bool ok = append_party(&node->parties, &node->info.holder_count, party, owner);
+        node->info.holders = (const hf_party *const *)node->parties;
+        return ok;
+    }
+    bool holds = role == LOCKS_HOLDER;
+    bool ok =
+        append_party(&lock->parties[role],
+                     holds ? &lock->info.holder_count : &lock->info.waiter_count, party, owner);
     lock->info.holders = (const hf_party *const *)lock->parties[LOCKS_HOLDER];
     lock->info.waiters = (const hf_party *const *)lock->parties[LOCKS_WAITER];
-    return true;
+    return ok;
 }
 
 bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
@@ -171,6 +214,11 @@ hf_locks *hf_locks_free(hf_locks *locks) {
         struct lock *lock = locks->locks[i];
         free_all(lock->parties[LOCKS_HOLDER], lock->info.holder_count);
         free_all(lock->parties[LOCKS_WAITER], lock->info.waiter_count);
+        for (size_t j = 0; j < lock->info.node_count; j++) {
+            free_all(lock->nodes[j]->parties, lock->nodes[j]->info.holder_count);
+            free(lock->nodes[j]);
+        }
+        free((void *)lock->nodes);
         free(lock->broken);
         free(lock);
     }

@@ -12,6 +12,13 @@ struct hf_locks *locks_new(void);
 bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, uint32_t capacity,
                uint64_t token);
 
+/* Says that the lock added last is one of a set, with so many votes for a hold. */
+void locks_set_quorum(struct hf_locks *locks, uint32_t quorum);
+
+/* Adds what a node of the set says of the lock added last: why it did not answer, or a token and, by LOCKS_VOTE after
+ * this, who has its vote. */
+bool locks_add_node(struct hf_locks *locks, const char *name, const char *failure, uint64_t token);
+
 /* Puts the locks into the order of their names. */
 void locks_sort(struct hf_locks *locks);
 
@@ -29,7 +36,8 @@ bool locks_set_break(struct hf_locks *locks, const struct locks_break *last);
 enum { LOCKS_BREAKER_SIZE = 600 };
 void locks_format_breaker(const struct store_identity *who, char ret_text[LOCKS_BREAKER_SIZE]);
 
-enum locks_role { LOCKS_HOLDER, LOCKS_WAITER };
+/* LOCKS_VOTE: of the node added last. */
+enum locks_role { LOCKS_HOLDER, LOCKS_WAITER, LOCKS_VOTE };
 
 /* Adds somebody to the lock added last: `party` with the owner id in full in `id` and `seq`, which is
  * abbreviated here (party->owner is not looked at). */

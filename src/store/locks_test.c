@@ -158,6 +158,33 @@ TEST(who_breaks_is_told_with_host_and_process) {
     CHECK_EQ_INT(strlen(by), LOCKS_BREAKER_SIZE - 1);
 }
 
+TEST(nodes_belong_to_the_lock_added_last_and_votes_to_the_node_added_last) {
+    char name[] = "db1:6379", failure[] = "it sleeps";
+    hf_locks *locks = locks_new();
+    CHECK(locks_add(locks, "a", STORE_MUTEX, 1, 7));
+    CHECK(locks_add(locks, "b", STORE_MUTEX, 1, 9));
+    locks_set_quorum(locks, 2);
+    CHECK(locks_add_node(locks, "db0:6379", NULL, 9));
+    CHECK(locks_add_party(locks, LOCKS_VOTE, &(hf_party){.pid = 42, .token = 9}, id, 1));
+    CHECK(locks_add_node(locks, name, failure, 0));
+    name[0] = failure[0] = '?';
+    const hf_lock_info *a = hf_locks_at(locks, 0), *b = hf_locks_at(locks, 1);
+    CHECK_EQ_INT(a->quorum, 0);
+    CHECK_EQ_INT(a->node_count, 0);
+    CHECK_EQ_INT(b->quorum, 2);
+    CHECK_EQ_INT(b->node_count, 2);
+    CHECK_EQ_INT(b->holder_count, 0);
+    CHECK_EQ_INT(b->nodes[0]->size, sizeof(hf_node));
+    CHECK_EQ_STR(b->nodes[0]->failure, "");
+    CHECK_EQ_INT(b->nodes[0]->token, 9);
+    CHECK_EQ_INT(b->nodes[0]->holder_count, 1);
+    CHECK_EQ_INT(b->nodes[0]->holders[0]->pid, 42);
+    CHECK_EQ_STR(b->nodes[1]->name, "db1:6379");
+    CHECK_EQ_STR(b->nodes[1]->failure, "it sleeps");
+    CHECK_EQ_INT(b->nodes[1]->holder_count, 0);
+    hf_locks_free(locks);
+}
+
 /* As much as memory lets it. */
 static hf_locks *build(void) {
     hf_locks *locks = locks_new();
@@ -169,7 +196,10 @@ static hf_locks *build(void) {
             return locks;
         for (int j = 0; j < 3; j++) {
             if (!locks_add_party(locks, LOCKS_HOLDER, &(hf_party){.host = "h"}, id, 1) ||
-                !locks_add_party(locks, LOCKS_WAITER, &(hf_party){.host = "h"}, id, 2))
+                !locks_add_party(locks, LOCKS_WAITER, &(hf_party){.host = "h"}, id, 2) ||
+                !locks_add_node(locks, "n", NULL, 7) ||
+                !locks_add_party(locks, LOCKS_VOTE, &(hf_party){.host = "h"}, id, 1) ||
+                !locks_add_party(locks, LOCKS_VOTE, &(hf_party){.host = "h"}, id, 2))
                 return locks;
         }
     }
@@ -186,9 +216,11 @@ TEST(a_list_that_memory_did_not_suffice_for_is_sound) {
             for (size_t k = 0; k < info->holder_count; k++)
                 CHECK_EQ_STR(info->holders[k]->host, "h");
             parties += info->holder_count + info->waiter_count;
+            for (size_t k = 0; k < info->node_count; k++)
+                parties += info->nodes[k]->holder_count;
         }
         hf_locks_free(locks);
-        if (parties == 18)
+        if (parties == 36)
             break;
         CHECK(i < 100);
     }

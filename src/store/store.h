@@ -78,6 +78,22 @@ enum store_flags {
     STORE_MINE = 32, /* ACQUIRE: only if it is mine already; else REFUSED with HF_NOT_YOURS */
 };
 
+/* What a set compares among its nodes when it is examined. What a store does not know stays 0 or "". */
+struct store_facts {
+    int64_t ahead_us, uncertain_us; /* its clock before this host's; uncertain_us 0: not known */
+    int64_t up_us;                  /* since it was started, at most */
+    int64_t number;                 /* by which it knows itself in its set */
+    int64_t silent_us;              /* for how much longer it does not vote */
+    bool durable;                   /* it keeps whatever it has acknowledged */
+    bool local;                     /* it is on this host */
+    bool set_known;                 /* as for the next: */
+    char set[256];                  /* in which it votes; "": none yet */
+    char run[64];                   /* of its process */
+    char version[64];
+    char host[256];   /* as in the URL */
+    char address[64]; /* as it knows itself */
+};
+
 /* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq, lease_us); it becomes
  * NULL when the hold ends while the renewal is in flight: then there is nothing to renew. */
 struct store_renewal {
@@ -111,6 +127,7 @@ struct store_op {
             const char *after;
             size_t limit;
         };
+        struct store_facts *facts; /* EXAMINE: to be filled in; NULL: not wanted */
     };
     union {
         struct {
@@ -165,7 +182,7 @@ struct store {
     const struct store_driver *driver;
 };
 
-#define STORE_ABI 3
+#define STORE_ABI 4
 
 struct store_driver {
     unsigned abi;       /* STORE_ABI of the tree that it was built in */

@@ -122,7 +122,8 @@ def ls_json_is_one_object_on_a_line():
     equal((waiter["token"], b["holders"][0]["permits"]), (None, 3))
     equal(set(holder), {"owner", "host", "pid", "command", "label", "kind", "permits", "token",
                         "since_ms", "left_ms"})
-    equal(set(a), {"name", "held", "kind", "capacity", "token", "holders", "waiters", "broken"})
+    equal(set(a), {"name", "held", "kind", "capacity", "token", "holders", "waiters", "broken", "quorum", "nodes"})
+    equal((a["quorum"], a["nodes"]), (0, []))
     equal(look("a")["holders"][0]["owner"], holder["owner"])
 
 
@@ -185,7 +186,7 @@ def inspect_says_with_its_exit_code_whether_a_lock_is_held():
     code, out, _ = run("inspect", "--json", "y")
     equal((code, json.loads(out)),
           (1, {"name": "y", "held": False, "kind": None, "capacity": None, "token": None,
-               "holders": [], "waiters": [], "broken": None}))
+               "holders": [], "waiters": [], "broken": None, "quorum": 0, "nodes": []}))
     equal(run("run", "y", "true")[0], 0)
     code, out, _ = run("inspect", "y")
     equal(code, 1)

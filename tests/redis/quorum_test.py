@@ -91,6 +91,51 @@ def a_release_reaches_a_node_that_was_stopped():
         wait_until(lambda: votes(servers, "x") == [None] * 5, "released everywhere")
 
 
+# ---- Looking ----
+
+
+def inspect(url, *words):
+    return subprocess.run([HOLDFAST, "--url", url, "inspect", "x", *words], capture_output=True, text=True, check=False)
+
+
+@test
+def inspect_shows_the_nodes_side_by_side():
+    with nodes() as servers, puppets(1, new_set(servers)) as (one,):
+        token = one.hold("a", "x", lease_ms=LONG_MS).token
+        wait_until(lambda: None not in votes(servers, "x"), "all nodes voted")
+        url = set_url(servers, "node_timeout=1000")
+        info = json.loads(inspect(url, "--json").stdout)
+        equal((info["quorum"], info["holders"][0]["votes"], info["holders"][0]["label"]), (3, 5, ""))
+        equal([node["name"] for node in info["nodes"]], [f"127.0.0.1:{server.port}" for server in servers])
+        for node in info["nodes"]:
+            holder = node["holders"][0]
+            equal((node["failure"], node["token"], holder["token"]), (None, str(token), str(token)))
+            equal(holder["pid"], one.child.pid)
+            assert 0 < holder["left_ms"] <= LONG_MS
+        servers[0].command("DEL", key("x"))
+        servers[1].command("HINCRBY", f"{{{key('x')}}}.s", "t", -5)
+        servers[2].stop()
+        done = inspect(url)
+        equal(done.returncode, 0)
+        rows = [line.split() for line in done.stdout.splitlines() if line.startswith("127.0.0.1:")]
+        equal([row[1] for row in rows[:3]], ["nobody", rows[3][1], "no"])
+        assert "votes    3 of 5, and 3 are needed" in done.stdout, done.stdout
+        assert rows[1][-3:-1] == ["behind:", str(token - 5)], done.stdout
+        assert "no answer within 1000 ms" in done.stdout, done.stdout
+        servers[3].command("FLUSHALL")
+        done = inspect(url)
+        equal((done.returncode, done.stdout.splitlines()[0]), (1, "x: perhaps held: nobody is seen to have 3 votes"))
+        assert "nobody: it does not know the lock" in done.stdout, done.stdout
+        assert "2 of 5 votes" in done.stdout, done.stdout
+        servers[2].cont()
+        wait_until(lambda: inspect(url).returncode == 0, "its vote is seen again")
+        servers[4].command("DEL", key("x"))
+        done = inspect(url)
+        equal((done.returncode, done.stdout.splitlines()[0]), (1, "x: not held: nobody is seen to have 3 votes"))
+        done = subprocess.run([HOLDFAST, "--url", url, "ls"], capture_output=True, text=True, check=False)
+        equal(done.stdout.splitlines()[1].split("\t")[2].split(" pid ")[0].split(": ")[0], "2 of 3 votes")
+
+
 # ---- Nodes that forget ----
 
 

@@ -1,7 +1,6 @@
-/* Looking at a set: what its nodes say, put together. A party is shown once, with the number of nodes that know it;
- * one that has a quorum of the votes holds the lock, the others are on their way there, or what is left of them. */
-#include "base/error.h"
-#include "store/findings.h"
+/* Looking at a set: what its nodes say, put together, and for one lock side by side, too. A party is shown once, with
+ * the number of its votes; one that has a quorum of them holds the lock, the others are on their way there, or what is
+ * left of them. */
 #include "store/locks.h"
 #include "store/quorum/quorum.h"
 
@@ -10,18 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_US = 2000000, EXAMINE_US = 5000000 };
+enum { LOOK_US = 2000000 };
 
 struct looking {
     struct round round;
-    bool waited; /* longer than a node has for a vote */
     char text[]; /* name, after */
 };
-
-static void looked(struct round *round, struct errand *errand) {
-    (void)round;
-    (void)errand;
-}
 
 /* The lock of that name in what a node said; NULL: it knows none. */
 static const hf_lock_info *find(const struct errand *errand, const char *name) {
@@ -87,11 +80,17 @@ static bool add_party(struct round *round, struct hf_locks *locks, const char *n
     bool holds = nodes >= q->quorum;
     if (!holds)
         sum.token = 0;
-    char *label = error_format("%s%son %zu of %zu nodes", party->label, *party->label ? ", " : "",
-                               nodes, q->node_count);
-    sum.label = holds && nodes == q->node_count ? party->label : label ? label : party->label;
-    bool ok = locks_copy_party(locks, holds ? LOCKS_HOLDER : LOCKS_WAITER, &sum);
-    free(label);
+    sum.votes = (uint32_t)nodes;
+    return locks_copy_party(locks, holds ? LOCKS_HOLDER : LOCKS_WAITER, &sum);
+}
+
+static bool add_node(const struct errand *errand, struct hf_locks *locks, const char *name) {
+    char failure[ERRAND_FAILURE_SIZE];
+    const hf_lock_info *info = find(errand, name);
+    bool ok = locks_add_node(locks, errand->node->name, errand_failure(errand, failure),
+                             info ? info->token : 0);
+    for (size_t i = 0; ok && info && i < info->holder_count; i++)
+        ok = locks_copy_party(locks, LOCKS_VOTE, info->holders[i]);
     return ok;
 }
 
@@ -108,6 +107,8 @@ static bool add_lock(struct round *round, struct hf_locks *locks, const char *na
                            : newest->kind == HF_PERMITS ? STORE_PERMITS
                                                         : STORE_RW;
     bool ok = locks_add(locks, name, kind, newest->capacity, newest->token);
+    if (ok)
+        locks_set_quorum(locks, (uint32_t)q->quorum);
     if (ok && newest->broken_ms)
         ok = locks_set_break(locks, &(struct locks_break){.at_us = newest->broken_ms * 1000,
                                                           .token = newest->broken_token,
@@ -118,6 +119,8 @@ static bool add_lock(struct round *round, struct hf_locks *locks, const char *na
         for (size_t j = 0; ok && info && j < info->holder_count; j++)
             ok = add_party(round, locks, name, i, info->holders[j]);
     }
+    for (size_t i = 0; ok && round->op->type == STORE_INSPECT && i < q->node_count; i++)
+        ok = add_node(&round->errands[i], locks, name);
     return ok;
 }
 
@@ -148,35 +151,16 @@ static bool merge(struct round *round, struct hf_locks *locks) {
     return true;
 }
 
-static size_t answers(struct round *round) {
-    size_t count = 0;
-    for (size_t i = 0; i < round->quorum->node_count; i++)
-        count += round->errands[i].op.outcome == STORE_DONE;
-    return count;
-}
-
-/* Whoever looks waits for all nodes, as long as they have time: it is what each says that is of interest. For a
- * quorum it waits longer, as a walk over many names takes its time. True: it goes on waiting. */
-static bool waits_on(struct round *round, bool time_is_up, size_t needed, int64_t longer_us) {
-    struct looking *looking = container_of(round, struct looking, round);
-    if (!round->in_flight || (time_is_up && (answers(round) >= needed || looking->waited)))
-        return false;
-    if (time_is_up) {
-        looking->waited = true;
-        round_await(round, longer_us);
-    }
-    return true;
-}
-
 static void looking_decide(struct round *round, bool time_is_up) {
     struct quorum *q = round->quorum;
-    if (waits_on(round, time_is_up, q->quorum, LOOK_US))
+    if (round_waits_on(round, time_is_up, q->quorum, LOOK_US))
         return;
     struct store_op *op = round->op;
-    if (answers(round) < q->quorum) {
+    size_t answers = round_answers(round);
+    if (answers < q->quorum) {
         char words[80];
-        snprintf(words, sizeof(words), "%zu of %zu nodes answered, and %zu are needed",
-                 answers(round), q->node_count, q->quorum);
+        snprintf(words, sizeof(words), "%zu of %zu nodes answered, and %zu are needed", answers,
+                 q->node_count, q->quorum);
         char *text = round_explain(round, words);
         store_refuse(q->host, round_decided(round), HF_UNREACHABLE, text);
         return;
@@ -213,7 +197,7 @@ void quorum_look(struct quorum *q, struct store_op *op) {
     memcpy(looking->text, op->name, name_size);
     if (after)
         memcpy(looking->text + name_size, after, after_size);
-    looking->round.answered = looked;
+    looking->round.answered = round_ignore;
     looking->round.decide = looking_decide;
     looking->round.clear = looking_clear;
     for (size_t i = 0; i < q->node_count; i++) {
@@ -225,113 +209,5 @@ void quorum_look(struct quorum *q, struct store_op *op) {
             errand->limit = op->limit;
         }
     }
-    round_ask_all(&looking->round);
-}
-
-/* ---- Examine ---- */
-
-/* What concerns the set as a whole: how many it may lose, and how many it has lost. */
-static bool add_set(struct round *round, hf_examination *sum) {
-    struct quorum *q = round->quorum;
-    size_t up = answers(round), spare = q->node_count - q->quorum,
-           amnesiac = 2 * q->quorum - q->node_count - 1;
-    bool ok =
-        findings_add(sum, HF_FINE, "set",
-                     "of two holders in a row the later one asks a node that the earlier one had",
-                     "for more, list more nodes, or set quorum= higher",
-                     "%zu nodes, of which %zu must agree: %zu may be down, and %zu may forget",
-                     q->node_count, q->quorum, spare, amnesiac);
-    if (ok && up < q->node_count)
-        ok = findings_add(sum, up < q->quorum ? HF_PROBLEM : HF_WARNING, "nodes",
-                          up < q->quorum ? "no lock can be taken or renewed"
-                                         : "the set can lose fewer nodes than it should",
-                          "start those that do not answer", "%zu of %zu nodes answer", up,
-                          q->node_count);
-    return ok;
-}
-
-static bool add_silent(const struct errand *errand, hf_examination *sum) {
-    const struct node *node = errand->node;
-    const char *why = errand->op.text ? errand->op.text : *node->why ? node->why : "it is silent";
-    return findings_add(sum, HF_WARNING, "node", "it does not vote",
-                        "start it, or look at what it says", "%s does not answer: %s", node->name,
-                        why);
-}
-
-/* What it did with the last vote that it was asked for here, if it was. */
-static bool add_vote(const struct node *node, hf_examination *sum) {
-    if (*node->why)
-        return findings_add(sum, HF_WARNING, "vote", "the set can lose fewer nodes than it should",
-                            "if it is right that it forgot its locks: holdfast quorum init",
-                            "%s does not vote: %s", node->name, node->why);
-    return !node->number || findings_add(sum, HF_FINE, "vote", "it is one of the set", "",
-                                         "%s votes in %s", node->name, node->quorum->set);
-}
-
-static bool add_findings(struct round *round, hf_examination *sum) {
-    bool ok = add_set(round, sum);
-    for (size_t i = 0; ok && i < round->quorum->node_count; i++) {
-        const struct errand *errand = &round->errands[i];
-        if (errand->in_flight || errand->op.outcome != STORE_DONE) {
-            ok = add_silent(errand, sum);
-            continue;
-        }
-        const hf_examination *found = errand->op.examination;
-        ok = add_vote(errand->node, sum);
-        for (size_t j = 0; ok && j < found->count; j++) {
-            const hf_finding *one = found->findings[j];
-            ok = findings_add(sum, one->severity, one->id, one->means, one->fix, "%s: %s",
-                              errand->node->name, one->found);
-        }
-    }
-    return ok;
-}
-
-/* A set is as strict as its nodes are durable. */
-static const char *tier_of(struct round *round) {
-    for (size_t i = 0; i < round->quorum->node_count; i++) {
-        const struct errand *errand = &round->errands[i];
-        if (errand->op.outcome == STORE_DONE && strcmp(errand->op.examination->tier, "timed") != 0)
-            return "timed";
-    }
-    return "strict";
-}
-
-static void examining_decide(struct round *round, bool time_is_up) {
-    struct quorum *q = round->quorum;
-    if (waits_on(round, time_is_up, q->node_count, EXAMINE_US))
-        return;
-    struct store_op *op = round->op;
-    hf_examination *sum = findings_new(tier_of(round));
-    bool ok = sum && add_findings(round, sum);
-    round_decided(round);
-    if (ok) {
-        op->examination = sum;
-        store_complete(q->host, op, STORE_DONE);
-    } else {
-        hf_examination_free(sum);
-        store_refuse(q->host, op, HF_NO_MEMORY, NULL);
-    }
-}
-
-static void examining_clear(struct round *round) {
-    for (size_t i = 0; i < round->quorum->node_count; i++) {
-        struct store_op *op = &round->errands[i].op;
-        if (op->outcome == STORE_DONE)
-            hf_examination_free(op->examination);
-    }
-}
-
-void quorum_examine(struct quorum *q, struct store_op *op) {
-    struct looking *looking = round_new(q, op, sizeof(*looking));
-    if (!looking) {
-        store_refuse(q->host, op, HF_NO_MEMORY, NULL);
-        return;
-    }
-    looking->round.answered = looked;
-    looking->round.decide = examining_decide;
-    looking->round.clear = examining_clear;
-    for (size_t i = 0; i < q->node_count; i++)
-        looking->round.errands[i].op.type = STORE_EXAMINE;
     round_ask_all(&looking->round);
 }

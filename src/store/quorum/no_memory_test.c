@@ -4,6 +4,7 @@
 #define TEST_TIMEOUT_S 200
 #include "base/url.h"
 #include "set_test.h"
+#include "store/findings.h"
 
 #include <stdarg.h>
 
@@ -194,6 +195,43 @@ static void look_story(void) {
     unfailing(close_both);
 }
 
+/* Nodes with which everything is wrong that a set can find; the last two are silent. */
+static void tell_of_nodes(void) {
+    for (size_t i = 0; i < 3; i++) {
+        struct store_op *op = asked(i, STORE_EXAMINE);
+        *op->facts = (struct store_facts){.uncertain_us = 1,
+                                          .ahead_us = (int64_t)i * 1000 * MS,
+                                          .up_us = 1,
+                                          .number = 7,
+                                          .local = true,
+                                          .set_known = true,
+                                          .set = "other"};
+        snprintf(op->facts->version, sizeof(op->facts->version), "%zu", i);
+        snprintf(op->facts->run, sizeof(op->facts->run), "%zu", i / 2);
+        op->examination = findings_new("timed");
+        CHECK(findings_add(op->examination, HF_NOTE, "size", "means", "fix", "it is %zu", i));
+        answer(i, STORE_EXAMINE, STORE_DONE);
+    }
+}
+
+static void examine_story(void) {
+    set = (struct set){0};
+    unfailing(set_open);
+    allocations = 0;
+    struct store_op examine = {.type = STORE_EXAMINE};
+    submit(&examine);
+    if (!examine.outcome) {
+        unfailing(tell_of_nodes);
+        pass_us(TIMEOUT_US);
+        pass_us(5000 * MS);
+    }
+    CHECK(examine.outcome == STORE_DONE || examine.reason == HF_NO_MEMORY);
+    if (examine.outcome == STORE_DONE)
+        hf_examination_free(examine.examination);
+    unfailing(set_close);
+    CHECK_EQ_INT(set.completed, 1);
+}
+
 TEST(opening_without_memory) {
     fail_at_every_index(open_story);
 }
@@ -204,4 +242,8 @@ TEST(taking_renewing_losing_and_releasing_without_memory) {
 
 TEST(looking_examining_and_breaking_without_memory) {
     fail_at_every_index(look_story);
+}
+
+TEST(comparing_nodes_without_memory) {
+    fail_at_every_index(examine_story);
 }

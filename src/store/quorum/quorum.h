@@ -7,7 +7,8 @@
  *   round.c    a question to all nodes, and its answers
  *   quorum.c   acquire, renew, release, break
  *   waiting.c  who was refused and waits, and which holds were ended by others
- *   merge.c    what the nodes say when they are looked at or examined, put together
+ *   merge.c    what the nodes say when they are looked at, put together
+ *   examine.c  what they say when they are examined, and what the set makes of it
  *   open.c     the URL, and the nodes
  */
 #ifndef QUORUM_QUORUM_H
@@ -72,6 +73,7 @@ struct round {
     struct store_op *op;             /* to be completed by whoever decides it */
     int64_t decide_by_us, within_us; /* (of the last asking) */
     size_t in_flight;
+    bool waited;            /* longer than a node has for a vote */
     bool kept;              /* it will be asked again, and is not freed */
     struct map_node voting; /* in the quorum's votes, if it asks for some */
     uint64_t mark;          /* for this ballot; 0: it does not */
@@ -94,6 +96,15 @@ void round_await(struct round *round, int64_t within_us);
 /* It is decided. Returns the operation, which is to be completed. */
 struct store_op *round_decided(struct round *round);
 void round_free_if_over(struct round *round);
+/* Rounds that look have nothing to do with a single answer. They wait for all nodes, as long as those have time: it is
+ * what each says that is of interest; and longer for as many as are needed, as a walk over many names takes its time.
+ * True: it goes on waiting. */
+void round_ignore(struct round *round, struct errand *errand);
+size_t round_answers(const struct round *round);
+bool round_waits_on(struct round *round, bool time_is_up, size_t needed, int64_t longer_us);
+/* Why the node did not do what it was asked, in words; "": it did, another has it, or its time is not up. */
+enum { ERRAND_FAILURE_SIZE = 400 };
+const char *errand_failure(const struct errand *errand, char ret[ERRAND_FAILURE_SIZE]);
 /* What went wrong at which nodes, after some words; malloc'd, maybe NULL. */
 char *round_explain(const struct round *round, const char *words);
 /* The nodes did not answer as they should: not at all, or that they did not do it. */
@@ -141,7 +152,7 @@ void quorum_end(struct quorum *quorum);
 int quorum_open(struct store_host *host, const struct url *url, struct store **ret_store,
                 char **ret_text);
 
-/* (merge.c) */
+/* (merge.c, examine.c) */
 void quorum_look(struct quorum *quorum, struct store_op *op);
 void quorum_examine(struct quorum *quorum, struct store_op *op);
 

@@ -152,6 +152,30 @@ void quorum_bell_rang(struct world_bell *bell) {
     quorum_finish(q);
 }
 
+/* ---- Rounds that look ---- */
+
+void round_ignore(struct round *round, struct errand *errand) {
+    (void)round;
+    (void)errand;
+}
+
+size_t round_answers(const struct round *round) {
+    size_t count = 0;
+    for (size_t i = 0; i < round->quorum->node_count; i++)
+        count += round->errands[i].op.outcome == STORE_DONE;
+    return count;
+}
+
+bool round_waits_on(struct round *round, bool time_is_up, size_t needed, int64_t longer_us) {
+    if (!round->in_flight || (time_is_up && (round_answers(round) >= needed || round->waited)))
+        return false;
+    if (time_is_up) {
+        round->waited = true;
+        round_await(round, longer_us);
+    }
+    return true;
+}
+
 /* ---- Words ---- */
 
 bool errand_is_silent(const struct errand *errand) {
@@ -169,22 +193,29 @@ static void say(char *text, size_t room, const char *format, ...) {
     va_end(args);
 }
 
+const char *errand_failure(const struct errand *errand, char ret[ERRAND_FAILURE_SIZE]) {
+    const struct round *round = errand->round;
+    const struct store_op *op = &errand->op;
+    const char *before = errand->node->why;
+    bool time_is_up = world_now_us(round->quorum->host->world) >= round->decide_by_us;
+    bool busy = op->outcome == STORE_REFUSED && op->reason == HF_BUSY;
+    ret[0] = 0;
+    if (errand->in_flight && time_is_up)
+        snprintf(ret, ERRAND_FAILURE_SIZE, "no answer within %" PRId64 " ms%s%s",
+                 round->within_us / 1000, *before ? ", and before that: " : "", before);
+    else if (op->outcome == STORE_UNKNOWN || (op->outcome == STORE_REFUSED && !busy))
+        snprintf(ret, ERRAND_FAILURE_SIZE, "%s",
+                 op->text ? op->text : hf_error_string(op->reason ? op->reason : HF_UNKNOWN));
+    return ret;
+}
+
 char *round_explain(const struct round *round, const char *words) {
-    const struct quorum *q = round->quorum;
-    bool time_is_up = world_now_us(q->host->world) >= round->decide_by_us;
-    char text[1500] = "";
+    char text[1500] = "", failure[ERRAND_FAILURE_SIZE];
     say(text, sizeof(text), "%s", words);
-    for (size_t i = 0; i < q->node_count; i++) {
+    for (size_t i = 0; i < round->quorum->node_count; i++) {
         const struct errand *errand = &round->errands[i];
-        const struct store_op *op = &errand->op;
-        const struct node *node = errand->node;
-        bool busy = op->outcome == STORE_REFUSED && op->reason == HF_BUSY;
-        if (errand->in_flight && time_is_up)
-            say(text, sizeof(text), "; %s: no answer within %" PRId64 " ms%s%s", node->name,
-                round->within_us / 1000, *node->why ? ", and before that: " : "", node->why);
-        else if (op->outcome == STORE_UNKNOWN || (op->outcome == STORE_REFUSED && !busy))
-            say(text, sizeof(text), "; %s: %s", node->name,
-                op->text ? op->text : hf_error_string(op->reason ? op->reason : HF_UNKNOWN));
+        if (*errand_failure(errand, failure))
+            say(text, sizeof(text), "; %s: %s", errand->node->name, failure);
     }
     return error_format("%s", text);
 }

@@ -93,6 +93,8 @@ static void set_open(void) {
     q->node_count = NODES;
     q->quorum = 3;
     q->node_timeout_us = TIMEOUT_US;
+    q->set = strdup("default/5/3/60000");
+    CHECK(q->set);
     CHECK_EQ_INT(quorum_start(q), HF_OK);
     for (size_t i = 0; i < NODES; i++) {
         q->nodes[i].quorum = q;

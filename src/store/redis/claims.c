@@ -206,17 +206,25 @@ static void add_particulars(struct redis *redis, const struct store_op *op) {
         command_append(&redis->command, op->label, strlen(op->label));
 }
 
-/* The key that says in which set the server votes. No lock has it: theirs do not begin with a brace, or go on
- * behind the first tag. */
+/* No lock has this key: theirs do not begin with a brace, or go on behind the first tag. */
 void redis_add_set_key(struct redis *redis) {
     command_add(&redis->command, "{", 1);
     command_append(&redis->command, redis->prefix, strlen(redis->prefix));
     command_append(&redis->command, "}.set", 5);
 }
 
+/* From now on, connections begin with boot.lua; who only looks must not need the right to it, nor change anything. */
+static void begin_to_vote(struct redis *redis) {
+    redis->votes = true;
+    if (redis->commands.state != LINK_DOWN)
+        link_direct(&redis->commands, link_peer(&redis->commands));
+}
+
 static void vote(struct redis *redis, struct store_op *op, const char *kind) {
     struct command *command = &redis->command;
     uint32_t number;
+    if (!redis->votes)
+        begin_to_vote(redis);
     world_random(redis->host->world, &number, sizeof(number));
     command_start_script(command, REDIS_VOTE, REDIS_COMPANIONS + 1);
     command_add_keys(command, redis->prefix, op->name, REDIS_KEYS);

@@ -77,7 +77,8 @@ struct examining {
     char *info;                          /* NULL: it may not be seen */
     char settings[SETTINGS][VALUE_SIZE]; /* "": unknown, or empty */
     bool known[SETTINGS], from_elsewhere;
-    bool denied[RIGHTS], denied_key[3], denied_channel;
+    bool denied[RIGHTS], denied_key[3], denied_channel, denied_set;
+    int64_t set_since_us;           /* when it began to vote, by its clock */
     int64_t asked_us;               /* the request that is measured */
     int64_t ahead_us, uncertain_us; /* the server's clock before ours; -1: not known */
     int64_t us[WRITES];
@@ -239,8 +240,29 @@ static void client_answered(struct redis *redis, struct redis_request *request,
         char ours[VALUE_SIZE], theirs[VALUE_SIZE];
         find_address(reply->text, " addr=", ours);
         find_address(reply->text, " laddr=", theirs);
-        x->from_elsewhere =
-            *ours && *theirs && strcmp(ours, theirs) != 0 && strncmp(ours, "127.", 4) != 0;
+        x->from_elsewhere = !x->redis->password && *ours && *theirs && strcmp(ours, theirs) != 0 &&
+                            strncmp(ours, "127.", 4) != 0;
+        if (x->op->facts)
+            snprintf(x->op->facts->address, sizeof(x->op->facts->address), "%.63s", theirs);
+    }
+    redis_request_free(request);
+    step_done(x);
+}
+
+/* In which set it votes, since when, and as which number. */
+static void set_answered(struct redis *redis, struct redis_request *request,
+                         const struct reply *reply, const char *why) {
+    struct examining *x = request->context;
+    struct store_facts *facts = x->op->facts;
+    (void)redis;
+    if (!has_failed(x, request, reply, why)) {
+        const struct reply *set = reply_at(reply, 0);
+        facts->set_known = reply->type == REPLY_ARRAY;
+        x->denied_set = is_denied(reply) && strstr(reply->text, "key");
+        if (set->type == REPLY_STRING)
+            snprintf(facts->set, sizeof(facts->set), "%s", set->text);
+        x->set_since_us = reply_number(reply_at(reply, 1), 0);
+        facts->number = reply_number(reply_at(reply, 2), 0);
     }
     redis_request_free(request);
     step_done(x);
@@ -333,7 +355,15 @@ static void ask(struct examining *x) {
         command_add_text(command, settings[i]);
         send(x, setting_answered, i);
     }
-    if (!x->redis->password && !x->redis->server_path) {
+    if (x->op->facts) {
+        start_command(x, "HMGET");
+        redis_add_set_key(x->redis);
+        command_add_text(command, "f");
+        command_add_text(command, "s");
+        command_add_text(command, "n");
+        send(x, set_answered, 0);
+    }
+    if ((!x->redis->password || x->op->facts) && !x->redis->server_path) {
         start_command(x, "CLIENT INFO");
         send(x, client_answered, 0);
     }
@@ -508,6 +538,11 @@ static void report_role(struct examining *x) {
             "name a server that is not part of a Cluster", "the server is a node of a Cluster");
 }
 
+/* A node of a set that has forgotten everything does not vote for a while; one that has forgotten a part does. */
+static const char *for_locks(const struct examining *x, const char *alone, const char *in_set) {
+    return x->redis->host->set ? in_set : alone;
+}
+
 static void report_appended(struct examining *x) {
     const char *fsync = x->settings[APPENDFSYNC];
     const char *fix = "appendfsync always (each acquire and release then waits for the disk), or "
@@ -523,13 +558,21 @@ static void report_appended(struct examining *x) {
             "", "commands are appended to a file, which is synced each time");
     else if (strcmp(fsync, "everysec") == 0)
         ADD(x, HF_WARNING, "persistence",
-            "a restart loses nothing; a power failure or a crash of its host takes up to a second "
-            "(two at worst) of locks and tokens, which others can then acquire",
+            for_locks(x,
+                      "a restart loses nothing; a power failure or a crash of its host takes up to "
+                      "a second (two at worst) of locks and tokens, which others can then acquire",
+                      "a restart loses nothing; a power failure or a crash of its host takes up to "
+                      "a second (two at worst) of votes and tokens, which nobody sees"),
             fix, "commands are appended to a file, which is synced each second");
     else
         ADD(x, HF_WARNING, "persistence",
-            "a restart loses nothing; a power failure or a crash of its host takes whatever the "
-            "kernel had not written yet, some 30 seconds of locks and tokens",
+            for_locks(
+                x,
+                "a restart loses nothing; a power failure or a crash of its host takes "
+                "whatever the kernel had not written yet, some 30 seconds of locks and tokens",
+                "a restart loses nothing; a power failure or a crash of its host takes "
+                "whatever the kernel had not written yet, some 30 seconds of votes and "
+                "tokens, which nobody sees"),
             fix, "commands are appended to a file, which is not synced (appendfsync %s)", fsync);
 }
 
@@ -542,13 +585,20 @@ static void report_persistence(struct examining *x) {
     x->out->tier = "best effort";
     if (x->known[SAVE] && !x->settings[SAVE][0])
         ADD(x, HF_WARNING, "persistence",
-            "a restart forgets all locks, which others can then acquire while their holders go "
-            "on until the next renewal; tokens rise by the clocks alone",
+            for_locks(
+                x,
+                "a restart forgets all locks, which others can then acquire while their "
+                "holders go on until the next renewal; tokens rise by the clocks alone",
+                "a restart forgets all votes, and the node has none for max_lease; if so "
+                "many nodes forget that no quorum remembers, tokens rise by the clocks alone"),
             fix, "nothing is kept on disk (no appendonly, no save)");
     else
         ADD(x, HF_WARNING, "persistence",
-            "a crash forgets the locks since the last snapshot and brings back older ones; tokens "
-            "rise by the clocks alone",
+            for_locks(x,
+                      "a crash forgets the locks since the last snapshot and brings back older "
+                      "ones; tokens rise by the clocks alone",
+                      "a crash forgets the votes since the last snapshot and brings back older "
+                      "ones, which nobody sees"),
             fix, "only snapshots are kept on disk%s%s",
             x->known[SAVE] ? ", save " : ", if that: what save is set to cannot be seen",
             x->settings[SAVE]);
@@ -716,6 +766,8 @@ static void list_denied(const struct examining *x, enum purpose purpose, char re
         append(ret, " ~{%s*}.?", prefix);
     if (x->denied_key[2] || (x->denied_key[1] && has_tag))
         append(ret, " ~{*}.?.%s*", prefix);
+    if (x->denied_set)
+        append(ret, " ~{%s}.set", prefix);
     if (x->denied_channel)
         append(ret, " &%s*", x->redis->channels);
 }
@@ -756,6 +808,32 @@ static void report_writes(struct examining *x) {
     findings_measured(x->out, x->us, x->writes);
 }
 
+/* What the set wants to compare, as far as it is seen. */
+static void fill_facts(struct examining *x, struct store_facts *facts) {
+    const struct redis *redis = x->redis;
+    char value[VALUE_SIZE];
+    int64_t up_s = info_number(x, "uptime_in_seconds", -1);
+    if (x->uncertain_us >= 0) {
+        facts->ahead_us = x->ahead_us;
+        facts->uncertain_us = x->uncertain_us;
+        int64_t since_us = world_wall_us(redis->host->world) + x->ahead_us - x->set_since_us;
+        if (x->set_since_us && since_us < redis->host->max_lease_us)
+            facts->silent_us = redis->host->max_lease_us - since_us;
+    }
+    facts->up_us = (up_s + 1) * 1000000;
+    facts->durable = strcmp(x->out->tier, "timed") == 0 && info_number(x, "aof_enabled", 0) == 1 &&
+                     strcmp(x->settings[APPENDFSYNC], "always") == 0;
+    facts->local =
+        redis->server_path || (redis->server_host && redis_is_this_host(redis->server_host));
+    if (redis->server_host)
+        snprintf(facts->host, sizeof(facts->host), "%s", redis->server_host);
+    info_text(x, "run_id", value);
+    snprintf(facts->run, sizeof(facts->run), "%.63s", value);
+    if (!info_text(x, "valkey_version", value))
+        info_text(x, "redis_version", value);
+    snprintf(facts->version, sizeof(facts->version), "%.63s", value);
+}
+
 static void report(struct examining *x) {
     const struct redis_route *route = x->redis->route;
     x->out = findings_new(route ? route->kind->tier : x->redis->store.driver->info.tier);
@@ -781,6 +859,8 @@ static void report(struct examining *x) {
     report_way(x);
     report_rights(x);
     report_writes(x);
+    if (x->op->facts)
+        fill_facts(x, x->op->facts);
 }
 
 void redis_examine(struct redis *redis, struct store_op *op) {

@@ -243,7 +243,7 @@ static bool greet(struct redis_link *link) {
         command_add_text(command, "ROLE");
         ok = greet_with(link, command);
     }
-    if (ok && link->redis->host->set && link == &link->redis->commands) {
+    if (ok && link->redis->votes && link == &link->redis->commands) {
         command_start(command);
         command_add_text(command, "EVAL");
         command_add(command, redis_scripts[REDIS_BOOT].text, redis_scripts[REDIS_BOOT].size);

@@ -474,7 +474,7 @@ static int read_wait(struct redis *redis, const struct url *url, char **ret_text
 /* ---- TLS, or plaintext ---- */
 
 /* By the URL alone: a name may lead to one address now and to another at the next look-up. */
-static bool is_this_host(const char *host) {
+bool redis_is_this_host(const char *host) {
     struct in_addr four;
     struct in6_addr six;
     if (inet_pton(AF_INET, host, &four) == 1)
@@ -492,7 +492,7 @@ static int check_plaintext(struct redis *redis, const struct url *url, char **re
     }
     const char *exposed = NULL;
     for (size_t i = 0; i < url->host_count && !exposed; i++)
-        exposed = is_this_host(url->hosts[i].host) ? NULL : url->hosts[i].host;
+        exposed = redis_is_this_host(url->hosts[i].host) ? NULL : url->hosts[i].host;
     redis->is_exposed = exposed;
     if (!exposed || plaintext)
         return HF_OK;

@@ -38,6 +38,7 @@ struct redis {
     struct redis_link commands, subscription;
     uint64_t wait_replicas,
         wait_timeout_ms; /* that must have a grant before it is believed; 0: none */
+    bool votes;          /* it is in a set, and was asked for a vote */
     bool subscribed;     /* and the server has confirmed it */
     struct command command;
     char channels[64];    /* the prefix of the channels of all clients */
@@ -76,6 +77,9 @@ static inline void route_submit(struct redis *redis, struct redis_request *reque
 
 /* Adds the key that says in which set the server votes. */
 void redis_add_set_key(struct redis *redis);
+
+/* Whether a host of a URL is this one. */
+bool redis_is_this_host(const char *host);
 
 /* Opens the subscription: from now on others may have something to tell. */
 void redis_subscribe(struct redis *redis);

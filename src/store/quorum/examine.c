@@ -1,0 +1,475 @@
+/* Examining a set: what each node finds about itself, and what the set makes of the facts that they tell.
+ *
+ * What the set knows of one node (whether it votes, whether it was just started) is added to that node's own findings.
+ * Then what several nodes say alike is told once, with their names in front of it, so that five nodes can be read as
+ * easily as one. Nothing of this needs a vote. */
+#include "store/findings.h"
+#include "store/quorum/quorum.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    EXAMINE_US = 5000000,
+    SKEW_ODD_US = 300000,
+    NAMES_SIZE = 500, /* of nodes in a sentence; what is too long is cut */
+};
+
+struct examining {
+    struct round round;
+    struct store_facts facts[QUORUM_NODES_MAX];
+    hf_examination *sum;
+};
+
+static bool has_answered(const struct examining *x, size_t node) {
+    return x->round.errands[node].op.outcome == STORE_DONE;
+}
+
+static const struct node *node_of(const struct examining *x, size_t index) {
+    return &x->round.quorum->nodes[index];
+}
+
+/* How many nodes may lose, without anybody seeing it, what they had granted. */
+static size_t may_forget(const struct quorum *q) {
+    return 2 * q->quorum - q->node_count - 1;
+}
+
+/* ---- Words ---- */
+
+static void append(char ret[NAMES_SIZE], const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void append(char ret[NAMES_SIZE], const char *format, ...) {
+    size_t used = strlen(ret);
+    va_list values;
+    va_start(values, format);
+    vsnprintf(ret + used, NAMES_SIZE - used, format, values);
+    va_end(values);
+}
+
+/* "all 5 nodes", "all 4 nodes that answer", "a:6379, b:6379". */
+static const char *names_of(const struct examining *x, uint32_t nodes, char ret[NAMES_SIZE]) {
+    size_t count = x->round.quorum->node_count;
+    uint32_t answering = 0;
+    for (size_t i = 0; i < count; i++)
+        answering |= has_answered(x, i) ? 1u << i : 0;
+    ret[0] = 0;
+    if (nodes == (1u << count) - 1) {
+        append(ret, "all %zu nodes", count);
+        return ret;
+    }
+    if (nodes == answering && __builtin_popcount(nodes) > 1) {
+        append(ret, "all %d nodes that answer", __builtin_popcount(nodes));
+        return ret;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (nodes & 1u << i)
+            append(ret, "%s%s", *ret ? ", " : "", node_of(x, i)->name);
+    }
+    return ret;
+}
+
+/* ---- Each node ---- */
+
+static bool is_of_set(const struct examining *x, size_t node) {
+    const struct store_facts *facts = &x->facts[node];
+    return strncmp(facts->set, x->round.quorum->set, sizeof(facts->set) - 1) == 0;
+}
+
+/* Whether it would give its vote now, as far as is known. */
+static bool votes(const struct examining *x, size_t node) {
+    const struct store_facts *facts = &x->facts[node];
+    bool founds = x->round.quorum->founds;
+    if (!has_answered(x, node))
+        return false;
+    if (!facts->set_known)
+        return !*node_of(x, node)->why;
+    return *facts->set ? is_of_set(x, node) && (founds || facts->silent_us <= 0) : founds;
+}
+
+static bool judge_vote(const struct examining *x, size_t index, hf_examination *own) {
+    const struct store_facts *facts = &x->facts[index];
+    const struct node *node = node_of(x, index);
+    const char *set = x->round.quorum->set;
+    const char *fewer = "the set can lose fewer nodes than it should";
+    const char *init = "if it is certain that nobody holds a lock: holdfast quorum init";
+    if (votes(x, index))
+        return (!facts->set_known && !node->number) || /* nobody asked it for one */
+               findings_add(own, HF_FINE, "vote", "it is one of the set", "",
+                            "the server votes in the set %s", set);
+    if (!facts->set_known)
+        return findings_add(own, HF_WARNING, "vote", fewer, init, "the server does not vote: %s",
+                            node->why);
+    if (!*facts->set)
+        return findings_add(own, HF_WARNING, "vote",
+                            "it is new, or has forgotten its votes: it has none for max_lease, "
+                            "from when it is asked first",
+                            "before the first lock of a set: holdfast quorum init; else wait",
+                            "the server knows of no set");
+    if (!is_of_set(x, index))
+        return findings_add(own, HF_WARNING, "vote",
+                            "it refuses its vote; other clients have it in another set, which "
+                            "does not exclude this one's locks",
+                            "the same id, number of servers, quorum and max_lease for all clients; "
+                            "to change a set: docs/stores/quorum.md",
+                            "the server votes in the set %s, and is asked to in %s "
+                            "(id/servers/quorum/max_lease)",
+                            facts->set, set);
+    return findings_add(own, HF_WARNING, "vote", fewer, init,
+                        "the server has forgotten its votes, and has none for %" PRId64 " s more",
+                        (facts->silent_us + 999999) / 1000000);
+}
+
+/* One that has forgotten everything is told as such. */
+static bool judge_restart(const struct examining *x, size_t index, hf_examination *own) {
+    const struct store_facts *facts = &x->facts[index];
+    int64_t max_lease_us = x->round.quorum->host->max_lease_us;
+    bool forgot = facts->set_known && (!*facts->set || facts->silent_us > 0);
+    if (!facts->up_us || facts->up_us > max_lease_us || forgot)
+        return true;
+    return findings_add(
+        own, facts->durable ? HF_NOTE : HF_WARNING, "restart",
+        facts->durable ? "it keeps its votes through a restart"
+                       : "if it lost some of its votes and not all, it may give them a second time "
+                         "while those who had them go on",
+        facts->durable ? "" : "appendonly yes and appendfsync always",
+        "the server was started less than max_lease (%" PRId64 " s) ago", max_lease_us / 1000000);
+}
+
+static bool judge_node(const struct examining *x, size_t index) {
+    hf_examination *own = x->round.errands[index].op.examination;
+    return judge_vote(x, index, own) && judge_restart(x, index, own);
+}
+
+static bool add_silent(struct examining *x, const struct errand *errand) {
+    char failure[ERRAND_FAILURE_SIZE];
+    return findings_add(x->sum, HF_WARNING, "node", "it does not vote",
+                        "start it, or look at what it says", "%s does not answer: %s",
+                        errand->node->name, errand_failure(errand, failure));
+}
+
+/* ---- What several say alike ---- */
+
+static bool is_same(const hf_finding *a, const hf_finding *b) {
+    return a->severity == b->severity && strcmp(a->id, b->id) == 0 &&
+           strcmp(a->found, b->found) == 0 && strcmp(a->means, b->means) == 0 &&
+           strcmp(a->fix, b->fix) == 0;
+}
+
+static bool says(const struct examining *x, size_t node, const hf_finding *finding) {
+    const hf_examination *own = x->round.errands[node].op.examination;
+    for (size_t i = 0; has_answered(x, node) && i < own->count; i++) {
+        if (is_same(own->findings[i], finding))
+            return true;
+    }
+    return false;
+}
+
+/* Adds a finding of a node, with those who say the same; unless an earlier one does. */
+static bool add_alike(struct examining *x, size_t first, const hf_finding *finding) {
+    char names[NAMES_SIZE];
+    uint32_t nodes = 0;
+    for (size_t i = 0; i < x->round.quorum->node_count; i++) {
+        if (!says(x, i, finding))
+            continue;
+        if (i < first)
+            return true;
+        nodes |= 1u << i;
+    }
+    return findings_add(x->sum, finding->severity, finding->id, finding->means, finding->fix,
+                        "%s: %s", names_of(x, nodes, names), finding->found);
+}
+
+/* Clocks that are right are told of all nodes together. */
+static bool is_told_by_set(const struct examining *x, size_t node, const hf_finding *finding) {
+    return finding->severity == HF_FINE && strcmp(finding->id, "clock") == 0 &&
+           x->facts[node].uncertain_us;
+}
+
+static bool add_nodes(struct examining *x) {
+    bool ok = true;
+    for (size_t i = 0; ok && i < x->round.quorum->node_count; i++) {
+        const struct errand *errand = &x->round.errands[i];
+        if (!has_answered(x, i)) {
+            ok = add_silent(x, errand);
+            continue;
+        }
+        const hf_examination *own = errand->op.examination;
+        for (size_t j = 0; ok && j < own->count; j++)
+            ok = is_told_by_set(x, i, own->findings[j]) || add_alike(x, i, own->findings[j]);
+    }
+    return ok;
+}
+
+/* ---- The set ---- */
+
+/* How many it may lose, and how many it has lost. */
+static bool add_counts(struct examining *x) {
+    const struct quorum *q = x->round.quorum;
+    size_t up = round_answers(&x->round), voters = 0;
+    for (size_t i = 0; i < q->node_count; i++)
+        voters += votes(x, i);
+    bool ok =
+        findings_add(x->sum, HF_FINE, "set",
+                     "of two holders in a row the later one asks a node that the earlier one had",
+                     "for more, list more nodes, or set quorum= higher",
+                     "%zu nodes, of which %zu must agree: %zu may be down, and %zu may forget",
+                     q->node_count, q->quorum, q->node_count - q->quorum, may_forget(q));
+    if (ok && voters < q->node_count)
+        ok = findings_add(x->sum, voters < q->quorum ? HF_PROBLEM : HF_WARNING, "nodes",
+                          voters < q->quorum ? "no lock can be taken"
+                                             : "the set can lose fewer nodes than it should",
+                          "see what is said of each node that does not vote",
+                          "%zu of %zu nodes answer, and %zu vote", up, q->node_count, voters);
+    return ok;
+}
+
+static uint32_t weak_nodes(const struct examining *x) {
+    uint32_t weak = 0;
+    for (size_t i = 0; i < x->round.quorum->node_count; i++)
+        weak |= x->facts[i].durable ? 0 : 1u << i;
+    return weak;
+}
+
+static bool is_strict(const struct examining *x) {
+    return (size_t)__builtin_popcount(weak_nodes(x)) <= may_forget(x->round.quorum);
+}
+
+static bool add_durability(struct examining *x) {
+    const struct quorum *q = x->round.quorum;
+    char names[NAMES_SIZE];
+    uint32_t weak = weak_nodes(x);
+    if (is_strict(x))
+        return findings_add(x->sum, HF_FINE, "durability",
+                            "so many nodes keep what they acknowledged that no two hold one lock",
+                            "", "%zu of %zu nodes keep all that they acknowledge",
+                            q->node_count - (size_t)__builtin_popcount(weak), q->node_count);
+    return findings_add(x->sum, HF_WARNING, "durability",
+                        "a node that forgets a vote unseen may give it a second time; if more than "
+                        "the set allows for do that at once, two hold one lock: it is timed, not "
+                        "strict",
+                        "appendonly yes and appendfsync always on each; or a higher quorum=",
+                        "not known to keep all that they acknowledge: %s; and %zu may forget",
+                        names_of(x, weak, names), may_forget(q));
+}
+
+static int by_size(const void *a, const void *b) {
+    int64_t p = *(const int64_t *)a, q = *(const int64_t *)b;
+    return (p > q) - (p < q);
+}
+
+/* What is below 5 ms is none, and has no sign. */
+static double seconds_of(int64_t us) {
+    return us > -5000 && us < 5000 ? 0 : (double)us / 1e6;
+}
+
+/* The clocks of the nodes, each measured against this host's, against each other. */
+static bool add_clocks(struct examining *x) {
+    int64_t ahead_us[QUORUM_NODES_MAX], uncertain_us = 0;
+    char each[NAMES_SIZE] = "";
+    size_t count = 0;
+    for (size_t i = 0; i < x->round.quorum->node_count; i++) {
+        if (!x->facts[i].uncertain_us)
+            continue;
+        ahead_us[count++] = x->facts[i].ahead_us;
+        if (x->facts[i].uncertain_us > uncertain_us)
+            uncertain_us = x->facts[i].uncertain_us;
+    }
+    if (count < 2)
+        return true;
+    qsort(ahead_us, count, sizeof(ahead_us[0]), by_size);
+    int64_t spread_us = ahead_us[count - 1] - ahead_us[0], median_us = ahead_us[count / 2];
+    if (spread_us - 2 * uncertain_us <= SKEW_ODD_US)
+        return findings_add(x->sum, HF_FINE, "clocks",
+                            "leases end at about the same time on all nodes, also if a clock is "
+                            "corrected",
+                            "", "the clocks of %zu nodes differ by less than %.2f s", count,
+                            (double)(spread_us + 2 * uncertain_us) / 1e6 + 0.005);
+    for (size_t i = 0; i < x->round.quorum->node_count; i++) {
+        if (x->facts[i].uncertain_us)
+            append(each, "%s%s %+.2f s", *each ? ", " : "", node_of(x, i)->name,
+                   seconds_of(x->facts[i].ahead_us - median_us));
+    }
+    return findings_add(x->sum, HF_WARNING, "clocks",
+                        "each node counts leases by its own clock and does not mind; but a step "
+                        "that corrects a clock ends its votes early, or keeps those of the dead, "
+                        "and tokens rise by the clocks where counters were lost",
+                        "find out which is wrong, and have it slewed right, not stepped (chrony)",
+                        "the clocks of the nodes differ by %.2f s: %s", (double)spread_us / 1e6,
+                        each);
+}
+
+static bool add_versions(struct examining *x) {
+    char each[NAMES_SIZE] = "";
+    const char *first = NULL;
+    bool differ = false;
+    for (size_t i = 0; i < x->round.quorum->node_count; i++) {
+        const char *version = x->facts[i].version;
+        if (!*version)
+            continue;
+        first = first ? first : version;
+        differ |= strcmp(first, version) != 0;
+        append(each, "%s%s has %s", *each ? ", " : "", node_of(x, i)->name, version);
+    }
+    return !differ || findings_add(x->sum, HF_NOTE, "versions",
+                                   "while an update is under way that is as it should be",
+                                   "the same version on all nodes",
+                                   "the nodes are of different versions: %s", each);
+}
+
+/* ---- Nodes that are not independent ---- */
+
+typedef bool likeness(const struct store_facts *a, const struct store_facts *b);
+
+static bool is_one_process(const struct store_facts *a, const struct store_facts *b) {
+    return *a->run && strcmp(a->run, b->run) == 0;
+}
+
+static bool is_one_number(const struct store_facts *a, const struct store_facts *b) {
+    return a->number && a->number == b->number;
+}
+
+static bool is_this_host(const struct store_facts *a, const struct store_facts *b) {
+    return a->local && b->local;
+}
+
+static bool is_one_host(const struct store_facts *a, const struct store_facts *b) {
+    return !a->local && *a->host && strcmp(a->host, b->host) == 0;
+}
+
+static bool is_one_address(const struct store_facts *a, const struct store_facts *b) {
+    return !a->local && !b->local && *a->address && strcmp(a->address, b->address) == 0 &&
+           strcmp(a->host, b->host) != 0;
+}
+
+/* The same server as a node before it. */
+static bool is_repeated(const struct examining *x, size_t node) {
+    for (size_t i = 0; i < node; i++) {
+        if (is_one_process(&x->facts[i], &x->facts[node]))
+            return true;
+    }
+    return false;
+}
+
+/* Adds a finding for each group of nodes that are alike: their names, and what they are. A server that is listed twice
+ * is told as that, and else counts once. */
+static bool add_groups(struct examining *x, likeness *alike, hf_severity severity, const char *id,
+                       const char *means, const char *fix, const char *found) {
+    size_t count = x->round.quorum->node_count;
+    uint32_t told = 0;
+    bool ok = true;
+    for (size_t i = 0; ok && i < count; i++) {
+        char names[NAMES_SIZE];
+        uint32_t group = 1u << i;
+        for (size_t j = i + 1; j < count; j++) {
+            if (alike(&x->facts[i], &x->facts[j]) &&
+                (alike == is_one_process || !is_repeated(x, j)))
+                group |= 1u << j;
+        }
+        if (group != 1u << i && !(told & 1u << i) &&
+            (alike == is_one_process || !is_repeated(x, i)))
+            ok = findings_add(x->sum, severity, id, means, fix, "%s %s", names_of(x, group, names),
+                              found);
+        told |= group;
+    }
+    return ok;
+}
+
+static bool add_dependent(struct examining *x) {
+    const char *together = "they fail together: the set survives less than it seems to";
+    const char *apart = "a host for each node";
+    return add_groups(x, is_one_process, HF_PROBLEM, "same-server",
+                      "it would have several votes; locks are refused as soon as that is noticed",
+                      "list each server once", "are one server") &&
+           add_groups(
+               x, is_one_number, HF_PROBLEM, "same-server",
+               "one has a copy of the other's data, its votes among them; locks are refused, "
+               "as if it were listed twice",
+               "while nothing is locked: delete the key that ends in .set on one of them, and "
+               "holdfast quorum init",
+               "are the same node, by what they have stored") &&
+           add_groups(x, is_this_host, HF_WARNING, "same-host", together, apart,
+                      "are on this host") &&
+           add_groups(x, is_one_host, HF_PROBLEM, "same-host", together, apart,
+                      "are on one host") &&
+           add_groups(x, is_one_address, HF_WARNING, "same-host", together, apart,
+                      "have one address, by what they say themselves");
+}
+
+/* A lock is as quick as the last node of a quorum. */
+static void measure(struct examining *x) {
+    const struct quorum *q = x->round.quorum;
+    int64_t typical_us[QUORUM_NODES_MAX], slowest_us[QUORUM_NODES_MAX];
+    size_t count = 0;
+    for (size_t i = 0; i < q->node_count; i++) {
+        const hf_examination *own = has_answered(x, i) ? x->round.errands[i].op.examination : NULL;
+        if (!own || own->write_us < 0)
+            continue;
+        typical_us[count] = own->write_us;
+        slowest_us[count++] = own->slowest_us;
+    }
+    if (count < q->quorum)
+        return;
+    qsort(typical_us, count, sizeof(typical_us[0]), by_size);
+    qsort(slowest_us, count, sizeof(slowest_us[0]), by_size);
+    x->sum->write_us = typical_us[q->quorum - 1];
+    x->sum->slowest_us = slowest_us[q->quorum - 1];
+}
+
+/* ---- The round ---- */
+
+static bool put_together(struct examining *x) {
+    x->sum = findings_new(is_strict(x) ? "strict" : "timed");
+    bool ok = x->sum;
+    for (size_t i = 0; ok && i < x->round.quorum->node_count; i++)
+        ok = !has_answered(x, i) || judge_node(x, i);
+    if (!ok)
+        return false;
+    measure(x);
+    return add_counts(x) && add_durability(x) && add_clocks(x) && add_versions(x) &&
+           add_dependent(x) && add_nodes(x);
+}
+
+static void examining_decide(struct round *round, bool time_is_up) {
+    struct examining *x = container_of(round, struct examining, round);
+    struct quorum *q = round->quorum;
+    if (round_waits_on(round, time_is_up, q->node_count, EXAMINE_US))
+        return;
+    bool ok = put_together(x);
+    struct store_op *op = round_decided(round);
+    if (ok) {
+        op->examination = x->sum;
+        x->sum = NULL;
+        store_complete(q->host, op, STORE_DONE);
+    } else {
+        store_refuse(q->host, op, HF_NO_MEMORY, NULL);
+    }
+}
+
+static void examining_clear(struct round *round) {
+    struct examining *x = container_of(round, struct examining, round);
+    for (size_t i = 0; i < round->quorum->node_count; i++) {
+        if (has_answered(x, i))
+            hf_examination_free(round->errands[i].op.examination);
+    }
+    hf_examination_free(x->sum);
+}
+
+void quorum_examine(struct quorum *q, struct store_op *op) {
+    struct examining *x = round_new(q, op, sizeof(*x));
+    if (!x) {
+        store_refuse(q->host, op, HF_NO_MEMORY, NULL);
+        return;
+    }
+    x->round.answered = round_ignore;
+    x->round.decide = examining_decide;
+    x->round.clear = examining_clear;
+    for (size_t i = 0; i < q->node_count; i++) {
+        x->round.errands[i].op.type = STORE_EXAMINE;
+        x->round.errands[i].op.facts = &x->facts[i];
+    }
+    round_ask_all(&x->round);
+}
