@@ -52,6 +52,20 @@ def without_a_majority_there_is_a_clear_error_and_nothing_is_left_when_they_are_
 
 
 @test
+def what_was_released_is_free_on_nodes_that_come_back_with_their_data():
+    with nodes(config=AOF) as servers, puppets(1, new_set(servers)) as (one,):
+        hold_all(one, servers)
+        for server in servers[:MINORITY]:
+            server.kill()
+        for name in KINDS:
+            equal(one.release(name), "OK")
+        for server in servers[:MINORITY]:
+            server.restart()
+        for name in KINDS:
+            wait_until(lambda: nothing_left(servers, name), "nothing left")
+
+
+@test
 def row_23_a_majority_that_is_killed_and_comes_back_in_time_loses_nothing():
     with nodes(config=AOF) as servers, puppets(2, new_set(servers)) as (one, two):
         hold_all(one, servers)

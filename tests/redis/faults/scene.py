@@ -196,6 +196,11 @@ def strand(proxy, *texts):
         proxy.modes["up"] = Mode()
 
 
+def wait_given_up(proxy):
+    """When the client has closed a connection on which something is stranded: what it sends now goes over another."""
+    proxy.wait(lambda: any(flow.ended and flow.pieces for flow in proxy.flows_of("up")))
+
+
 def deafen(proxy, number):
     """From now on nothing reaches the client over its number-th connection; -1: the last."""
     with proxy.changed:
