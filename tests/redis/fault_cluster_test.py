@@ -13,12 +13,13 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-from faults.scene import HOLDFAST, LONG_MS, PUPPET, History, is_lost, keys, one_of, puppets, value_of, wait_until, \
-    waiting
+from faults.scene import HOLDFAST, LONG_MS, PUPPET, SLACK_US, History, TooSlow, is_lost, keys, one_of, patient, puppets, \
+    value_of, wait_until, waiting
 from servers import suite
 from servers.cluster import Cluster, slot_of
-from servers.puppet import Puppet
+from servers.puppet import Puppet, boot_us
 from servers.redis import RedisError
+from servers.sentinel import info
 from servers.suite import equal, main, test
 
 SECONDS = float(os.environ.get("HOLDFAST_CHAOS_S", 20))
@@ -67,6 +68,50 @@ def row_10_a_promotion_means_lost_for_its_slots_and_no_others(how):
         equal(is_lost(one, "kept") or is_lost(two, "waits"), False)
         equal(two.release("waits"), "OK")
         equal(one.release("kept"), "OK")
+
+
+@test
+@patient
+def row_10_a_node_that_is_cut_off_with_some_of_its_clients():
+    """Those with the others go on there; those with it lose what they have, at their deadline at the latest."""
+    with Cluster(proxied=True, config=["cluster-node-timeout 4000"]) as cluster, \
+            puppets(3, cluster.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two, inside):
+        old = cluster.nodes[1]
+        first, kept = name_at(cluster, old), name_at(cluster, cluster.nodes[2])
+        second = name_at(cluster, old, but=(first,))
+        one.hold("kept", kept, lease_ms=LONG_MS)
+        tokens = one.hold("first", first, lease_ms=LONG_MS).token, inside.hold("second", second, lease_ms=8000).token
+        for name, lock in ((first, "first"), (second, "second")):
+            two.acquire(lock, name, wait_ms=-1)
+            wait_until(lambda name=name: waiting(old, name) == 1, "a waiter")
+        wait_until(lambda: old.command("WAIT", 1, 1000) == 1, "replication")
+        cluster.part([old, inside])
+        reached = inside.renew("second")
+        if "cluster_state:ok" not in old.command("CLUSTER", "INFO"):
+            raise TooSlow("the node has noticed already")
+        equal(reached, "OK")
+        equal(is_lost(one, "first"), False)
+        end_us = 0
+        while (left_ms := inside.left("second")) > 0:
+            end_us = boot_us() + (left_ms + 1) * 1000
+            time.sleep(0.02)
+        told_us = inside.lost("second", LIMIT_S)
+        assert told_us <= end_us + SLACK_US, f"{(told_us - end_us) / 1e6} s too late"
+        new = cluster.wait_for_promotion(slot(first), old)
+        one.lost("first", LIMIT_S)
+        equal((one.renew("first"), inside.renew("second")), ("LOST", "LOST"))
+        assert value_of(new, first), "it was replicated"
+        equal(one.release("first"), "LOST")
+        for lock, token in zip(("first", "second"), tokens):
+            assert two.granted(lock, LIMIT_S).token > token
+        cluster.heal()
+        wait_until(lambda: info(old, "replication")["role"] == "slave", "the old master as a replica", LIMIT_S)
+        equal((inside.release("second"), inside.check("second")), ("LOST", "LOST"))
+        equal((two.renew("first"), two.renew("second"), one.renew("kept")), ("OK", "OK", "OK"))
+        equal(is_lost(two, "first") or is_lost(two, "second") or is_lost(one, "kept"), False)
+        inside.acquire("again", second, wait_ms=-1)
+        equal(two.release("second"), "OK")
+        inside.granted("again", LIMIT_S)
 
 
 @test

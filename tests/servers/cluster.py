@@ -3,6 +3,8 @@
 
     with Cluster() as cluster:
         ... cluster.url() ... cluster.owner(slot).kill() ... cluster.move(slot, target)
+    with Cluster(proxied=True) as cluster:
+        ... cluster.part([node, client]) ... cluster.heal()
 
     tests/servers/cluster.py -- program arguments
 
@@ -19,6 +21,7 @@ sys.dont_write_bytecode = True
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.process import Process, reserve_port
+from servers.proxy import Proxy, owner_of
 from servers.redis import Redis, RedisError
 from servers.sentinel import info, wait_until
 
@@ -43,29 +46,51 @@ def slot_of(key):
 
 
 class Node(Redis):
-    def __init__(self, config):
+    """proxied: everybody else comes to it through proxies, whose ports it announces."""
+
+    def __init__(self, config, proxied=False):
         super().__init__(config=config)
         self.bus = reserve_port()
+        self.proxies = [Proxy(self.port), Proxy(self.bus_port)] if proxied else []
         self.config = ["cluster-enabled yes", f"cluster-node-timeout {NODE_TIMEOUT_MS}",
                        "cluster-config-file nodes.conf", f"cluster-port {self.bus.getsockname()[1]}",
                        "cluster-allow-replica-migration no", "cluster-migration-barrier 10",
                        "repl-diskless-sync-delay 0", "repl-ping-replica-period 1", *self.config]
+        if proxied:
+            self.config += ["cluster-announce-ip 127.0.0.1", f"cluster-announce-port {self.seen_port}",
+                            f"cluster-announce-bus-port {self.seen_bus_port}"]
+
+    def start(self):
+        for proxy in self.proxies:
+            if not proxy.thread.is_alive():
+                proxy.__enter__()
+        super().start()
 
     def __exit__(self, *_):
         super().__exit__()
+        for proxy in self.proxies:
+            proxy.__exit__()
         self.bus.close()
 
     @property
     def bus_port(self):
         return self.bus.getsockname()[1]
 
+    @property
+    def seen_port(self):
+        return self.proxies[0].port if self.proxies else self.port
+
+    @property
+    def seen_bus_port(self):
+        return self.proxies[1].port if self.proxies else self.bus_port
+
     def id(self):
         return self.command("CLUSTER", "MYID")
 
 
 class Cluster:
-    def __init__(self, *, masters=3, replicas=1, config=()):
-        self.stack = contextlib.ExitStack()
+    def __init__(self, *, masters=3, replicas=1, config=(), proxied=False):
+        self.stack, self.proxied = contextlib.ExitStack(), proxied
         self.master_count, self.replica_count, self.config = masters, replicas, list(config)
         self.nodes = []
 
@@ -81,7 +106,7 @@ class Cluster:
         self.stack.close()
 
     def add_node(self):
-        node = self.stack.enter_context(Node(self.config))
+        node = self.stack.enter_context(Node(self.config, self.proxied))
         self.nodes.append(node)
         return node
 
@@ -100,7 +125,7 @@ class Cluster:
         wait_until(self.is_settled, "a Cluster that is well")
 
     def meet(self, node):
-        self.nodes[0].command("CLUSTER", "MEET", "127.0.0.1", node.port, node.bus_port)
+        self.nodes[0].command("CLUSTER", "MEET", "127.0.0.1", node.seen_port, node.seen_bus_port)
 
     @staticmethod
     def view(node):
@@ -125,7 +150,7 @@ class Cluster:
     # ---- Who has what ----
 
     def node_at(self, port):
-        return next(node for node in self.nodes if node.port == port)
+        return next(node for node in self.nodes if node.seen_port == port)
 
     def owner(self, slot, asked=None):
         """The master of a slot, as a node that runs sees it."""
@@ -147,6 +172,20 @@ class Cluster:
                 all("cluster_state:ok" in node.command("CLUSTER", "INFO") for node in others)
         wait_until(is_promoted, "a promotion")
         return self.owner(slot, next(node for node in self.alive() if node is not old))
+
+    # ---- Partition ----
+
+    def part(self, inside):
+        """Cuts these nodes and clients off from all others, who are on the side of everybody else."""
+        for node in self.nodes:
+            for proxy in node.proxies:
+                proxy.part(lambda address, is_inside=node in inside:
+                           (owner_of(address, inside) is not None) != is_inside)
+
+    def heal(self):
+        for node in self.nodes:
+            for proxy in node.proxies:
+                proxy.pass_all()
 
     # ---- Migration ----
 
@@ -175,7 +214,7 @@ class Cluster:
 
     def url(self, options="", count=3, user=None, password=None):
         login = f"{quote(user or '')}:{quote(password)}@" if password else ""
-        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes[:count])
+        hosts = ",".join(f"127.0.0.1:{node.seen_port}" for node in self.nodes[:count])
         return f"redis+cluster://{login}{hosts}" + options
 
 
