@@ -236,8 +236,9 @@ class History:
         return left_ms
 
     @staticmethod
-    def release(hold, puppet, lock):
-        hold["until_us"] = min(hold["until_us"], boot_us())
+    def release(puppet, lock, *holds):
+        for hold in holds:
+            hold["until_us"] = min(hold["until_us"], boot_us())
         return puppet.release(lock)
 
     def check(self):
