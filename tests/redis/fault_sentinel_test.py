@@ -238,9 +238,7 @@ def a_sentinel_that_hangs_costs_nothing():
 @test
 def servers_and_sentinels_have_passwords_of_their_own():
     password = "of-the-servers"
-    with Sentinels(config=[f'requirepass "{password}"', f'masterauth "{password}"'],
-                   sentinel_config=['requirepass of-the-sentinels', f'sentinel auth-pass {SERVICE} "{password}"'],
-                   server_password=password, sentinel_password="of-the-sentinels") as scene:
+    with Sentinels(server_password=password, sentinel_password="of-the-sentinels") as scene:
         options = "?sentinel_password_env=HOLDFAST_TEST_PASSWORD"
         with Puppet(PUPPET, scene.url(options, password=password),
                     env={"HOLDFAST_TEST_PASSWORD": "of-the-sentinels"}) as one:
@@ -248,7 +246,11 @@ def servers_and_sentinels_have_passwords_of_their_own():
             equal(one.renew("x"), "OK")
         with Puppet(PUPPET, scene.url(password=password)) as one:
             one.acquire("x", "y")
-            equal(one.failed("x", LIMIT_S), "UNREACHABLE")
+            equal(one.failed("x", LIMIT_S), "DENIED")
+        scene.sentinels[0].kill()
+        with Puppet(PUPPET, scene.url(password=password)) as one:
+            one.acquire("x", "y")
+            equal(one.failed("x", LIMIT_S), "UNREACHABLE")  # which may pass
         with Puppet(PUPPET, scene.url(options), env={"HOLDFAST_TEST_PASSWORD": "of-the-sentinels"}) as one:
             one.acquire("x", "y")
             equal(one.failed("x", LIMIT_S), "DENIED")

@@ -65,7 +65,7 @@ static const char *const settings[SETTINGS] = {"appendfsync", "save", "min-repli
 
 /* ---- The job ---- */
 
-enum step { ASKING, CLOCK, WRITING, FORGETTING, SUBSCRIBING };
+enum step { ASKING, VISITING, CLOCK, WRITING, FORGETTING, SUBSCRIBING };
 
 struct examining {
     struct redis *redis;
@@ -310,6 +310,34 @@ static void ask_watcher(struct examining *x, struct redis_link *watcher) {
     link_submit(watcher, request);
 }
 
+static void visited(struct redis *redis, struct redis_request *request, const struct reply *reply,
+                    const char *why) {
+    struct examining *x = request->context;
+    (void)redis;
+    (void)reply;
+    (void)why;
+    redis_request_free(request);
+    step_done(x);
+}
+
+/* A connection to each master, which shows its certificate. */
+static void visit_masters(struct examining *x) {
+    struct redis_route *route = x->redis->route;
+    struct redis_link *master;
+    x->pending = 1; /* until all have been sent */
+    for (size_t i = 0; x->redis->tls && route && (master = route->kind->master(route, i)); i++) {
+        struct redis_request *request;
+        start_command(x, "PING");
+        if (redis_send(x->redis, x->op, -1, visited, x, 0, &request) < 0) {
+            x->no_memory = true;
+            break;
+        }
+        x->pending++;
+        link_submit(master, request);
+    }
+    step_done(x);
+}
+
 static void ask_deployment(struct examining *x) {
     struct redis_route *route = x->redis->route;
     struct redis_link *watcher;
@@ -410,6 +438,9 @@ static bool writes_on(const struct examining *x) {
 static void proceed(struct examining *x) {
     x->asked_us = world_now_us(x->redis->host->world);
     if (x->step == ASKING) {
+        x->step = VISITING;
+        visit_masters(x);
+    } else if (x->step == VISITING) {
         x->step = CLOCK;
         start_command(x, "TIME");
         send(x, clock_answered, 0);
@@ -671,7 +702,10 @@ static void report_way(struct examining *x) {
     if (tls) {
         struct tls_expiries expiries;
         tls->module->expiries(tls, &expiries);
-        report_certificate(x, "certificate", "the server's certificate, or one above it,",
+        report_certificate(x, "certificate",
+                           x->redis->route
+                               ? "the first of the servers' certificates, and those above them,"
+                               : "the server's certificate, or one above it,",
                            expiries.server_us);
         report_certificate(x, "client-certificate", "the client certificate", expiries.own_us);
     } else if (x->redis->is_exposed) {
