@@ -114,7 +114,7 @@ class Sentinels:
         self.stack.close()
 
     def start(self):
-        base = [*self.config, "repl-diskless-sync-delay 0", "repl-ping-replica-period 1", "repl-timeout 5"]
+        base = ["repl-diskless-sync-delay 0", "repl-ping-replica-period 1", "repl-timeout 5", *self.config]
         for number in range(1 + self.replica_count):
             server = Redis(config=base, **self.server_options)
             if self.announce:
