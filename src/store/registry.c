@@ -12,17 +12,19 @@ static const struct store_driver *const built_in[] = {&store_memory, &store_sqli
 
 enum {
     BUILT_IN_COUNT = sizeof(built_in) / sizeof(built_in[0]),
+    SCHEMES_MAX = 6, /* further ones of a module */
     SCHEME_MAX = 64, /* of which people are told */
 };
 
 /* The modules of this version, with what people are told of them, and their further schemes. */
 static const struct {
     hf_store_info info;
-    const char *schemes[4];
+    const char *schemes[SCHEMES_MAX];
 } modules[] = {
     {{sizeof(hf_store_info), "redis", "all who reach one Redis server", "timed", 0,
       "libholdfast-redis"},
-     {"redis+unix", "rediss", "redis+sentinel", "redis+cluster"}},
+     {"redis+unix", "rediss", "redis+sentinel", "redis+cluster", "rediss+sentinel",
+      "rediss+cluster"}},
 };
 
 enum { MODULE_COUNT = sizeof(modules) / sizeof(modules[0]) };
@@ -30,7 +32,7 @@ enum { MODULE_COUNT = sizeof(modules) / sizeof(modules[0]) };
 /* The module that a scheme is in: another's, or one of its own name, which may come from elsewhere. */
 static const char *module_of(const char *scheme) {
     for (size_t i = 0; i < MODULE_COUNT; i++) {
-        for (size_t j = 0; j < 4 && modules[i].schemes[j]; j++) {
+        for (size_t j = 0; j < SCHEMES_MAX && modules[i].schemes[j]; j++) {
             if (strcmp(modules[i].schemes[j], scheme) == 0)
                 return modules[i].info.scheme;
         }

@@ -78,6 +78,8 @@ TEST(a_missing_module_names_its_package) {
     set_module_path("/nonexistent");
     check_says("redis", "libholdfast-redis");
     check_says("redis", "/nonexistent/holdfast-redis.so");
+    check_says("rediss+sentinel", "libholdfast-redis");
+    check_says("rediss+cluster", "libholdfast-redis");
     hf_client *client;
     CHECK_EQ_INT(hf_client_open("redis://user:secret@localhost/0", NULL, &client), HF_NO_STORE);
     CHECK(strstr(hf_last_error(), "libholdfast-redis") != NULL);

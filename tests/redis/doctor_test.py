@@ -16,47 +16,15 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.doctor import OF_HOST, WORDS, contains, doctor, rights_of, set_user, severities
 from servers.proxy import Proxy
 from servers.redis import Redis, documented_users
 from servers.suite import equal, main, test
 
 HOLDFAST, SHIM = map(os.path.abspath, sys.argv[1:3])
-WORDS = ["ok", "note", "warning", "problem"]
 DURABLE = ["appendonly yes", "appendfsync always"]
-OF_HOST = {"clock-sync", "clock-rate", "round-trip", "lease"}  # what the command itself adds
 LIMIT_S = 30
 DAY_S = 86400
-
-
-def doctor(url, *words):
-    """(exit code, {id: finding}, the whole answer)."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as home:
-        keep = {key: value for key, value in os.environ.items()
-                if not key.startswith("HOLDFAST_") or key == "HOLDFAST_MODULE_PATH"}
-        done = subprocess.run([HOLDFAST, "doctor", "--json", *words], capture_output=True, text=True,
-                              timeout=LIMIT_S, stdin=subprocess.DEVNULL,
-                              env=keep | {"HOLDFAST_URL": url, "HOME": home, "XDG_CONFIG_HOME": home})
-    equal(done.stderr, "")
-    answer = json.loads(done.stdout)
-    worst = max(WORDS.index(finding["severity"]) for finding in answer["findings"])
-    if answer["error"] is None:
-        equal(done.returncode, max(0, worst - 1))
-    for finding in answer["findings"]:
-        assert finding["means"] and (finding["fix"] or WORDS.index(finding["severity"]) < 2), finding
-    found = {finding["id"]: finding for finding in answer["findings"]}
-    equal(len(found), len(answer["findings"]))
-    return done.returncode, found, answer
-
-
-def severities(found):
-    """Of what the store said and is not fine: {id: severity}."""
-    return {name: finding["severity"] for name, finding in found.items()
-            if name not in OF_HOST and finding["severity"] != "ok"}
-
-
-def contains(text, *words):
-    for word in words:
-        assert word in text, f"{word!r} is not in {text!r}"
 
 
 def wait_until(condition, what):
@@ -289,17 +257,6 @@ def a_store_that_is_slow_for_the_lease_is_a_warning():
 
 
 # ---- Rights ----
-
-
-def rights_of(user):
-    """{right: where its lack is told}."""
-    told = {"+subscribe": "wake-ups", "+ping": "wake-ups", "+scan": "looking", "+hgetall": "looking"}
-    return {word: told.get(word, "rights") for word in user.split() if word[0] in "+~&"}
-
-
-def set_user(server, user, without=None):
-    name, *rules = user.split()[1:]
-    server.command("ACL", "SETUSER", name, "reset", *(rule for rule in rules if rule != without))
 
 
 @test

@@ -8,14 +8,13 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 from faults.nodes import AOF, KINDS as KINDS_OF_SETS, new_set
-from faults.scene import (KINDS, LONG_MS, PUPPET, deadline_us, in_time, is_lost, keys, one_of, patient, puppets,
+from faults.scene import (KINDS, LONG_MS, PUPPET, SLACK_US, deadline_us, in_time, is_lost, keys, one_of, patient, puppets,
                           repeating, sleep_until, wait_until)
 from servers.proxy import Proxy
 from servers.puppet import Puppet, boot_us
 from servers.redis import Redis
 from servers.suite import equal, main, test
 
-SLACK_US = 3000000  # how late a loaded machine may be
 
 
 class Line:

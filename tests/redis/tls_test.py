@@ -18,9 +18,11 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.certificates import Authority, openssl
+from servers.cluster import Cluster
 from servers.process import LIMIT_S
 from servers.puppet import Puppet
 from servers.redis import Redis
+from servers.sentinel import SERVICE, Sentinels
 from servers.suite import equal, main, test
 
 HOLDFAST, PUPPET = map(os.path.abspath, sys.argv[1:3])
@@ -246,7 +248,9 @@ def files_that_are_wrong_are_told_before_anything_is_connected():
     refused(url + f"cert={one.cert}&key=/does/not/exist", BAD_URL, "cannot read the key /does/not/exist: No such file")
     refused(url + f"cert={one.cert}&key={one.cert}", BAD_URL, f"the key {one.cert} cannot be used")
     refused(url + "server_name=", BAD_URL, "no name")
-    refused("redis://localhost?ca=x", BAD_URL, "rediss://")
+    refused("rediss+cluster://localhost:1?ca=/nowhere/ca.crt", BAD_URL, "the CA /nowhere/ca.crt")
+    refused("rediss+sentinel://localhost:1", BAD_URL, "rediss+sentinel://a:26379,b,c/SERVICE")
+    refused("redis://localhost?ca=x", BAD_URL, "such a URL begins with rediss")
     nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
     os.chmod(one.key, 0)
     refused(url + f"cert={one.cert}&key={one.key}", BAD_URL, "cannot read the", "Permission denied", prefix=nobody)
@@ -290,7 +294,7 @@ def a_server_of_old_versions_alone_is_refused():
 @test
 def plaintext_to_a_port_of_tls_is_told():
     with Redis(tls=OURS.issue("server")) as server:
-        refused(f"redis://127.0.0.1:{server.port}?timeout=500", UNREACHABLE, "its URL begins with rediss://")
+        refused(f"redis://127.0.0.1:{server.port}?timeout=500", UNREACHABLE, "its URL begins with rediss")
 
 
 @test
@@ -325,6 +329,79 @@ def doctor_knows_when_certificates_expire():
         assert text.endswith(f"expires in {days} days"), text
     equal(found(90, 20)[0], ["ok", "warning"])
     equal(found(90, -1)[0], ["ok", "problem"])  # which this server does not look at
+
+
+# ---- Sentinels and Clusters ----
+
+
+def with_host(url, host):
+    return url.replace("127.0.0.1", host)
+
+
+@test
+def a_master_that_sentinels_name_must_have_a_certificate_for_its_address():
+    with Sentinels(tls=OURS.issue("server")) as scene:
+        works(scene.url())
+        works(with_host(scene.url(), "localhost"))
+        refused(scene.url().replace(str(OURS.ca), str(STRANGERS.ca)), DENIED, "comes from a CA that is not trusted here")
+        refused(scene.url().replace("rediss", "redis").split("?")[0], UNREACHABLE, "its URL begins with rediss")
+    with Sentinels(tls=OURS.issue("server", names="DNS:localhost,DNS:db.example")) as scene:
+        refused(scene.url(), DENIED, "is not for 127.0.0.1")
+        refused(with_host(scene.url(), "localhost"), DENIED, "is not for 127.0.0.1, but for localhost, db.example")
+        works(scene.url("?server_name=db.example"))
+    with Sentinels(tls=OURS.issue("server", names="DNS:localhost"), sentinel_config=[
+            "sentinel resolve-hostnames yes", "sentinel announce-hostnames yes"], host="localhost") as scene:
+        works(with_host(scene.url(), "localhost"))
+
+
+@test
+def a_master_without_tls_is_not_talked_to():
+    with Sentinels(users=[USER]) as scene, Authority() as authority:
+        front = Front(scene.sentinels[0], authority.issue("server"))
+        with listening(front.serve) as port:
+            refused(f"rediss+sentinel://jo:{SECRET}@127.0.0.1:{port}/{SERVICE}?ca={authority.ca}", UNREACHABLE,
+                    "is this its port for TLS?")
+
+
+@test
+def a_node_must_have_a_certificate_for_what_it_announces():
+    with Cluster(masters=3, replicas=0, tls=OURS.issue("server")) as cluster:
+        works(cluster.url())
+        works(with_host(cluster.url(), "localhost"))
+        refused(cluster.url().replace(str(OURS.ca), str(STRANGERS.ca)), DENIED, "comes from a CA that is not trusted here")
+        refused(cluster.url().replace("rediss", "redis").split("?")[0], UNREACHABLE, "its URL begins with rediss")
+    with Cluster(masters=3, replicas=0, tls=OURS.issue("server", names="DNS:localhost,DNS:db.example")) as cluster:
+        refused(cluster.url(), DENIED, "is not for 127.0.0.1")
+        refused(with_host(cluster.url(), "localhost"), DENIED, "is not for 127.0.0.1, but for localhost, db.example")
+        works(cluster.url("?server_name=db.example"))
+        for node in cluster.nodes:
+            node.command("CONFIG", "SET", "cluster-announce-hostname", "localhost",
+                         "cluster-preferred-endpoint-type", "hostname")
+        wait_until(lambda: all(str(node.command("CLUSTER", "SLOTS")).count("localhost") >= 3
+                               for node in cluster.nodes), "that the nodes know their names")
+        works(with_host(cluster.url(), "localhost"))
+    with Cluster(masters=3, replicas=0) as cluster:
+        refused(cluster.url(f"?ca={OURS.ca}").replace("redis+", "rediss+"), UNREACHABLE, "is this its port for TLS?")
+
+
+@test
+def doctor_sees_the_certificates_of_all_masters():
+    def found(url):
+        with tempfile.TemporaryDirectory() as home:
+            done = subprocess.run([HOLDFAST, "doctor", "--json"], capture_output=True, text=True, timeout=LIMIT_S,
+                                  env=os.environ | {"HOME": home, "XDG_CONFIG_HOME": home, "HOLDFAST_URL": url})
+        findings = {each["id"]: each for each in json.loads(done.stdout)["findings"]}
+        return findings["certificate"]["severity"], findings["certificate"]["found"]
+
+    short = OURS.issue("short", end=20)
+    with Cluster(masters=6, replicas=0, tls=OURS.issue("server")) as cluster:
+        equal(found(cluster.url(count=1))[0], "ok")
+        for node in cluster.nodes:
+            node.command("CONFIG", "SET", "tls-cert-file", short.cert, "tls-key-file", short.key)
+            severity, text = found(cluster.url(count=1))
+            equal(severity, "warning")
+            assert "the first of the servers' certificates" in text and "20.0 days" in text, text
+            node.command("CONFIG", "SET", "tls-cert-file", cluster.tls.cert, "tls-key-file", cluster.tls.key)
 
 
 # ---- Connections ----

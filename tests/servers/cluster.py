@@ -3,13 +3,16 @@
 
     with Cluster() as cluster:
         ... cluster.url() ... cluster.owner(slot).kill() ... cluster.move(slot, target)
+    with Cluster(proxied=True) as cluster:
+        ... cluster.part([node, client]) ... cluster.heal()
 
-    tests/servers/cluster.py -- program arguments
+    tests/servers/cluster.py [--tls] [--acl] -- program arguments
 
-The second form runs a program with it: every {url} in its arguments becomes its URL.
+The second form runs a program with it: every {url} in its arguments becomes its URL. --tls and --acl: as of redis.py.
 """
 import argparse
 import contextlib
+import secrets
 import signal
 import sys
 from pathlib import Path
@@ -18,8 +21,10 @@ from urllib.parse import quote
 sys.dont_write_bytecode = True
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.certificates import Authority
 from servers.process import Process, reserve_port
-from servers.redis import Redis, RedisError
+from servers.proxy import Proxy, owner_of
+from servers.redis import Redis, RedisError, documented_user
 from servers.sentinel import info, wait_until
 
 SLOTS = 16384
@@ -43,30 +48,58 @@ def slot_of(key):
 
 
 class Node(Redis):
-    def __init__(self, config):
-        super().__init__(config=config)
-        self.bus = reserve_port()
+    """proxied: everybody else comes to it through proxies, whose ports it announces."""
+
+    def __init__(self, config, proxied=False, **options):
+        super().__init__(config=config, **options)
+        self.bus, self.name = reserve_port(), None
+        self.proxies = [Proxy(self.port), Proxy(self.bus_port)] if proxied else []
         self.config = ["cluster-enabled yes", f"cluster-node-timeout {NODE_TIMEOUT_MS}",
                        "cluster-config-file nodes.conf", f"cluster-port {self.bus.getsockname()[1]}",
                        "cluster-allow-replica-migration no", "cluster-migration-barrier 10",
                        "repl-diskless-sync-delay 0", "repl-ping-replica-period 1", *self.config]
+        if proxied:
+            self.config += ["cluster-announce-ip 127.0.0.1", f"cluster-announce-port {self.seen_port}",
+                            f"cluster-announce-bus-port {self.seen_bus_port}"]
+
+    def start(self):
+        for proxy in self.proxies:
+            if not proxy.thread.is_alive():
+                proxy.__enter__()
+        super().start()
 
     def __exit__(self, *_):
         super().__exit__()
+        for proxy in self.proxies:
+            proxy.__exit__()
         self.bus.close()
 
     @property
     def bus_port(self):
         return self.bus.getsockname()[1]
 
+    @property
+    def seen_port(self):
+        return self.proxies[0].port if self.proxies else self.port
+
+    @property
+    def seen_bus_port(self):
+        return self.proxies[1].port if self.proxies else self.bus_port
+
     def id(self):
-        return self.command("CLUSTER", "MYID")
+        self.name = self.name or self.command("CLUSTER", "MYID")
+        return self.name
 
 
 class Cluster:
-    def __init__(self, *, masters=3, replicas=1, config=()):
-        self.stack = contextlib.ExitStack()
+    """config, users, tls: of each node, as of Redis. proxied: part() and heal() work."""
+
+    def __init__(self, *, masters=3, replicas=1, config=(), proxied=False, users=(), tls=None):
+        self.stack, self.proxied, self.tls = contextlib.ExitStack(), proxied, tls
         self.master_count, self.replica_count, self.config = masters, replicas, list(config)
+        self.options = {"users": users, "password": secrets.token_hex(16) if users else None, "tls": tls}
+        self.config += [f"masterauth {self.options['password']}"] if users else []
+        self.config += ["tls-cluster yes", "tls-replication yes"] if tls else []
         self.nodes = []
 
     def __enter__(self):
@@ -81,7 +114,8 @@ class Cluster:
         self.stack.close()
 
     def add_node(self):
-        node = self.stack.enter_context(Node(self.config))
+        node = self.stack.enter_context(Node(self.config, self.proxied, **self.options))
+        node.id()
         self.nodes.append(node)
         return node
 
@@ -100,7 +134,7 @@ class Cluster:
         wait_until(self.is_settled, "a Cluster that is well")
 
     def meet(self, node):
-        self.nodes[0].command("CLUSTER", "MEET", "127.0.0.1", node.port, node.bus_port)
+        self.nodes[0].command("CLUSTER", "MEET", "127.0.0.1", node.seen_port, node.seen_bus_port)
 
     @staticmethod
     def view(node):
@@ -124,14 +158,11 @@ class Cluster:
 
     # ---- Who has what ----
 
-    def node_at(self, port):
-        return next(node for node in self.nodes if node.port == port)
-
     def owner(self, slot, asked=None):
         """The master of a slot, as a node that runs sees it."""
         for first, last, master, *_ in (asked or self.alive()[0]).command("CLUSTER", "SLOTS"):
             if first <= slot <= last:
-                return self.node_at(master[1])
+                return next(node for node in self.nodes if node.id() == master[2])
         return None
 
     def replica_of(self, master):
@@ -147,6 +178,20 @@ class Cluster:
                 all("cluster_state:ok" in node.command("CLUSTER", "INFO") for node in others)
         wait_until(is_promoted, "a promotion")
         return self.owner(slot, next(node for node in self.alive() if node is not old))
+
+    # ---- Partition ----
+
+    def part(self, inside):
+        """Cuts these nodes and clients off from all others, who are on the side of everybody else."""
+        for node in self.nodes:
+            for proxy in node.proxies:
+                proxy.part(lambda address, is_inside=node in inside:
+                           (owner_of(address, inside) is not None) != is_inside)
+
+    def heal(self):
+        for node in self.nodes:
+            for proxy in node.proxies:
+                proxy.pass_all()
 
     # ---- Migration ----
 
@@ -173,20 +218,28 @@ class Cluster:
         self.end_move(slot, source, target)
         return source
 
-    def url(self, options="", count=3, user=None, password=None):
-        login = f"{quote(user or '')}:{quote(password)}@" if password else ""
-        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes[:count])
-        return f"redis+cluster://{login}{hosts}" + options
+    def url(self, options="", count=3, user=None):
+        login = f"{quote(user)}:{quote(self.nodes[0].password_of(user))}@" if user else ""
+        hosts = ",".join(f"127.0.0.1:{node.seen_port}" for node in self.nodes[:count])
+        url = f"redis{'s' if self.tls else ''}+cluster://{login}{hosts}"
+        return url + (f"?ca={self.tls.ca}" + options.replace("?", "&", 1) if self.tls else options)
 
 
 def main():
     parser = argparse.ArgumentParser(description="Runs a program with a Redis Cluster.")
+    parser.add_argument("--tls", action="store_true", help="all of it with TLS")
+    parser.add_argument("--acl", action="store_true", help="as the user of docs/stores/redis.md")
     parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes its URL")
-    words = parser.parse_args().words
+    options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    with Cluster() as cluster, Process() as program:
-        program.launch([word.replace("{url}", cluster.url()) for word in words])
+    users = [documented_user("acl: a Cluster")] if options.acl else []
+    with contextlib.ExitStack() as stack:
+        tls = stack.enter_context(Authority()).issue("server") if options.tls else None
+        cluster = stack.enter_context(Cluster(users=users, tls=tls))
+        program = stack.enter_context(Process())
+        url = cluster.url(user="holdfast" if users else None)
+        program.launch([word.replace("{url}", url) for word in options.words])
         status = program.child.wait()
     sys.exit(status if status >= 0 else 128 - status)
 

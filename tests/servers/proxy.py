@@ -10,6 +10,9 @@ A direction is "up" (client to server), "down" (replies) or "both". It does one 
 drop; what a command says holds from its return on, for the bytes that are under way in the proxy, too. The ends of
 connections travel like bytes: whoever closes while a direction is held or dropped is not noticed on the other side.
 
+part() cuts off some clients, by their addresses, and nobody else: with a proxy before each of several servers, which
+know each other by its port, and owner_of(), that is a partition.
+
 A network never leaves a hole in a stream. So connections of which something was dropped are reset as soon
 as their direction passes again.
 
@@ -18,11 +21,13 @@ waits for events. Each direction of a connection is a Flow: a queue of pieces, e
 """
 import collections
 import contextlib
+import os
 import selectors
 import socket
 import struct
 import threading
 import time
+from pathlib import Path
 
 from servers.process import LIMIT_S, reserve_port
 
@@ -30,6 +35,19 @@ DIRECTIONS = {"up": ["up"], "down": ["down"], "both": ["up", "down"]}
 NEVER = float("inf")
 RESET = None  # a piece; b"" is the orderly end
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+def owner_of(address, processes):
+    """Which of these processes has the socket of this IPv4 address and port; None: none of them, or it is closed."""
+    local = f"{int.from_bytes(socket.inet_aton(address[0]), 'little'):08X}:{address[1]:04X}"
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    targets = {f"socket:[{words[9]}]" for words in lines if words[1] == local}
+    for process in processes:
+        for fd in Path(f"/proc/{process.pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):  # it was closed meanwhile
+                if os.readlink(fd) in targets:
+                    return process
+    return None
 
 
 class Mode:
@@ -52,8 +70,8 @@ class Flow:
 
 
 class Connection:
-    def __init__(self, client, server):
-        self.client, self.server = client, server
+    def __init__(self, client, server, address):
+        self.client, self.server, self.address = client, server, address
         self.up, self.down = Flow("up", client, server), Flow("down", server, client)
         self.flows = (self.up, self.down)
         self.up.blocked = True  # until it is connected
@@ -76,6 +94,7 @@ class Proxy:
         self.connections = []
         self.modes = {"up": Mode(), "down": Mode()}
         self.cut_at = None  # (bytes of a request, event)
+        self.is_parted = None  # of a client's address; None: nobody is
         self.accept_count = 0
         self.sent_bytes = {"up": 0, "down": 0}
         self.lost_bytes = {"up": 0, "down": 0}
@@ -102,7 +121,7 @@ class Proxy:
     def pass_all(self):
         """Ends every disturbance. What was held or delayed goes on its way at once."""
         with self.changed:
-            self.cut_at = None
+            self.cut_at = self.is_parted = None
             self.let_pass("both")
             self.accept()
 
@@ -120,6 +139,14 @@ class Proxy:
 
     def blackhole(self):
         self.drop("both")
+
+    def part(self, is_parted):
+        """Swallows what goes to and from the clients of whose address this says so, over old connections and new ones,
+        until pass_all()."""
+        with self.changed:
+            self.is_parted = is_parted
+            for connection in self.connections:
+                self.part_if_due(connection)
 
     def hold(self, direction="both"):
         """Keeps what goes this way until let_go()."""
@@ -231,7 +258,7 @@ class Proxy:
 
     def connect(self):
         try:
-            client, _ = self.listener.accept()
+            client, address = self.listener.accept()
         except OSError:  # it went away in the queue
             return
         server = socket.socket()
@@ -239,10 +266,17 @@ class Proxy:
             side.setblocking(False)
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server.connect_ex(("127.0.0.1", self.server_port))  # reading or writing tells how it went
-        connection = Connection(client, server)
+        connection = Connection(client, server, address)
+        self.part_if_due(connection)
         self.connections.append(connection)
         self.accept_count += 1
         self.look_after(connection)
+
+    def part_if_due(self, connection):
+        if self.is_parted and self.is_parted(connection.address):
+            for flow in connection.flows:
+                flow.pieces.clear()
+                flow.has_hole = True
 
     def abort(self, connection):
         self.connections.remove(connection)

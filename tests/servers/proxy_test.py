@@ -9,8 +9,8 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
-from servers.process import reserve_port
-from servers.proxy import Proxy
+from servers.process import Process, reserve_port
+from servers.proxy import Proxy, owner_of
 from servers.suite import equal, main, test
 
 SILENCE_S = 0.2
@@ -109,6 +109,39 @@ def bytes_pass_both_ways_and_are_counted():
         equal(proxy.bytes, {"up": 15, "down": 33})
         equal(proxy.swallowed, {"up": 0, "down": 0})
         client.works("x" * 3000000)
+
+
+@test
+def some_clients_are_parted_and_no_others():
+    with setting() as (echo, proxy, client), Client(proxy.port) as other:
+        other.works("good day")
+        parted = client.socket.getsockname()
+        proxy.part(lambda address: address == parted)
+        client.say("anybody?")
+        client.hears_nothing()
+        other.works("still here")
+        assert "anybody?" not in echo.heard
+        proxy.part(lambda address: address != other.socket.getsockname())
+        with Client(proxy.port) as late:
+            late.say("hello?")
+            late.hears_nothing()
+            proxy.pass_all()
+            late.is_reset()
+        client.is_reset()
+        other.works("and still")
+        with Client(proxy.port) as late:
+            late.works("hello again")
+
+
+@test
+def the_owner_of_an_address_is_found():
+    program = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+    with socket.create_server(("127.0.0.1", 0)) as listener, Process() as one, Process() as two:
+        for process in (one, two):
+            process.launch(["python3", "-c", program, listener.getsockname()[1]])
+            with listener.accept()[0] as end:
+                equal(owner_of(end.getpeername(), [one, process]), process)
+                equal(owner_of(end.getpeername(), [one] if process is two else []), None)
 
 
 @test

@@ -122,7 +122,8 @@ class Puppet(Process):
     # ---- Acquiring ----
 
     def acquire(self, lock, name, kind="mutex", lease_ms=None, wait_ms=0, flags=None, min_left_ms=None):
-        """kind: mutex, read, write, "2/5"; flags: "barge,no_renew"; wait_ms: -1 is for ever."""
+        """kind: mutex, read, write, "2/5", or all, of several names with commas between them, and so of tokens; flags:
+        "barge,no_renew"; wait_ms: -1 is for ever."""
         self.send("acquire", lock, name, kind, lease_ms, wait_ms, flags, min_left_ms)
 
     def granted(self, lock, limit_s=LIMIT_S):

@@ -45,6 +45,22 @@ def a_lock_that_somebody_has_is_busy_until_it_is_freed(store):
 
 
 @test("memory", "sqlite")
+def several_names_are_taken_at_once(store):
+    with Puppet(PROGRAM, URLS[store]) as puppet:
+        token = puppet.hold("a", "second").token
+        puppet.acquire("all", "third,second,first", kind="all", wait_ms=-1)
+        equal(puppet.release("a"), "OK")
+        tokens = puppet.wait("acquired all").words[2].split(",")
+        equal(len(tokens), 3)
+        assert int(tokens[1]) > token, (tokens, token)
+        puppet.acquire("b", "first")
+        equal(puppet.failed("b"), "BUSY")
+        equal(puppet.release("all"), "OK")
+        puppet.hold("b", "first")
+        puppet.quit()
+
+
+@test("memory", "sqlite")
 def a_wait_is_cancelled_or_ended_by_close(store):
     with Puppet(PROGRAM, URLS[store]) as puppet:
         puppet.hold("a", "wait")

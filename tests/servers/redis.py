@@ -105,13 +105,13 @@ class Connection:
 
 class Redis(Process):
     """config: lines of redis.conf, which come last and thus win. users: lines "user NAME RULES..." of the same;
-    with users, nobody else gets in (but command() does). clock: the path of clock_shim.so, to run the server by a
-    clock that step_clock() and clock_rate() change. tls: a Certificate (certificates.py) for the port to be one of TLS,
-    which asks for no client certificates."""
+    with users, nobody else gets in (but command() does). password: that of the default user, who has all rights. clock:
+    the path of clock_shim.so, to run the server by a clock that step_clock() and clock_rate() change. tls: a Certificate
+    (certificates.py) for the port to be one of TLS, which asks for no client certificates."""
 
-    def __init__(self, *, config=(), users=(), clock=None, tls=None):
+    def __init__(self, *, config=(), users=(), password=None, clock=None, tls=None):
         self.users = [shlex.split(user)[1:] for user in users]
-        self.password = secrets.token_hex(16) if users else None
+        self.password = password or (secrets.token_hex(16) if users else None)
         self.config = [*config, *users]
         self.tls = tls
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-redis-"))
@@ -144,9 +144,7 @@ class Redis(Process):
         self.data.mkdir(exist_ok=True)
         self.socket.unlink(missing_ok=True)
         lines = ["bind 127.0.0.1", f"unixsocket {self.socket}", f"dir {self.data}", "daemonize no", 'save ""']
-        lines += [f"port {self.port}"] if not self.tls else [
-            "port 0", f"tls-port {self.port}", f"tls-cert-file {self.tls.cert}", f"tls-key-file {self.tls.key}",
-            f"tls-ca-cert-file {self.tls.ca}", "tls-auth-clients no"]
+        lines += self.port_lines()
         lines += [f"requirepass {self.password}"] if self.password else []
         (self.folder / "redis.conf").write_text("\n".join([*lines, *self.config]) + "\n")
         environment = os.environ | (self.clock.environment() if self.clock else {})
@@ -154,6 +152,11 @@ class Redis(Process):
             self.launch(["redis-server", self.folder / "redis.conf"], env=environment,
                         stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.wait_ready()
+
+    def port_lines(self):
+        return [f"port {self.port}"] if not self.tls else [
+            "port 0", f"tls-port {self.port}", f"tls-cert-file {self.tls.cert}", f"tls-key-file {self.tls.key}",
+            f"tls-ca-cert-file {self.tls.ca}", "tls-auth-clients no"]
 
     def wait_ready(self):
         until = time.monotonic() + LIMIT_S
@@ -246,14 +249,14 @@ class Clock:
 # ---- As a command ----
 
 
-def documented_users(page=PAGE):
-    """The users of the page's code block, as lines of redis.conf. The page may write "user NAME RULES..." or
-    "[redis-cli] ACL SETUSER NAME RULES...", and go on in indented lines."""
+def documented_users(page=PAGE, title="acl"):
+    """The users of the page's code block behind this title, as lines of redis.conf. The page may write "user NAME
+    RULES..." or "[redis-cli] ACL SETUSER NAME RULES...", and go on in indented lines."""
     if not page.exists():
         sys.exit(f"{page} does not exist: --acl takes the rights from there")
-    block = re.search(r"^<!-- acl -->\n+```[^\n]*\n(.*?)^```", page.read_text(), re.M | re.S)
+    block = re.search(rf"^<!-- {title} -->\n+```[^\n]*\n(.*?)^```", page.read_text(), re.M | re.S)
     if not block:
-        sys.exit(f"{page} has no code block that follows a line \"<!-- acl -->\"")
+        sys.exit(f"{page} has no code block that follows a line \"<!-- {title} -->\"")
     users = []
     for line in re.sub(r"\s*\\?\n[ \t]+", " ", block[1]).splitlines():
         user = re.match(r"(?:redis-cli\s+)?(?:acl\s+setuser|user)\s+(.+)", line, re.I)
@@ -262,6 +265,13 @@ def documented_users(page=PAGE):
         elif line.strip():
             sys.exit(f"{page}: this is not \"user NAME RULES...\": {line}")
     return users
+
+
+def documented_user(addition):
+    """The first user, with what the page adds to it behind another title."""
+    (user, *_), (more,) = documented_users(), documented_users(title=addition)
+    assert user.split()[:2] == more.split()[:2], more
+    return " ".join([user, *more.split()[2:]])
 
 
 def run_with_server(words, unix, users, tls):

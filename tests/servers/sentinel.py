@@ -4,12 +4,15 @@
     with Sentinels() as scene:
         ... scene.url() ... scene.master.kill() ... scene.wait_for_switch() ... scene.sentinels[0].kill()
 
-    tests/servers/sentinel.py -- program arguments
+    tests/servers/sentinel.py [--tls] [--acl] -- program arguments
 
-The second form runs a program with them: every {url} in its arguments becomes their URL.
+The second form runs a program with them: every {url} in its arguments becomes their URL. --tls and --acl: as of redis.py,
+for the sentinels, too.
 """
 import argparse
 import contextlib
+import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -20,11 +23,13 @@ from urllib.parse import quote
 sys.dont_write_bytecode = True
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.certificates import Authority
 from servers.process import LIMIT_S, Process
-from servers.redis import Redis, RedisError
+from servers.redis import Redis, RedisError, documented_user, documented_users
 
 SERVICE = "orders"
 DOWN_AFTER_MS = 1000
+PASSWORD = "HOLDFAST_TEST_PASSWORD"  # the variable
 
 
 def wait_until(condition, what, limit_s=2 * LIMIT_S):
@@ -37,27 +42,33 @@ def wait_until(condition, what, limit_s=2 * LIMIT_S):
         time.sleep(0.05)
 
 
+def login_at_sentinels(user):
+    """The options of a URL whose password is in a variable."""
+    return f"?sentinel_user={quote(user)}&sentinel_password_env={PASSWORD}"
+
+
 def info(server, section):
     lines = server.command("INFO", section).splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
 class Sentinel(Redis):
-    """One of them, which watches the master at a port."""
+    """One of them, which watches a master: "127.0.0.1 6379"."""
 
-    def __init__(self, port, quorum, config=(), down_after_ms=DOWN_AFTER_MS):
-        super().__init__(config=[f"sentinel monitor {SERVICE} 127.0.0.1 {port} {quorum}",
-                                 f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}",
-                                 f"sentinel failover-timeout {SERVICE} 4000",
-                                 f"sentinel parallel-syncs {SERVICE} 1", *config])
+    def __init__(self, master, quorum, config=(), down_after_ms=DOWN_AFTER_MS, **options):
+        super().__init__(**options, config=[f"sentinel monitor {SERVICE} {master} {quorum}",
+                                            f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}",
+                                            f"sentinel failover-timeout {SERVICE} 4000",
+                                            f"sentinel parallel-syncs {SERVICE} 1", *config])
 
     def start(self):
         self.data.mkdir(exist_ok=True)
         self.socket.unlink(missing_ok=True)
         path = self.folder / "redis.conf"
         if not path.exists():  # it writes down there what it knows
-            lines = ["bind 127.0.0.1", f"port {self.port}", f"unixsocket {self.socket}", f"dir {self.data}",
-                     "daemonize no", *self.config]
+            lines = ["bind 127.0.0.1", f"unixsocket {self.socket}", f"dir {self.data}", "daemonize no",
+                     *self.port_lines(), *self.config]
+            lines += [f"requirepass {self.password}"] if self.password else []
             path.write_text("\n".join(lines) + "\n")
         with open(self.log, "ab") as log:
             self.launch(["redis-server", path, "--sentinel"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -69,16 +80,26 @@ class Sentinel(Redis):
 
 
 class Sentinels:
-    """config: of the servers; sentinel_config: of the sentinels; the passwords: those that are in there. announce: called
-    with an ExitStack and a server, says under which port everybody sees it (a proxy's)."""
+    """config: of the servers; sentinel_config: of the sentinels. users, tls: of the servers, as of Redis; sentinel_users:
+    of the sentinels, which have the same tls. The passwords are those of the default users. announce: called with an
+    ExitStack and a server, says under which port everybody sees it (a proxy's). host: as what the sentinels know
+    the master."""
 
     def __init__(self, *, replicas=1, sentinels=3, config=(), sentinel_config=(), announce=None,
-                 down_after_ms=DOWN_AFTER_MS, server_password=None, sentinel_password=None):
+                 down_after_ms=DOWN_AFTER_MS, users=(), server_password=None, sentinel_users=(), sentinel_password=None,
+                 tls=None, host="127.0.0.1"):
         self.stack = contextlib.ExitStack()
         self.replica_count, self.sentinel_count = replicas, sentinels
-        self.config, self.sentinel_config, self.announce = list(config), list(sentinel_config), announce
-        self.down_after_ms = down_after_ms
-        self.server_password, self.sentinel_password = server_password, sentinel_password
+        self.announce, self.down_after_ms, self.tls, self.host = announce, down_after_ms, tls, host
+        self.server_password = server_password or (secrets.token_hex(16) if users else None)
+        self.sentinel_password = sentinel_password or (secrets.token_hex(16) if sentinel_users else None)
+        self.server_options = {"users": users, "password": self.server_password, "tls": tls}
+        self.sentinel_options = {"users": sentinel_users, "password": self.sentinel_password, "tls": tls}
+        both = ["tls-replication yes"] if tls else []
+        self.config = [*config, *both, *([f"masterauth {self.server_password}"] if self.server_password else [])]
+        self.sentinel_config = [*sentinel_config, *both]
+        if self.server_password:
+            self.sentinel_config.append(f"sentinel auth-pass {SERVICE} {self.server_password}")
         self.servers, self.sentinels = [], []
 
     def __enter__(self):
@@ -93,10 +114,9 @@ class Sentinels:
         self.stack.close()
 
     def start(self):
-        base = [*self.config, "repl-diskless-sync-delay 0", "repl-ping-replica-period 1", "repl-timeout 5"]
+        base = ["repl-diskless-sync-delay 0", "repl-ping-replica-period 1", "repl-timeout 5", *self.config]
         for number in range(1 + self.replica_count):
-            server = Redis(config=base)
-            server.password = self.server_password
+            server = Redis(config=base, **self.server_options)
             if self.announce:
                 server.config += ["replica-announce-ip 127.0.0.1",
                                   f"replica-announce-port {self.announce(self.stack, server)}"]
@@ -104,9 +124,8 @@ class Sentinels:
                 server.config.append(f"replicaof 127.0.0.1 {self.seen_port(self.servers[0])}")
             self.servers.append(self.stack.enter_context(server))
         for number in range(self.sentinel_count):
-            sentinel = Sentinel(self.seen_port(self.servers[0]), self.sentinel_count // 2 + 1, self.sentinel_config,
-                                self.down_after_ms)
-            sentinel.password = self.sentinel_password
+            sentinel = Sentinel(f"{self.host} {self.seen_port(self.servers[0])}", self.sentinel_count // 2 + 1,
+                                self.sentinel_config, self.down_after_ms, **self.sentinel_options)
             self.sentinels.append(self.stack.enter_context(sentinel))
         wait_until(self.is_settled, "replicas in step and sentinels that know of each other")
 
@@ -148,19 +167,31 @@ class Sentinels:
         return self.master
 
     def url(self, options="", user=None, password=None, database=None):
+        """user: one of the servers'."""
+        password = self.servers[0].password_of(user) if user else password
         login = f"{quote(user or '')}:{quote(password)}@" if password else ""
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
-        return f"redis+sentinel://{login}{hosts}/{SERVICE}" + (f"/{database}" if database else "") + options
+        url = f"redis{'s' if self.tls else ''}+sentinel://{login}{hosts}/{SERVICE}" + (f"/{database}" if database else "")
+        return url + (f"?ca={self.tls.ca}" + options.replace("?", "&", 1) if self.tls else options)
 
 
 def main():
     parser = argparse.ArgumentParser(description="Runs a program with a master, a replica and three sentinels.")
+    parser.add_argument("--tls", action="store_true", help="all of them with TLS")
+    parser.add_argument("--acl", action="store_true", help="as the users of docs/stores/redis.md")
     parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes their URL")
-    words = parser.parse_args().words
+    options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    with Sentinels() as scene, Process() as program:
-        program.launch([word.replace("{url}", scene.url()) for word in words])
+    users = [documented_user("acl: servers with sentinels")] if options.acl else []
+    sentinel_users = documented_users(title="acl: sentinels") if options.acl else []
+    with contextlib.ExitStack() as stack:
+        tls = stack.enter_context(Authority()).issue("server") if options.tls else None
+        scene = stack.enter_context(Sentinels(users=users, sentinel_users=sentinel_users, tls=tls))
+        program = stack.enter_context(Process())
+        url = scene.url(login_at_sentinels("holdfast") if options.acl else "", user="holdfast" if options.acl else None)
+        password = {PASSWORD: scene.sentinels[0].password_of("holdfast")} if options.acl else {}
+        program.launch([word.replace("{url}", url) for word in options.words], env=os.environ | password)
         status = program.child.wait()
     sys.exit(status if status >= 0 else 128 - status)
 

@@ -30,6 +30,12 @@ static void wake(struct store_host *host, uint64_t seq) {
         rig->woken[rig->woken_count - 1] = seq;
 }
 
+static void forgot(struct store_host *host, store_concerns *concerns, void *context) {
+    (void)host;
+    if (concerns)
+        concerns(context, "x");
+}
+
 static void gone(struct store_host *host, uint64_t seq) {
     struct rig *rig = rig_of(host);
     if (rig->gone_count++ < RIG_NEWS_MAX)
@@ -50,6 +56,7 @@ int rig_open_url(struct rig *rig, const char *text, char **ret_text) {
         .completed = completed,
         .wake = wake,
         .gone = gone,
+        .forgot = forgot,
     };
     for (int i = 0; i < 16; i++)
         rig->host.identity.id[i] = (uint8_t)(i * 0x11);
@@ -144,6 +151,11 @@ void ask_list(struct rig *rig, struct asked *asked, const char *prefix, size_t l
     ask(rig, asked);
 }
 
+void ask_examine(struct rig *rig, struct asked *asked) {
+    make(asked, STORE_EXAMINE, NULL);
+    ask(rig, asked);
+}
+
 void ask_renew(struct rig *rig, struct asked *asked, struct asked *const *holds, size_t count) {
     make(asked, STORE_RENEW, NULL);
     assert(count <= sizeof(asked->renewals) / sizeof(asked->renewals[0]));
@@ -158,6 +170,8 @@ void asked_clear(struct asked *asked) {
     bool looked = asked->op.type == STORE_INSPECT || asked->op.type == STORE_LIST;
     if (looked && asked->completions && asked->op.outcome == STORE_DONE)
         hf_locks_free(asked->op.locks);
+    if (asked->op.type == STORE_EXAMINE && asked->completions && asked->op.outcome == STORE_DONE)
+        hf_examination_free(asked->op.examination);
     free(asked->op.text);
     *asked = (struct asked){.completions = 0};
 }
@@ -203,8 +217,7 @@ static int script_of(const struct seen *seen) {
                   : strcmp(seen->arguments[1], script->sha1) == 0)
             return i;
     }
-    assert(!"a script that is none of ours");
-    return -1;
+    return -1; /* one that is tried for the right to */
 }
 
 const char *next_command(struct fake_stream *stream) {
@@ -249,7 +262,7 @@ static void answer_script(struct fake_stream *stream, const struct seen *seen, i
         fake_answer_text(stream, "*6\r\n$16\r\n1700000000000000\r\n$34\r\n" OWNER "\r\n:5000\r\n"
                                  "*6\r\n$1\r\n5\r\n$34\r\n" OWNER "\r\n$1\r\nm\r\n"
                                  "$33\r\n1 1700000000000000 7 4 4 heretest\r\n$-1\r\n"
-                                 "$25\r\n1600000000000000 3 2 mewhy\r\n*0\r\n"
+                                 "$26\r\n1600000000000000 3 2 mewhy\r\n*0\r\n"
                                  "*2\r\n$34\r\n" OWNER "\r\n"
                                  "$50\r\n1800000000000000 1 1700000000000000 7 4 4 heretest\r\n");
         break;
@@ -258,11 +271,51 @@ static void answer_script(struct fake_stream *stream, const struct seen *seen, i
     }
 }
 
+/* As one of several servers. False: it is asked for something else. */
+static bool answer_for_all(struct rig *rig, struct fake_stream *stream, const struct seen *seen) {
+    static const char info[] = "role:master\r\nslave0:ip=m3,port=1,state=online,offset=1,lag=9";
+    static const char nodes[] = "A na:7001@1 master - 0 0 1 connected 0-8191\n"
+                                "B nb:7002@1 slave A 0 0 1 connected\n";
+    const char *second = seen->count > 1 ? seen->arguments[1] : "", *bulk = NULL;
+    char text[300];
+    if (strcmp(second, "GET-MASTER-ADDR-BY-NAME") == 0)
+        fake_answer_text(stream, rig->failed_over ? "*2\r\n$2\r\nm2\r\n$4\r\n6380\r\n"
+                                                  : "*2\r\n$2\r\nm1\r\n$4\r\n6380\r\n");
+    else if (strcmp(second, "MASTER") == 0)
+        fake_answer_text(stream,
+                         "*4\r\n$6\r\nquorum\r\n:2\r\n$19\r\nnum-other-sentinels\r\n:3\r\n");
+    else if (strcmp(seen->arguments[0], "ROLE") == 0)
+        fake_answer_text(stream, "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");
+    else if (strcmp(second, "SLOTS") == 0)
+        fake_answer_text(stream,
+                         rig->failed_over
+                             ? "*2\r\n*3\r\n:0\r\n:8191\r\n*3\r\n$2\r\nna\r\n:7001\r\n$1\r\nA\r\n"
+                               "*3\r\n:8192\r\n:16383\r\n*3\r\n$2\r\nnc\r\n:7003\r\n$1\r\nC\r\n"
+                             : "*2\r\n*3\r\n:0\r\n:8191\r\n*3\r\n$2\r\nna\r\n:7001\r\n$1\r\nA\r\n"
+                               "*3\r\n:8192\r\n:16383\r\n*3\r\n$2\r\nnb\r\n:7002\r\n$1\r\nB\r\n");
+    else if (strcmp(seen->arguments[0], "INFO") == 0)
+        bulk = info;
+    else if (strcmp(seen->arguments[0], "CLUSTER") == 0)
+        bulk = strcmp(second, "NODES") == 0 ? nodes : "cluster_state:ok\r\n";
+    else
+        return false;
+    if (bulk) {
+        snprintf(text, sizeof(text), "$%zu\r\n%s\r\n", strlen(bulk), bulk);
+        fake_answer_text(stream, text);
+    }
+    return true;
+}
+
 static void answer(struct rig *rig, struct fake_stream *stream, const struct seen *seen) {
     int script = script_of(seen);
     char text[300];
     rig->served++;
-    if (script >= 0 && strcmp(seen->arguments[0], "EVALSHA") == 0 && !rig->knows_scripts) {
+    if (script >= 0 && rig->error) {
+        fake_answer_text(stream, rig->error);
+        rig->error = NULL;
+    } else if (script < 0 && answer_for_all(rig, stream, seen)) {
+        return;
+    } else if (script >= 0 && strcmp(seen->arguments[0], "EVALSHA") == 0 && !rig->knows_scripts) {
         fake_answer_text(stream, "-NOSCRIPT No matching script. Please use EVAL.\r\n");
     } else if (script >= 0) {
         answer_script(stream, seen, script);

@@ -16,7 +16,9 @@ struct rig {
     struct store *store; /* NULL: closed */
     uint64_t woken[RIG_NEWS_MAX], gone[RIG_NEWS_MAX];
     size_t woken_count, gone_count; /* all; the first of them are kept */
-    bool knows_scripts;             /* for rig_serve */
+    bool knows_scripts;             /* for rig_serve, */
+    bool failed_over;               /* another is the master, of what x is in */
+    const char *error;              /* and the next script is answered with this; NULL: it is run */
     size_t served;                  /* commands that it answered */
 };
 
@@ -44,6 +46,7 @@ void ask_release(struct rig *rig, struct asked *asked, const char *name);
 void ask_break(struct rig *rig, struct asked *asked, const char *name, uint64_t token);
 void ask_inspect(struct rig *rig, struct asked *asked, const char *name);
 void ask_list(struct rig *rig, struct asked *asked, const char *prefix, size_t limit);
+void ask_examine(struct rig *rig, struct asked *asked);
 /* Renews holds of operations that were prepared by make_acquire. */
 void ask_renew(struct rig *rig, struct asked *asked, struct asked *const *holds, size_t count);
 
@@ -72,7 +75,8 @@ bool next_seen(struct fake_stream *stream, struct seen *ret);
  * holdfast:x": the script's name, and its first key (of renew, all). "" when there is none. */
 const char *next_command(struct fake_stream *stream);
 
-/* A server for fake_serve that accepts, and says yes to everything; the context is the rig. */
+/* A server for fake_serve that accepts, and says yes to everything; the context is the rig. It is also a sentinel, which names
+ * m1 as the master, or m2, and a node of a Cluster, of which na has the lower half of the slots, and nb, or nc, the upper. */
 void rig_serve(struct fake_stream *stream);
 
 #endif

@@ -6,9 +6,10 @@
  *    cancel ID | check ID NEED_MS | left ID | owner ID | renew ID LEASE_MS | release ID | fd ID | free ID
  *    break NAME TOKEN REASON... | inspect NAME | close | quit
  *
- * KIND is mutex, read, write, or K/N for K of N permits; FLAGS are barge, reentrant and no_renew, separated by
- * commas; "-" is the default of what may be left out. It writes one line for each result and event, each
- * beginning with the time (CLOCK_BOOTTIME, us):
+ * KIND is mutex, read, write, K/N for K of N permits, or all: mutexes of several names, with commas between them, as
+ * there are then between their tokens. FLAGS are barge, reentrant and no_renew, separated by commas; "-" is the default of
+ * what may be left out. It writes one line for each result and event, each beginning with the time
+ * (CLOCK_BOOTTIME, us):
  *
  *    opened | closed | freed ID | left ID MS | owner ID OWNER | fd ID READABLE | lost ID
  *    acquired ID TOKEN LEFT_MS        failed ID ERROR TEXT, for an acquire; failed open ERROR TEXT
@@ -30,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WORDS_MAX = 16, LINE_MAX_BYTES = 16384, NAME_MAX_BYTES = 256 };
+enum { WORDS_MAX = 16, LINE_MAX_BYTES = 16384, NAME_MAX_BYTES = 256, NAMES_MAX = 16 };
 
 /* An ID of the tests: a lock that was asked for, and the hold when it was granted. */
 struct lock {
@@ -125,6 +126,7 @@ static hf_hold *hold_of(const char *id) {
 
 static void free_lock(struct lock **at) {
     struct lock *lock = *at;
+    assert(lock);
     *at = lock->next;
     hf_hold_free(lock->hold);
     free(lock);
@@ -200,9 +202,13 @@ static void say_inspected(struct task *task) {
 
 static void say_acquired(struct task *task) {
     struct lock *lock = lock_of(task->id);
+    char tokens[NAMES_MAX * 24];
+    int used = 0;
     lock->hold = hf_call_take_hold(task->call);
-    say("acquired %s %" PRIu64 " %" PRId64, lock->id, hf_hold_token(lock->hold),
-        hf_hold_left_ms(lock->hold));
+    for (size_t i = 0; i < NAMES_MAX && hf_hold_token_at(lock->hold, i); i++)
+        used += snprintf(tokens + used, sizeof(tokens) - (size_t)used, "%s%" PRIu64, i ? "," : "",
+                         hf_hold_token_at(lock->hold, i));
+    say("acquired %s %s %" PRId64, lock->id, tokens, hf_hold_left_ms(lock->hold));
 }
 
 /* Says how a task ended, and frees it. */
@@ -256,6 +262,23 @@ static void lost(hf_hold *hold, void *arg) {
     say("lost %s", ((struct lock *)arg)->id);
 }
 
+/* The names of KIND all. */
+static int start_all(char *names, const hf_acquire_options *options, hf_call **ret_call) {
+    hf_want wants[NAMES_MAX];
+    const hf_want *pointers[NAMES_MAX];
+    size_t count = 0;
+    char *rest = NULL;
+    for (char *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+        if (count == NAMES_MAX)
+            not_understood("so many names");
+        wants[count] = (hf_want)HF_WANT_INIT;
+        wants[count].name = name;
+        pointers[count] = &wants[count];
+        count++;
+    }
+    return hf_acquire_all_start(client, pointers, count, options, ret_call);
+}
+
 static void read_kind(const char *word, hf_acquire_options *options) {
     if (strcmp(word, "mutex") == 0)
         options->kind = HF_MUTEX;
@@ -293,7 +316,9 @@ static void do_acquire(char **words) {
     const char *id = words[1];
     if (*find_lock(id))
         not_understood(id);
-    read_kind(words[3], &options);
+    bool is_all = strcmp(words[3], "all") == 0;
+    if (!is_all)
+        read_kind(words[3], &options);
     options.lease_ms = number(words[4], options.lease_ms);
     options.wait_ms = number(words[5], options.wait_ms);
     options.flags = is_given(words[6]) ? read_flags(words[6]) : 0;
@@ -307,7 +332,8 @@ static void do_acquire(char **words) {
     options.on_lost = lost;
     options.on_lost_arg = lock;
     hf_call *call = NULL;
-    int r = hf_acquire_start(client, words[2], &options, &call);
+    int r = is_all ? start_all(words[2], &options, &call)
+                   : hf_acquire_start(client, words[2], &options, &call);
     follow("acquired", id, r, call);
     if (r < 0)
         free_lock(find_lock(id));

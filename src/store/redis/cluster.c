@@ -613,8 +613,8 @@ static int fill(struct cluster *cluster, const struct url *url) {
 int cluster_open(struct redis *redis, const struct url *url, struct redis_route **ret_route,
                  char **ret_text) {
     if (!url->host_count) {
-        *ret_text =
-            error_format("a Cluster is written redis+cluster://a:6379,b,c, with some of its nodes");
+        *ret_text = error_format("a Cluster is written %s://a:6379,b,c, with some of its nodes",
+                                 url->scheme);
         return HF_BAD_URL;
     }
     struct cluster *cluster = calloc(1, sizeof(*cluster));

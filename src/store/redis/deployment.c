@@ -30,11 +30,13 @@ static int64_t field_of(const struct reply *reply, const char *key) {
     return -1;
 }
 
-void deployment_note_sentinel(struct deployment *d, const struct reply *reply) {
-    if (!reply || reply->type != REPLY_ARRAY)
+void deployment_note_sentinel(struct deployment *d, const struct reply *reply, bool is_refused) {
+    if (!reply || (reply->type != REPLY_ARRAY && !is_refused))
+        return;
+    d->answering++;
+    if (is_refused)
         return;
     int64_t others = field_of(reply, "num-other-sentinels"), quorum = field_of(reply, "quorum");
-    d->answering++;
     if (others >= 0 && others + 1 > d->known)
         d->known = others + 1;
     if (quorum > d->quorum)
@@ -43,14 +45,17 @@ void deployment_note_sentinel(struct deployment *d, const struct reply *reply) {
 
 /* ---- Sentinels ---- */
 
-static bool report_sentinels(const struct deployment *d, hf_examination *to) {
+static bool report_known(const struct deployment *d, hf_examination *to) {
     bool too_few = d->answering * 2 <= d->sentinels || d->known < 3;
+    bool all = d->answering == d->sentinels;
     bool ok = findings_add(
-        to, too_few || d->answering < d->sentinels ? HF_WARNING : HF_FINE, "sentinels",
+        to, too_few || !all ? HF_WARNING : HF_FINE, "sentinels",
         too_few ? "fewer than three, or than half of them, cannot agree on another master when it "
                   "matters"
                 : "another master is agreed on by most of them, and told to whoever holds or waits",
-        too_few ? "three sentinels on hosts of their own, all of them in the URL" : "",
+        too_few ? "three sentinels on hosts of their own, all of them in the URL"
+        : all   ? ""
+                : "find out what keeps the others from answering",
         "%zu of the %zu sentinels in the URL answer; they know of %" PRId64
         ", and a quorum of %" PRId64 " declares the master down",
         d->answering, d->sentinels, d->known, d->quorum);
@@ -61,6 +66,27 @@ static bool report_sentinels(const struct deployment *d, hf_examination *to) {
     return ok;
 }
 
+static bool report_sentinels(const struct deployment *d, hf_examination *to) {
+    bool ok =
+        d->known >= 0
+            ? report_known(d, to)
+            : findings_add(to, d->answering < d->sentinels ? HF_WARNING : HF_NOTE, "sentinels",
+                           "how many there are, and how many must agree, cannot be seen",
+                           "permit it to whoever runs doctor, at each sentinel: +sentinel|master",
+                           "%zu of the %zu sentinels in the URL answer; SENTINEL MASTER is not "
+                           "permitted",
+                           d->answering, d->sentinels);
+    if (!ok || !(d->lacks_ping || d->lacks_subscribe || d->lacks_channel))
+        return ok;
+    char lacks[64], fix[400];
+    snprintf(lacks, sizeof(lacks), "%s%s%s", d->lacks_subscribe ? " +subscribe" : "",
+             d->lacks_channel ? " &+switch-master" : "", d->lacks_ping ? " +ping" : "");
+    snprintf(fix, sizeof(fix), "ACL SETUSER %.255s%s, at each sentinel", d->sentinel_user, lacks);
+    return findings_add(to, HF_WARNING, "sentinel-rights",
+                        "a switch is noticed only when the old master's connection is lost", fix,
+                        "the user \"%s\" of the sentinels lacks%s", d->sentinel_user, lacks);
+}
+
 /* The number behind a word of a line: "offset=17". */
 static int64_t number_in(const char *line, const char *word) {
     size_t length = strcspn(line, "\r\n");
@@ -69,38 +95,53 @@ static int64_t number_in(const char *line, const char *word) {
 }
 
 /* "slave0:ip=10.0.0.8,port=6379,state=online,offset=4711,lag=0" */
-static bool report_replicas(const struct deployment *d, const char *info, hf_examination *to) {
+void deployment_note_info(struct deployment *d, const char *info) {
     const char *own = strstr(info, "\nmaster_repl_offset:");
-    int64_t offset = own ? strtoll(strchr(own, ':') + 1, NULL, 10) : 0, count = 0, slowest_s = 0,
-            behind = 0;
+    int64_t offset = own ? strtoll(strchr(own, ':') + 1, NULL, 10) : 0;
     for (const char *line = strstr(info, "\nslave"); line; line = strstr(line + 1, "\nslave")) {
         if (number_in(line + 1, "offset=") < 0)
             continue;
         int64_t lag_s = number_in(line + 1, "lag="), less = offset - number_in(line + 1, "offset=");
-        count++;
-        slowest_s = lag_s > slowest_s ? lag_s : slowest_s;
-        behind = less > behind ? less : behind;
+        d->replicas++;
+        d->lag_s = lag_s > d->lag_s ? lag_s : d->lag_s;
+        d->behind = less > d->behind ? less : d->behind;
     }
-    if (!count)
-        return findings_add(to, HF_WARNING, "replicas", "there is nobody to fail over to",
-                            "add a replica", "the master has no replica");
-    bool is_odd = slowest_s > LAG_ODD_S;
-    bool ok = findings_add(
-        to, is_odd ? HF_WARNING : HF_FINE, "replicas",
+    d->masters_seen++;
+}
+
+static bool report_lag(const struct deployment *d, hf_examination *to) {
+    bool is_odd = d->lag_s > LAG_ODD_S;
+    return findings_add(
+        to, is_odd ? HF_WARNING : HF_FINE, "replica-lag",
         is_odd ? "a fail-over now would drop what it has not got yet"
                : "a fail-over would drop little, or nothing: it means lost all the same",
         is_odd ? "find out what keeps it" : "",
         "%" PRId64 " replica%s, the slowest heard from %" PRId64 " s ago and %" PRId64
         " bytes behind",
-        count, count == 1 ? "" : "s", slowest_s, behind);
-    if (ok && d->min_replicas == 0)
-        ok = findings_add(
-            to, HF_NOTE, "min-replicas",
-            "a master that is cut off from its replicas goes on granting locks, which its "
-            "successor knows nothing of",
-            "min-replicas-to-write 1 and min-replicas-max-lag 2, or so: it then stops soon "
-            "after it is cut off",
-            "min-replicas-to-write is 0");
+        d->replicas, d->replicas == 1 ? "" : "s", d->lag_s, d->behind);
+}
+
+static bool report_min_replicas(bool has_slots, hf_examination *to) {
+    return findings_add(to, HF_NOTE, "min-replicas",
+                        has_slots ? "a master that is cut off from the others goes on granting "
+                                    "locks for cluster-node-timeout, which its successor knows "
+                                    "nothing of"
+                                  : "a master that is cut off from its replicas goes on granting "
+                                    "locks, which its successor knows nothing of",
+                        "min-replicas-to-write 1 and min-replicas-max-lag 2, or so: it then stops "
+                        "soon after it is cut off",
+                        "min-replicas-to-write is 0");
+}
+
+static bool report_replicas(const struct deployment *d, bool has_slots, hf_examination *to) {
+    bool ok = true;
+    if (!d->replicas && !has_slots) /* a Cluster's are counted by master */
+        ok = findings_add(to, HF_WARNING, "replicas", "there is nobody to fail over to",
+                          "add a replica", "the master has no replica");
+    if (ok && d->replicas)
+        ok = report_lag(d, to);
+    if (ok && d->replicas && d->min_replicas == 0)
+        ok = report_min_replicas(has_slots, to);
     return ok;
 }
 
@@ -185,7 +226,7 @@ static bool report_nodes(const char *nodes, hf_examination *to) {
 /* ---- Both ---- */
 
 bool deployment_report(const struct deployment *d, const struct redis_route *route,
-                       const char *info, hf_examination *to) {
+                       hf_examination *to) {
     bool ok = findings_add(
         to, HF_WARNING, "fail-over",
         "a server acknowledges before its replicas have it. So a fail-over means lost: every "
@@ -193,11 +234,17 @@ bool deployment_report(const struct deployment *d, const struct redis_route *rou
         stricter, "this is %s: where a master fails, a replica takes over", route->kind->what);
     if (ok && !route->kind->has_slots)
         ok = report_sentinels(d, to);
-    if (ok && !route->kind->has_slots && info)
-        ok = report_replicas(d, info, to);
+    if (ok && d->masters_seen)
+        ok = report_replicas(d, route->kind->has_slots, to);
     if (ok && d->cluster_info)
         ok = report_state(d->cluster_info, to);
     if (ok && d->cluster_nodes)
         ok = report_nodes(d->cluster_nodes, to);
+    if (ok && route->kind->has_slots && !(d->cluster_info && d->cluster_nodes))
+        ok = findings_add(to, HF_NOTE, "cluster-unseen",
+                          "whether all slots are served, and each master has a replica, cannot be "
+                          "seen",
+                          "permit it to whoever runs doctor: +cluster|info +cluster|nodes",
+                          "CLUSTER INFO or CLUSTER NODES is not permitted");
     return ok;
 }

@@ -9,17 +9,24 @@
 struct deployment {
     size_t sentinels, answering;         /* of those in the URL */
     int64_t known, quorum, min_replicas; /* sentinels that they know of; -1: not known */
-    char *cluster_info, *cluster_nodes;  /* as the server says it; NULL: it may not be asked */
+    const char *sentinel_user;
+    int64_t masters_seen, replicas, lag_s, behind;   /* the slowest of them: since when, in bytes */
+    bool lacks_ping, lacks_subscribe, lacks_channel; /* at a sentinel */
+    char *cluster_info, *cluster_nodes; /* as the server says it; NULL: it may not be asked */
 };
 
 void deployment_init(struct deployment *deployment);
 void deployment_free(struct deployment *deployment);
 
-/* An answer to SENTINEL MASTER; NULL: none. */
-void deployment_note_sentinel(struct deployment *deployment, const struct reply *reply);
+/* An answer to SENTINEL MASTER, or that this may not be asked; NULL: none. */
+void deployment_note_sentinel(struct deployment *deployment, const struct reply *reply,
+                              bool is_refused);
 
-/* `info` is INFO of the master, or NULL. False: no memory. */
+/* INFO of a master. */
+void deployment_note_info(struct deployment *deployment, const char *info);
+
+/* False: no memory. */
 bool deployment_report(const struct deployment *deployment, const struct redis_route *route,
-                       const char *info, hf_examination *to);
+                       hf_examination *to);
 
 #endif

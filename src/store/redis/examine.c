@@ -37,20 +37,43 @@ static const double DAY_US = 86400e6;
 
 enum purpose { FOR_LOCKS, FOR_WAKING, FOR_OPERATORS };
 
+enum when { ALWAYS, IN_CLUSTER, WITH_REPLICAS };
+
 /* The commands that the store sends, or its scripts call, each in a form that does nothing. K, S and B are keys
- * that are not there: of a lock, its companion, and a companion of a name with braces; @ is our channel. */
+ * that are not there: of a lock, its companion, and a companion of a name with braces; @ is our channel. ROLE, which a
+ * master with sentinels is greeted with, is not here: without that right there is no connection to ask over. */
 static const struct right {
     enum purpose purpose;
     const char *words;
+    enum when when;
 } rights[] = {
-    {FOR_LOCKS, "EVAL return 0"}, {FOR_LOCKS, "EVALSHA none 0"}, {FOR_LOCKS, "TIME"},
-    {FOR_LOCKS, "GET K"},         {FOR_LOCKS, "SET K x PX 0"},   {FOR_LOCKS, "SETRANGE K 0 ''"},
-    {FOR_LOCKS, "DEL K"},         {FOR_LOCKS, "PTTL K"},         {FOR_LOCKS, "PEXPIRE K x"},
-    {FOR_LOCKS, "HGET S x"},      {FOR_LOCKS, "HMGET S x"},      {FOR_LOCKS, "HSET S x x x"},
-    {FOR_LOCKS, "HDEL S x"},      {FOR_LOCKS, "HINCRBY S x x"},  {FOR_LOCKS, "ZADD S x x"},
-    {FOR_LOCKS, "ZREM B x"},      {FOR_LOCKS, "ZRANGE S 0 0"},   {FOR_LOCKS, "ZRANGEBYSCORE S 0 0"},
-    {FOR_LOCKS, "ZRANK S x"},     {FOR_LOCKS, "ZSCORE S x"},     {FOR_LOCKS, "PUBLISH @ ''"},
-    {FOR_WAKING, "PING"},         {FOR_OPERATORS, "SCAN 0"},     {FOR_OPERATORS, "HGETALL S"},
+    {FOR_LOCKS, "EVAL return 0"},
+    {FOR_LOCKS, "EVALSHA none 0"},
+    {FOR_LOCKS, "TIME"},
+    {FOR_LOCKS, "GET K"},
+    {FOR_LOCKS, "SET K x PX 0"},
+    {FOR_LOCKS, "SETRANGE K 0 ''"},
+    {FOR_LOCKS, "DEL K"},
+    {FOR_LOCKS, "PTTL K"},
+    {FOR_LOCKS, "PEXPIRE K x"},
+    {FOR_LOCKS, "HGET S x"},
+    {FOR_LOCKS, "HMGET S x"},
+    {FOR_LOCKS, "HSET S x x x"},
+    {FOR_LOCKS, "HDEL S x"},
+    {FOR_LOCKS, "HINCRBY S x x"},
+    {FOR_LOCKS, "ZADD S x x"},
+    {FOR_LOCKS, "ZREM B x"},
+    {FOR_LOCKS, "ZRANGE S 0 0"},
+    {FOR_LOCKS, "ZRANGEBYSCORE S 0 0"},
+    {FOR_LOCKS, "ZRANK S x"},
+    {FOR_LOCKS, "ZSCORE S x"},
+    {FOR_LOCKS, "PUBLISH @ ''"},
+    {FOR_WAKING, "PING"},
+    {FOR_OPERATORS, "SCAN 0"},
+    {FOR_OPERATORS, "HGETALL S"},
+    {FOR_LOCKS, "CLUSTER|SLOTS", IN_CLUSTER},
+    {FOR_LOCKS, "ASKING", IN_CLUSTER},
+    {FOR_LOCKS, "WAIT 0 0", WITH_REPLICAS},
     {FOR_WAKING, "SUBSCRIBE @"},
 };
 
@@ -65,7 +88,7 @@ static const char *const settings[SETTINGS] = {"appendfsync", "save", "min-repli
 
 /* ---- The job ---- */
 
-enum step { ASKING, CLOCK, WRITING, FORGETTING, SUBSCRIBING };
+enum step { ASKING, VISITING, CLOCK, WRITING, FORGETTING, SUBSCRIBING };
 
 struct examining {
     struct redis *redis;
@@ -173,12 +196,12 @@ static void add_channel(struct examining *x) {
     command_append(&x->redis->command, id, 32);
 }
 
-/* Builds a command from words with spaces between them, as in the table of rights. */
+/* Builds a command from words with spaces between them, or |, as in the table of rights. */
 static void start_command(struct examining *x, const char *words) {
     struct command *command = &x->redis->command;
     command_start(command);
     while (*words) {
-        size_t size = strcspn(words, " ");
+        size_t size = strcspn(words, " |");
         if (size == 1 && *words == '@')
             add_channel(x);
         else if (size == 1 && *words == 'B')
@@ -187,7 +210,7 @@ static void start_command(struct examining *x, const char *words) {
             add_keys(x, "@", *words == 'K' ? "K" : "S");
         else
             command_add(command, words, memcmp(words, "''", 2) == 0 ? 0 : size);
-        words += size + (words[size] == ' ');
+        words += size + (words[size] != 0);
     }
 }
 
@@ -294,14 +317,37 @@ static void right_answered(struct redis *redis, struct redis_request *request,
     step_done(x);
 }
 
+static bool has_slots(const struct examining *x) {
+    return x->redis->route && x->redis->route->kind->has_slots;
+}
+
+static bool is_needed(const struct examining *x, const struct right *right) {
+    return right->when == ALWAYS || (right->when == IN_CLUSTER && has_slots(x)) ||
+           (right->when == WITH_REPLICAS && x->redis->wait_replicas);
+}
+
 /* ---- Several servers ---- */
+
+enum question { WATCHER_PING, WATCHER_MASTER, WATCHER_NEWS, WATCHER_QUESTIONS };
 
 static void watcher_answered(struct redis *redis, struct redis_request *request,
                              const struct reply *reply, const char *why) {
     struct examining *x = request->context;
+    struct deployment *d = &x->deployment;
+    bool is_refused = reply && is_denied(reply);
     (void)redis;
     (void)why; /* who does not answer is counted */
-    deployment_note_sentinel(&x->deployment, reply);
+    if (request->items[0] == WATCHER_MASTER) {
+        deployment_note_sentinel(d, reply, is_refused);
+    } else if (is_refused && request->items[0] == WATCHER_PING) {
+        d->lacks_ping = true;
+    } else if (is_refused) {
+        bool of_channel = strstr(reply->text, "channel");
+        d->lacks_channel |= of_channel;
+        d->lacks_subscribe |= !of_channel;
+    } else if (reply && request->items[0] == WATCHER_NEWS) {
+        link_break(request->via, HF_UNREACHABLE, "the connection was given up");
+    }
     redis_request_free(request);
     step_done(x);
 }
@@ -319,17 +365,63 @@ static void cluster_answered(struct redis *redis, struct redis_request *request,
     step_done(x);
 }
 
-static void ask_watcher(struct examining *x, struct redis_link *watcher) {
+/* Sends what is in redis->command to this server and no other. */
+static void send_to(struct examining *x, struct redis_link *link, redis_answered *answered,
+                    size_t item) {
     struct redis_request *request;
-    x->redis->route->kind->build_question(x->redis->route);
-    x->deployment.sentinels++;
     x->pending++;
-    if (redis_send(x->redis, x->op, -1, watcher_answered, x, 0, &request) < 0) {
+    if (redis_send(x->redis, x->op, -1, answered, x, 1, &request) < 0) {
         x->no_memory = true;
         step_done(x);
         return;
     }
-    link_submit(watcher, request);
+    request->items[0] = (uint16_t)item;
+    request->pinned = true;
+    link_submit(link, request);
+}
+
+static void ask_watcher(struct examining *x, struct redis_link *watcher) {
+    x->deployment.sentinels++;
+    x->deployment.sentinel_user = watcher->user ? watcher->user : "default";
+    start_command(x, "PING");
+    send_to(x, watcher, watcher_answered, WATCHER_PING);
+    x->redis->route->kind->build_question(x->redis->route);
+    send_to(x, watcher, watcher_answered, WATCHER_MASTER);
+    start_command(x, "SUBSCRIBE +switch-master");
+    send_to(x, watcher, watcher_answered, WATCHER_NEWS);
+}
+
+/* A master that cannot be reached is told elsewhere. */
+static void visited(struct redis *redis, struct redis_request *request, const struct reply *reply,
+                    const char *why) {
+    struct examining *x = request->context;
+    (void)redis;
+    (void)why;
+    if (reply && request->items[0] < RIGHTS)
+        note_denial(x, request->items[0], reply);
+    else if (reply && reply->type == REPLY_STRING)
+        deployment_note_info(&x->deployment, reply->text);
+    redis_request_free(request);
+    step_done(x);
+}
+
+/* Each master of a Cluster has users, a certificate and replicas of its own. A key that another serves is one that may be named
+ * all the same. */
+static void visit_masters(struct examining *x) {
+    struct redis_route *route = x->redis->route;
+    struct redis_link *master;
+    x->pending = 1; /* until all have been sent */
+    for (size_t i = 0; has_slots(x) && (master = route->kind->master(route, i)); i++) {
+        for (size_t j = 0; j < RIGHT_TO_SUBSCRIBE; j++) {
+            if (!is_needed(x, &rights[j]))
+                continue;
+            start_command(x, rights[j].words);
+            send_to(x, master, visited, j);
+        }
+        start_command(x, "INFO replication");
+        send_to(x, master, visited, RIGHTS);
+    }
+    step_done(x);
 }
 
 static void ask_deployment(struct examining *x) {
@@ -367,7 +459,9 @@ static void ask(struct examining *x) {
         start_command(x, "CLIENT INFO");
         send(x, client_answered, 0);
     }
-    for (size_t i = 0; i < RIGHT_TO_SUBSCRIBE; i++) {
+    for (size_t i = 0; i < RIGHT_TO_SUBSCRIBE && !has_slots(x); i++) {
+        if (!is_needed(x, &rights[i]))
+            continue;
         start_command(x, rights[i].words);
         send(x, right_answered, i);
     }
@@ -440,6 +534,9 @@ static bool writes_on(const struct examining *x) {
 static void proceed(struct examining *x) {
     x->asked_us = world_now_us(x->redis->host->world);
     if (x->step == ASKING) {
+        x->step = VISITING;
+        visit_masters(x);
+    } else if (x->step == VISITING) {
         x->step = CLOCK;
         start_command(x, "TIME");
         send(x, clock_answered, 0);
@@ -721,7 +818,10 @@ static void report_way(struct examining *x) {
     if (tls) {
         struct tls_expiries expiries;
         tls->module->expiries(tls, &expiries);
-        report_certificate(x, "certificate", "the server's certificate, or one above it,",
+        report_certificate(x, "certificate",
+                           x->redis->route
+                               ? "the first of the servers' certificates, and those above them,"
+                               : "the server's certificate, or one above it,",
                            expiries.server_us);
         report_certificate(x, "client-certificate", "the client certificate", expiries.own_us);
     } else if (x->redis->is_exposed) {
@@ -779,7 +879,7 @@ static bool report_denied(struct examining *x, enum purpose purpose, hf_severity
     list_denied(x, purpose, denied);
     if (!denied[0])
         return false;
-    append(fix, "%s%s", user, denied);
+    append(fix, "%s%s%s", user, denied, has_slots(x) ? ", on each node" : "");
     ADD(x, severity, id, means, fix, "the user \"%s\" lacks%s", user, denied);
     return true;
 }
@@ -843,8 +943,10 @@ static void report(struct examining *x) {
     }
     if (x->known[MIN_REPLICAS])
         x->deployment.min_replicas = strtol(x->settings[MIN_REPLICAS], NULL, 10);
+    if (route && x->info && !has_slots(x))
+        deployment_note_info(&x->deployment, x->info);
     if (route)
-        x->no_memory |= !deployment_report(&x->deployment, route, x->info, x->out);
+        x->no_memory |= !deployment_report(&x->deployment, route, x->out);
     if (x->info) {
         report_version(x);
         if (!route)

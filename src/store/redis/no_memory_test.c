@@ -2,7 +2,8 @@
  * completes once, with a clear outcome, nothing leaks (AddressSanitizer looks), nothing spins.
  *
  * The linker sends the store's allocations, and its calls of what allocates in hiredis, through here (--wrap, in
- * tests/meson.build). The streams lead to a server that says yes to everything. */
+ * tests/meson.build). The streams lead to a server that says yes to everything. Each story is told of one server, of
+ * a master that sentinels name, and of a Cluster. */
 #define TEST_TIMEOUT_S 200
 #include "check.h"
 #include "support/fake_redis.h"
@@ -16,16 +17,20 @@
 enum { NEVER = -1, FAR = 1000000, S = 1000000 };
 
 static long allocations, fail_first = NEVER, fail_last;
+static bool failed; /* one has, since fail_from_to */
 
 static bool fails(void) {
     long index = allocations++;
-    return fail_first != NEVER && index >= fail_first && index <= fail_last;
+    bool now = fail_first != NEVER && index >= fail_first && index <= fail_last;
+    failed |= now;
+    return now;
 }
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *memory, size_t size);
 char *__real_strdup(const char *text);
+char *__real_strndup(const char *text, size_t most);
 int __real_vasprintf(char **ret, const char *format, va_list arguments);
 int __real_redisFormatCommandArgv(char **target, int count, const char **arguments,
                                   const size_t *sizes);
@@ -35,6 +40,7 @@ void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *memory, size_t size);
 char *__wrap_strdup(const char *text);
+char *__wrap_strndup(const char *text, size_t most);
 int __wrap_vasprintf(char **ret, const char *format, va_list arguments)
     __attribute__((format(printf, 2, 0)));
 int __wrap_redisFormatCommandArgv(char **target, int count, const char **arguments,
@@ -58,6 +64,10 @@ char *__wrap_strdup(const char *text) {
     return fails() ? NULL : __real_strdup(text);
 }
 
+char *__wrap_strndup(const char *text, size_t most) {
+    return fails() ? NULL : __real_strndup(text, most);
+}
+
 int __wrap_vasprintf(char **ret, const char *format, va_list arguments) {
     return fails() ? -1 : __real_vasprintf(ret, format, arguments);
 }
@@ -79,10 +89,18 @@ static void fail_from_to(long first, long last) {
     allocations = 0;
     fail_first = first;
     fail_last = last;
+    failed = false;
 }
 
+static const char *const urls[] = {
+    "redis://localhost",
+    "redis+sentinel://s1,s2,s3/orders?plaintext=yes",
+    "redis+cluster://seed?plaintext=yes",
+};
+static const char *url; /* of the story */
+
 /* Runs a story once for each of its allocations: that one fails; that one and all after it fail. */
-static void fail_at_every_index(void (*story)(void)) {
+static void fail_at_every_index_of(void (*story)(void)) {
     long index = 0;
     for (bool more = true; more; index++) {
         fail_from_to(index, index);
@@ -96,6 +114,13 @@ static void fail_at_every_index(void (*story)(void)) {
     printf("# %ld allocations\n", index - 1);
 }
 
+static void fail_at_every_index(void (*story)(void)) {
+    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
+        url = urls[i];
+        fail_at_every_index_of(story);
+    }
+}
+
 /* ---- Words of the tests ---- */
 
 static struct rig rig;
@@ -105,7 +130,7 @@ static struct asked asked[8], held, shared;
 static void open_unfailing(bool knows_scripts) {
     long first = fail_first;
     fail_first = NEVER;
-    rig_open(&rig, "redis://localhost");
+    rig_open(&rig, url);
     rig.knows_scripts = knows_scripts;
     fake_serve(rig.world, rig_serve, &rig);
     ask_acquire(&rig, &asked[0], "busy", STORE_WAIT); /* and subscribed */
@@ -127,6 +152,7 @@ static void check_completed(size_t count) {
         CHECK(op->outcome != STORE_NOT_YOURS);
         CHECK(op->outcome != STORE_REFUSED || op->reason == HF_NO_MEMORY ||
               op->reason == HF_UNREACHABLE);
+        CHECK(failed || op->outcome == STORE_DONE || op->outcome == STORE_QUEUED);
         asked_clear(&asked[i]);
     }
 }
@@ -138,28 +164,37 @@ static void over(void) {
 
 /* ---- Stories ---- */
 
-static void open_and_close(void) {
-    char *text;
+static void open_one(const char *text) {
+    char *why;
     setenv("HOLDFAST_TEST_PASSWORD", "hunter2", 1);
-    int r = rig_open_url(
-        &rig, "redis://jo@localhost:7000/3?password_env=HOLDFAST_TEST_PASSWORD&prefix=app:", &text);
+    int r = rig_open_url(&rig, text, &why);
     CHECK(r == HF_OK || r == HF_NO_MEMORY);
     CHECK(!rig.store == (r != HF_OK));
-    free(text);
+    free(why);
     rig_close(&rig);
 }
 
+static void open_and_close(void) {
+    open_one("redis://jo@localhost:7000/3?password_env=HOLDFAST_TEST_PASSWORD&prefix=app:");
+    open_one("redis+sentinel://jo:x@localhost,[::1]/orders/3?sentinel_user=jo&"
+             "sentinel_password_env=HOLDFAST_TEST_PASSWORD&wait_replicas=1");
+    open_one("redis+cluster://jo:x@localhost,[::1]:7000/0?wait_replicas=1&wait_timeout=5");
+}
+
 TEST(opening_a_store) {
-    fail_at_every_index(open_and_close);
+    fail_at_every_index_of(open_and_close);
 }
 
 static void open_wrongly(void) {
-    static const char *const urls[] = {"redis://localhost?x=y",       "redis://localhost/x",
-                                       "redis://jo@localhost",        "redis://a,b",
-                                       "redis://localhost?timeout=x", "redis+unix:x"};
-    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
+    static const char *const wrong[] = {
+        "redis://localhost?x=y",       "redis://localhost/x",
+        "redis://jo@localhost",        "redis://a,b",
+        "redis://localhost?timeout=x", "redis+unix:x",
+        "redis+sentinel://localhost",  "redis+sentinel://localhost/orders/x",
+        "redis+cluster://elsewhere",   "redis+cluster:///0"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         char *text;
-        int r = rig_open_url(&rig, urls[i], &text);
+        int r = rig_open_url(&rig, wrong[i], &text);
         CHECK(r == HF_BAD_URL || r == HF_NO_MEMORY);
         free(text);
         rig_close(&rig);
@@ -167,12 +202,13 @@ static void open_wrongly(void) {
 }
 
 TEST(refusing_a_url) {
-    fail_at_every_index(open_wrongly);
+    fail_at_every_index_of(open_wrongly);
 }
 
 static void first_use(void) {
     char *text;
-    if (rig_open_url(&rig, "redis://jo:secret@localhost/3", &text) == HF_OK) {
+    const char *with_login = strcmp(url, urls[0]) == 0 ? "redis://jo:secret@localhost/3" : url;
+    if (rig_open_url(&rig, with_login, &text) == HF_OK) {
         fake_serve(rig.world, rig_serve, &rig);
         ask_acquire(&rig, &asked[0], "busy", STORE_WAIT);
         ask_acquire(&rig, &asked[1], "x", 0);
@@ -205,14 +241,7 @@ static void use_unknown_scripts(void) {
     ask_acquire(&rig, &asked[0], "x", 0);
     ask_release(&rig, &asked[1], "x");
     ask_inspect(&rig, &asked[2], "x");
-    fake_pass_us(rig.world, 3 * S);
-    for (int i = 0; i < 3; i++) {
-        CHECK_EQ_INT(asked[i].completions, 1);
-        CHECK(asked[i].op.outcome != STORE_NOT_YOURS);
-        CHECK(asked[i].op.outcome != STORE_REFUSED || asked[i].op.reason == HF_NO_MEMORY ||
-              asked[i].op.reason == HF_UNREACHABLE);
-        asked_clear(&asked[i]);
-    }
+    check_completed(3);
     over();
 }
 
@@ -263,14 +292,19 @@ TEST(listing) {
     fail_at_every_index(list);
 }
 
+static void hang_up_all(void) {
+    for (size_t i = fake_stream_count(rig.world); i-- > 0;) {
+        if (fake_stream(rig.world, i)->owner)
+            fake_hang_up(fake_stream(rig.world, i), "reset");
+    }
+}
+
 static void lose_connections(void) {
     open_unfailing(true);
     fake_serve(rig.world, NULL, NULL);
     ask_acquire(&rig, &asked[0], "x", 0);
     ask_release(&rig, &asked[1], "y");
-    for (size_t i = 0; i < 2; i++)
-        if (fake_stream(rig.world, i)->owner)
-            fake_hang_up(fake_stream(rig.world, i), "reset");
+    hang_up_all();
     fake_serve(rig.world, rig_serve, &rig);
     ask_inspect(&rig, &asked[2], "x");
     check_completed(3);
@@ -279,6 +313,57 @@ static void lose_connections(void) {
 
 TEST(losing_connections) {
     fail_at_every_index(lose_connections);
+}
+
+static void fail_over(void) {
+    open_unfailing(true);
+    rig.failed_over = true;
+    hang_up_all();
+    ask_acquire(&rig, &asked[0], "x", 0);
+    ask_acquire(&rig, &asked[1], "z", STORE_WAIT);
+    ask_renew(&rig, &asked[2], (struct asked *[]){&held, &shared}, 2);
+    check_completed(3);
+    over();
+}
+
+TEST(failing_over) {
+    fail_at_every_index(fail_over);
+}
+
+static const char *error;
+
+static void be_turned_away(void) {
+    open_unfailing(true);
+    rig.error = error;
+    ask_acquire(&rig, &asked[0], "x", 0);
+    rig.error = error;
+    ask_release(&rig, &asked[1], "x");
+    check_completed(2);
+    over();
+}
+
+/* What a server says that is not the one, or not now. */
+TEST(being_turned_away) {
+    static const char *const errors[] = {"-READONLY You can't write against a replica.\r\n",
+                                         "-MOVED 1 nc:7003\r\n", "-ASK 1 nc:7003\r\n",
+                                         "-TRYAGAIN Multiple keys request\r\n",
+                                         "-CLUSTERDOWN The cluster is down\r\n"};
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        url = i ? urls[2] : urls[1];
+        error = errors[i];
+        fail_at_every_index_of(be_turned_away);
+    }
+}
+
+static void examine(void) {
+    open_unfailing(true);
+    ask_examine(&rig, &asked[0]);
+    check_completed(1);
+    over();
+}
+
+TEST(examining) {
+    fail_at_every_index(examine);
 }
 
 /* Long enough for pings, which must not be tried without pause. */

@@ -90,8 +90,12 @@ TEST(urls_of_several_servers_that_lack_something_are_refused) {
     check_refused("redis+sentinel://a/orders/x", "the database");
     check_refused("redis+sentinel:///orders", "/SERVICE");
     check_refused("redis+sentinel://127.0.0.1,b/orders", "plaintext=yes");
+    check_refused("redis+sentinel://b/orders", "use rediss+sentinel://");
     check_refused("redis+cluster://a", "plaintext=yes");
-    check_refused("redis+cluster://a?ca=x", "rediss://");
+    check_refused("redis+cluster://a", "use rediss+cluster://");
+    check_refused("rediss+cluster://a?plaintext=yes", "\"plaintext\"");
+    check_refused("rediss+cluster://a?cert=x", "go together");
+    check_refused("redis+cluster://a?ca=x", "begins with rediss");
     check_refused("redis+cluster:///0", "some of its nodes");
     check_refused("redis+cluster://a/1", "the database");
     check_refused("redis+cluster://a?database=0", "\"database\"");
@@ -175,7 +179,7 @@ TEST(plaintext_to_another_host_is_refused_unless_it_is_asked_for) {
         rig_close(&rig);
     }
     check_refused("redis://localhost?plaintext=no", "plaintext");
-    check_refused("redis://localhost?ca=x", "rediss://");
+    check_refused("redis://localhost?ca=x", "begins with rediss");
     check_refused("redis+unix:///run/redis.sock?plaintext=yes", "plaintext");
 }
 

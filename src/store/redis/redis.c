@@ -3,8 +3,8 @@
  *    rediss://[user[:password]@]host[:port][/database]
  *    redis://[user[:password]@]host[:port][/database]
  *    redis+unix://[user[:password]@]/path/of/the/socket
- *    redis+sentinel://[user[:password]@]host[:port],.../service[/database]
- *    redis+cluster://[user[:password]@]host[:port],...[/0]
+ *    rediss+sentinel://[user[:password]@]host[:port],.../service[/database], or redis+sentinel://
+ *    rediss+cluster://[user[:password]@]host[:port],...[/0], or redis+cluster://
  *
  * with the options prefix, database (for a socket), timeout and connect_timeout in ms, and password_file,
  * password_env or password_fd, each saying where the password is. rediss is TLS, with the options ca, cert and key, which
@@ -298,12 +298,22 @@ static int read_login(struct redis *redis, const struct url *url, char **ret_tex
     return r;
 }
 
+/* A scheme is redis, or rediss for TLS, and what is behind a +. */
+static bool is_tls(const struct url *url) {
+    return url->scheme[5] == 's';
+}
+
+static bool is_kind(const struct url *url, const char *kind) {
+    const char *found = strchr(url->scheme, '+');
+    return found && strcmp(found + 1, kind) == 0;
+}
+
 static bool is_sentinel(const struct url *url) {
-    return strcmp(url->scheme, "redis+sentinel") == 0;
+    return is_kind(url, "sentinel");
 }
 
 static bool is_cluster(const struct url *url) {
-    return strcmp(url->scheme, "redis+cluster") == 0;
+    return is_kind(url, "cluster");
 }
 
 /* Where a route finds the servers, the path has the database only: behind the service of a Sentinel; 0 in a Cluster. */
@@ -324,7 +334,7 @@ static int read_server(struct redis *redis, const struct url *url, char **ret_te
                                  "have its votes");
         return HF_BAD_URL;
     }
-    bool is_socket = strcmp(url->scheme, "redis+unix") == 0;
+    bool is_socket = is_kind(url, "unix");
     const char *database = url_option(url, "database");
     if (is_socket) {
         if (url->host_count || url->path[0] != '/') {
@@ -381,15 +391,17 @@ static int read_prefix(struct redis *redis, const struct url *url, char **ret_te
     return copy(&redis->prefix, prefix) ? HF_OK : HF_NO_MEMORY;
 }
 
-/* Which schemes have an option. */
+/* Which schemes have an option: of these kinds, and if there is one of the IFs, in its case. */
 enum {
-    FOR_PLAIN = 1,
+    FOR_HOST = 1,
     FOR_SOCKET = 2,
-    FOR_TLS = 4,
-    FOR_SENTINEL = 8,
-    FOR_CLUSTER = 16,
-    FOR_ONE = FOR_PLAIN | FOR_SOCKET | FOR_TLS,
-    FOR_ALL = FOR_ONE | FOR_SENTINEL | FOR_CLUSTER
+    FOR_SENTINEL = 4,
+    FOR_CLUSTER = 8,
+    FOR_ONE = FOR_HOST | FOR_SOCKET,
+    FOR_SEVERAL = FOR_SENTINEL | FOR_CLUSTER,
+    FOR_ALL = FOR_ONE | FOR_SEVERAL,
+    IF_TLS = 16,
+    IF_PLAIN = 32
 };
 
 static const struct {
@@ -403,32 +415,45 @@ static const struct {
     {"password_file", FOR_ALL},
     {"password_env", FOR_ALL},
     {"password_fd", FOR_ALL},
-    {"ca", FOR_TLS},
-    {"cert", FOR_TLS},
-    {"key", FOR_TLS},
-    {"server_name", FOR_TLS},
-    {"plaintext", FOR_PLAIN | FOR_SENTINEL | FOR_CLUSTER},
+    {"ca", FOR_ALL | IF_TLS},
+    {"cert", FOR_ALL | IF_TLS},
+    {"key", FOR_ALL | IF_TLS},
+    {"server_name", FOR_ALL | IF_TLS},
+    {"plaintext", FOR_HOST | FOR_SEVERAL | IF_PLAIN},
     {"sentinel_user", FOR_SENTINEL},
     {"sentinel_password_file", FOR_SENTINEL},
     {"sentinel_password_env", FOR_SENTINEL},
     {"sentinel_password_fd", FOR_SENTINEL},
-    {"wait_replicas", FOR_SENTINEL | FOR_CLUSTER},
-    {"wait_timeout", FOR_SENTINEL | FOR_CLUSTER},
+    {"wait_replicas", FOR_SEVERAL},
+    {"wait_timeout", FOR_SEVERAL},
 };
 
 enum { OPTIONS = sizeof(options) / sizeof(options[0]) };
 
+static int scheme_of(const struct url *url) {
+    int kind = is_sentinel(url)       ? FOR_SENTINEL
+               : is_cluster(url)      ? FOR_CLUSTER
+               : is_kind(url, "unix") ? FOR_SOCKET
+                                      : FOR_HOST;
+    return kind | (is_tls(url) ? IF_TLS : IF_PLAIN);
+}
+
+static bool has_option(int scheme, size_t option) {
+    int both = options[option].schemes & scheme, ifs = IF_TLS | IF_PLAIN;
+    return (both & FOR_ALL) && (!(options[option].schemes & ifs) || (both & ifs));
+}
+
 static int unknown_option(const struct url *url, const char *key, int scheme, char **ret_text) {
     char known[300] = "";
     for (size_t i = 0; i < OPTIONS; i++) {
-        if (strcmp(options[i].key, key) == 0 && options[i].schemes == FOR_TLS) {
+        if (strcmp(options[i].key, key) == 0 && options[i].schemes & IF_TLS) {
             *ret_text =
-                error_format("the option \"%s\" is one of TLS, which begins with rediss://", key);
+                error_format("the option \"%s\" is one of TLS: such a URL begins with rediss", key);
             return HF_BAD_URL;
         }
     }
     for (size_t i = 0, used = 0; i < OPTIONS && used < sizeof(known); i++) {
-        if (options[i].schemes & scheme)
+        if (has_option(scheme, i))
             used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "",
                                      options[i].key);
     }
@@ -436,22 +461,12 @@ static int unknown_option(const struct url *url, const char *key, int scheme, ch
     return HF_BAD_URL;
 }
 
-static int scheme_of(const struct url *url) {
-    if (is_sentinel(url))
-        return FOR_SENTINEL;
-    if (is_cluster(url))
-        return FOR_CLUSTER;
-    return strcmp(url->scheme, "rediss") == 0       ? FOR_TLS
-           : strcmp(url->scheme, "redis+unix") == 0 ? FOR_SOCKET
-                                                    : FOR_PLAIN;
-}
-
 static int check_options(const struct url *url, char **ret_text) {
     int scheme = scheme_of(url);
     for (size_t i = 0; i < url->option_count; i++) {
         const char *key = url->options[i].key;
         size_t j = 0;
-        while (j < OPTIONS && (strcmp(options[j].key, key) != 0 || !(options[j].schemes & scheme)))
+        while (j < OPTIONS && (strcmp(options[j].key, key) != 0 || !has_option(scheme, j)))
             j++;
         if (j == OPTIONS)
             return unknown_option(url, key, scheme, ret_text);
@@ -496,12 +511,11 @@ static int check_plaintext(struct redis *redis, const struct url *url, char **re
     redis->is_exposed = exposed;
     if (!exposed || plaintext)
         return HF_OK;
-    const char *otherwise = redis->server_host ? "use rediss://, which is TLS, or " : "";
     *ret_text =
         error_format("%s:// to another host (\"%.255s\") would let everybody on the way read "
-                     "the password and change what is locked: %sadd the option plaintext=yes "
-                     "where the network is to be trusted",
-                     url->scheme, exposed, otherwise);
+                     "the password and change what is locked: use rediss%s://, which is TLS, or "
+                     "add the option plaintext=yes where the network is to be trusted",
+                     url->scheme, exposed, url->scheme + strlen("redis"));
     return HF_BAD_URL;
 }
 
@@ -543,7 +557,7 @@ static int read_url(struct redis *redis, const struct url *url, char **ret_text)
         r = read_timeout(url, "connect_timeout", &redis->peer.timeout_us, ret_text);
     if (!r)
         r = read_wait(redis, url, ret_text);
-    if (!r && strcmp(url->scheme, "rediss") == 0)
+    if (!r && is_tls(url))
         r = open_tls(redis, url, ret_text);
     else if (!r)
         r = check_plaintext(redis, url, ret_text);

@@ -25,7 +25,7 @@ struct address {
     uint16_t port;
 };
 
-enum answer { SILENT, ASKED, NAMES, KNOWS_NONE };
+enum answer { SILENT, DENIES, ASKED, NAMES, KNOWS_NONE };
 
 struct sentinel {
     struct sentinels *all;
@@ -195,7 +195,8 @@ static void decide(struct sentinels *all) {
     else
         snprintf(all->route.why, sizeof(all->route.why), "no sentinel of %.300s answers: %.200s",
                  names, last);
-    route_not_found(&all->route, HF_UNREACHABLE);
+    bool all_deny = count_answers(all, DENIES) == all->count;
+    route_not_found(&all->route, all_deny ? HF_DENIED : HF_UNREACHABLE);
 }
 
 static void sentinel_answered(struct redis *redis, struct redis_request *request,
@@ -218,6 +219,7 @@ static void sentinel_answered(struct redis *redis, struct redis_request *request
         int reason;
         char *text;
         redis_explain(request, reply, why, &reason, &text);
+        sentinel->answer = reason == HF_DENIED ? DENIES : SILENT;
         snprintf(all->route.why, sizeof(all->route.why), "%s", text ? text : "");
         free(text);
     }
@@ -396,8 +398,9 @@ int sentinel_open(struct redis *redis, const struct url *url, const char *user,
                   const char *password, struct redis_route **ret_route, char **ret_text) {
     if (!url->host_count || url->path[0] != '/' || !url->path[1] || url->path[1] == '/') {
         *ret_text =
-            error_format("sentinels are written redis+sentinel://a:26379,b,c/SERVICE, with the "
-                         "name that the master has there");
+            error_format("sentinels are written %s://a:26379,b,c/SERVICE, with the name that the "
+                         "master has there",
+                         url->scheme);
         return HF_BAD_URL;
     }
     struct sentinels *all = calloc(1, sizeof(*all));

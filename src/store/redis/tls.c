@@ -32,31 +32,49 @@
 
 #define BELIEVED_US (INT64_C(3600) * 1000000)
 
-enum { SESSIONS_MAX = 4, NAME_SIZE = 256, NAMES_SIZE = 160, DATE_SIZE = 32 };
+enum {
+    SESSIONS_MAX = 4,
+    SERVERS_MAX = 256, /* beyond, who was connected to longest ago is forgotten */
+    NAME_SIZE = 256,
+    PLACE_SIZE = NAME_SIZE + 8,
+    NAMES_SIZE = 160,
+    DATE_SIZE = 32
+};
 
+/* What is remembered of one. A session stays with the place that it came from, for it stands for that one's name. */
 struct server {
-    struct tls tls;
-    SSL_CTX *context;
-    char name[NAME_SIZE];
-    bool is_address, has_passphrase; /* of the name; of the key */
+    struct list link;
+    char place[PLACE_SIZE]; /* "host:port" */
     struct session {
         SSL_SESSION *session;
         int64_t verified_us;  /* when the certificates were that it rests on */
     } sessions[SESSIONS_MAX]; /* the last is the newest */
     size_t session_count;
-    struct tls_expiries expiries;
+    int64_t expires_us; /* 0: not seen yet */
+};
+
+/* Our side. */
+struct client {
+    struct tls tls;
+    SSL_CTX *context;
+    char name[NAME_SIZE]; /* of all servers; "": each has that of its host */
+    bool has_passphrase;  /* the key */
+    int64_t expires_us;   /* the client certificate; 0: there is none */
+    struct list servers;  /* who was connected to last is the last */
+    size_t server_count;
 };
 
 struct channel {
     struct tls_channel channel;
+    char name[NAME_SIZE], place[PLACE_SIZE]; /* of its server */
     SSL *ssl;
     BIO *in, *out;
     int64_t wall_us;     /* when it began */
     int64_t verified_us; /* when those certificates were that its session rests on */
 };
 
-static struct server *server_of(const struct tls *tls) {
-    return container_of(tls, struct server, tls);
+static struct client *client_of(const struct tls *tls) {
+    return container_of(tls, struct client, tls);
 }
 
 static struct channel *channel_of(const struct tls_channel *channel) {
@@ -153,8 +171,7 @@ static void tell_certificate(struct channel *c, int error, int depth, const X509
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
         list_names(certificate, names);
-        tell(c, HF_DENIED, "the server's certificate is not for %s, but for %s",
-             server_of(c->channel.tls)->name, names);
+        tell(c, HF_DENIED, "the server's certificate is not for %s, but for %s", c->name, names);
         break;
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
@@ -249,7 +266,7 @@ static int no_passphrase(char *room, int size, int writing, void *context) {
     (void)room;
     (void)size;
     (void)writing;
-    ((struct server *)context)->has_passphrase = true;
+    ((struct client *)context)->has_passphrase = true;
     return -1;
 }
 
@@ -283,8 +300,8 @@ static int load_trusted(SSL_CTX *context, const char *path, char **ret_text) {
     return ok ? HF_OK : bad_file("the CA", path, ret_text);
 }
 
-static int load_key(struct server *server, const char *cert, const char *key, char **ret_text) {
-    SSL_CTX *context = server->context;
+static int load_key(struct client *client, const char *cert, const char *key, char **ret_text) {
+    SSL_CTX *context = client->context;
     int r = check_readable("the key", key, ret_text);
     if (r < 0)
         return r;
@@ -292,7 +309,7 @@ static int load_key(struct server *server, const char *cert, const char *key, ch
         SSL_CTX_check_private_key(context))
         return HF_OK;
     int error = ERR_GET_REASON(ERR_peek_error());
-    if (server->has_passphrase)
+    if (client->has_passphrase)
         *ret_text = error_format("the key %s has a passphrase, and there is nobody to ask", key);
     else if (error == X509_R_KEY_VALUES_MISMATCH || error == X509_R_KEY_TYPE_MISMATCH)
         *ret_text = error_format("the key %s is not that of the certificate %s", key, cert);
@@ -301,22 +318,30 @@ static int load_key(struct server *server, const char *cert, const char *key, ch
     return HF_BAD_URL;
 }
 
-static int load_own(struct server *server, const struct tls_settings *settings, char **ret_text) {
+static int load_own(struct client *client, const struct tls_settings *settings, char **ret_text) {
     const char *cert = settings->cert;
     if (!cert)
         return HF_OK;
     int r = check_readable("the certificate", cert, ret_text);
-    if (!r && !SSL_CTX_use_certificate_chain_file(server->context, cert))
+    if (!r && !SSL_CTX_use_certificate_chain_file(client->context, cert))
         r = bad_file("the certificate", cert, ret_text);
     if (!r)
-        r = load_key(server, cert, settings->key, ret_text);
+        r = load_key(client, cert, settings->key, ret_text);
     if (!r)
-        server->expiries.own_us =
-            time_us(X509_get0_notAfter(SSL_CTX_get0_certificate(server->context)));
+        client->expires_us = time_us(X509_get0_notAfter(SSL_CTX_get0_certificate(client->context)));
     return r;
 }
 
-/* ---- Sessions ---- */
+/* ---- Servers, and their sessions ---- */
+
+static struct server *find_server(struct client *client, const char *place) {
+    list_each(node, &client->servers) {
+        struct server *server = container_of(node, struct server, link);
+        if (strcmp(server->place, place) == 0)
+            return server;
+    }
+    return NULL;
+}
 
 static void drop_session(struct server *server, size_t which) {
     SSL_SESSION_free(server->sessions[which].session);
@@ -330,14 +355,41 @@ static void drop_sessions(struct server *server) {
         drop_session(server, 0);
 }
 
+static void forget_server(struct client *client, struct server *server) {
+    drop_sessions(server);
+    list_remove(&server->link);
+    client->server_count--;
+    free(server);
+}
+
+/* The one to connect to; NULL: no memory. */
+static struct server *get_server(struct client *client, const char *place) {
+    struct server *server = find_server(client, place);
+    if (!server) {
+        server = calloc(1, sizeof(*server));
+        if (!server)
+            return NULL;
+        if (client->server_count == SERVERS_MAX)
+            forget_server(client, container_of(client->servers.next, struct server, link));
+        strcpy(server->place, place);
+        list_init(&server->link);
+        client->server_count++;
+    }
+    list_remove(&server->link);
+    list_append(&client->servers, &server->link);
+    return server;
+}
+
 static bool serves_once(const SSL_SESSION *session) {
     return SSL_SESSION_get_protocol_version(session) >= TLS1_3_VERSION;
 }
 
-/* OpenSSL calls this when the server has sent one: it is ours now. */
+/* OpenSSL calls this when the server has sent one: 1 makes it ours. */
 static int session_came(SSL *ssl, SSL_SESSION *session) {
     struct channel *c = SSL_get_app_data(ssl);
-    struct server *server = server_of(c->channel.tls);
+    struct server *server = find_server(client_of(c->channel.tls), c->place);
+    if (!server)
+        return 0;
     if (!serves_once(session))
         drop_sessions(server);
     else if (server->session_count == SESSIONS_MAX)
@@ -363,26 +415,24 @@ static void use_session(struct channel *c, struct server *server) {
     }
 }
 
-/* ---- One server ---- */
+/* ---- Our side ---- */
 
 /* A certificate has names without the dot that ends a whole one, and addresses without the zone that is this host's
  * own. To OpenSSL an empty name means any, and one that begins with a dot means all below it. */
-static int set_name(struct server *server, const char *name, char **ret_text) {
-    struct in6_addr unused;
+static bool read_name(const char *name, char ret[NAME_SIZE]) {
     size_t size = strchr(name, ':') ? strcspn(name, "%") : strlen(name);
     size -= size > 1 && name[size - 1] == '.';
-    if (!size || size >= sizeof(server->name) || name[0] == '.') {
-        *ret_text = error_format("\"%s\" is no name that a certificate could be for", name);
-        return HF_BAD_URL;
-    }
-    memcpy(server->name, name, size);
-    server->is_address = inet_pton(AF_INET, server->name, &unused) == 1 ||
-                         inet_pton(AF_INET6, server->name, &unused) == 1;
-    return HF_OK;
+    if (!size || size >= NAME_SIZE || name[0] == '.')
+        return false;
+    memcpy(ret, name, size);
+    ret[size] = 0;
+    return true;
 }
 
-static int set_up(struct server *server, const struct tls_settings *settings, char **ret_text) {
-    SSL_CTX *context = server->context = SSL_CTX_new(TLS_client_method());
+#define NO_NAME "\"%s\" is no name that a certificate could be for"
+
+static int set_up(struct client *client, const struct tls_settings *settings, char **ret_text) {
+    SSL_CTX *context = client->context = SSL_CTX_new(TLS_client_method());
     if (!context || !SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION))
         return HF_NO_MEMORY;
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, certificate_seen);
@@ -391,16 +441,17 @@ static int set_up(struct server *server, const struct tls_settings *settings, ch
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(context, session_came);
     SSL_CTX_set_default_passwd_cb(context, no_passphrase);
-    SSL_CTX_set_default_passwd_cb_userdata(context, server);
+    SSL_CTX_set_default_passwd_cb_userdata(context, client);
     int r = load_trusted(context, settings->ca, ret_text);
-    return r < 0 ? r : load_own(server, settings, ret_text);
+    return r < 0 ? r : load_own(client, settings, ret_text);
 }
 
 static void close_tls(struct tls *tls) {
-    struct server *server = server_of(tls);
-    drop_sessions(server);
-    SSL_CTX_free(server->context);
-    free(server);
+    struct client *client = client_of(tls);
+    while (!list_empty(&client->servers))
+        forget_server(client, container_of(client->servers.next, struct server, link));
+    SSL_CTX_free(client->context);
+    free(client);
 }
 
 extern const struct tls_module holdfast_tls;
@@ -408,42 +459,54 @@ extern const struct tls_module holdfast_tls;
 static int open_tls(const struct tls_settings *settings, struct tls **ret_tls, char **ret_text) {
     if (!OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL))
         return HF_NO_MEMORY;
-    struct server *server = calloc(1, sizeof(*server));
-    if (!server)
+    struct client *client = calloc(1, sizeof(*client));
+    if (!client)
         return HF_NO_MEMORY;
-    server->tls.module = &holdfast_tls;
+    client->tls.module = &holdfast_tls;
+    list_init(&client->servers);
     ERR_clear_error();
-    int r = set_name(server, settings->name, ret_text);
+    int r = HF_OK;
+    if (settings->name && !read_name(settings->name, client->name)) {
+        *ret_text = error_format(NO_NAME, settings->name);
+        r = HF_BAD_URL;
+    }
     if (!r)
-        r = set_up(server, settings, ret_text);
+        r = set_up(client, settings, ret_text);
     ERR_clear_error();
     if (r < 0) {
-        close_tls(&server->tls);
+        close_tls(&client->tls);
         return r;
     }
-    *ret_tls = &server->tls;
+    *ret_tls = &client->tls;
     return HF_OK;
 }
 
 static void get_expiries(const struct tls *tls, struct tls_expiries *ret) {
-    *ret = server_of(tls)->expiries;
+    struct client *client = client_of(tls);
+    *ret = (struct tls_expiries){.own_us = client->expires_us};
+    list_each(node, &client->servers) {
+        int64_t at_us = container_of(node, struct server, link)->expires_us;
+        if (at_us && (!ret->server_us || at_us < ret->server_us))
+            ret->server_us = at_us;
+    }
 }
 
 /* ---- One connection ---- */
 
 /* Whom the certificate must be for, and when it must be valid. */
-static bool demand(struct channel *c, const struct server *server) {
+static bool demand(struct channel *c) {
     X509_VERIFY_PARAM *demands = SSL_get0_param(c->ssl);
+    struct in6_addr unused;
     X509_VERIFY_PARAM_set_time(demands, (time_t)(c->wall_us / 1000000));
     X509_VERIFY_PARAM_set_hostflags(demands, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-    if (server->is_address)
-        return X509_VERIFY_PARAM_set1_ip_asc(demands, server->name);
-    return X509_VERIFY_PARAM_set1_host(demands, server->name, 0) &&
-           SSL_set_tlsext_host_name(c->ssl, server->name);
+    if (inet_pton(AF_INET, c->name, &unused) == 1 || inet_pton(AF_INET6, c->name, &unused) == 1)
+        return X509_VERIFY_PARAM_set1_ip_asc(demands, c->name);
+    return X509_VERIFY_PARAM_set1_host(demands, c->name, 0) &&
+           SSL_set_tlsext_host_name(c->ssl, c->name);
 }
 
-static bool prepare(struct channel *c, struct server *server) {
-    c->ssl = SSL_new(server->context);
+static bool prepare(struct channel *c) {
+    c->ssl = SSL_new(client_of(c->channel.tls)->context);
     c->in = BIO_new(BIO_s_mem());
     c->out = BIO_new(BIO_s_mem());
     if (!c->ssl || !c->in || !c->out) {
@@ -455,13 +518,14 @@ static bool prepare(struct channel *c, struct server *server) {
     SSL_set_bio(c->ssl, c->in, c->out);
     SSL_set_app_data(c->ssl, c);
     SSL_set_connect_state(c->ssl);
-    return demand(c, server);
+    return demand(c);
 }
 
 static void end_channel(struct tls_channel *channel) {
     struct channel *c = channel_of(channel);
-    if (!channel->open)
-        drop_sessions(server_of(channel->tls));
+    struct server *server = find_server(client_of(channel->tls), c->place);
+    if (!channel->open && server)
+        drop_sessions(server);
     if (c->ssl)
         SSL_set_shutdown(c->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
     SSL_free(c->ssl);
@@ -470,43 +534,59 @@ static void end_channel(struct tls_channel *channel) {
 }
 
 /* Notes when the first of the certificates expires that were just verified. */
-static void note_expiry(struct server *server, const SSL *ssl) {
-    STACK_OF(X509) *chain = SSL_get0_verified_chain(ssl);
-    server->expiries.server_us = INT64_MAX;
+static void note_expiry(struct channel *c) {
+    struct server *server = find_server(client_of(c->channel.tls), c->place);
+    STACK_OF(X509) *chain = SSL_get0_verified_chain(c->ssl);
+    if (!server)
+        return;
+    server->expires_us = INT64_MAX;
     for (int i = 0; i < sk_X509_num(chain); i++) {
         int64_t at_us = time_us(X509_get0_notAfter(sk_X509_value(chain, i)));
-        if (at_us < server->expiries.server_us)
-            server->expiries.server_us = at_us;
+        if (at_us < server->expires_us)
+            server->expires_us = at_us;
     }
 }
 
 static void shake_hands(struct channel *c) {
-    struct server *server = server_of(c->channel.tls);
     int r = SSL_do_handshake(c->ssl);
     if (r == 1) {
         c->channel.open = true;
         c->channel.resumed = SSL_session_reused(c->ssl);
         if (!c->channel.resumed)
-            note_expiry(server, c->ssl);
+            note_expiry(c);
     } else if (SSL_get_error(c->ssl, r) != SSL_ERROR_WANT_READ) {
         explain(c);
     }
 }
 
-static struct tls_channel *start_channel(struct tls *tls, int64_t wall_us) {
+/* False: no memory. */
+static bool begin(struct channel *c, const char *host, uint16_t port) {
+    struct client *client = client_of(c->channel.tls);
+    if (!read_name(client->name[0] ? client->name : host, c->name)) {
+        tell(c, HF_DENIED, NO_NAME, host);
+        return true;
+    }
+    snprintf(c->place, sizeof(c->place), "%.255s:%u", host, (unsigned)port);
+    struct server *server = get_server(client, c->place);
+    if (!server || !prepare(c))
+        return false;
+    use_session(c, server);
+    shake_hands(c);
+    return !c->channel.reason;
+}
+
+static struct tls_channel *start_channel(struct tls *tls, const char *host, uint16_t port,
+                                         int64_t wall_us) {
     struct channel *c = calloc(1, sizeof(*c));
     if (!c)
         return NULL;
     c->channel.tls = tls;
     c->wall_us = wall_us;
     ERR_clear_error();
-    if (prepare(c, server_of(tls))) {
-        use_session(c, server_of(tls));
-        shake_hands(c);
-        ERR_clear_error();
-        if (!c->channel.reason)
-            return &c->channel;
-    }
+    bool ok = begin(c, host, port);
+    ERR_clear_error();
+    if (ok)
+        return &c->channel;
     end_channel(&c->channel);
     return NULL;
 }

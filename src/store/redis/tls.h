@@ -13,17 +13,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TLS_ABI 1
+#define TLS_ABI 2
 #define TLS_MODULE "tls"
 #define TLS_MODULE_SYMBOL "holdfast_tls"
 
 struct tls_settings {
-    const char *name;       /* whom the certificate must be for: a host's name, or an address */
+    const char *name;       /* whom certificates must be for; NULL: for the host of each server */
     const char *ca;         /* a file or a folder with those who are trusted; NULL: the system's */
     const char *cert, *key; /* files with what shows who we are; NULL: nothing does */
 };
 
-/* One server's: whom to trust, who we are, and the last sessions, for connections to begin with. */
+/* Whom to trust, who we are, and the last sessions with each server, for connections to begin with. */
 struct tls {
     const struct tls_module *module;
 };
@@ -37,8 +37,8 @@ struct tls_channel {
     char why[480];
 };
 
-/* When the first certificate expires of the server's and those above it, and our own: wall clock, in microseconds. 0:
- * not seen yet, or there is none. */
+/* When the first certificate expires of the servers' that were seen and those above them, and our own: wall clock, in
+ * microseconds. 0: none was seen yet, or there is none. */
 struct tls_expiries {
     int64_t server_us, own_us;
 };
@@ -51,8 +51,9 @@ struct tls_module {
     void (*close)(struct tls *tls);
     void (*expiries)(const struct tls *tls, struct tls_expiries *ret);
 
-    /* Begins a connection, at this time of the wall clock; then there is something to send. NULL: no memory. */
-    struct tls_channel *(*start)(struct tls *tls, int64_t wall_us);
+    /* Begins a connection to the server at this host, a name or an address, and port, at this time of the wall clock; then
+     * there is something to send, or a reason why not. NULL: no memory. */
+    struct tls_channel *(*start)(struct tls *tls, const char *host, uint16_t port, int64_t wall_us);
     void (*end)(struct tls_channel *channel);
     /* Takes bytes of the server's. False: no memory. */
     bool (*feed)(struct tls_channel *channel, const void *bytes, size_t size);

@@ -44,15 +44,19 @@ static void over(void) {
     tls_server_close(&server);
 }
 
-static void connect_at(int64_t wall_us) {
+static void connect_to(const char *host, uint16_t port, int64_t wall_us) {
     if (channel)
         module->end(channel);
     tls_peer_free(peer);
-    channel = module->start(tls, wall_us);
+    channel = module->start(tls, host, port, wall_us);
     CHECK(channel && !channel->open);
     peer = tls_peer_new(&server);
     said_size = 0;
     ended = false;
+}
+
+static void connect_at(int64_t wall_us) {
+    connect_to("localhost", 6379, wall_us);
 }
 
 static void read_all(void) {
@@ -427,5 +431,83 @@ TEST(the_first_expiry_is_known_and_kept) {
         module->expiries(tls, &expiries);
         CHECK_EQ_INT(expiries.server_us, (now_s + 30 * DAY_S) * 1000000);
     }
+    over();
+}
+
+/* ---- Several servers ---- */
+
+static void open_nameless(void) {
+    char *text = NULL;
+    tls_server_open(&server, NAMES, now_s - DAY_S, now_s + 30 * DAY_S);
+    CHECK_EQ_INT(open_as(NULL, server.ca, &text), HF_OK);
+}
+
+static void shake_hands_with(const char *host, uint16_t port) {
+    connect_to(host, port, now_s * 1000000);
+    flow(0, AT_ONCE);
+}
+
+TEST(without_a_name_each_certificate_must_be_for_its_host) {
+    open_nameless();
+    shake_hands_with("db.example", 1);
+    check_open();
+    shake_hands_with("10.0.0.7", 1);
+    check_open();
+    shake_hands_with("10.0.0.8", 1);
+    check_refused(HF_DENIED, "is not for 10.0.0.8");
+    over();
+}
+
+TEST(a_host_that_no_certificate_could_be_for_is_refused) {
+    open_nameless();
+    channel = module->start(tls, ".example", 1, now_s * 1000000);
+    CHECK(channel && !channel->open);
+    CHECK_EQ_STR(hf_error_name(channel->reason), "HF_DENIED");
+    CHECK(strstr(channel->why, "no name that a certificate could be for"));
+    over();
+}
+
+/* It would take the place of the certificate. */
+static void keep_apart(int version) {
+    open_nameless();
+    only_version(version);
+    shake_hands_with("db.example", 1);
+    talk(0, AT_ONCE);
+    shake_hands_with("elsewhere.example", 1);
+    check_refused(HF_DENIED, "is not for elsewhere.example");
+    shake_hands_with("10.0.0.7", 1);
+    check_open();
+    CHECK(!channel->resumed);
+    shake_hands_with("db.example", 2);
+    check_open();
+    CHECK(!channel->resumed);
+    shake_hands_with("db.example", 1);
+    check_open();
+    CHECK(channel->resumed);
+    over();
+}
+
+TEST(a_session_with_one_server_is_none_with_another) {
+    keep_apart(TLS1_3_VERSION);
+}
+
+TEST(nor_is_it_in_tls_1_2) {
+    keep_apart(TLS1_2_VERSION);
+}
+
+TEST(servers_of_long_ago_are_forgotten_even_while_connected) {
+    open_nameless();
+    shake_hands_with("db.example", 1);
+    struct tls_channel *first = channel;
+    channel = NULL;
+    for (uint16_t port = 2; port < 300; port++)
+        shake_hands_with("db.example", port);
+    talk(0, AT_ONCE);
+    shake_hands_with("db.example", 299);
+    CHECK(channel->resumed);
+    shake_hands_with("db.example", 1);
+    check_open();
+    CHECK(!channel->resumed);
+    module->end(first);
     over();
 }

@@ -58,8 +58,12 @@ static bool send_pending(struct wire *wire) {
 
 static void begin_handshake(struct wire *wire) {
     struct world *world = wire->stream.world;
-    wire->channel = wire->tls->module->start(wire->tls, world_wall_us(world));
-    if (!wire->channel || !send_pending(wire))
+    const struct world_peer *peer = wire->stream.peer;
+    wire->channel =
+        wire->tls->module->start(wire->tls, peer->host, peer->port, world_wall_us(world));
+    if (wire->channel && wire->channel->reason)
+        fail(wire, wire->channel->reason, wire->channel->why);
+    else if (!wire->channel || !send_pending(wire))
         fail(wire, HF_NO_MEMORY, NULL);
     else
         world_timer_set(world, &wire->timer, wire->deadline_us);
@@ -127,7 +131,7 @@ static void stream_received(struct world_stream *stream, const char *bytes, size
     if (wire->tls)
         decrypt(wire, bytes, size);
     else if (is_first && bytes[0] == ALERT)
-        fail(wire, HF_UNREACHABLE, "the server expects TLS: its URL begins with rediss://");
+        fail(wire, HF_UNREACHABLE, "the server expects TLS: its URL begins with rediss");
     else
         wire->events->received(wire, bytes, size);
 }
@@ -140,7 +144,7 @@ static void stream_closed(struct world_stream *stream, const char *why) {
     char text[WHY_SIZE];
     snprintf(text, sizeof(text), "%s%s", why,
              in_handshake ? ", in the TLS handshake"
-             : in_vain    ? " without a word; if it expects TLS, its URL begins with rediss://"
+             : in_vain    ? " without a word; if it expects TLS, its URL begins with rediss"
                           : "");
     forget_connection(wire);
     wire->events->closed(wire, HF_UNREACHABLE, text);

@@ -56,7 +56,7 @@ class Player(threading.Thread):
         until = time.monotonic() + self.random.choice((0, 0.05, 0.3, 1, 4))
         while self.history.ask_left(hold, self.puppet, lock) > 0 and time.monotonic() < until:
             time.sleep(0.02)
-        told = self.history.release(hold, self.puppet, lock)
+        told = self.history.release(self.puppet, lock, hold)
         self.note(f"released {told}")
         one_of(told, ("OK", "LOST", "UNKNOWN", "UNREACHABLE"))
         self.puppet.free(lock)

@@ -21,6 +21,7 @@ HOLDFAST, PUPPET = map(os.path.abspath, sys.argv[1:3])
 SHIM = os.path.join(os.path.dirname(PUPPET), "clock_shim.so")  # which is built there, too
 LONG_MS = 60000  # longer than a test may take
 TIMES = 5  # that a scenario is played at most
+SLACK_US = 3000000  # how late a loaded machine may be
 
 # A holder and one who must wait for it, of each kind of lock.
 KINDS = {"mutex": ("mutex", "mutex"), "shared": ("read", "write"), "permits": ("2/3", "2/3")}
@@ -249,8 +250,9 @@ class History:
         return left_ms
 
     @staticmethod
-    def release(hold, puppet, lock):
-        hold["until_us"] = min(hold["until_us"], boot_us())
+    def release(puppet, lock, *holds):
+        for hold in holds:
+            hold["until_us"] = min(hold["until_us"], boot_us())
         return puppet.release(lock)
 
     def check(self):
