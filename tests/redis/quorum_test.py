@@ -173,10 +173,15 @@ def row_20_other_sets_and_servers_listed_twice_are_refused():
                 equal(error, "BAD_STORE")
                 assert words in text, text
     with nodes(2) as servers, puppets(1, new_set([servers[0], servers[0], servers[1]])) as (one,):
-        one.acquire("a", "x", wait_ms=1000)
-        error, text = why(one, "a")
-        equal(error, "BAD_URL")
-        assert "the same server as another" in text, text
+        for _ in range(100):  # it may be granted by the two, before the third turns out to be one of them
+            one.acquire("a", "x", wait_ms=1000)
+            line = one.wait(("acquired", "a"), ("failed", "a"))
+            if line.words[0] == "failed":
+                break
+            equal(one.release("a"), "OK")
+            one.free("a")
+        equal(line.words[0:3:2], ["failed", "BAD_URL"])
+        assert "the same server as another" in " ".join(line.words), line
         wait_until(lambda: votes(servers, "x") == [None, None], "nothing is left")
 
 
