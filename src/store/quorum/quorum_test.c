@@ -362,7 +362,7 @@ TEST(a_node_that_hangs_is_asked_no_more_until_it_answers) {
     release_without_4(&before);
     CHECK_EQ_INT(asked_count(4), 2);
     CHECK_EQ_INT(set.quorum->parting_count, 1); /* of that one it may */
-    grant(4, 50); /* now it is given back */
+    grant(4, 50);                               /* now it is given back */
     grant(4, 50);
     CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, before.mark);
     confirm(4);

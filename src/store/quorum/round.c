@@ -136,7 +136,7 @@ void quorum_completed(struct store_host *host, struct store_op *op) {
     struct quorum *q = container_of(host, struct node, host)->quorum;
     list_append(&q->answers, &op->link);
     if (!q->busy)
-        world_bell_ring(&q->bell);
+        world_bell_ring_within(&q->bell);
 }
 
 /* What is known of the node itself, for the next time that it is silent. Only a vote shows that it votes. */

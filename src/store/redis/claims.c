@@ -214,8 +214,6 @@ static void add_set_key(struct redis *redis) {
 
 static void vote(struct redis *redis, struct store_op *op, const char *kind) {
     struct command *command = &redis->command;
-    uint32_t number;
-    world_random(redis->host->world, &number, sizeof(number));
     command_start_script(command, REDIS_VOTE, REDIS_COMPANIONS + 1);
     command_add_keys(command, redis->prefix, op->name, REDIS_KEYS);
     add_set_key(redis);
@@ -232,7 +230,7 @@ static void vote(struct redis *redis, struct store_op *op, const char *kind) {
     command_add_text(command, redis->host->set);
     command_add_number(command, (uint64_t)redis->host->max_lease_us / 1000);
     command_add_text(command, redis->host->founds ? "1" : "0");
-    command_add_number(command, (uint64_t)number + 1);
+    command_add_number(command, (uint64_t)redis->number++ + 1);
     send_or_refuse(redis, op, REDIS_VOTE, acquire_answered);
 }
 
