@@ -63,6 +63,13 @@ void world_bell_ring(struct world_bell *bell) {
         bell->world->ops->ring(bell->world);
 }
 
+void world_bell_ring_within(struct world_bell *bell) {
+    if (bell->world->will_hear)
+        atomic_store(&bell->rung, true);
+    else
+        world_bell_ring(bell);
+}
+
 int world_stream_open(struct world_stream *stream) {
     return stream->world->ops->open_stream(stream);
 }
@@ -106,7 +113,10 @@ static void run_timers(struct world *world) {
 }
 
 void world_dispatch(struct world *world) {
+    world->will_hear = true;
     world->ops->dispatch(world);
     run_bells(world);
     run_timers(world);
+    world->will_hear = false;
+    run_bells(world);
 }

@@ -103,6 +103,7 @@ struct world {
     size_t timer_count; /* that were added, set or not */
     int64_t armed_us;
     struct list bells;
+    bool will_hear; /* it dispatches, and looks at the bells before that ends */
 };
 
 /* The real world. HF_OK, HF_SYSTEM or HF_NO_MEMORY. */
@@ -142,6 +143,9 @@ void world_unwatch(struct world *world, struct world_watch *watch);
 void world_bell_add(struct world *world, struct world_bell *bell, void (*fn)(struct world_bell *));
 void world_bell_drop(struct world_bell *bell);
 void world_bell_ring(struct world_bell *bell);
+/* The same, under the mutex only: what is rung while the world dispatches is heard before that ends, and need end no
+ * wait for it. */
+void world_bell_ring_within(struct world_bell *bell);
 
 /* HF_OK: it is being opened, and an event will tell. HF_SYSTEM or HF_NO_MEMORY: nothing was begun. */
 int world_stream_open(struct world_stream *stream);

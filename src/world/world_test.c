@@ -5,6 +5,7 @@
 #include "world/epoch.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -133,6 +134,38 @@ TEST(a_bell_ends_a_wait_and_calls_once) {
 
 TEST(a_bell_ends_a_wait_and_calls_once_in_the_virtual_world) {
     check_bells(virtual_world());
+}
+
+static struct world_bell rung_within;
+
+static void ring_within(struct world_timer *timer) {
+    (void)timer;
+    world_bell_ring_within(&rung_within);
+}
+
+static void check_ringing_within(struct world *world) {
+    struct world_timer timer;
+    world_bell_add(world, &rung_within, note_ring);
+    CHECK_EQ_INT(world_timer_add(world, &timer, ring_within), HF_OK);
+    world_timer_set(world, &timer, world_now_us(world));
+    turn(world, PATIENCE_US);
+    CHECK_EQ_INT(rung, 1); /* in the same turn */
+    struct pollfd of_world = {.fd = world->fd, .events = POLLIN};
+    CHECK_EQ_INT(poll(&of_world, 1, 0), 0);
+    world_bell_ring_within(&rung_within);
+    turn(world, WORLD_NEVER); /* which this ends */
+    CHECK_EQ_INT(rung, 2);
+    world_timer_drop(world, &timer);
+    world_bell_drop(&rung_within);
+    world_close(world);
+}
+
+TEST(a_bell_that_is_rung_within_a_turn_is_heard_there_and_ends_no_wait) {
+    check_ringing_within(open_real());
+}
+
+TEST(a_bell_that_is_rung_within_a_turn_is_heard_there_in_the_virtual_world) {
+    check_ringing_within(virtual_world());
 }
 
 struct ringer {

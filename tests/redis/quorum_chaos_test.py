@@ -138,7 +138,7 @@ def row_21_fifty_clients_storm_one_name_while_nodes_come_and_go():
                 server.kill()
             history.ask_left(hold, one, number)
             equal([w for w in waiting if waiting[w].seen("acquired", str(w))], [])
-            one_of(history.release(hold, one, number), ("OK", "UNKNOWN"))  # of those that voted, two may be dead
+            one_of(history.release(one, number, hold), ("OK", "UNKNOWN"))  # of those that voted, two may be dead
         for server in servers:
             if not server.running():
                 server.restart()

@@ -28,8 +28,12 @@ struct node {
     int64_t number; /* by which it knows itself; 0: it has none */
     bool heard;     /* it has granted, and said that */
     bool met;       /* it has answered something */
-    char name[80];  /* for people: its host and port */
-    char why[160];  /* why it did not vote the last time; "": it did */
+    size_t in_flight;
+    int64_t silent_us; /* since when it has said nothing, if something is in flight */
+    uint64_t
+        spared_since; /* the first ballot for which it was not asked, and nothing was heard since; 0: none */
+    char name[80]; /* for people: its host and port */
+    char why[160]; /* why it did not vote the last time; "": it did */
 };
 
 struct quorum {
@@ -63,6 +67,7 @@ struct errand {
     struct node *node;
     struct round *round;
     bool in_flight;
+    bool spared; /* the node was not asked */
 };
 
 /* A question to all nodes. It is decided as soon as the answers allow, at the latest when a node has had its time;
@@ -86,7 +91,8 @@ struct round {
 
 /* (round.c) A new round of `size` bytes, whose first field it is, with its errands behind it; NULL: no memory. */
 void *round_new(struct quorum *quorum, struct store_op *op, size_t size);
-/* Puts the question to a node, or to all. Answers are never worked off within. */
+/* Puts the question to a node, or to all; a node that is behind may be spared it, and has not answered then. Answers
+ * are never worked off within. */
 void round_ask(struct round *round, struct errand *errand);
 void round_ask_all(struct round *round);
 /* It asks for votes: those that come behind their release will be given back. */

@@ -489,6 +489,77 @@ TEST(one_server_under_two_names_is_refused) {
     set_close();
 }
 
+/* ---- Nodes that are behind ---- */
+
+/* With the nodes 0 to 3, whatever 4 does. */
+static struct store_op held_without_4(uint64_t seq) {
+    struct store_op op = mutex(seq, 0);
+    submit(&op);
+    for (size_t i = 0; i < 4; i++)
+        grant(i, 50);
+    check_done(&op, STORE_DONE);
+    return op;
+}
+
+static void release_without_4(struct store_op *op) {
+    op->type = STORE_RELEASE;
+    submit(op);
+    for (size_t i = 0; i < 4; i++)
+        confirm(i);
+    check_done(op, STORE_DONE);
+}
+
+TEST(a_node_that_hangs_is_asked_no_more_until_it_answers) {
+    set_open();
+    struct store_op before = held_without_4(1);
+    pass_us(TIMEOUT_US - 1);
+    struct store_op last = held_without_4(2);
+    CHECK_EQ_INT(asked_count(4), 2);
+    pass_us(1);
+    struct store_op after = held_without_4(3);
+    release_without_4(&after);
+    CHECK_EQ_INT(asked_count(4), 2);
+    CHECK_EQ_INT(set.quorum->parting_count, 0); /* it has nothing of that one */
+    release_without_4(&before);
+    CHECK_EQ_INT(asked_count(4), 2);
+    CHECK_EQ_INT(set.quorum->parting_count, 1); /* of that one it may */
+    grant(4, 50);                               /* now it is given back */
+    grant(4, 50);
+    CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, before.mark);
+    confirm(4);
+    release_without_4(&last);
+    confirm(4);
+    pass_us(250 * MS);
+    confirm(4); /* the first one's, again */
+    CHECK_EQ_INT(set.quorum->parting_count, 0);
+    CHECK_EQ_INT(asked_count(4), 0);
+    set_close();
+}
+
+TEST(nodes_are_asked_however_far_behind_if_the_others_are_no_quorum) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    for (size_t i = 0; i < 2; i++)
+        grant(i, 50);
+    pass_us(TIMEOUT_US);
+    for (size_t i = 0; i < 2; i++)
+        confirm(i);
+    check_done(&op, STORE_UNKNOWN);
+    free(op.text);
+    op.text = NULL;
+    submit(&op);
+    for (size_t i = 2; i < NODES; i++)
+        CHECK_EQ_INT(asked_count(i), 3);
+    for (size_t i = 2; i < NODES; i++) { /* it was this client that slept */
+        grant(i, 50);
+        confirm(i);
+        grant(i, 50);
+    }
+    check_done(&op, STORE_DONE);
+    set_close();
+}
+
 /* ---- Renew ---- */
 
 TEST(a_quorum_renews_and_the_others_are_taken_again) {

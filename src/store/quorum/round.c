@@ -2,7 +2,11 @@
  *
  * A node may answer from within its `submit`, and must not be asked something else there: answers are put into a
  * list, and worked off when whoever is asking has asked (quorum_finish), or else when the bell is heard. So no
- * answer is ever looked at within a question, and a round lives at least until it has been put. */
+ * answer is ever looked at within a question, and a round lives at least until it has been put.
+ *
+ * A node that hangs would be asked for as long as its store has patience, and all of that would pile up here and
+ * there. So one that is behind, that is, has said nothing for the time that a node has, is asked no more until it
+ * says something or its store has given up; unless too few others would be left, as after a pause of our own. */
 #include "base/error.h"
 #include "store/quorum/quorum.h"
 
@@ -49,8 +53,46 @@ void round_free_if_over(struct round *round) {
     free(round);
 }
 
-void round_ask(struct round *round, struct errand *errand) {
+static bool is_behind(const struct node *node, int64_t now_us) {
+    return node->in_flight && now_us - node->silent_us >= node->quorum->node_timeout_us;
+}
+
+static bool is_to_be_spared(const struct errand *errand) {
+    const struct quorum *q = errand->round->quorum;
+    int type = errand->op.type;
+    if (!errand->node->in_flight ||
+        (type != STORE_ACQUIRE && type != STORE_RENEW && type != STORE_RELEASE))
+        return false;
+    int64_t now_us = world_now_us(q->host->world);
+    size_t others = 0;
+    for (size_t i = 0; i < q->node_count; i++)
+        others += !is_behind(&q->nodes[i], now_us);
+    return is_behind(errand->node, now_us) && others >= q->quorum;
+}
+
+/* A ballot that the node was not asked in has nothing to be released there. */
+static void spare(struct errand *errand) {
     struct node *node = errand->node;
+    struct store_op *op = &errand->op;
+    uint64_t ballots = node->quorum->ballots;
+    uint64_t ballot = ballots - ((ballots - op->seq) & ((1u << MARK_BITS) - 1));
+    bool was_spared = node->spared_since && ballot >= node->spared_since;
+    if (op->type == STORE_ACQUIRE && ballot == ballots && !node->spared_since)
+        node->spared_since = ballot;
+    store_complete(&node->host, op,
+                   op->type == STORE_RELEASE && was_spared ? STORE_NOT_YOURS : STORE_UNKNOWN);
+}
+
+static void ask(struct errand *errand) {
+    struct node *node = errand->node;
+    if (!node->in_flight++)
+        node->silent_us = world_now_us(node->quorum->host->world);
+    if (errand->op.type == STORE_ACQUIRE)
+        node->spared_since = 0;
+    node->store->driver->submit(node->store, &errand->op);
+}
+
+void round_ask(struct round *round, struct errand *errand) {
     assert(!errand->in_flight);
     errand->in_flight = true;
     round->in_flight++;
@@ -58,10 +100,11 @@ void round_ask(struct round *round, struct errand *errand) {
     errand->op.text = NULL;
     errand->op.reason = 0;
     errand->op.outcome = 0;
-    if (round->quorum->ending)
-        store_complete(&node->host, &errand->op, STORE_UNKNOWN); /* there are no nodes any more */
+    errand->spared = round->quorum->ending || is_to_be_spared(errand);
+    if (errand->spared)
+        spare(errand);
     else
-        node->store->driver->submit(node->store, &errand->op);
+        ask(errand);
 }
 
 /* A node's time. While too few have answered yet, ever, they have to be connected to, and to learn the scripts. */
@@ -104,19 +147,25 @@ void quorum_completed(struct store_host *host, struct store_op *op) {
     struct quorum *q = container_of(host, struct node, host)->quorum;
     list_append(&q->answers, &op->link);
     if (!q->busy)
-        world_bell_ring(&q->bell);
+        world_bell_ring_within(&q->bell);
 }
 
 /* What is known of the node itself, for the next time that it is silent. Only a vote shows that it votes. */
-static void note_reach(struct errand *errand) {
+static void note_answer(struct errand *errand) {
     const struct store_op *op = &errand->op;
-    char *why = errand->node->why;
-    errand->node->met |= op->outcome != STORE_UNKNOWN && op->reason != HF_UNREACHABLE;
+    struct node *node = errand->node;
+    char *why = node->why;
+    node->in_flight--;
+    if (op->outcome != STORE_UNKNOWN) {
+        node->silent_us = world_now_us(node->quorum->host->world);
+        node->spared_since = 0;
+    }
+    node->met |= op->outcome != STORE_UNKNOWN && op->reason != HF_UNREACHABLE;
     bool answered =
         op->outcome != STORE_UNKNOWN && (op->outcome != STORE_REFUSED || op->reason == HF_BUSY ||
                                          op->reason == HF_NOT_YOURS || op->reason == HF_WRONG_KIND);
     if (!answered)
-        snprintf(why, sizeof(errand->node->why), "%s",
+        snprintf(why, sizeof(node->why), "%s",
                  op->text ? op->text : hf_error_string(op->reason ? op->reason : HF_UNREACHABLE));
     else if (op->type == STORE_ACQUIRE)
         why[0] = 0;
@@ -129,7 +178,8 @@ static void take_answers(struct quorum *q) {
         struct round *round = errand->round;
         errand->in_flight = false;
         round->in_flight--;
-        note_reach(errand);
+        if (!errand->spared)
+            note_answer(errand);
         round->answered(round, errand);
         if (!list_empty(&round->link))
             round->decide(round, false);
@@ -200,7 +250,7 @@ const char *errand_failure(const struct errand *errand, char ret[ERRAND_FAILURE_
     bool time_is_up = world_now_us(round->quorum->host->world) >= round->decide_by_us;
     bool busy = op->outcome == STORE_REFUSED && op->reason == HF_BUSY;
     ret[0] = 0;
-    if (errand->in_flight && time_is_up)
+    if (errand->spared || (errand->in_flight && time_is_up))
         snprintf(ret, ERRAND_FAILURE_SIZE, "no answer within %" PRId64 " ms%s%s",
                  round->within_us / 1000, *before ? ", and before that: " : "", before);
     else if (op->outcome == STORE_UNKNOWN || (op->outcome == STORE_REFUSED && !busy))

@@ -177,10 +177,11 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
                          "not vote for %" PRId64 " ms more",
                          left_us(reply) / 1000));
     } else if (reply_is(word, "set")) {
-        store_refuse(redis->host, op, HF_BAD_URL,
-                     error_format("it votes in the set %s, and not in %s: all clients must list the "
-                                  "same servers and have the same quorum and longest lease",
-                                  text, redis->host->set));
+        store_refuse(
+            redis->host, op, HF_BAD_URL,
+            error_format("it votes in the set %s, and not in %s: all clients must list the "
+                         "same servers and have the same quorum and longest lease",
+                         text, redis->host->set));
     } else if (reply_is(word, "kind")) {
         store_refuse(redis->host, op, HF_WRONG_KIND, describe_kind(what));
     } else if (reply_is(word, "below")) {
@@ -222,10 +223,8 @@ static void begin_to_vote(struct redis *redis) {
 
 static void vote(struct redis *redis, struct store_op *op, const char *kind) {
     struct command *command = &redis->command;
-    uint32_t number;
     if (!redis->votes)
         begin_to_vote(redis);
-    world_random(redis->host->world, &number, sizeof(number));
     command_start_script(command, REDIS_VOTE, REDIS_COMPANIONS + 1);
     command_add_keys(command, redis->prefix, op->name, REDIS_KEYS);
     redis_add_set_key(redis);
@@ -242,7 +241,7 @@ static void vote(struct redis *redis, struct store_op *op, const char *kind) {
     command_add_text(command, redis->host->set);
     command_add_number(command, (uint64_t)redis->host->max_lease_us / 1000);
     command_add_text(command, redis->host->founds ? "1" : "0");
-    command_add_number(command, (uint64_t)number + 1);
+    command_add_number(command, (uint64_t)redis->number++ + 1);
     send_or_refuse(redis, op, REDIS_VOTE, acquire_answered);
 }
 

@@ -10,7 +10,6 @@
 #include "store/store.h"
 
 #include <assert.h>
-#include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -63,9 +62,17 @@ void command_add_text(struct command *c, const char *text) {
     command_add(c, text, strlen(text));
 }
 
+/* Not by printf: a request has dozens of numbers. Returns where the digits begin, before `end`. */
+static char *put_digits(char *end, uint64_t number) {
+    do
+        *--end = (char)('0' + number % 10);
+    while (number /= 10);
+    return end;
+}
+
 void command_add_number(struct command *c, uint64_t number) {
-    char text[24];
-    command_add(c, text, (size_t)snprintf(text, sizeof(text), "%" PRIu64, number));
+    char text[24], *end = text + sizeof(text), *begin = put_digits(end, number);
+    command_add(c, begin, (size_t)(end - begin));
 }
 
 /* ---- Keys ---- */
@@ -166,25 +173,41 @@ void command_start_script(struct command *c, enum redis_script_id script, size_t
     command_add_number(c, keys);
 }
 
+/* "*12\r\n" before all arguments, "$7\r\n" before each. */
+static size_t put_header(char *at, char kind, size_t number) {
+    char text[24], *end = text + sizeof(text);
+    *--end = '\n';
+    *--end = '\r';
+    char *begin = put_digits(end, number);
+    *--begin = kind;
+    size_t size = (size_t)(text + sizeof(text) - begin);
+    memcpy(at, begin, size);
+    return size;
+}
+
 char *command_bytes(struct command *c, size_t *ret_size) {
+    enum { HEADER_MOST = 24 };
+    char header[HEADER_MOST];
     if (c->failed)
         return NULL;
-    const char **arguments = malloc(c->count * (sizeof(*arguments) + sizeof(size_t)));
-    if (!arguments)
-        return NULL;
-    size_t *sizes = (size_t *)(arguments + c->count);
-    size_t begin = 0;
+    size_t size = put_header(header, '*', c->count) + c->text_size, begin = 0;
     for (size_t i = 0; i < c->count; i++) {
-        arguments[i] = c->text + begin;
-        sizes[i] = c->ends[i] - begin;
+        size += put_header(header, '$', c->ends[i] - begin) + 2;
         begin = c->ends[i];
     }
-    char *bytes = NULL;
-    int size = redisFormatCommandArgv(&bytes, (int)c->count, arguments, sizes);
-    free(arguments);
-    if (size < 0)
+    char *bytes = malloc(size), *at = bytes;
+    if (!bytes)
         return NULL;
-    *ret_size = (size_t)size;
+    at += put_header(at, '*', c->count);
+    begin = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        at += put_header(at, '$', c->ends[i] - begin);
+        at = mempcpy(at, c->text + begin, c->ends[i] - begin);
+        at = mempcpy(at, "\r\n", 2);
+        begin = c->ends[i];
+    }
+    assert(at == bytes + size);
+    *ret_size = size;
     return bytes;
 }
 

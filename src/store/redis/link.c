@@ -49,7 +49,9 @@ static void give_back(struct redis_link *link, struct redis_request *request,
 static void set_timer(struct redis_link *link) {
     int64_t at_us = WORLD_NEVER;
     struct redis_request *sent = first_of(&link->sent), *waiting = first_of(&link->waiting);
-    if (sent)
+    if (!sent)
+        link->whole_us = WORLD_NEVER;
+    else
         at_us = sent->give_up_us < link->whole_us ? sent->give_up_us : link->whole_us;
     if (waiting && waiting->give_up_us < at_us)
         at_us = waiting->give_up_us;

@@ -32,8 +32,6 @@ void *__real_realloc(void *memory, size_t size);
 char *__real_strdup(const char *text);
 char *__real_strndup(const char *text, size_t most);
 int __real_vasprintf(char **ret, const char *format, va_list arguments);
-int __real_redisFormatCommandArgv(char **target, int count, const char **arguments,
-                                  const size_t *sizes);
 redisReader *__real_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions);
 int __real_redisReaderFeed(redisReader *reader, const char *bytes, size_t size);
 void *__wrap_malloc(size_t size);
@@ -43,8 +41,6 @@ char *__wrap_strdup(const char *text);
 char *__wrap_strndup(const char *text, size_t most);
 int __wrap_vasprintf(char **ret, const char *format, va_list arguments)
     __attribute__((format(printf, 2, 0)));
-int __wrap_redisFormatCommandArgv(char **target, int count, const char **arguments,
-                                  const size_t *sizes);
 redisReader *__wrap_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions);
 int __wrap_redisReaderFeed(redisReader *reader, const char *bytes, size_t size);
 
@@ -70,11 +66,6 @@ char *__wrap_strndup(const char *text, size_t most) {
 
 int __wrap_vasprintf(char **ret, const char *format, va_list arguments) {
     return fails() ? -1 : __real_vasprintf(ret, format, arguments);
-}
-
-int __wrap_redisFormatCommandArgv(char **target, int count, const char **arguments,
-                                  const size_t *sizes) {
-    return fails() ? -1 : __real_redisFormatCommandArgv(target, count, arguments, sizes);
 }
 
 redisReader *__wrap_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions) {

@@ -645,6 +645,7 @@ static int redis_open(struct store_host *host, const struct url *url, struct sto
     redis->store.driver = &holdfast_store_driver;
     redis->host = host;
     redis->keep_from_us = world_now_us(host->world) + INT64_C(86400000000);
+    world_random(host->world, &redis->number, sizeof(redis->number));
     const struct store_identity *who = &host->identity;
     redis->particulars = error_format("%" PRId64 " %zu %zu %s%s", who->pid, strlen(who->host),
                                       strlen(who->command), who->host, who->command);

@@ -43,6 +43,7 @@ struct redis {
     struct command command;
     char channels[64];    /* the prefix of the channels of all clients */
     char *particulars;    /* of this client, for its records; a label is added */
+    uint32_t number;      /* what is proposed to a server that has no number in its set, next */
     int64_t keep_from_us; /* when counters of what is held are kept from being forgotten, next */
     bool is_closing;      /* what comes back now has no reply, and nothing may follow it */
 };
