@@ -36,6 +36,7 @@ struct cli {
     const char *profile;                      /* NULL: none */
     const char *password_file, *password_env; /* where the password is; NULL: not there */
     int64_t password_fd;                      /* -1: not there */
+    int64_t max_lease_ms;                     /* 0: what the library has */
     const struct option *given[64];           /* on the command line */
     size_t given_count;
 };
@@ -87,7 +88,10 @@ int fail_error(const struct cli *cli, int error, const char *what);
 
 /* ---- The store ---- */
 
-/* Opens the store, or says why not. HF_OK, or a negative hf_error whose exit code is to be returned. */
+/* Opens the store; HF_OK, or a negative hf_error. store_open says why not, too, and its exit code is to be returned.
+ * `options` may be NULL. */
+int store_open_silently(const struct cli *cli, const hf_client_options *options,
+                        hf_client **ret_client);
 int store_open(const struct cli *cli, const hf_client_options *options, hf_client **ret_client);
 
 /* Whether a URL has a password, or an option that looks like one; and the URL without them, for programs (for

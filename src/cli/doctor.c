@@ -95,7 +95,7 @@ static const char *tier_of(const char *url) {
 static int examine(struct doctor *d) {
     hf_client *client;
     hf_call *call;
-    int r = hf_client_open(d->cli->url, NULL, &client);
+    int r = store_open_silently(d->cli, NULL, &client);
     if (r < 0)
         return r;
     r = hf_examine_start(client, &call);

@@ -584,7 +584,7 @@ static int begin(struct keeper *k) {
         options.on_event = count_event;
         options.on_event_arg = k->shared;
     }
-    int r = hf_client_open(k->settings->cli->url, &options, &k->client);
+    int r = store_open_silently(k->settings->cli, &options, &k->client);
     if (r < 0) {
         fail(k, r, hf_last_error());
         return -1;

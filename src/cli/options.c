@@ -23,6 +23,8 @@ const struct option global_options[] = {
      "none"},
     {0, OPTION_NUMBER, "password-fd", AT(password_fd), "N", "... is read from the descriptor N",
      "none"},
+    {0, OPTION_DURATION, "max-lease", AT(max_lease_ms), "DUR",
+     "no lease is longer; the same for all who use a store (60s)", "60s"},
     {0, OPTION_FLAG, "json", AT(json), NULL, "print for programs"},
     {'q', OPTION_FLAG, "quiet", AT(quiet), NULL, "say errors only", "no"},
     {'v', OPTION_FLAG, "verbose", AT(verbose), NULL, "say what is done", "no"},

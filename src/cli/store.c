@@ -6,8 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+int store_open_silently(const struct cli *cli, const hf_client_options *options,
+                        hf_client **ret_client) {
+    hf_client_options own = HF_CLIENT_OPTIONS_INIT;
+    if (options)
+        own = *options;
+    if (cli->max_lease_ms)
+        own.max_lease_ms = cli->max_lease_ms;
+    return hf_client_open(cli->url, &own, ret_client);
+}
+
 int store_open(const struct cli *cli, const hf_client_options *options, hf_client **ret_client) {
-    int r = hf_client_open(cli->url, options, ret_client);
+    int r = store_open_silently(cli, options, ret_client);
     if (r < 0) {
         char *shown = url_redacted(cli->url ? cli->url : "the default store");
         char what[300];

@@ -75,7 +75,7 @@ def without_a_file_all_is_built_in():
     found = settings()
     equal({setting["from"] for setting in found.values()}, {"built-in"})
     for name in ("url", "ttl", "wait", "grace", "on-lost", "quiet", "verbose", "password-file",
-                 "password-env", "password-fd"):
+                 "password-env", "password-fd", "max-lease"):
         assert name in found, name
 
 

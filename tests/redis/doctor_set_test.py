@@ -168,7 +168,7 @@ def persistence_that_is_too_weak_makes_the_set_timed():
         servers[1].command("CONFIG", "SET", "appendfsync", "everysec")
         found = Found(url_of(servers))
         equal((found.tier, found.wrong()),
-              ("timed", {("durability", "warning"), ("persistence", "warning"), ("restart", "warning")}))
+              ("timed", {("durability", "warning"), ("persistence", "warning")}))
         equal(len(found.of("persistence")), 2)
         assert name_of(servers[1]) in found.of("durability")[0], found.of("durability")
     with nodes(config=()) as servers:
@@ -225,7 +225,7 @@ def the_right_to_the_sets_key_is_named_where_it_is_missing():
     name = user.split()[1]
     with nodes(init=False, users=[user]) as servers:
         found = Found(url_of(servers, user=name))
-        equal(found.of("rights"), [f'all 3 nodes: the user "{name}" lacks ~{SET_KEY}'])
+        equal(found.of("rights"), [f'all 3 nodes: the user "{name}" lacks +info ~{SET_KEY}'])
         for server in servers:
             server.command("ACL", "SETUSER", name, f"~{SET_KEY}", "+info")
         equal(holdfast(url_of(servers, user=name), "quorum", "init").returncode, 0)

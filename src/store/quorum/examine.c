@@ -119,29 +119,42 @@ static bool judge_vote(const struct examining *x, size_t index, hf_examination *
                             "(id/servers/quorum/max_lease)",
                             facts->set, set);
     return findings_add(own, HF_WARNING, "vote", fewer, init,
-                        "the server has forgotten its votes, and has none for %" PRId64 " s more",
+                        "the server was started anew, may have forgotten votes, and has none for "
+                        "%" PRId64 " s more",
                         (facts->silent_us + 999999) / 1000000);
 }
 
-/* One that has forgotten everything is told as such. */
+/* It has no votes for a while, unless it is said to be durable. One that is known to have none is told as such. */
 static bool judge_restart(const struct examining *x, size_t index, hf_examination *own) {
     const struct store_facts *facts = &x->facts[index];
-    int64_t max_lease_us = x->round.quorum->host->max_lease_us;
-    bool forgot = facts->set_known && (!*facts->set || facts->silent_us > 0);
-    if (!facts->up_us || facts->up_us > max_lease_us || forgot)
+    const struct quorum *q = x->round.quorum;
+    int64_t max_lease_us = q->host->max_lease_us;
+    bool silent = facts->set_known && (!*facts->set || facts->silent_us > 0);
+    if (!facts->up_us || facts->up_us > max_lease_us || silent)
         return true;
-    return findings_add(
-        own, facts->durable ? HF_NOTE : HF_WARNING, "restart",
-        facts->durable ? "it keeps its votes through a restart"
-                       : "if it lost some of its votes and not all, it may give them a second time "
-                         "while those who had them go on",
-        facts->durable ? "" : "appendonly yes and appendfsync always",
-        "the server was started less than max_lease (%" PRId64 " s) ago", max_lease_us / 1000000);
+    return findings_add(own, HF_NOTE, "restart",
+                        q->durable ? "it votes at once, as durable=yes says that it forgot nothing"
+                                   : "from when it is first asked, it has no votes for max_lease",
+                        "",
+                        "the server was started less than max_lease (%" PRId64 " s) ago",
+                        max_lease_us / 1000000);
+}
+
+static bool judge_durable(const struct examining *x, size_t index, hf_examination *own) {
+    if (!x->round.quorum->durable || x->facts[index].durable)
+        return true;
+    return findings_add(own, HF_PROBLEM, "durable",
+                        "started anew, it may give a vote a second time while who had it goes on: "
+                        "two hold one lock",
+                        "appendonly yes and appendfsync always; or leave durable=yes out of the URL",
+                        "the server is not known to keep all that it acknowledges, as durable=yes "
+                        "in the URL says");
 }
 
 static bool judge_node(const struct examining *x, size_t index) {
     hf_examination *own = x->round.errands[index].op.examination;
-    return judge_vote(x, index, own) && judge_restart(x, index, own);
+    return judge_vote(x, index, own) && judge_restart(x, index, own) &&
+           judge_durable(x, index, own);
 }
 
 static bool add_silent(struct examining *x, const struct errand *errand) {
@@ -244,13 +257,13 @@ static bool add_durability(struct examining *x) {
     uint32_t weak = weak_nodes(x);
     if (is_strict(x))
         return findings_add(x->sum, HF_FINE, "durability",
-                            "so many nodes keep what they acknowledged that no two hold one lock",
+                            "what a lock needs is still known when nodes were started anew",
                             "", "%zu of %zu nodes keep all that they acknowledge",
                             q->node_count - (size_t)__builtin_popcount(weak), q->node_count);
     return findings_add(x->sum, HF_WARNING, "durability",
-                        "a node that forgets a vote unseen may give it a second time; if more than "
-                        "the set allows for do that at once, two hold one lock: it is timed, not "
-                        "strict",
+                        "a node that is started anew has no votes for max_lease, so that no two "
+                        "hold one lock; but tokens rise by clocks alone where counters were "
+                        "lost: it is timed, not strict",
                         "appendonly yes and appendfsync always on each; or a higher quorum=",
                         "not known to keep all that they acknowledge: %s; and %zu may forget",
                         names_of(x, weak, names), may_forget(q));

@@ -134,7 +134,7 @@ TEST(each_way_not_to_vote_is_told) {
     CHECK_EQ_STR(finding("vote", 0)->found,
                  "n0, n3: the server votes in the set default/5/3/60000");
     CHECK_EQ_STR(finding("vote", 1)->found,
-                 "n1: the server has forgotten its votes, and has none for 42 s more");
+                 "n1: the server was started anew, may have forgotten votes, and has none for 42 s more");
     CHECK(
         strstr(finding("vote", 2)->found, "n2: the server votes in the set other/5/3/60000, and"));
     CHECK_EQ_STR(finding("vote", 3)->found, "n4: the server does not vote: it has no rights");
@@ -237,11 +237,22 @@ TEST(a_node_that_was_just_started_is_told_unless_it_is_known_to_have_forgotten) 
     facts_of(2)->silent_us = 1000 * MS;
     facts_of(3)->set[0] = 0;
     tell_all(0);
-    check_found("restart", HF_WARNING, "n1: the server was started less than max_lease (60 s) ago");
-    CHECK_EQ_INT(finding("restart", 1)->severity, HF_NOTE);
-    CHECK_EQ_STR(finding("restart", 1)->found,
-                 "n4: the server was started less than max_lease (60 s) ago");
-    CHECK(!finding("restart", 2));
+    check_found("restart", HF_NOTE,
+                "n1, n4: the server was started less than max_lease (60 s) ago");
+    CHECK(!finding("restart", 1));
+    CHECK(!finding("durable", 0));
+    end();
+}
+
+TEST(who_is_said_to_be_durable_and_is_not_is_a_problem) {
+    begin();
+    set.quorum->durable = true;
+    facts_of(1)->durable = false;
+    tell_all(0);
+    check_found("durable", HF_PROBLEM,
+                "n1: the server is not known to keep all that it acknowledges, as durable=yes in "
+                "the URL says");
+    CHECK(!finding("durable", 1));
     end();
 }
 

@@ -214,17 +214,10 @@ void redis_add_set_key(struct redis *redis) {
     command_append(&redis->command, "}.set", 5);
 }
 
-/* From now on, connections begin with boot.lua; who only looks must not need the right to it, nor change anything. */
-static void begin_to_vote(struct redis *redis) {
-    redis->votes = true;
-    if (redis->commands.state != LINK_DOWN)
-        link_direct(&redis->commands, link_peer(&redis->commands));
-}
-
 static void vote(struct redis *redis, struct store_op *op, const char *kind) {
     struct command *command = &redis->command;
     if (!redis->votes)
-        begin_to_vote(redis);
+        link_begin_to_vote(&redis->commands);
     command_start_script(command, REDIS_VOTE, REDIS_COMPANIONS + 1);
     command_add_keys(command, redis->prefix, op->name, REDIS_KEYS);
     redis_add_set_key(redis);

@@ -866,6 +866,8 @@ static void list_denied(const struct examining *x, enum purpose purpose, char re
         append(ret, " ~{%s*}.?", prefix);
     if (x->denied_key[2] || (x->denied_key[1] && has_tag))
         append(ret, " ~{*}.?.%s*", prefix);
+    if (x->redis->host->set && !x->info) /* which boot.lua asks for */
+        append(ret, " +info");
     if (x->denied_set)
         append(ret, " ~{%s}.set", prefix);
     if (x->denied_channel)

@@ -177,11 +177,19 @@ static const char *refusal_of(struct redis_link *link, const struct reply *reply
     return link->guide && link->guide->refuses ? link->guide->refuses(link, reply) : NULL;
 }
 
+/* (Behind the greeting there may be what was sent before, and again: link_begin_to_vote.) */
+static bool is_greeting(const struct redis_link *link) {
+    list_each(node, &link->sent) {
+        if (container_of(node, struct redis_request, link)->greets)
+            return true;
+    }
+    return false;
+}
+
 static void greeting_answered(struct redis *redis, struct redis_request *request,
                               const struct reply *reply, const char *why) {
     struct redis_link *link = request->context;
     (void)redis; /* a connection that is lost is told elsewhere */
-    bool last = list_empty(&link->sent);
     redis_request_free(request);
     if (!reply)
         return;
@@ -195,7 +203,7 @@ static void greeting_answered(struct redis *redis, struct redis_request *request
     } else if ((why = refusal_of(link, reply))) {
         link->heard = false;
         link_break(link, HF_UNREACHABLE, why);
-    } else if (last) {
+    } else if (!is_greeting(link)) {
         become_ready(link);
     }
 }
@@ -218,6 +226,28 @@ static bool greet_with(struct redis_link *link, struct command *command) {
     }
     list_append(&link->sent, &request->link);
     return true;
+}
+
+static bool greet_with_boot(struct redis_link *link) {
+    struct command *command = &link->redis->command;
+    command_start(command);
+    command_add_text(command, "EVAL");
+    command_add(command, redis_scripts[REDIS_BOOT].text, redis_scripts[REDIS_BOOT].size);
+    command_add_number(command, 1);
+    redis_add_set_key(link->redis);
+    command_add_text(command, link->redis->host->durable ? "1" : "0");
+    return greet_with(link, command);
+}
+
+void link_begin_to_vote(struct redis_link *link) {
+    link->redis->votes = true;
+    if (link->state != LINK_READY && link->state != LINK_GREETING)
+        return;
+    link->state = LINK_GREETING;
+    if (greet_with_boot(link))
+        set_timer(link);
+    else
+        link_break(link, HF_NO_MEMORY, NULL);
 }
 
 /* Nothing else is sent before the answers: a command would run as another user, or in another database. And who only
@@ -245,15 +275,8 @@ static bool greet(struct redis_link *link) {
         command_add_text(command, "ROLE");
         ok = greet_with(link, command);
     }
-    if (ok && link->redis->votes && link == &link->redis->commands) {
-        command_start(command);
-        command_add_text(command, "EVAL");
-        command_add(command, redis_scripts[REDIS_BOOT].text, redis_scripts[REDIS_BOOT].size);
-        command_add_number(command, 1);
-        redis_add_set_key(link->redis);
-        command_add_text(command, link->redis->host->durable ? "1" : "0");
-        ok = greet_with(link, command);
-    }
+    if (ok && link->redis->votes && link == &link->redis->commands)
+        ok = greet_with_boot(link);
     if (ok && (link->redis->tls || link->doubted) && list_empty(&link->sent)) {
         command_start(command);
         command_add_text(command, "PING");

@@ -101,6 +101,10 @@ static inline const struct world_peer *link_peer(const struct redis_link *link) 
     return link->wire.stream.peer;
 }
 
+/* From now on its connections, also the one that it has, begin with boot.lua: until then, who only looks does not need
+ * the right to it, and changes nothing. */
+void link_begin_to_vote(struct redis_link *link);
+
 /* Closes the connection, for another place or a new start. Requests stay. */
 void link_direct(struct redis_link *link, const struct world_peer *peer);
 
