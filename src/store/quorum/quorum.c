@@ -13,11 +13,11 @@
  * token, and is kept as a spare. So of two successive holders, the later one counts a node that the earlier one
  * had counted, whose counter was at least t by then. The floor makes nodes agree at once, as a rule.
  *
- * Whatever fails is released on all nodes, also on those that did not answer; and again, until a node confirms or
- * the lease must have ended. As a node may have to be sent a request twice (NOSCRIPT), a vote may come behind its
- * release, which is seen from the order of the answers: then it is given back when its own comes. A loser is
- * told when the nodes that had granted have confirmed. That wakes nobody: who lost comes back by itself, soon and
- * at a time of its own if the votes were split, and those who got no vote wait for a holder's release. */
+ * Whatever fails is released on all nodes that have not refused it, also on those that did not answer; and again,
+ * until a node confirms or the lease must have ended. As a node may have to be sent a request twice (NOSCRIPT), a vote
+ * may come behind its release, which is seen from the order of the answers: then it is given back when its own comes.
+ * A loser is told when the nodes that had granted have confirmed. That wakes nobody: who lost comes back by itself,
+ * soon and at a time of its own if the votes were split, and those who got no vote wait for a holder's release. */
 #include "store/quorum/quorum.h"
 
 #include "base/error.h"
@@ -31,18 +31,11 @@
 enum {
     PARTING_RETRY_US = 250000, /* doubling */
     PARTINGS_MAX = 256,        /* that are repeated: beyond, the oldest is left to its lease */
-    SPLIT_JITTER_US = 20000,   /* doubling, */
-    SPLIT_DOUBLINGS = 5        /* up to this many times */
+    CROWD_MOST = 6
 };
 
 static int64_t now_us(const struct quorum *q) {
     return world_now_us(q->host->world);
-}
-
-static uint64_t random_below(struct quorum *q, uint64_t limit) {
-    uint32_t random;
-    world_random(q->host->world, &random, sizeof(random));
-    return random % limit;
 }
 
 /* ---- Parting: releases that must reach every node ---- */
@@ -227,6 +220,7 @@ struct ballot {
     uint64_t tokens[QUORUM_NODES_MAX]; /* 0: not granted */
     int64_t left_us[QUORUM_NODES_MAX]; /* of who has it; sorted when it is lost */
     bool raising, foreign;
+    int64_t asked_us;
     struct node *twice; /* the same server as another of the set */
     uint64_t token;
     size_t granted, busy;
@@ -321,18 +315,15 @@ static int by_size(const void *a, const void *b) {
  * time that is this attempt's own. */
 static int64_t when_again_us(struct ballot *ballot) {
     struct quorum *q = ballot->round.quorum;
-    struct waiting *waiting = waiting_find(q, ballot->round.op);
     size_t others = ballot->granted + ballot->round.in_flight; /* those may still grant it */
     size_t missing = others < q->quorum ? q->quorum - others : 1;
     qsort(ballot->left_us, ballot->busy, sizeof(ballot->left_us[0]), by_size);
     int64_t left_us = missing <= ballot->busy ? ballot->left_us[missing - 1] : 0;
     if (!ballot->granted && !ballot->raising)
         return left_us;
-    unsigned splits = waiting ? waiting->splits : 0;
-    if (waiting && splits < SPLIT_DOUBLINGS)
-        waiting->splits++;
-    int64_t jitter_us = (int64_t)random_below(q, (uint64_t)SPLIT_JITTER_US << splits);
-    return jitter_us < left_us || ballot->raising ? jitter_us : left_us;
+    q->crowd += q->crowd < CROWD_MOST;
+    int64_t scatter_us = waiting_scatter_us(q);
+    return scatter_us < left_us || ballot->raising ? scatter_us : left_us;
 }
 
 /* It would have been won, if others had not had it; and not only that nodes failed. */
@@ -368,6 +359,12 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
                                                                      : STORE_REFUSED;
 }
 
+/* So the node has no vote of it, for certain. */
+static bool has_only_refused(const struct ballot *ballot, size_t index) {
+    const struct errand *errand = &ballot->round.errands[index];
+    return !errand->in_flight && errand->op.outcome == STORE_REFUSED && !ballot->counted[index];
+}
+
 /* No quorum. What was granted is given back at once, so that others may get theirs. */
 static void ballot_lost(struct ballot *ballot, bool time_is_up) {
     struct round *round = &ballot->round;
@@ -386,9 +383,17 @@ static void ballot_lost(struct ballot *ballot, bool time_is_up) {
     parting->result = result;
     for (size_t i = 0; i < q->node_count; i++)
         parting->granted |= ballot->tokens[i] ? 1u << i : 0;
-    round_ask_all(&parting->round);
+    round_await(&parting->round, q->node_timeout_us);
+    for (size_t i = 0; i < q->node_count; i++) {
+        struct errand *errand = &parting->round.errands[i];
+        if (has_only_refused(ballot, i))
+            errand->op.outcome = STORE_NOT_YOURS;
+        else
+            round_ask(&parting->round, errand);
+    }
     if (!parting->granted)
         parting_decide(&parting->round, false);
+    round_free_if_over(&parting->round);
 }
 
 /* There is a quorum: its largest token is the lock's, and those below are raised. */
@@ -430,6 +435,8 @@ static void ballot_decide(struct round *round, bool time_is_up) {
     } else if (ballot->raising && agreed >= q->quorum) {
         struct store_op *op = round_decided(round);
         waiting_forget(q, op);
+        q->crowd -= q->crowd > 0;
+        q->ballot_us += (now_us(q) - ballot->asked_us - q->ballot_us) / 8;
         op->token = ballot->token;
         store_complete(q->host, op, STORE_DONE);
     }
@@ -444,6 +451,7 @@ static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
     if (op->label)
         memcpy(ballot->text + name_size, op->label, label_size);
     round_votes(&ballot->round, op->mark);
+    ballot->asked_us = now_us(q);
     ballot->round.answered = ballot_answered;
     ballot->round.decide = ballot_decide;
     for (size_t i = 0; i < q->node_count; i++) {
@@ -740,6 +748,7 @@ static void timer_due(struct world_timer *timer) {
     }
     retry_partings(q);
     quorum_finish(q);
+    waiting_wake_due(q);
     if (!list_empty(&q->rounds))
         quorum_wake_by(q, container_of(q->rounds.next, struct round, link)->decide_by_us);
     list_each(node, &q->partings)
@@ -790,6 +799,7 @@ int quorum_start(struct quorum *q) {
     list_init(&q->renewals);
     map_init(&q->votes);
     map_init(&q->waiting);
+    list_init(&q->woken);
     map_init(&q->going);
     int r = world_timer_add(q->host->world, &q->timer, timer_due);
     if (!r)
