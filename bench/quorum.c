@@ -420,7 +420,8 @@ struct crowd {
     atomic_int last; /* who had the lock */
     long changes;
     struct samples samples; /* of the one who has the lock */
-    double reads;           /* of each server, for all that was got */
+    double reads;           /* of each server, for all that was got, */
+    double seconds;         /* in so long */
 };
 
 struct member {
@@ -475,16 +476,18 @@ static double contention_slice(void *arg) {
     else
         run_crowd(crowd);
     double seconds = (double)(compare_now_ns() - began) / 1e9;
+    crowd->seconds += seconds;
     crowd->reads += (reads_of_all() - reads) / NODES - 3; /* but these */
     return (double)crowd->changes / seconds;
 }
 
 static void print_crowd(const char *what, struct crowd *crowd) {
-    printf(
-        "    %-16s time to get it: median %.2f ms, 99th percentile %.1f ms, the longest %.1f ms; "
-        "%.1f reads at each server for each acquire\n",
-        what, quantile(&crowd->samples, 0, 0.5) / 1000, quantile(&crowd->samples, 0, 0.99) / 1000,
-        quantile(&crowd->samples, 0, 1) / 1000, crowd->reads / (double)crowd->samples.count);
+    double count = (double)crowd->samples.count;
+    printf("    %-16s %.0f acquires/s, also by the same again; time to get it: median %.2f ms, "
+           "99th percentile %.1f ms, the longest %.1f ms; %.1f reads at each server for each\n",
+           what, count / crowd->seconds, quantile(&crowd->samples, 0, 0.5) / 1000,
+           quantile(&crowd->samples, 0, 0.99) / 1000, quantile(&crowd->samples, 0, 1) / 1000,
+           crowd->reads / count);
     free(crowd->samples.us);
 }
 

@@ -10,7 +10,7 @@ const Redis = require("ioredis");
 const { RedlockMutex } = require("redis-semaphore");
 const Redlock = require("redlock").default;
 
-const LEASE_MS = 30000;
+const LEASE_MS = 2000; // what a release left behind is waited for by all others
 const NODE_TIMEOUT_MS = 50; // as holdfast's; without one, a server that hangs would be waited for for ever
 const ports = process.argv.slice(2).map(Number);
 

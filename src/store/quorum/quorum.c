@@ -13,11 +13,11 @@
  * token, and is kept as a spare. So of two successive holders, the later one counts a node that the earlier one
  * had counted, whose counter was at least t by then. The floor makes nodes agree at once, as a rule.
  *
- * Whatever fails is released on all nodes, also on those that did not answer; and again, until a node confirms or
- * the lease must have ended. As a node may have to be sent a request twice (NOSCRIPT), a vote may come behind its
- * release, which is seen from the order of the answers: then it is given back when its own comes. A loser is
- * told when the nodes that had granted have confirmed. That wakes nobody: who lost comes back by itself, soon and
- * at a time of its own if the votes were split, and those who got no vote wait for a holder's release. */
+ * Whatever fails is released on all nodes that have not refused it, also on those that did not answer; and again,
+ * until a node confirms or the lease must have ended. As a node may have to be sent a request twice (NOSCRIPT), a vote
+ * may come behind its release, which is seen from the order of the answers: then it is given back when its own comes.
+ * A loser is told when the nodes that had granted have confirmed. That wakes nobody: who lost comes back by itself,
+ * soon and at a time of its own if the votes were split, and those who got no vote wait for a holder's release. */
 #include "store/quorum/quorum.h"
 
 #include "base/error.h"
@@ -29,21 +29,14 @@
 #include <string.h>
 
 enum {
-    PARTING_RETRY_US = 250000,   /* doubling */
-    PARTINGS_MAX = 256,          /* that are repeated: beyond, the oldest is left to its lease */
-    SPLIT_JITTER_MIN_US = 1000,  /* four times what the ballot took, within these bounds, */
-    SPLIT_JITTER_MAX_US = 20000, /* doubling, */
-    SPLIT_DOUBLINGS = 5          /* up to this many times, after which who only tries is told */
+    PARTING_RETRY_US = 250000, /* doubling */
+    PARTINGS_MAX = 256,        /* that are repeated: beyond, the oldest is left to its lease */
+    CROWD_MOST = 6,
+    TRIES = 5 /* after which who does not wait is told that the votes were split */
 };
 
 static int64_t now_us(const struct quorum *q) {
     return world_now_us(q->host->world);
-}
-
-static uint64_t random_below(struct quorum *q, uint64_t limit) {
-    uint32_t random;
-    world_random(q->host->world, &random, sizeof(random));
-    return random % limit;
 }
 
 /* ---- Parting: releases that must reach every node ---- */
@@ -238,6 +231,7 @@ struct ballot {
     uint64_t tokens[QUORUM_NODES_MAX]; /* 0: not granted */
     int64_t left_us[QUORUM_NODES_MAX]; /* of who has it; sorted when it is lost */
     bool raising, foreign;
+    int64_t asked_us;
     struct node *twice; /* the same server as another of the set */
     uint64_t token;
     size_t granted, busy;
@@ -347,19 +341,10 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static int64_t split_window_us(const struct ballot *ballot) {
-    const struct round *round = &ballot->round;
-    int64_t took_us = now_us(round->quorum) - (round->decide_by_us - round->within_us);
-    return 4 * took_us < SPLIT_JITTER_MIN_US   ? SPLIT_JITTER_MIN_US
-           : 4 * took_us > SPLIT_JITTER_MAX_US ? SPLIT_JITTER_MAX_US
-                                               : 4 * took_us;
-}
-
 /* When so many of those who have it must have ended that there may be a quorum; after split votes soon, and at a
  * time that is this attempt's own. */
 static int64_t when_again_us(struct ballot *ballot) {
     struct quorum *q = ballot->round.quorum;
-    struct waiting *waiting = waiting_find(q, ballot->round.op);
     size_t others = ballot->granted + ballot->round.in_flight; /* those may still grant it */
     size_t missing = others < q->quorum ? q->quorum - others : 1;
     qsort(ballot->left_us, ballot->busy, sizeof(ballot->left_us[0]), by_size);
@@ -367,11 +352,12 @@ static int64_t when_again_us(struct ballot *ballot) {
     bool is_mad = left_us > q->host->max_lease_us; /* a clock: to be told, not to be tried again */
     if ((!ballot->granted && !ballot->raising) || is_mad)
         return left_us;
-    unsigned splits = waiting ? waiting->splits : 0;
-    if (waiting && splits < SPLIT_DOUBLINGS)
+    q->crowd += q->crowd < CROWD_MOST;
+    struct waiting *waiting = waiting_find(q, ballot->round.op);
+    if (waiting)
         waiting->splits++;
-    int64_t jitter_us = (int64_t)random_below(q, (uint64_t)split_window_us(ballot) << splits);
-    return jitter_us < left_us || ballot->raising ? jitter_us : left_us;
+    int64_t scatter_us = waiting_scatter_us(q);
+    return scatter_us < left_us || ballot->raising ? scatter_us : left_us;
 }
 
 /* Several have some votes each, and perhaps nobody gets the lock: then to say that it is busy would be wrong of all.
@@ -380,7 +366,7 @@ static bool tries_again(const struct ballot *ballot, int64_t when_us) {
     const struct round *round = &ballot->round;
     struct waiting *waiting = waiting_find(round->quorum, round->op);
     bool split = ballot->granted || ballot->raising;
-    return split && waiting && waiting->splits < SPLIT_DOUBLINGS &&
+    return split && waiting && waiting->splits < TRIES &&
            now_us(round->quorum) + when_us - waiting->since_us < round->op->lease_us / 4;
 }
 
@@ -418,6 +404,12 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
     return waits && may_come_back ? STORE_UNKNOWN : STORE_REFUSED;
 }
 
+/* So the node has no vote of it, for certain. */
+static bool has_only_refused(const struct ballot *ballot, size_t index) {
+    const struct errand *errand = &ballot->round.errands[index];
+    return !errand->in_flight && errand->op.outcome == STORE_REFUSED && !ballot->counted[index];
+}
+
 /* No quorum. What was granted is given back at once, so that others may get theirs. */
 static void ballot_lost(struct ballot *ballot, bool time_is_up) {
     struct round *round = &ballot->round;
@@ -436,9 +428,17 @@ static void ballot_lost(struct ballot *ballot, bool time_is_up) {
     parting->result = result;
     for (size_t i = 0; i < q->node_count; i++)
         parting->granted |= ballot->tokens[i] ? 1u << i : 0;
-    round_ask_all(&parting->round);
+    round_await(&parting->round, q->node_timeout_us);
+    for (size_t i = 0; i < q->node_count; i++) {
+        struct errand *errand = &parting->round.errands[i];
+        if (has_only_refused(ballot, i))
+            errand->op.outcome = STORE_NOT_YOURS;
+        else
+            round_ask(&parting->round, errand);
+    }
     if (!parting->granted)
         parting_decide(&parting->round, false);
+    round_free_if_over(&parting->round);
 }
 
 /* There is a quorum: its largest token is the lock's, and those below are raised. */
@@ -488,6 +488,8 @@ static void ballot_decide(struct round *round, bool time_is_up) {
     } else if (ballot->raising && agreed >= q->quorum) {
         struct store_op *op = round_decided(round);
         waiting_forget(q, op);
+        q->crowd -= q->crowd > 0;
+        q->ballot_us += (now_us(q) - ballot->asked_us - q->ballot_us) / 8;
         op->token = ballot->token;
         store_complete(q->host, op, STORE_DONE);
     }
@@ -502,6 +504,7 @@ static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
     if (op->label)
         memcpy(ballot->text + name_size, op->label, label_size);
     round_votes(&ballot->round, op->mark);
+    ballot->asked_us = now_us(q);
     ballot->round.answered = ballot_answered;
     ballot->round.decide = ballot_decide;
     for (size_t i = 0; i < q->node_count; i++) {
@@ -821,6 +824,7 @@ static void timer_due(struct world_timer *timer) {
     retry_partings(q);
     try_again(q);
     quorum_finish(q);
+    waiting_wake_due(q);
     if (!list_empty(&q->rounds))
         quorum_wake_by(q, container_of(q->rounds.next, struct round, link)->decide_by_us);
     list_each(node, &q->partings)
@@ -875,6 +879,7 @@ int quorum_start(struct quorum *q) {
     list_init(&q->renewals);
     map_init(&q->votes);
     map_init(&q->waiting);
+    list_init(&q->woken);
     map_init(&q->going);
     int r = world_timer_add(q->host->world, &q->timer, timer_due);
     if (!r)

@@ -53,6 +53,9 @@ struct quorum {
     struct list renewals; /* rounds that renew, while a node has not answered */
     struct map votes;     /* rounds that ask for votes, likewise, by their marks */
     struct map waiting;   /* attempts that were refused and will ask again, by their names */
+    struct list woken;    /* those of them that will be woken, each at its time */
+    unsigned crowd;       /* how often votes were split, less how often a ballot was won */
+    int64_t ballot_us;    /* that a ballot takes, as a rule */
     struct map going;     /* holds that some nodes say were ended, by their marks */
     struct world_timer timer;
     char *set;           /* which all clients must name alike */
@@ -130,10 +133,12 @@ struct waiting {
     uint64_t seq;
     uint32_t refused; /* by which nodes: a word of theirs that it is free wakes it */
     uint32_t freed;   /* by which nodes, before their refusal was heard */
-    uint8_t splits;   /* in a row */
+    uint8_t splits;   /* of votes, since it began */
     bool waits;       /* and can be woken; else it only tries */
     bool shares;
     int64_t since_us;
+    struct list woken; /* in the quorum's list, or in none */
+    int64_t wake_at_us;
 };
 struct waiting *waiting_find(struct quorum *quorum, const struct store_op *op);
 struct waiting *waiting_note(struct quorum *quorum,
@@ -142,6 +147,9 @@ void waiting_refused(struct quorum *quorum, const struct store_op *op, const str
 void waiting_forget(struct quorum *quorum, const struct store_op *op);
 void waiting_forget_all(struct quorum *quorum);
 void waiting_freed(struct quorum *quorum, const struct node *node, const char *name);
+void waiting_wake_due(struct quorum *quorum);
+/* A time of one's own among others who ask for the same: the more votes were split, the longer it may be. */
+int64_t waiting_scatter_us(struct quorum *quorum);
 /* A node's host->gone, and what is known of that when the hold has ended. */
 void quorum_gone(struct store_host *host, uint64_t mark);
 void quorum_forget_gone(struct quorum *quorum, uint64_t mark);

@@ -1,9 +1,28 @@
 /* Who was refused and waits; and which holds were ended at nodes by others. Both are hints: who is not noted here
- * for want of memory asks again, or renews, by itself. */
+ * for want of memory asks again, or renews, by itself.
+ *
+ * All clients that wait hear that a lock is free, and if they asked at once they would split its votes again and
+ * again. So they ask each at a time of its own, within a stretch that doubles with each split and halves with each
+ * ballot that was won: where two contend it is nothing, and where many do, the first has its votes before the second
+ * asks. */
 #include "store/quorum/quorum.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum {
+    BALLOT_LEAST_US = 500,
+    SCATTER_MOST_US = 640000,
+};
+
+int64_t waiting_scatter_us(struct quorum *q) {
+    int64_t most_us = (q->ballot_us > BALLOT_LEAST_US ? q->ballot_us : BALLOT_LEAST_US) << q->crowd;
+    if (most_us > SCATTER_MOST_US)
+        most_us = SCATTER_MOST_US;
+    uint32_t random;
+    world_random(q->host->world, &random, sizeof(random));
+    return random % most_us;
+}
 
 static uint64_t hash_of(const char *name) {
     return map_hash(name, strlen(name), 0);
@@ -23,9 +42,11 @@ struct waiting *waiting_note(struct quorum *q, const struct store_op *op) {
     struct waiting *waiting = waiting_find(q, op);
     if (!waiting && (waiting = calloc(1, sizeof(*waiting)))) {
         map_add(&q->waiting, &waiting->node, hash_of(op->name));
+        list_init(&waiting->woken);
         waiting->since_us = world_now_us(q->host->world);
     }
     if (waiting) {
+        list_remove(&waiting->woken);
         waiting->seq = op->seq;
         waiting->waits = op->flags & STORE_WAIT;
         waiting->shares = op->weight < op->capacity;
@@ -41,22 +62,45 @@ static void forget(struct map *map, struct map_node *node, void *memory) {
 
 void waiting_forget(struct quorum *q, const struct store_op *op) {
     struct waiting *waiting = waiting_find(q, op);
-    if (waiting)
-        forget(&q->waiting, &waiting->node, waiting);
+    if (!waiting)
+        return;
+    list_remove(&waiting->woken);
+    forget(&q->waiting, &waiting->node, waiting);
 }
 
 static void wake(struct quorum *q, struct waiting *waiting) {
+    list_remove(&waiting->woken);
     waiting->refused = 0;
-    waiting->splits = 0;
     q->host->wake(q->host, waiting->seq);
 }
 
-/* What a node says over two connections may come in another order than it said it. */
+static void wake_later(struct quorum *q, struct waiting *waiting) {
+    waiting->refused = 0;
+    if (!list_empty(&waiting->woken))
+        return;
+    waiting->wake_at_us = world_now_us(q->host->world) + waiting_scatter_us(q);
+    list_append(&q->woken, &waiting->woken);
+    quorum_wake_by(q, waiting->wake_at_us);
+}
+
+void waiting_wake_due(struct quorum *q) {
+    int64_t now_us = world_now_us(q->host->world);
+    list_each_safe(node, &q->woken) {
+        struct waiting *waiting = container_of(node, struct waiting, woken);
+        if (waiting->wake_at_us <= now_us)
+            wake(q, waiting);
+        else
+            quorum_wake_by(q, waiting->wake_at_us);
+    }
+}
+
+/* What a node says over two connections may come in another order than it said it; or it is free because of the same
+ * release that this attempt has been woken by already. */
 void waiting_refused(struct quorum *q, const struct store_op *op, const struct node *by) {
     struct waiting *waiting = waiting_find(q, op);
     uint32_t bit = 1u << by->index;
     if (waiting && waiting->waits && waiting->freed & bit)
-        wake(q, waiting);
+        wake_later(q, waiting);
     else if (waiting)
         waiting->refused |= bit;
 }
@@ -83,10 +127,11 @@ static struct waiting *first_refused(struct quorum *q, const struct node *by, co
 void waiting_freed(struct quorum *q, const struct node *node, const char *name) {
     struct waiting *first = first_refused(q, node, name, false);
     bool shares = first && first->shares;
+    void (*const call)(struct quorum *, struct waiting *) = q->crowd > 1 ? wake_later : wake;
     if (first)
-        wake(q, first);
+        call(q, first);
     while (shares && (first = first_refused(q, node, name, true)))
-        wake(q, first);
+        call(q, first);
 }
 
 /* ---- Holds that were ended ---- */
