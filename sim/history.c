@@ -333,6 +333,8 @@ static void client_init(struct history *h, int index) {
         link->random =
             sim_random_of(h->plan->seed, LINK_RANDOM, (uint64_t)index + 100 * (uint64_t)i);
         link->latency_us = i ? sim_random_between(&link->random, 50, 3000) : plan->latency_us;
+        if (h->plan->far)
+            link->latency_us = sim_random_between(&link->random, 50, 60000);
     }
     client_start(client);
     for (int i = 0; i < PLAN_WORKERS_MAX; i++) {

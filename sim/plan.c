@@ -127,8 +127,11 @@ static void make_set(struct plan *plan, struct sim_random *random) {
     plan->node_timeout_ms = timeouts_ms[sim_random_below(random, 3)];
     plan->listed_twice = sim_random_one_in(random, 40);
     plan->durable = sim_random_one_in(random, 3);
-    if (sim_random_one_in(random,
-                          3)) { /* nobody knows the time: tokens are what counters make them */
+    plan->far = sim_random_one_in(random, 4); /* an acquire takes a good part of a short lease */
+    if (plan->far)
+        plan->node_timeout_ms = 500;
+    bool is_timeless = sim_random_one_in(random, 3); /* tokens are what counters make them */
+    if (is_timeless) {
         for (int i = 0; i < plan->client_count; i++)
             plan->clients[i].wall_off_us -= LONG_AGO_US;
     }
@@ -144,6 +147,8 @@ static void make_set(struct plan *plan, struct sim_random *random) {
         struct plan_step *step = &plan->steps[i];
         if (step->lease_ms == 4000) /* the longest that there may be */
             step->lease_ms = PLAN_MAX_LEASE_MS;
+        if (plan->far && step->lease_ms < 600)
+            step->lease_ms = 600;
     }
     forbid_permits(plan);
 }

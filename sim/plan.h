@@ -101,6 +101,7 @@ struct plan {
     uint64_t seed;
     int server_count, quorum; /* 1, or the nodes of a set */
     int64_t node_timeout_ms;
+    bool far;          /* its servers are far from its clients */
     bool durable;      /* its clients say that the servers forget nothing when they restart */
     bool listed_twice; /* by mistake the last of them is named by the first one's name */
     int64_t server_ppm[PLAN_SERVERS_MAX];

@@ -135,20 +135,20 @@ static bool judge_restart(const struct examining *x, size_t index, hf_examinatio
     return findings_add(own, HF_NOTE, "restart",
                         q->durable ? "it votes at once, as durable=yes says that it forgot nothing"
                                    : "from when it is first asked, it has no votes for max_lease",
-                        "",
-                        "the server was started less than max_lease (%" PRId64 " s) ago",
+                        "", "the server was started less than max_lease (%" PRId64 " s) ago",
                         max_lease_us / 1000000);
 }
 
 static bool judge_durable(const struct examining *x, size_t index, hf_examination *own) {
     if (!x->round.quorum->durable || x->facts[index].durable)
         return true;
-    return findings_add(own, HF_PROBLEM, "durable",
-                        "started anew, it may give a vote a second time while who had it goes on: "
-                        "two hold one lock",
-                        "appendonly yes and appendfsync always; or leave durable=yes out of the URL",
-                        "the server is not known to keep all that it acknowledges, as durable=yes "
-                        "in the URL says");
+    return findings_add(
+        own, HF_PROBLEM, "durable",
+        "started anew, it may give a vote a second time while who had it goes on: "
+        "two hold one lock",
+        "appendonly yes and appendfsync always; or leave durable=yes out of the URL",
+        "the server is not known to keep all that it acknowledges, as durable=yes "
+        "in the URL says");
 }
 
 static bool judge_node(const struct examining *x, size_t index) {
@@ -257,8 +257,8 @@ static bool add_durability(struct examining *x) {
     uint32_t weak = weak_nodes(x);
     if (is_strict(x))
         return findings_add(x->sum, HF_FINE, "durability",
-                            "what a lock needs is still known when nodes were started anew",
-                            "", "%zu of %zu nodes keep all that they acknowledge",
+                            "what a lock needs is still known when nodes were started anew", "",
+                            "%zu of %zu nodes keep all that they acknowledge",
                             q->node_count - (size_t)__builtin_popcount(weak), q->node_count);
     return findings_add(x->sum, HF_WARNING, "durability",
                         "a node that is started anew has no votes for max_lease, so that no two "

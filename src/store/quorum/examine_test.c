@@ -133,8 +133,9 @@ TEST(each_way_not_to_vote_is_told) {
     check_found("nodes", HF_PROBLEM, "5 of 5 nodes answer, and 2 vote");
     CHECK_EQ_STR(finding("vote", 0)->found,
                  "n0, n3: the server votes in the set default/5/3/60000");
-    CHECK_EQ_STR(finding("vote", 1)->found,
-                 "n1: the server was started anew, may have forgotten votes, and has none for 42 s more");
+    CHECK_EQ_STR(
+        finding("vote", 1)->found,
+        "n1: the server was started anew, may have forgotten votes, and has none for 42 s more");
     CHECK(
         strstr(finding("vote", 2)->found, "n2: the server votes in the set other/5/3/60000, and"));
     CHECK_EQ_STR(finding("vote", 3)->found, "n4: the server does not vote: it has no rights");

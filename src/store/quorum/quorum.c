@@ -208,6 +208,7 @@ static void quorum_release(struct quorum *q, struct store_op *op) {
     waiting_forget(q, op);
     quorum_forget_gone(q, op->mark);
     end_renewals(q, op->mark);
+    forget_above(q, op->mark);
     if (!op->mark) { /* its last ballot was lost, and taken back */
         store_complete(q->host, op, STORE_NOT_YOURS);
         return;
@@ -292,6 +293,8 @@ static void ballot_answered(struct round *round, struct errand *errand) {
     if (done)
         hear(errand);
     if (done && is_above(ballot, errand)) {
+        round->above |= 1u << index;
+        round->kept = true; /* until the hold is over */
         give_back(round->quorum, &errand->op, errand->node);
         done = false;
     } else {
@@ -611,7 +614,9 @@ static void renewing_answered(struct round *round, struct errand *errand) {
         struct store_renewal *item = &errand->op.renewals[i];
         if (errand->op.outcome != STORE_DONE)
             item->outcome = errand->op.outcome;
-        else if (item->outcome == STORE_DONE && !is_another(round->quorum, errand->node))
+        else if (item->outcome == STORE_DONE &&
+                 (!is_another(round->quorum, errand->node) ||
+                  is_above_token(errand->node, renewing->holds[i].seq)))
             item->outcome = STORE_UNKNOWN;
         renewing->yes[i] = (uint8_t)(renewing->yes[i] + (item->outcome == STORE_DONE));
         renewing->no[i] = (uint8_t)(renewing->no[i] + (item->outcome == STORE_NOT_YOURS));
@@ -639,6 +644,7 @@ static void renewed(struct renewing *renewing, size_t index) {
 
 /* Nobody will let go of what is left of it. */
 static void lost(struct renewing *renewing, size_t index) {
+    forget_above(renewing->round.quorum, renewing->holds[index].seq);
     give_back(renewing->round.quorum, &renewing->holds[index], NULL);
 }
 
@@ -907,6 +913,9 @@ void quorum_end(struct quorum *q) {
     while ((link = list_pop(&q->tries)))
         store_refuse(q->host, container_of(link, struct store_op, link), HF_BUSY, NULL);
     waiting_forget_all(q);
+    struct map_node *voting;
+    while ((voting = map_first(&q->votes)))
+        forget_above(q, container_of(voting, struct round, voting)->mark);
     map_free(&q->votes);
     world_bell_drop(&q->bell);
     world_timer_drop(q->host->world, &q->timer);

@@ -100,8 +100,8 @@ TEST(who_only_tries_does_so_again_when_votes_were_split) {
         for (size_t i = 1; i < 4; i++)
             refuse(i, HF_BUSY, 5000 * MS);
         grant(4, 50);
-        for (size_t i = 0; i < NODES; i++)
-            confirm(i);
+        confirm(0);
+        confirm(4);
         for (int64_t us = 0; us < 700 * MS && !asked_count(0) && !set.completed; us += MS)
             pass_us(MS);
     }
@@ -310,8 +310,6 @@ TEST(who_finds_a_majority_away_waits_for_them_and_does_not_say_busy) {
         refuse(i, HF_BUSY, 5000 * MS);
         confirm(i);
     }
-    for (size_t i = 0; i < 3; i++)
-        confirm(i);
     submit(&op);
     grant(3, 50);
     refuse(4, HF_BUSY, 5000 * MS);

@@ -41,6 +41,29 @@ void round_votes(struct round *round, uint64_t mark) {
     map_add(&round->quorum->votes, &round->voting, map_hash_number(mark));
 }
 
+static struct round *find_above(struct quorum *q, uint64_t mark) {
+    for (struct map_node *node = map_find(&q->votes, map_hash_number(mark)); node;
+         node = map_find_next(node)) { /* (the hash is a bijection) */
+        struct round *round = container_of(node, struct round, voting);
+        if (round->above && round->kept)
+            return round;
+    }
+    return NULL;
+}
+
+bool is_above_token(const struct node *node, uint64_t mark) {
+    const struct round *round = find_above(node->quorum, mark);
+    return round && round->above & 1u << node->index;
+}
+
+void forget_above(struct quorum *q, uint64_t mark) {
+    struct round *round;
+    while ((round = find_above(q, mark))) {
+        round->kept = false;
+        round_free_if_over(round);
+    }
+}
+
 void round_free_if_over(struct round *round) {
     if (round->in_flight || round->kept || !list_empty(&round->link))
         return;
