@@ -508,6 +508,59 @@ TEST(nothing_is_sent_before_the_server_has_accepted_password_and_database) {
     over();
 }
 
+static void open_node(void) {
+    rig_open(&rig, "redis://localhost");
+    rig.host.set = "test/3/2/60000";
+    rig.host.max_lease_us = 60000 * MS;
+}
+
+TEST(a_server_of_a_set_is_asked_before_its_vote_whether_it_was_started_anew) {
+    open_node();
+    ask_acquire(&rig, &a, "x", STORE_VOTE);
+    for (int connection = 0; connection < 2; connection++) {
+        struct fake_stream *stream = fake_last(rig.world);
+        fake_accept(stream);
+        CHECK_COMMAND(stream, "EVAL boot {holdfast:}.set");
+        CHECK_COMMAND(stream, "");
+        fake_answer_text(stream, ":1\r\n");
+        CHECK_COMMAND(stream, "vote holdfast:x");
+        fake_answer_text(stream, "*2\r\n"); /* it has heard something */
+        fake_hang_up(stream, "reset");
+        fake_pass_us(rig.world, 20 * MS);
+    }
+    over();
+}
+
+TEST(who_only_looked_until_now_asks_that_over_the_connection_it_has) {
+    open_node();
+    ask_break(&rig, &a, "x", 5);
+    struct fake_stream *stream = fake_last(rig.world);
+    fake_accept(stream);
+    CHECK_COMMAND(stream, "break holdfast:x");
+    ask_acquire(&rig, &b, "x", STORE_VOTE);
+    CHECK_COMMAND(stream, "EVAL boot {holdfast:}.set");
+    CHECK_COMMAND(stream, "");
+    fake_answer_text(stream, "-NOSCRIPT No matching script.\r\n");
+    CHECK_COMMAND(stream, "EVAL break holdfast:x"); /* which is behind it now */
+    CHECK_COMMAND(stream, "");
+    fake_answer_text(stream, ":1\r\n");
+    CHECK_COMMAND(stream, "vote holdfast:x");
+    over();
+}
+
+TEST(without_an_answer_to_that_nobody_votes) {
+    open_node();
+    ask_acquire(&rig, &a, "x", STORE_VOTE);
+    struct fake_stream *stream = fake_last(rig.world);
+    fake_accept(stream);
+    CHECK_COMMAND(stream, "EVAL boot {holdfast:}.set");
+    fake_answer_text(stream, "-NOPERM User jo has no permissions to run the 'info' command\r\n");
+    CHECK_COMMAND(stream, "");
+    CHECK_EQ_INT(a.op.outcome, STORE_REFUSED);
+    CHECK_EQ_INT(a.op.reason, HF_DENIED);
+    over();
+}
+
 TEST(a_password_without_a_user_is_sent_alone) {
     rig_open(&rig, "redis://:secret@localhost");
     ask_acquire(&rig, &a, "x", 0);
