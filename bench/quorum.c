@@ -447,14 +447,15 @@ static void *contend(void *arg) {
 static void run_crowd(struct crowd *crowd) {
     static struct member members[CONTENDERS_MAX];
     atomic_store(&crowd->stop, false);
-    for (int i = 0; i < crowd->count; i++) {
+    int count = crowd->count;
+    for (int i = 0; i < count; i++) {
         members[i] = (struct member){.crowd = crowd, .index = i};
         if (pthread_create(&members[i].thread, NULL, contend, &members[i]))
             raw_die("thread", strerror(errno));
     }
     pause_us(CONTENTION_MS * 1000);
     atomic_store(&crowd->stop, true);
-    for (int i = 0; i < crowd->count; i++)
+    for (int i = 0; i < count; i++)
         pthread_join(members[i].thread, NULL);
 }
 

@@ -5,7 +5,10 @@
  * It is made of the contract alone (store.h): each node is a store of its own kind, asked through `submit`.
  *
  *   round.c    a question to all nodes, and its answers
- *   quorum.c   acquire, renew, release, break
+ *   ballot.c   acquiring
+ *   renewing.c
+ *   parting.c  releasing, and what was lost
+ *   quorum.c   the driver, and breaking
  *   waiting.c  who was refused and waits, and which holds were ended by others
  *   merge.c    what the nodes say when they are looked at, put together
  *   examine.c  what they say when they are examined, and what the set makes of it
@@ -121,8 +124,6 @@ enum { ERRAND_FAILURE_SIZE = 400 };
 const char *errand_failure(const struct errand *errand, char ret[ERRAND_FAILURE_SIZE]);
 /* What went wrong at which nodes, after some words; malloc'd, maybe NULL. */
 char *round_explain(const struct round *round, const char *words);
-/* The nodes did not answer as they should: not at all, or that they did not do it. */
-bool errand_is_silent(const struct errand *errand);
 
 /* Around everything that asks nodes: their answers are worked off at the end. */
 void quorum_begin(struct quorum *quorum);
@@ -131,6 +132,35 @@ void quorum_completed(struct store_host *host, struct store_op *op); /* a node's
 void quorum_bell_rang(struct world_bell *bell);
 void quorum_wake_by(struct quorum *quorum,
                     int64_t at_us); /* sets the timer, if it is not earlier */
+
+static inline int64_t quorum_now_us(const struct quorum *quorum) {
+    return world_now_us(quorum->host->world);
+}
+
+/* (ballot.c) A vote says who the node is; and if what it says to a renewal counts. */
+void hear(struct errand *errand);
+bool is_another(const struct quorum *quorum, const struct node *node);
+void quorum_acquire(struct quorum *quorum, struct store_op *op);
+void try_again(struct quorum *quorum); /* those whose time has come */
+
+/* (renewing.c) */
+void quorum_renew(struct quorum *quorum, struct store_op *op);
+void end_renewals(struct quorum *quorum, uint64_t mark); /* of a hold that is let go */
+
+/* (parting.c) */
+void quorum_release(struct quorum *quorum, struct store_op *op);
+/* Takes a ballot back that was lost, on all nodes but those that refused it, and completes it with `result` when those
+ * that had granted it have confirmed. False: no memory. */
+bool take_back(struct quorum *quorum, struct store_op *op, enum store_outcome result,
+               uint32_t granted, uint32_t refused);
+/* Nobody wants the votes of a ballot any more, or waits for their return: gives them back where `at` is, or on all
+ * nodes. Without memory they are left to their leases. */
+void give_back(struct quorum *quorum, const struct store_op *vote, const struct node *at);
+void give_back_if_late(struct round *round, struct errand *errand);
+/* Asks the nodes again that have not confirmed; when that is due next, or WORLD_NEVER; and no more. */
+void retry_partings(struct quorum *quorum);
+int64_t next_parting_us(const struct quorum *quorum);
+void end_partings(struct quorum *quorum);
 
 /* (waiting.c) An attempt that waits, from its first ballot until it is granted or given up. */
 struct waiting {

@@ -251,10 +251,6 @@ bool round_waits_on(struct round *round, bool time_is_up, size_t needed, int64_t
 
 /* ---- Words ---- */
 
-bool errand_is_silent(const struct errand *errand) {
-    return errand->in_flight || errand->op.outcome == STORE_UNKNOWN;
-}
-
 static void say(char *text, size_t room, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,0 +1,344 @@
+/* Ballots: acquiring.
+ *
+ * The clock was read before the engine put the operation out (asked_us); all nodes are asked at once, and the
+ * decision falls as soon as a quorum granted or no longer can, so that a node that hangs costs nothing. Leases at
+ * the nodes begin after that reading: what is left for the holder is lease - elapsed - drift, as for any store.
+ *
+ * Each ballot has a number of its own, and that is what the nodes know it by (op->mark): a release that takes one
+ * back, and comes late or twice, never meets the next ballot of the same attempt.
+ *
+ * Tokens. t is the largest token of the grants that are counted, which are those that were there when a quorum had
+ * granted. Counted nodes below t are raised to it, each only if it still holds for this ballot. When a quorum of
+ * counted nodes hold exactly t, the lock is held with t. So of two successive holders, the later one counts a node
+ * that the earlier one had counted, whose counter was at least t by then. A grant that comes later is not counted;
+ * one above t is given back. The floor makes nodes agree at once, as a rule.
+ *
+ * A loser is told when the nodes that had granted have confirmed its release. That wakes nobody: who lost comes back
+ * by itself, soon and at a time of its own if the votes were split, and those who got no vote wait for a holder's
+ * release. */
+#include "store/quorum/quorum.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CROWD_MOST = 6,
+    TRIES = 5 /* after which who does not wait is told that the votes were split */
+};
+
+struct ballot {
+    struct round round;
+    bool counted
+        [QUORUM_NODES_MAX]; /* granted when there was a quorum: these are raised to `token` */
+    uint64_t tokens[QUORUM_NODES_MAX]; /* 0: not granted */
+    int64_t left_us[QUORUM_NODES_MAX]; /* of who has it; sorted when it is lost */
+    bool raising, foreign;
+    int64_t asked_us;
+    struct node *twice; /* the same server as another of the set */
+    uint64_t token;
+    size_t granted, busy;
+    char text[]; /* name, label */
+};
+
+/* Another has it; or, where it was to be raised, had it meanwhile. */
+static bool is_taken(const struct store_op *op) {
+    return op->outcome == STORE_REFUSED && (op->reason == HF_BUSY || op->reason == HF_NOT_YOURS);
+}
+
+static void note_refusal(struct ballot *ballot, const struct errand *errand) {
+    const struct store_op *op = &errand->op;
+    struct quorum *q = ballot->round.quorum;
+    if (ballot->round.op)
+        waiting_refused(q, ballot->round.op, errand->node);
+    ballot->foreign |= op->reason == HF_BUSY && op->flags & STORE_FOREIGN;
+    ballot->left_us[ballot->busy++] = op->reason == HF_BUSY ? op->left_us : 0;
+}
+
+/* A vote says who the node is. */
+void hear(struct errand *errand) {
+    errand->node->number = errand->op.left_us;
+    errand->node->heard = true;
+}
+
+/* The same server under two names would have two votes. */
+static bool is_listed_twice(const struct quorum *q, const struct node *node) {
+    for (size_t i = 0; i < q->node_count && node->number; i++) {
+        if (&q->nodes[i] != node && q->nodes[i].number == node->number)
+            return true;
+    }
+    return false;
+}
+
+/* What it says to a renewal counts: it is known to be another than those before it. (A hold may have been granted
+ * before a ballot noticed that it is not.) */
+bool is_another(const struct quorum *q, const struct node *node) {
+    for (size_t i = 0; i < node->index && node->number; i++) {
+        if (q->nodes[i].number == node->number)
+            return false;
+    }
+    return node->heard;
+}
+
+/* A vote that came when the lock's token had been chosen, above that: somebody may have held it with one in between,
+ * and renewals there would hide that from who holds it now. */
+static bool is_above(const struct ballot *ballot, const struct errand *errand) {
+    return ballot->raising && !ballot->counted[errand->node->index] &&
+           errand->op.token > ballot->token;
+}
+
+static void ballot_answered(struct round *round, struct errand *errand) {
+    struct ballot *ballot = container_of(round, struct ballot, round);
+    size_t index = errand->node->index;
+    bool had = ballot->tokens[index] > 0;
+    bool done = errand->op.outcome == STORE_DONE;
+    if (done)
+        hear(errand);
+    if (done && is_above(ballot, errand)) {
+        round->above |= 1u << index;
+        round->kept = true; /* until the hold is over */
+        give_back(round->quorum, &errand->op, errand->node);
+        done = false;
+    } else {
+        give_back_if_late(round, errand);
+    }
+    ballot->tokens[index] = done ? errand->op.token : 0;
+    ballot->granted = ballot->granted + done - had;
+    if (done && is_listed_twice(round->quorum, errand->node))
+        ballot->twice = errand->node;
+    else if (is_taken(&errand->op))
+        note_refusal(ballot, errand);
+}
+
+/* Why there is no quorum, if it is not that others have it: what most of the nodes that failed say. */
+static int reason_of(const struct round *round) {
+    int best = HF_UNREACHABLE;
+    size_t most = 0;
+    for (size_t i = 0; i < round->quorum->node_count; i++) {
+        const struct store_op *op = &round->errands[i].op;
+        size_t count = 0;
+        for (size_t j = 0; j < round->quorum->node_count; j++) {
+            const struct store_op *other = &round->errands[j].op;
+            count += other->outcome == STORE_REFUSED && other->reason == op->reason;
+        }
+        if (op->outcome == STORE_REFUSED && !is_taken(op) && count > most) {
+            most = count;
+            best = op->reason;
+        }
+    }
+    return best;
+}
+
+/* Some node fell silent of which nothing bad was known: it may come back while somebody waits. (One that still has
+ * time is not silent: it is not waited for, since it would not matter.) */
+static bool is_silent(const struct round *round, bool time_is_up) {
+    for (size_t i = 0; i < round->quorum->node_count; i++) {
+        const struct errand *errand = &round->errands[i];
+        bool hangs = errand->in_flight && time_is_up && !*errand->node->why;
+        if (errand->op.outcome == STORE_UNKNOWN || hangs)
+            return true;
+    }
+    return false;
+}
+
+static int by_size(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* When so many of those who have it must have ended that there may be a quorum; after split votes soon, and at a
+ * time that is this attempt's own. */
+static int64_t when_again_us(struct ballot *ballot) {
+    struct quorum *q = ballot->round.quorum;
+    size_t others = ballot->granted + ballot->round.in_flight; /* those may still grant it */
+    size_t missing = others < q->quorum ? q->quorum - others : 1;
+    qsort(ballot->left_us, ballot->busy, sizeof(ballot->left_us[0]), by_size);
+    int64_t left_us = missing <= ballot->busy ? ballot->left_us[missing - 1] : 0;
+    bool is_mad = left_us > q->host->max_lease_us; /* a clock: to be told, not to be tried again */
+    if ((!ballot->granted && !ballot->raising) || is_mad)
+        return left_us;
+    q->crowd += q->crowd < CROWD_MOST;
+    struct waiting *waiting = waiting_find(q, ballot->round.op);
+    if (waiting)
+        waiting->splits++;
+    int64_t scatter_us = waiting_scatter_us(q);
+    return scatter_us < left_us || ballot->raising ? scatter_us : left_us;
+}
+
+/* Several have some votes each, and perhaps nobody gets the lock: then to say that it is busy would be wrong of all.
+ * So who only tries does that again, too, while there is time. */
+static bool tries_again(const struct ballot *ballot, int64_t when_us) {
+    const struct round *round = &ballot->round;
+    struct waiting *waiting = waiting_find(round->quorum, round->op);
+    bool split = ballot->granted || ballot->raising;
+    return split && waiting && waiting->splits < TRIES &&
+           quorum_now_us(round->quorum) + when_us - waiting->since_us < round->op->lease_us / 4;
+}
+
+/* It would have been won, if others had not had it; and not only that nodes failed. */
+static bool is_contended(const struct ballot *ballot, bool time_is_up) {
+    const struct round *round = &ballot->round;
+    size_t able = ballot->granted + ballot->busy + (time_is_up ? 0 : round->in_flight);
+    return ballot->busy && able >= round->quorum->quorum;
+}
+
+/* What is to be told of a ballot that was lost. */
+static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) {
+    struct round *round = &ballot->round;
+    struct quorum *q = round->quorum;
+    struct store_op *op = round->op;
+    bool waits = op->flags & STORE_WAIT;
+    if (ballot->twice) {
+        op->reason = HF_BAD_URL;
+        op->text = error_format("%s is the same server as another of the set", ballot->twice->name);
+        return STORE_REFUSED;
+    }
+    if (is_contended(ballot, time_is_up)) {
+        op->left_us = when_again_us(ballot);
+        bool again = waits || tries_again(ballot, op->left_us);
+        op->flags |= (uint8_t)((ballot->foreign ? STORE_FOREIGN : 0) | (waits ? STORE_HEAD : 0));
+        op->reason = again ? 0 : HF_BUSY;
+        return again ? STORE_QUEUED : STORE_REFUSED; /* (there is no queue: each is its head) */
+    }
+    char words[80];
+    snprintf(words, sizeof(words), "%zu of %zu nodes granted it, and %zu are needed",
+             ballot->granted, q->node_count, q->quorum);
+    op->text = round_explain(round, words);
+    op->reason = reason_of(round);
+    bool may_come_back = op->reason == HF_UNREACHABLE && is_silent(round, time_is_up);
+    return waits && may_come_back ? STORE_UNKNOWN : STORE_REFUSED;
+}
+
+/* So the node has no vote of it, for certain. */
+static bool has_only_refused(const struct ballot *ballot, size_t index) {
+    const struct errand *errand = &ballot->round.errands[index];
+    return !errand->in_flight && errand->op.outcome == STORE_REFUSED && !ballot->counted[index];
+}
+
+/* No quorum. What was granted is given back at once, so that others may get theirs. */
+static void ballot_lost(struct ballot *ballot, bool time_is_up) {
+    struct round *round = &ballot->round;
+    struct quorum *q = round->quorum;
+    enum store_outcome result = ballot_result(ballot, time_is_up);
+    struct store_op *op = round_decided(round);
+    uint32_t granted = 0, refused = 0;
+    for (size_t i = 0; i < q->node_count; i++) {
+        granted |= ballot->tokens[i] ? 1u << i : 0;
+        refused |= has_only_refused(ballot, i) ? 1u << i : 0;
+    }
+    if (result == STORE_REFUSED)
+        waiting_forget(q, op);
+    if (!take_back(q, op, result, granted, refused)) { /* whoever asked has to do it */
+        op->reason = HF_NO_MEMORY;
+        store_complete(q->host, op, STORE_UNKNOWN);
+    }
+}
+
+/* There is a quorum: its largest token is the lock's, and those below are raised. */
+static void ballot_won(struct ballot *ballot) {
+    struct round *round = &ballot->round;
+    struct quorum *q = round->quorum;
+    ballot->raising = true;
+    for (size_t i = 0; i < q->node_count; i++) {
+        ballot->counted[i] = ballot->tokens[i] > 0;
+        if (ballot->tokens[i] > ballot->token)
+            ballot->token = ballot->tokens[i];
+    }
+    round_await(round, q->node_timeout_us);
+    for (size_t i = 0; i < q->node_count; i++) {
+        struct errand *errand = &round->errands[i];
+        if (!ballot->counted[i] || ballot->tokens[i] == ballot->token)
+            continue;
+        errand->op.floor = ballot->token;
+        errand->op.flags = STORE_VOTE | STORE_MINE;
+        round_ask(round, errand);
+    }
+}
+
+/* Others have votes that it needs, as long as nodes that did not vote the last time do not: it gives way at once, for
+ * meanwhile those others would miss the votes that it has. */
+static bool gives_way(const struct ballot *ballot, size_t hopeful) {
+    size_t quorum = ballot->round.quorum->quorum;
+    return ballot->busy && hopeful < quorum && hopeful + ballot->busy >= quorum;
+}
+
+static void ballot_decide(struct round *round, bool time_is_up) {
+    struct ballot *ballot = container_of(round, struct ballot, round);
+    struct quorum *q = round->quorum;
+    if (!ballot->twice && !ballot->raising && ballot->granted >= q->quorum)
+        ballot_won(ballot);
+    size_t possible = 0, hopeful = 0, agreed = 0;
+    for (size_t i = 0; i < q->node_count; i++) {
+        bool agrees = ballot->raising ? ballot->counted[i] && ballot->tokens[i] == ballot->token
+                                      : ballot->tokens[i] > 0;
+        bool may = round->errands[i].in_flight && (!ballot->raising || ballot->counted[i]);
+        agreed += agrees && !may;
+        possible += agrees || may;
+        hopeful += agrees || (may && !*q->nodes[i].why);
+    }
+    if (ballot->twice || time_is_up || possible < q->quorum || gives_way(ballot, hopeful)) {
+        ballot_lost(ballot, time_is_up);
+    } else if (ballot->raising && agreed >= q->quorum) {
+        struct store_op *op = round_decided(round);
+        waiting_forget(q, op);
+        q->crowd -= q->crowd > 0;
+        q->ballot_us += (quorum_now_us(q) - ballot->asked_us - q->ballot_us) / 8;
+        op->token = ballot->token;
+        store_complete(q->host, op, STORE_DONE);
+    }
+}
+
+static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
+    size_t name_size = strlen(op->name) + 1, label_size = op->label ? strlen(op->label) + 1 : 0;
+    struct ballot *ballot = round_new(q, op, sizeof(*ballot) + name_size + label_size);
+    if (!ballot)
+        return NULL;
+    memcpy(ballot->text, op->name, name_size);
+    if (op->label)
+        memcpy(ballot->text + name_size, op->label, label_size);
+    round_votes(&ballot->round, op->mark);
+    ballot->asked_us = quorum_now_us(q);
+    ballot->round.answered = ballot_answered;
+    ballot->round.decide = ballot_decide;
+    for (size_t i = 0; i < q->node_count; i++) {
+        struct store_op *errand = &ballot->round.errands[i].op;
+        errand->type = STORE_ACQUIRE;
+        errand->flags = STORE_VOTE;
+        errand->kind = op->kind;
+        errand->seq = op->mark;
+        errand->name = ballot->text;
+        errand->label = op->label ? ballot->text + name_size : NULL;
+        errand->capacity = op->capacity;
+        errand->weight = op->weight;
+        errand->lease_us = op->lease_us;
+        errand->floor = op->floor;
+        errand->below = op->below;
+    }
+    return ballot;
+}
+
+void quorum_acquire(struct quorum *q, struct store_op *op) {
+    op->mark = op->seq << MARK_BITS | (++q->ballots & ((1u << MARK_BITS) - 1));
+    struct ballot *ballot = ballot_new(q, op);
+    if (!ballot) {
+        op->mark = 0;
+        waiting_forget(q, op);
+        store_refuse(q->host, op, HF_NO_MEMORY, NULL);
+        return;
+    }
+    waiting_note(q, op);
+    round_ask_all(&ballot->round);
+}
+
+void try_again(struct quorum *q) {
+    int64_t now = quorum_now_us(q);
+    list_each_safe(node, &q->tries) {
+        struct store_op *op = container_of(node, struct store_op, link);
+        if (op->left_us > now)
+            continue;
+        list_remove(&op->link);
+        quorum_acquire(q, op);
+    }
+}

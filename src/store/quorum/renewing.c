@@ -1,0 +1,205 @@
+/* Renewing.
+ *
+ * A hold may end while its renewal is in flight, and the nodes may look at it as long as that is: each renewal is of
+ * a copy. A node that has lost its vote is asked for it again if nobody was there since, also when it is late; not
+ * for a hold that has been let go meanwhile: that would be after its release. */
+#include "store/quorum/quorum.h"
+
+#include <string.h>
+
+struct renewing {
+    struct round round;
+    struct list link; /* in the quorum's renewals */
+    size_t count;
+    struct store_op *holds;      /* copies */
+    struct store_renewal *items; /* of all nodes, one behind the other */
+    uint8_t *yes, *no;           /* of each hold */
+    bool *renewed;               /* by a quorum, and not ended since */
+    char text[];                 /* all of this, and the names and labels */
+};
+
+struct again {
+    struct round round;
+    char text[]; /* name, label */
+};
+
+static void taken_again(struct round *round, struct errand *errand) {
+    if (errand->op.outcome == STORE_DONE)
+        hear(errand);
+    give_back_if_late(round, errand);
+}
+
+/* Takes a node's vote again for a hold that a quorum has, if nobody was there since: nobody waits for that. */
+static void take_again(struct quorum *q, const struct store_op *hold, struct node *node) {
+    size_t name_size = strlen(hold->name) + 1;
+    size_t label_size = hold->label ? strlen(hold->label) + 1 : 0;
+    struct again *again = round_new(q, NULL, sizeof(*again) + name_size + label_size);
+    if (!again)
+        return; /* the next renewal comes by here, too */
+    memcpy(again->text, hold->name, name_size);
+    if (hold->label)
+        memcpy(again->text + name_size, hold->label, label_size);
+    round_votes(&again->round, hold->seq);
+    again->round.answered = taken_again;
+    struct errand *errand = &again->round.errands[node->index];
+    errand->op = *hold;
+    list_init(&errand->op.link);
+    errand->op.type = STORE_ACQUIRE;
+    errand->op.flags = STORE_VOTE;
+    errand->op.name = again->text;
+    errand->op.label = hold->label ? again->text + name_size : NULL;
+    errand->op.floor = errand->op.below = hold->token;
+    round_ask(&again->round, errand);
+}
+
+/* A vote is missing there, or the word who the node is, without which its own does not count: voting brings both. */
+static bool wants_vote(const struct errand *errand, size_t index) {
+    return errand->op.outcome == STORE_DONE &&
+           (errand->op.renewals[index].outcome == STORE_NOT_YOURS || !errand->node->heard);
+}
+
+static void renewing_answered(struct round *round, struct errand *errand) {
+    struct renewing *renewing = container_of(round, struct renewing, round);
+    for (size_t i = 0; i < renewing->count; i++) {
+        struct store_renewal *item = &errand->op.renewals[i];
+        if (errand->op.outcome != STORE_DONE)
+            item->outcome = errand->op.outcome;
+        else if (item->outcome == STORE_DONE &&
+                 (!is_another(round->quorum, errand->node) ||
+                  is_above_token(errand->node, renewing->holds[i].seq)))
+            item->outcome = STORE_UNKNOWN;
+        renewing->yes[i] = (uint8_t)(renewing->yes[i] + (item->outcome == STORE_DONE));
+        renewing->no[i] = (uint8_t)(renewing->no[i] + (item->outcome == STORE_NOT_YOURS));
+        if (renewing->renewed[i] && wants_vote(errand, i))
+            take_again(round->quorum, &renewing->holds[i], errand->node);
+    }
+}
+
+static enum store_outcome outcome_of(const struct renewing *renewing, size_t index) {
+    const struct quorum *q = renewing->round.quorum;
+    return renewing->yes[index] >= q->quorum                 ? STORE_DONE
+           : renewing->no[index] > q->node_count - q->quorum ? STORE_NOT_YOURS
+                                                             : STORE_UNKNOWN;
+}
+
+static void renewed(struct renewing *renewing, size_t index) {
+    struct round *round = &renewing->round;
+    renewing->renewed[index] = true;
+    for (size_t n = 0; n < round->quorum->node_count; n++) {
+        struct errand *errand = &round->errands[n];
+        if (!errand->in_flight && wants_vote(errand, index))
+            take_again(round->quorum, &renewing->holds[index], errand->node);
+    }
+}
+
+/* Nobody will let go of what is left of it. */
+static void lost(struct renewing *renewing, size_t index) {
+    forget_above(renewing->round.quorum, renewing->holds[index].seq);
+    give_back(renewing->round.quorum, &renewing->holds[index], NULL);
+}
+
+static void renewing_decide(struct round *round, bool time_is_up) {
+    struct renewing *renewing = container_of(round, struct renewing, round);
+    struct quorum *q = round->quorum;
+    struct store_op *op = round->op;
+    bool over = time_is_up || !round->in_flight, unknown = false;
+    for (size_t i = 0; i < op->renewal_count; i++)
+        unknown |= op->renewals[i].of && outcome_of(renewing, i) == STORE_UNKNOWN;
+    if (unknown && !over)
+        return;
+    round_decided(round);
+    for (size_t i = 0; i < op->renewal_count; i++) {
+        op->renewals[i].outcome = outcome_of(renewing, i);
+        if (op->renewals[i].of && op->renewals[i].outcome == STORE_DONE)
+            renewed(renewing, i);
+        else if (op->renewals[i].of && op->renewals[i].outcome == STORE_NOT_YOURS)
+            lost(renewing, i);
+    }
+    if (unknown)
+        op->text = round_explain(round, "too few nodes renewed it");
+    store_complete(q->host, op, STORE_DONE);
+}
+
+static void renewing_clear(struct round *round) {
+    list_remove(&container_of(round, struct renewing, round)->link);
+}
+
+void end_renewals(struct quorum *q, uint64_t mark) {
+    list_each(node, &q->renewals) {
+        struct renewing *renewing = container_of(node, struct renewing, link);
+        for (size_t i = 0; i < renewing->count; i++) {
+            if (renewing->holds[i].seq == mark)
+                renewing->renewed[i] = false;
+        }
+    }
+}
+
+static char *copy_text(char **at, const char *text) {
+    if (!text)
+        return NULL;
+    size_t size = strlen(text) + 1;
+    char *copy = memcpy(*at, text, size);
+    *at += size;
+    return copy;
+}
+
+static size_t size_of_text(const char *text) {
+    return text ? strlen(text) + 1 : 0;
+}
+
+/* Everything in one piece: the largest of each comes first. */
+static struct renewing *renewing_new(struct quorum *q, struct store_op *op) {
+    size_t count = op->renewal_count;
+    size_t of_holds = count * sizeof(struct store_op);
+    size_t of_items = q->node_count * count * sizeof(struct store_renewal);
+    size_t size = sizeof(struct renewing) + of_holds + of_items + 3 * count;
+    for (size_t i = 0; i < count; i++) {
+        const struct store_op *of = op->renewals[i].of;
+        size += of ? size_of_text(of->name) + size_of_text(of->label) : 0;
+    }
+    struct renewing *renewing = round_new(q, op, size);
+    if (!renewing)
+        return NULL;
+    renewing->count = count;
+    renewing->holds = (struct store_op *)(renewing + 1);
+    renewing->items = (struct store_renewal *)(renewing->holds + count);
+    renewing->yes = (uint8_t *)(renewing->items + q->node_count * count);
+    renewing->no = renewing->yes + count;
+    renewing->renewed = (bool *)(renewing->no + count);
+    char *text = (char *)(renewing->renewed + count);
+    for (size_t i = 0; i < count; i++) {
+        const struct store_op *of = op->renewals[i].of;
+        if (!of)
+            continue;
+        renewing->holds[i] = (struct store_op){.kind = of->kind,
+                                               .seq = of->mark,
+                                               .name = copy_text(&text, of->name),
+                                               .label = copy_text(&text, of->label),
+                                               .capacity = of->capacity,
+                                               .weight = of->weight,
+                                               .lease_us = of->lease_us,
+                                               .token = of->token};
+    }
+    list_append(&q->renewals, &renewing->link);
+    return renewing;
+}
+
+void quorum_renew(struct quorum *q, struct store_op *op) {
+    struct renewing *renewing = renewing_new(q, op);
+    if (!renewing) {
+        store_refuse(q->host, op, HF_NO_MEMORY, NULL);
+        return;
+    }
+    renewing->round.answered = renewing_answered;
+    renewing->round.decide = renewing_decide;
+    renewing->round.clear = renewing_clear;
+    for (size_t n = 0; n < q->node_count; n++) {
+        struct store_op *errand = &renewing->round.errands[n].op;
+        errand->type = STORE_RENEW;
+        errand->renewals = renewing->items + n * op->renewal_count;
+        errand->renewal_count = op->renewal_count;
+        for (size_t i = 0; i < op->renewal_count; i++)
+            errand->renewals[i].of = op->renewals[i].of ? &renewing->holds[i] : NULL;
+    }
+    round_ask_all(&renewing->round);
+}
