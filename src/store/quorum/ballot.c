@@ -96,7 +96,7 @@ static void ballot_answered(struct round *round, struct errand *errand) {
     bool done = errand->op.outcome == STORE_DONE;
     if (done)
         hear(errand);
-    if (done && is_above(ballot, errand)) {
+    if (done && is_above(ballot, errand) && !round->over) {
         round->above |= 1u << index;
         round->kept = true; /* until the hold is over */
         give_back(round->quorum, &errand->op, errand->node);
@@ -224,6 +224,8 @@ static void ballot_lost(struct ballot *ballot, bool time_is_up) {
     enum store_outcome result = ballot_result(ballot, time_is_up);
     struct store_op *op = round_decided(round);
     uint32_t granted = 0, refused = 0;
+    round->over = true;
+    round->kept = false;
     for (size_t i = 0; i < q->node_count; i++) {
         granted |= ballot->tokens[i] ? 1u << i : 0;
         refused |= has_only_refused(ballot, i) ? 1u << i : 0;

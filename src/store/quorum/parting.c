@@ -204,7 +204,7 @@ void quorum_release(struct quorum *q, struct store_op *op) {
     waiting_forget(q, op);
     quorum_forget_gone(q, op->mark);
     end_renewals(q, op->mark);
-    forget_above(q, op->mark);
+    votes_are_over(q, op->mark);
     if (!op->mark) { /* its last ballot was lost, and taken back */
         store_complete(q->host, op, STORE_NOT_YOURS);
         return;

@@ -165,7 +165,7 @@ void quorum_end(struct quorum *q) {
     waiting_forget_all(q);
     struct map_node *voting;
     while ((voting = map_first(&q->votes)))
-        forget_above(q, container_of(voting, struct round, voting)->mark);
+        votes_are_over(q, container_of(voting, struct round, voting)->mark);
     map_free(&q->votes);
     world_bell_drop(&q->bell);
     world_timer_drop(q->host->world, &q->timer);

@@ -89,6 +89,7 @@ struct round {
     struct map_node voting; /* in the quorum's votes, if it asks for some */
     uint64_t mark;          /* for this ballot; 0: it does not */
     uint32_t above;    /* nodes whose votes came late and above the token; it is kept for that */
+    bool over;         /* what it asked for was lost, or let go */
     uint32_t given_up; /* by which nodes, before their votes came: those are given back */
     void (*answered)(struct round *round, struct errand *errand);
     void (*decide)(struct round *round, bool time_is_up);
@@ -107,7 +108,7 @@ void round_votes(struct round *round, uint64_t mark);
 /* If what a node says to a renewal of this hold does not count, as its vote was above the token; and that the hold is
  * over, after which nobody asks. */
 bool is_above_token(const struct node *node, uint64_t mark);
-void forget_above(struct quorum *quorum, uint64_t mark);
+void votes_are_over(struct quorum *quorum, uint64_t mark);
 /* Has it decided within this time from now. */
 void round_await(struct round *round, int64_t within_us);
 /* It is decided. Returns the operation, which is to be completed. */

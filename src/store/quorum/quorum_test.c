@@ -152,6 +152,39 @@ TEST(a_vote_that_came_too_late_and_above_is_released_at_its_node_only) {
     set_close();
 }
 
+TEST(a_node_whose_vote_was_above_the_token_renews_nothing) {
+    set_open();
+    struct store_op hold = held(3);
+    struct store_renewal renewal = {.of = &hold};
+    struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
+    submit(&op);
+    grant(3, 81); /* so it is given back; the renewal was before that */
+    answer_renewal(3, STORE_DONE);
+    answer_renewal(0, STORE_DONE);
+    answer_renewal(1, STORE_DONE);
+    CHECK_EQ_INT(op.outcome, 0);
+    answer_renewal(2, STORE_DONE);
+    check_done(&op, STORE_DONE);
+    CHECK_EQ_INT(renewal.outcome, STORE_DONE);
+    hold.type = STORE_RELEASE;
+    grant(4, 50);
+    submit(&hold);
+    CHECK_EQ_INT(set.quorum->votes.count, 0); /* that is not kept any longer */
+    set_close();
+}
+
+TEST(a_vote_above_the_token_of_what_was_let_go_leaves_nothing_behind) {
+    set_open();
+    struct store_op op = held(3);
+    op.type = STORE_RELEASE;
+    submit(&op);
+    grant(3, 81); /* its release is on the way */
+    CHECK_EQ_INT(asked_count(3), 1);
+    grant(4, 50);
+    CHECK_EQ_INT(set.quorum->votes.count, 0);
+    set_close();
+}
+
 TEST(nodes_that_were_never_met_have_more_time) {
     set_open();
     for (size_t i = 0; i < NODES; i++)

@@ -94,7 +94,7 @@ static void renewed(struct renewing *renewing, size_t index) {
 
 /* Nobody will let go of what is left of it. */
 static void lost(struct renewing *renewing, size_t index) {
-    forget_above(renewing->round.quorum, renewing->holds[index].seq);
+    votes_are_over(renewing->round.quorum, renewing->holds[index].seq);
     give_back(renewing->round.quorum, &renewing->holds[index], NULL);
 }
 

@@ -41,26 +41,29 @@ void round_votes(struct round *round, uint64_t mark) {
     map_add(&round->quorum->votes, &round->voting, map_hash_number(mark));
 }
 
-static struct round *find_above(struct quorum *q, uint64_t mark) {
-    for (struct map_node *node = map_find(&q->votes, map_hash_number(mark)); node;
-         node = map_find_next(node)) { /* (the hash is a bijection) */
-        struct round *round = container_of(node, struct round, voting);
-        if (round->above && round->kept)
-            return round;
-    }
-    return NULL;
+/* The next round of that mark, or the first if `round` is NULL. (The hash is a bijection.) */
+static struct round *next_of_mark(struct quorum *q, uint64_t mark, struct round *round) {
+    struct map_node *node =
+        round ? map_find_next(&round->voting) : map_find(&q->votes, map_hash_number(mark));
+    return node ? container_of(node, struct round, voting) : NULL;
 }
 
 bool is_above_token(const struct node *node, uint64_t mark) {
-    const struct round *round = find_above(node->quorum, mark);
-    return round && round->above & 1u << node->index;
+    for (struct round *round = NULL; (round = next_of_mark(node->quorum, mark, round));) {
+        if (round->above & 1u << node->index)
+            return true;
+    }
+    return false;
 }
 
-void forget_above(struct quorum *q, uint64_t mark) {
-    struct round *round;
-    while ((round = find_above(q, mark))) {
+void votes_are_over(struct quorum *q, uint64_t mark) {
+    struct round *round = next_of_mark(q, mark, NULL);
+    while (round) {
+        struct round *next = next_of_mark(q, mark, round);
+        round->over = true;
         round->kept = false;
         round_free_if_over(round);
+        round = next;
     }
 }
 

@@ -171,7 +171,7 @@ void quorum_gone(struct store_host *host, uint64_t mark) {
     going->nodes |= 1u << node->index;
     if ((size_t)__builtin_popcount(going->nodes) > q->node_count - q->quorum) {
         quorum_forget_gone(q, mark);
-        forget_above(q, mark);
+        votes_are_over(q, mark);
         q->host->gone(q->host, mark >> MARK_BITS);
     }
 }
