@@ -142,7 +142,7 @@ def type_in(shell_words, text, wanted, seconds=harness.PATIENCE_S, **variables):
 @test
 def bash_completes_commands_options_values_and_locks():
     hold("data:one")
-    for typed, wanted in (("holdfast comple\t", "completion "), ("holdfast run --max\t", "--max-hold "),
+    for typed, wanted in (("holdfast comple\t", "completion "), ("holdfast run --max-h\t", "--max-hold "),
                           ("holdfast run --on-lost k\t", "--on-lost kill "),
                           ("holdfast run --on-lost=k\t", "--on-lost=kill "),
                           ("holdfast run data:o\t", "data:one "), ("holdfast --url sq\t", "sqlite:"),
@@ -178,7 +178,7 @@ def zsh_completes():
 @test
 def fish_completes():
     hold("data:one")
-    for line, wanted in (("holdfast comple", "completion"), ("holdfast run --max", "--max-hold"),
+    for line, wanted in (("holdfast comple", "completion"), ("holdfast run --max-h", "--max-hold"),
                          ("holdfast run data:o", "data:one"), ("holdfast run --on-lost k", "kill"),
                          ("holdfast run x --report compl", "completion.fish"),
                          ("holdfast run x -- mkfif", "mkfifo")):

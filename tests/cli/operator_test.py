@@ -121,7 +121,7 @@ def ls_json_is_one_object_on_a_line():
     assert 10000 < holder["left_ms"] <= 30000
     equal((waiter["token"], b["holders"][0]["permits"]), (None, 3))
     equal(set(holder), {"owner", "host", "pid", "command", "label", "kind", "permits", "token",
-                        "since_ms", "left_ms"})
+                        "since_ms", "left_ms", "votes"})
     equal(set(a), {"name", "held", "kind", "capacity", "token", "holders", "waiters", "broken", "quorum", "nodes"})
     equal((a["quorum"], a["nodes"]), (0, []))
     equal(look("a")["holders"][0]["owner"], holder["owner"])

@@ -39,7 +39,11 @@ class Network:
                 self.near.release(kind)
                 self.near.inspect("warm-up")
                 self.near.free(kind)
-            self.far.inspect("warm-up")
+            self.far.hold("greeted", "warm-up")
+            wait_until(lambda: all_voted(self.servers, "warm-up"), "all votes")
+            self.far.release("greeted")
+            self.far.free("greeted")
+            self.check_left("warm-up")
             self.stack = stack.pop_all()
         return self
 
