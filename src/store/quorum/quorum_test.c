@@ -171,6 +171,7 @@ TEST(a_node_whose_vote_was_above_the_token_renews_nothing) {
     submit(&hold);
     CHECK_EQ_INT(set.quorum->votes.count, 0); /* that is not kept any longer */
     set_close();
+    free(hold.text);
 }
 
 TEST(a_vote_above_the_token_of_what_was_let_go_leaves_nothing_behind) {
@@ -183,6 +184,7 @@ TEST(a_vote_above_the_token_of_what_was_let_go_leaves_nothing_behind) {
     grant(4, 50);
     CHECK_EQ_INT(set.quorum->votes.count, 0);
     set_close();
+    free(op.text);
 }
 
 TEST(nodes_that_were_never_met_have_more_time) {
