@@ -126,7 +126,7 @@ static hf_client *open_set(int last_port) {
     char url[256];
     snprintf(url, sizeof(url),
              "quorum+redis://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d"
-             "?init=yes",
+             "?init=yes&id=bench",
              nodes[0].port, nodes[1].port, nodes[2].port, nodes[3].port, last_port);
     return open_url(url);
 }
@@ -165,7 +165,7 @@ struct bare {
 
 static struct bare *bare_open(const char *name, unsigned owner) {
     struct bare *bare = calloc(1, sizeof(*bare));
-    bare->lock = raw_vote(name, owner, "default/5/3/60000"); /* as in src/store/quorum/open.c */
+    bare->lock = raw_vote(name, owner, "bench/5/3/60000"); /* as in src/store/quorum/open.c */
     for (int i = 0; i < NODES; i++) {
         bare->to[i] = raw_connect_to("127.0.0.1", nodes[i].port);
         bare->to[i]->flags &= ~REDIS_BLOCK;
