@@ -16,6 +16,7 @@ local function repeat_alone()
         call('PEXPIRE', K, number(lease))
     end
     call('HSET', S, 't', number(token))
+    keep_counter() -- it may have been evicted
     return {'done', number(token)}
 end
 
