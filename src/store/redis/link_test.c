@@ -1,5 +1,5 @@
 /* The link: requests that each come back once, whatever happens to connections. The server's side is played by
- * hand over streams that lead nowhere. The failures are those of /work/shared/failures.md: 14, 15, 17, 19. */
+ * hand over streams that lead nowhere. The failures are those of rows 14, 15, 17 and 19 of the ways a lock fails. */
 #include "check.h"
 #include "support/fake_redis.h"
 
