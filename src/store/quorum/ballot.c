@@ -22,7 +22,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     CROWD_MOST = 6,
@@ -293,13 +292,13 @@ static void ballot_decide(struct round *round, bool time_is_up) {
 }
 
 static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
-    size_t name_size = strlen(op->name) + 1, label_size = op->label ? strlen(op->label) + 1 : 0;
-    struct ballot *ballot = round_new(q, op, sizeof(*ballot) + name_size + label_size);
+    size_t texts = round_text_size(op->name) + round_text_size(op->label);
+    struct ballot *ballot = round_new(q, op, sizeof(*ballot) + texts);
     if (!ballot)
         return NULL;
-    memcpy(ballot->text, op->name, name_size);
-    if (op->label)
-        memcpy(ballot->text + name_size, op->label, label_size);
+    char *text = ballot->text;
+    const char *name = round_copy_text(&text, op->name);
+    const char *label = round_copy_text(&text, op->label);
     round_votes(&ballot->round, op->mark);
     ballot->asked_us = quorum_now_us(q);
     ballot->round.answered = ballot_answered;
@@ -310,8 +309,8 @@ static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
         errand->flags = STORE_VOTE;
         errand->kind = op->kind;
         errand->seq = op->mark;
-        errand->name = ballot->text;
-        errand->label = op->label ? ballot->text + name_size : NULL;
+        errand->name = name;
+        errand->label = label;
         errand->capacity = op->capacity;
         errand->weight = op->weight;
         errand->lease_us = op->lease_us;

@@ -186,26 +186,25 @@ static void looking_clear(struct round *round) {
 }
 
 void quorum_look(struct quorum *q, struct store_op *op) {
-    size_t name_size = strlen(op->name) + 1;
     const char *after = op->type == STORE_LIST ? op->after : NULL;
-    size_t after_size = after ? strlen(after) + 1 : 0;
-    struct looking *looking = round_new(q, op, sizeof(*looking) + name_size + after_size);
+    size_t texts = round_text_size(op->name) + round_text_size(after);
+    struct looking *looking = round_new(q, op, sizeof(*looking) + texts);
     if (!looking) {
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
         return;
     }
-    memcpy(looking->text, op->name, name_size);
-    if (after)
-        memcpy(looking->text + name_size, after, after_size);
+    char *text = looking->text;
+    const char *name = round_copy_text(&text, op->name);
+    after = round_copy_text(&text, after);
     looking->round.answered = round_ignore;
     looking->round.decide = looking_decide;
     looking->round.clear = looking_clear;
     for (size_t i = 0; i < q->node_count; i++) {
         struct store_op *errand = &looking->round.errands[i].op;
         errand->type = op->type;
-        errand->name = looking->text;
+        errand->name = name;
         if (op->type == STORE_LIST) {
-            errand->after = after ? looking->text + name_size : NULL;
+            errand->after = after;
             errand->limit = op->limit;
         }
     }

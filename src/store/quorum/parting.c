@@ -58,11 +58,8 @@ static bool is_confirmed(const struct errand *errand) {
 /* A node has answered a release: votes of that ballot that it has not answered yet come behind it. */
 static void give_up_votes(struct quorum *q, const struct errand *release) {
     size_t index = release->node->index;
-    for (struct map_node *node = map_find(&q->votes, map_hash_number(release->op.seq)); node;
-         node = map_find_next(node)) { /* (the hash is a bijection) */
-        struct round *round = container_of(node, struct round, voting);
+    for (struct round *round = NULL; (round = round_of_mark(q, release->op.seq, round));)
         round->given_up |= round->errands[index].in_flight ? 1u << index : 0;
-    }
 }
 
 static void parting_answered(struct round *round, struct errand *errand) {

@@ -6,7 +6,6 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- Break ---- */
 
@@ -40,23 +39,23 @@ static void breaking_decide(struct round *round, bool time_is_up) {
 }
 
 static void quorum_break(struct quorum *q, struct store_op *op) {
-    size_t name_size = strlen(op->name) + 1, label_size = op->label ? strlen(op->label) + 1 : 0;
-    struct breaking *breaking = round_new(q, op, sizeof(*breaking) + name_size + label_size);
+    size_t texts = round_text_size(op->name) + round_text_size(op->label);
+    struct breaking *breaking = round_new(q, op, sizeof(*breaking) + texts);
     if (!breaking) {
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
         return;
     }
-    memcpy(breaking->text, op->name, name_size);
-    if (op->label)
-        memcpy(breaking->text + name_size, op->label, label_size);
+    char *text = breaking->text;
+    const char *name = round_copy_text(&text, op->name);
+    const char *label = round_copy_text(&text, op->label);
     breaking->round.answered = breaking_answered;
     breaking->round.decide = breaking_decide;
     for (size_t i = 0; i < q->node_count; i++) {
         struct store_op *errand = &breaking->round.errands[i].op;
         errand->type = STORE_BREAK;
         errand->flags = STORE_VOTE;
-        errand->name = breaking->text;
-        errand->label = op->label ? breaking->text + name_size : NULL;
+        errand->name = name;
+        errand->label = label;
         errand->token = op->token;
     }
     round_ask_all(&breaking->round);

@@ -85,7 +85,7 @@ struct round {
     int64_t decide_by_us, within_us; /* (of the last asking) */
     size_t in_flight;
     bool waited;            /* longer than a node has for a vote */
-    bool kept;              /* it will be asked again, and is not freed */
+    bool kept;              /* it is not freed: it will be asked again, or is kept for `above` */
     struct map_node voting; /* in the quorum's votes, if it asks for some */
     uint64_t mark;          /* for this ballot; 0: it does not */
     uint32_t above;    /* nodes whose votes came late and above the token; it is kept for that */
@@ -103,8 +103,13 @@ void *round_new(struct quorum *quorum, struct store_op *op, size_t size);
  * are never worked off within. */
 void round_ask(struct round *round, struct errand *errand);
 void round_ask_all(struct round *round);
+/* Room for texts behind a round: how much one takes, and a copy of it, NULL if it is; *at is moved on. */
+size_t round_text_size(const char *text);
+char *round_copy_text(char **at, const char *text);
 /* It asks for votes: those that come behind their release will be given back. */
 void round_votes(struct round *round, uint64_t mark);
+/* The next round that asks for votes of that ballot, or the first if `round` is NULL; NULL: there is none. */
+struct round *round_of_mark(struct quorum *quorum, uint64_t mark, const struct round *round);
 /* If what a node says to a renewal of this hold does not count, as its vote was above the token; and that the hold is
  * over, after which nobody asks. */
 bool is_above_token(const struct node *node, uint64_t mark);

@@ -5,8 +5,6 @@
  * for a hold that has been let go meanwhile: that would be after its release. */
 #include "store/quorum/quorum.h"
 
-#include <string.h>
-
 struct renewing {
     struct round round;
     struct list link; /* in the quorum's renewals */
@@ -31,14 +29,11 @@ static void taken_again(struct round *round, struct errand *errand) {
 
 /* Takes a node's vote again for a hold that a quorum has, if nobody was there since: nobody waits for that. */
 static void take_again(struct quorum *q, const struct store_op *hold, struct node *node) {
-    size_t name_size = strlen(hold->name) + 1;
-    size_t label_size = hold->label ? strlen(hold->label) + 1 : 0;
-    struct again *again = round_new(q, NULL, sizeof(*again) + name_size + label_size);
+    size_t texts = round_text_size(hold->name) + round_text_size(hold->label);
+    struct again *again = round_new(q, NULL, sizeof(*again) + texts);
     if (!again)
         return; /* the next renewal comes by here, too */
-    memcpy(again->text, hold->name, name_size);
-    if (hold->label)
-        memcpy(again->text + name_size, hold->label, label_size);
+    char *text = again->text;
     round_votes(&again->round, hold->seq);
     again->round.answered = taken_again;
     struct errand *errand = &again->round.errands[node->index];
@@ -46,8 +41,8 @@ static void take_again(struct quorum *q, const struct store_op *hold, struct nod
     list_init(&errand->op.link);
     errand->op.type = STORE_ACQUIRE;
     errand->op.flags = STORE_VOTE;
-    errand->op.name = again->text;
-    errand->op.label = hold->label ? again->text + name_size : NULL;
+    errand->op.name = round_copy_text(&text, hold->name);
+    errand->op.label = round_copy_text(&text, hold->label);
     errand->op.floor = errand->op.below = hold->token;
     round_ask(&again->round, errand);
 }
@@ -134,19 +129,6 @@ void end_renewals(struct quorum *q, uint64_t mark) {
     }
 }
 
-static char *copy_text(char **at, const char *text) {
-    if (!text)
-        return NULL;
-    size_t size = strlen(text) + 1;
-    char *copy = memcpy(*at, text, size);
-    *at += size;
-    return copy;
-}
-
-static size_t size_of_text(const char *text) {
-    return text ? strlen(text) + 1 : 0;
-}
-
 /* Everything in one piece: the largest of each comes first. */
 static struct renewing *renewing_new(struct quorum *q, struct store_op *op) {
     size_t count = op->renewal_count;
@@ -155,7 +137,7 @@ static struct renewing *renewing_new(struct quorum *q, struct store_op *op) {
     size_t size = sizeof(struct renewing) + of_holds + of_items + 3 * count;
     for (size_t i = 0; i < count; i++) {
         const struct store_op *of = op->renewals[i].of;
-        size += of ? size_of_text(of->name) + size_of_text(of->label) : 0;
+        size += of ? round_text_size(of->name) + round_text_size(of->label) : 0;
     }
     struct renewing *renewing = round_new(q, op, size);
     if (!renewing)
@@ -173,8 +155,8 @@ static struct renewing *renewing_new(struct quorum *q, struct store_op *op) {
             continue;
         renewing->holds[i] = (struct store_op){.kind = of->kind,
                                                .seq = of->mark,
-                                               .name = copy_text(&text, of->name),
-                                               .label = copy_text(&text, of->label),
+                                               .name = round_copy_text(&text, of->name),
+                                               .label = round_copy_text(&text, of->label),
                                                .capacity = of->capacity,
                                                .weight = of->weight,
                                                .lease_us = of->lease_us,

@@ -41,15 +41,28 @@ void round_votes(struct round *round, uint64_t mark) {
     map_add(&round->quorum->votes, &round->voting, map_hash_number(mark));
 }
 
-/* The next round of that mark, or the first if `round` is NULL. (The hash is a bijection.) */
-static struct round *next_of_mark(struct quorum *q, uint64_t mark, struct round *round) {
+size_t round_text_size(const char *text) {
+    return text ? strlen(text) + 1 : 0;
+}
+
+char *round_copy_text(char **at, const char *text) {
+    if (!text)
+        return NULL;
+    size_t size = round_text_size(text);
+    char *copy = memcpy(*at, text, size);
+    *at += size;
+    return copy;
+}
+
+/* (The hash is a bijection.) */
+struct round *round_of_mark(struct quorum *q, uint64_t mark, const struct round *round) {
     struct map_node *node =
         round ? map_find_next(&round->voting) : map_find(&q->votes, map_hash_number(mark));
     return node ? container_of(node, struct round, voting) : NULL;
 }
 
 bool is_above_token(const struct node *node, uint64_t mark) {
-    for (struct round *round = NULL; (round = next_of_mark(node->quorum, mark, round));) {
+    for (struct round *round = NULL; (round = round_of_mark(node->quorum, mark, round));) {
         if (round->above & 1u << node->index)
             return true;
     }
@@ -57,9 +70,9 @@ bool is_above_token(const struct node *node, uint64_t mark) {
 }
 
 void votes_are_over(struct quorum *q, uint64_t mark) {
-    struct round *round = next_of_mark(q, mark, NULL);
+    struct round *round = round_of_mark(q, mark, NULL);
     while (round) {
-        struct round *next = next_of_mark(q, mark, round);
+        struct round *next = round_of_mark(q, mark, round);
         round->over = true;
         round->kept = false;
         round_free_if_over(round);
@@ -89,7 +102,7 @@ static bool is_to_be_spared(const struct errand *errand) {
     if (!errand->node->in_flight ||
         (type != STORE_ACQUIRE && type != STORE_RENEW && type != STORE_RELEASE))
         return false;
-    int64_t now_us = world_now_us(q->host->world);
+    int64_t now_us = quorum_now_us(q);
     size_t others = 0;
     for (size_t i = 0; i < q->node_count; i++)
         others += !is_behind(&q->nodes[i], now_us);
@@ -112,7 +125,7 @@ static void spare(struct errand *errand) {
 static void ask(struct errand *errand) {
     struct node *node = errand->node;
     if (!node->in_flight++)
-        node->silent_us = world_now_us(node->quorum->host->world);
+        node->silent_us = quorum_now_us(node->quorum);
     if (errand->op.type == STORE_ACQUIRE)
         node->spared_since = 0;
     node->store->driver->submit(node->store, &errand->op);
@@ -152,7 +165,7 @@ void round_ask_all(struct round *round) {
 void round_await(struct round *round, int64_t within_us) {
     struct quorum *q = round->quorum;
     round->within_us = within_us;
-    round->decide_by_us = world_now_us(q->host->world) + within_us;
+    round->decide_by_us = quorum_now_us(q) + within_us;
     list_remove(&round->link);
     struct list *after = q->rounds.prev;
     while (after != &q->rounds &&
@@ -183,7 +196,7 @@ static void note_answer(struct errand *errand) {
     char *why = node->why;
     node->in_flight--;
     if (op->outcome != STORE_UNKNOWN) {
-        node->silent_us = world_now_us(node->quorum->host->world);
+        node->silent_us = quorum_now_us(node->quorum);
         node->spared_since = 0;
     }
     node->met |= op->outcome != STORE_UNKNOWN && op->reason != HF_UNREACHABLE;
@@ -269,7 +282,7 @@ const char *errand_failure(const struct errand *errand, char ret[ERRAND_FAILURE_
     const struct round *round = errand->round;
     const struct store_op *op = &errand->op;
     const char *before = errand->node->why;
-    bool time_is_up = world_now_us(round->quorum->host->world) >= round->decide_by_us;
+    bool time_is_up = quorum_now_us(round->quorum) >= round->decide_by_us;
     bool busy = op->outcome == STORE_REFUSED && op->reason == HF_BUSY;
     ret[0] = 0;
     if (errand->spared || (errand->in_flight && time_is_up))

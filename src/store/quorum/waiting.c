@@ -43,7 +43,7 @@ struct waiting *waiting_note(struct quorum *q, const struct store_op *op) {
     if (!waiting && (waiting = calloc(1, sizeof(*waiting)))) {
         map_add(&q->waiting, &waiting->node, hash_of(op->name));
         list_init(&waiting->woken);
-        waiting->since_us = world_now_us(q->host->world);
+        waiting->since_us = quorum_now_us(q);
     }
     if (waiting) {
         list_remove(&waiting->woken);
@@ -78,13 +78,13 @@ static void wake_later(struct quorum *q, struct waiting *waiting) {
     waiting->refused = 0;
     if (!list_empty(&waiting->woken))
         return;
-    waiting->wake_at_us = world_now_us(q->host->world) + waiting_scatter_us(q);
+    waiting->wake_at_us = quorum_now_us(q) + waiting_scatter_us(q);
     list_append(&q->woken, &waiting->woken);
     quorum_wake_by(q, waiting->wake_at_us);
 }
 
 void waiting_wake_due(struct quorum *q) {
-    int64_t now_us = world_now_us(q->host->world);
+    int64_t now_us = quorum_now_us(q);
     list_each_safe(node, &q->woken) {
         struct waiting *waiting = container_of(node, struct waiting, woken);
         if (waiting->wake_at_us <= now_us)
