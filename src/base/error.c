@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static _Thread_local char last_error[512];
 
@@ -60,4 +61,12 @@ char *error_format(const char *format, ...) {
         text = NULL;
     va_end(arguments);
     return text;
+}
+
+void error_append(char *text, size_t size, const char *format, ...) {
+    size_t used = strlen(text);
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text + used, size - used, format, values);
+    va_end(values);
 }

@@ -19,4 +19,8 @@ void error_note_text(int code, const char *particulars);
  * particulars takes as "no particulars". */
 char *error_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Adds to what is in a buffer of `size` bytes; what is too long is cut. */
+void error_append(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 #endif

@@ -3,11 +3,11 @@
  * What the set knows of one node (whether it votes, whether it was just started) is added to that node's own findings.
  * Then what several nodes say alike is told once, with their names in front of it, so that five nodes can be read as
  * easily as one. Nothing of this needs a vote. */
+#include "base/error.h"
 #include "store/findings.h"
 #include "store/quorum/quorum.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,17 +39,6 @@ static size_t may_forget(const struct quorum *q) {
 
 /* ---- Words ---- */
 
-static void append(char ret[NAMES_SIZE], const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void append(char ret[NAMES_SIZE], const char *format, ...) {
-    size_t used = strlen(ret);
-    va_list values;
-    va_start(values, format);
-    vsnprintf(ret + used, NAMES_SIZE - used, format, values);
-    va_end(values);
-}
-
 /* "all 5 nodes", "all 4 nodes that answer", "a:6379, b:6379". */
 static const char *names_of(const struct examining *x, uint32_t nodes, char ret[NAMES_SIZE]) {
     size_t count = x->round.quorum->node_count;
@@ -58,16 +47,16 @@ static const char *names_of(const struct examining *x, uint32_t nodes, char ret[
         answering |= has_answered(x, i) ? 1u << i : 0;
     ret[0] = 0;
     if (nodes == (1u << count) - 1) {
-        append(ret, "all %zu nodes", count);
+        error_append(ret, NAMES_SIZE, "all %zu nodes", count);
         return ret;
     }
     if (nodes == answering && __builtin_popcount(nodes) > 1) {
-        append(ret, "all %d nodes that answer", __builtin_popcount(nodes));
+        error_append(ret, NAMES_SIZE, "all %d nodes that answer", __builtin_popcount(nodes));
         return ret;
     }
     for (size_t i = 0; i < count; i++) {
         if (nodes & 1u << i)
-            append(ret, "%s%s", *ret ? ", " : "", node_of(x, i)->name);
+            error_append(ret, NAMES_SIZE, "%s%s", *ret ? ", " : "", node_of(x, i)->name);
     }
     return ret;
 }
@@ -303,8 +292,8 @@ static bool add_clocks(struct examining *x) {
                             (double)(spread_us + 2 * uncertain_us) / 1e6 + 0.005);
     for (size_t i = 0; i < x->round.quorum->node_count; i++) {
         if (x->facts[i].uncertain_us)
-            append(each, "%s%s %+.2f s", *each ? ", " : "", node_of(x, i)->name,
-                   seconds_of(x->facts[i].ahead_us - median_us));
+            error_append(each, NAMES_SIZE, "%s%s %+.2f s", *each ? ", " : "", node_of(x, i)->name,
+                         seconds_of(x->facts[i].ahead_us - median_us));
     }
     return findings_add(x->sum, HF_WARNING, "clocks",
                         "each node counts leases by its own clock and does not mind; but a step "
@@ -325,7 +314,8 @@ static bool add_versions(struct examining *x) {
             continue;
         first = first ? first : version;
         differ |= strcmp(first, version) != 0;
-        append(each, "%s%s has %s", *each ? ", " : "", node_of(x, i)->name, version);
+        error_append(each, NAMES_SIZE, "%s%s has %s", *each ? ", " : "", node_of(x, i)->name,
+                     version);
     }
     return !differ || findings_add(x->sum, HF_NOTE, "versions",
                                    "while an update is under way that is as it should be",

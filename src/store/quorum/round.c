@@ -12,7 +12,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,17 +266,6 @@ bool round_waits_on(struct round *round, bool time_is_up, size_t needed, int64_t
 
 /* ---- Words ---- */
 
-static void say(char *text, size_t room, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void say(char *text, size_t room, const char *format, ...) {
-    size_t size = strlen(text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text + size, room - size, format, args);
-    va_end(args);
-}
-
 const char *errand_failure(const struct errand *errand, char ret[ERRAND_FAILURE_SIZE]) {
     const struct round *round = errand->round;
     const struct store_op *op = &errand->op;
@@ -296,11 +284,11 @@ const char *errand_failure(const struct errand *errand, char ret[ERRAND_FAILURE_
 
 char *round_explain(const struct round *round, const char *words) {
     char text[1500] = "", failure[ERRAND_FAILURE_SIZE];
-    say(text, sizeof(text), "%s", words);
+    error_append(text, sizeof(text), "%s", words);
     for (size_t i = 0; i < round->quorum->node_count; i++) {
         const struct errand *errand = &round->errands[i];
         if (*errand_failure(errand, failure))
-            say(text, sizeof(text), "; %s: %s", errand->node->name, failure);
+            error_append(text, sizeof(text), "; %s: %s", errand->node->name, failure);
     }
     return error_format("%s", text);
 }

@@ -13,7 +13,6 @@
 #include "store/redis/deployment.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -834,17 +833,6 @@ static void report_way(struct examining *x) {
 
 /* ---- Rights ---- */
 
-static void append(char text[RIGHTS_SIZE], const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void append(char text[RIGHTS_SIZE], const char *format, ...) {
-    size_t used = strlen(text);
-    va_list values;
-    va_start(values, format);
-    vsnprintf(text + used, RIGHTS_SIZE - used, format, values);
-    va_end(values);
-}
-
 /* The rights for a purpose that are missing, as ACL SETUSER has them, with a space before each. */
 static void list_denied(const struct examining *x, enum purpose purpose, char ret[RIGHTS_SIZE]) {
     const char *prefix = x->redis->prefix;
@@ -854,24 +842,24 @@ static void list_denied(const struct examining *x, enum purpose purpose, char re
     for (size_t i = 0; i < RIGHTS; i++) {
         if (!x->denied[i] || rights[i].purpose != purpose)
             continue;
-        append(ret, " +");
+        error_append(ret, RIGHTS_SIZE, " +");
         for (const char *c = rights[i].words; *c && *c != ' '; c++)
-            append(ret, "%c", *c | 0x20);
+            error_append(ret, RIGHTS_SIZE, "%c", *c | 0x20);
     }
     if (purpose != FOR_LOCKS)
         return;
     if (x->denied_key[0])
-        append(ret, " ~%s*", prefix);
+        error_append(ret, RIGHTS_SIZE, " ~%s*", prefix);
     if (x->denied_key[1] && !has_tag)
-        append(ret, " ~{%s*}.?", prefix);
+        error_append(ret, RIGHTS_SIZE, " ~{%s*}.?", prefix);
     if (x->denied_key[2] || (x->denied_key[1] && has_tag))
-        append(ret, " ~{*}.?.%s*", prefix);
+        error_append(ret, RIGHTS_SIZE, " ~{*}.?.%s*", prefix);
     if (x->redis->host->set && !x->info) /* which boot.lua asks for */
-        append(ret, " +info");
+        error_append(ret, RIGHTS_SIZE, " +info");
     if (x->denied_set)
-        append(ret, " ~{%s}.set", prefix);
+        error_append(ret, RIGHTS_SIZE, " ~{%s}.set", prefix);
     if (x->denied_channel)
-        append(ret, " &%s*", x->redis->channels);
+        error_append(ret, RIGHTS_SIZE, " &%s*", x->redis->channels);
 }
 
 static bool report_denied(struct examining *x, enum purpose purpose, hf_severity severity,
@@ -881,7 +869,7 @@ static bool report_denied(struct examining *x, enum purpose purpose, hf_severity
     list_denied(x, purpose, denied);
     if (!denied[0])
         return false;
-    append(fix, "%s%s%s", user, denied, has_slots(x) ? ", on each node" : "");
+    error_append(fix, RIGHTS_SIZE, "%s%s%s", user, denied, has_slots(x) ? ", on each node" : "");
     ADD(x, severity, id, means, fix, "the user \"%s\" lacks%s", user, denied);
     return true;
 }
