@@ -219,6 +219,91 @@ TEST(closing_during_a_look_up_neither_waits_nor_leaves_anything_behind) {
     }
 }
 
+/* ---- Addresses for others to connect to ---- */
+
+struct asker {
+    struct world_lookup lookup;
+    struct world *world;
+    int done;
+    bool again; /* asks for the next when one is done */
+    char addresses[200], why[200];
+};
+
+static void note_addresses(struct world_lookup *lookup, const char *const *addresses, size_t count,
+                           const char *why) {
+    struct asker *asker = container_of(lookup, struct asker, lookup);
+    asker->done++;
+    asker->addresses[0] = 0;
+    for (size_t i = 0; i < count; i++) {
+        strcat(asker->addresses, addresses[i]);
+        strcat(asker->addresses, " ");
+    }
+    snprintf(asker->why, sizeof(asker->why), "%s", why ? why : "");
+    CHECK(!count == !!why && !lookup->state);
+    if (asker->again) {
+        asker->again = false;
+        CHECK_EQ_INT(world_look_up(asker->world, lookup, "127.0.0.9", SECOND), HF_OK);
+    }
+}
+
+static void ask(struct asker *asker, struct world *world, const char *host, int64_t timeout_us) {
+    *asker = (struct asker){.lookup = {.done = note_addresses}, .world = world};
+    CHECK_EQ_INT(world_look_up(world, &asker->lookup, host, timeout_us), HF_OK);
+    CHECK_EQ_INT(asker->done, 0); /* never within the call */
+}
+
+TEST(all_addresses_of_a_name_are_handed_out_as_text) {
+    struct asker asker;
+    struct world *world = open_world();
+    chosen[0] = "127.0.0.2";
+    chosen[1] = "::1";
+    chosen[2] = "127.0.0.1";
+    ask(&asker, world, "chosen.test", 30 * SECOND);
+    until(world, asker.done);
+    CHECK_EQ_STR(asker.addresses, "127.0.0.2 ::1 127.0.0.1 ");
+    ask(&asker, world, "::1", 30 * SECOND);
+    asker.again = true;
+    until(world, asker.done == 2);
+    CHECK_EQ_STR(asker.addresses, "127.0.0.9 ");
+    world_close(world);
+}
+
+TEST(a_look_up_that_fails_says_why) {
+    struct asker asker;
+    struct world *world = open_world();
+    ask(&asker, world, "nosuch.invalid", 5 * SECOND);
+    until(world, asker.done);
+    CHECK(strncmp(asker.why, "cannot look up \"nosuch.invalid\": ", 33) == 0);
+    init_slow_names();
+    ask(&asker, world, "slow.test", 50 * MS);
+    until(world, asker.done);
+    CHECK_EQ_STR(asker.why, "cannot look up \"slow.test\": no answer within 50 ms");
+    sem_post(&slow_released);
+    await(&slow_answered);
+    quiet_turns(world);
+    CHECK_EQ_INT(asker.done, 1);
+    world_close(world);
+}
+
+TEST(a_look_up_that_was_stopped_is_silent_and_leaves_nothing_behind) {
+    init_slow_names();
+    for (int i = 0; i < 20; i++) {
+        struct asker asker;
+        struct world *world = open_world();
+        ask(&asker, world, "slow.test", 30 * SECOND);
+        await(&slow_asked);
+        if (i % 2)
+            sem_post(&slow_released);
+        if (i % 4 < 2)
+            world_lookup_stop(world, &asker.lookup);
+        world_close(world);
+        CHECK(!asker.lookup.state && !asker.done);
+        if (i % 2 == 0)
+            sem_post(&slow_released);
+        await(&slow_answered);
+    }
+}
+
 /* What another thread may have left locked is not to be touched. */
 static bool is_child;
 

@@ -125,7 +125,8 @@ static int real_watch(struct world *world, struct world_watch *watch) {
     return r;
 }
 
-int real_change_watch(struct real *real, struct world_watch *watch, uint32_t events) {
+static int real_change_watch(struct world *world, struct world_watch *watch, uint32_t events) {
+    struct real *real = real_of(world);
     assert(real->slots[watch->slot].watch == watch);
     int r = tell_kernel(real, EPOLL_CTL_MOD, watch, events);
     if (!r)
@@ -133,11 +134,24 @@ int real_change_watch(struct real *real, struct world_watch *watch, uint32_t eve
     return r;
 }
 
+/* Only one watch of a descriptor can be in the kernel's set. If there is a later one, this one's descriptor
+ * was closed, which took it out of the set, and the number has been used again. */
+static bool is_watched_again(const struct real *real, const struct world_watch *watch) {
+    for (uint32_t i = 0; i < real->slot_count; i++) {
+        const struct world_watch *other = real->slots[i].watch;
+        if (other && other != watch && other->fd == watch->fd)
+            return true;
+    }
+    return false;
+}
+
 static void real_unwatch(struct world *world, struct world_watch *watch) {
-    struct real_slot *slot = &real_of(world)->slots[watch->slot];
+    struct real *real = real_of(world);
+    struct real_slot *slot = &real->slots[watch->slot];
     assert(slot->watch == watch);
     slot->watch = NULL;
-    epoll_ctl(world->fd, EPOLL_CTL_DEL, watch->fd, NULL);
+    if (!is_watched_again(real, watch))
+        epoll_ctl(world->fd, EPOLL_CTL_DEL, watch->fd, NULL);
 }
 
 static void real_ring(struct world *world) {
@@ -192,9 +206,16 @@ static void close_fd(int fd) {
         close(fd);
 }
 
+static void looked_up(struct world_bell *bell) {
+    struct real *real = container_of(bell, struct real, looked_up);
+    stream_looked_up(real);
+    search_looked_up(real);
+}
+
 static void real_close(struct world *world) {
     struct real *real = real_of(world);
     stream_discard_all(real);
+    search_discard_all(real);
     close_fd(real->timer_fd);
     close_fd(real->ring_fd);
     close_fd(world->fd);
@@ -209,6 +230,7 @@ static const struct world_ops real_ops = {
     .random = real_random,
     .arm = real_arm,
     .watch = real_watch,
+    .change_watch = real_change_watch,
     .unwatch = real_unwatch,
     .ring = real_ring,
     .wait_for = real_wait_for,
@@ -217,6 +239,8 @@ static const struct world_ops real_ops = {
     .send = stream_send,
     .flush = stream_flush,
     .close_stream = stream_close,
+    .look_up = search_start,
+    .stop_lookup = search_stop,
     .close = real_close,
 };
 
@@ -233,8 +257,9 @@ int world_open_real(struct world **ret_world) {
     world_init(&real->world, &real_ops);
     real->world.threads = true;
     list_init(&real->streams);
+    list_init(&real->searches);
     list_init(&real->unflushed);
-    world_bell_add(&real->world, &real->looked_up, stream_looked_up);
+    world_bell_add(&real->world, &real->looked_up, looked_up);
     real->anchor_boot_us = clock_us(CLOCK_BOOTTIME);
     real->anchor_raw_us = clock_us(CLOCK_MONOTONIC_RAW);
     real->world.fd = epoll_create1(EPOLL_CLOEXEC);

@@ -1,5 +1,5 @@
 /* The inside of the real world: what its files share. real.c has clocks, timers, watches and bells; stream.c
- * the streams; lookup.c finds the addresses of a name. */
+ * the streams; lookup.c finds the addresses of a name; search.c does so for those who ask for no more. */
 #ifndef WORLD_REAL_H
 #define WORLD_REAL_H
 
@@ -25,9 +25,9 @@ struct real {
     struct epoll_event events[REAL_EVENTS_AT_ONCE];
     int event_count;
 
-    struct list streams;
+    struct list streams, searches;
     struct list unflushed;       /* streams that something was queued for */
-    struct world_bell looked_up; /* some stream's addresses were found, or not */
+    struct world_bell looked_up; /* some addresses were found, or not */
     struct stream *reading;      /* whose `received` runs; NULL when that closed it */
     char *bytes;                 /* for all to read into, once there was a stream */
 };
@@ -36,20 +36,25 @@ static inline struct real *real_of(struct world *world) {
     return container_of(world, struct real, world);
 }
 
-/* Another set of events for a watch. Fails as world_watch does, and then nothing is changed. */
-int real_change_watch(struct real *real, struct world_watch *watch, uint32_t events);
-
 /* ---- Streams ---- */
 
 int stream_open(struct world_stream *owner);
 int stream_send(struct world_stream *owner, const void *bytes, size_t size);
 void stream_flush(struct world *world);
 void stream_close(struct world_stream *owner);
-void stream_looked_up(struct world_bell *bell);
+void stream_looked_up(struct real *real);
 
 /* With the world, which has no timers any more. In a forked child this closes the child's copies of the
  * descriptors and nothing else: neither the connections nor the epoll, which the parent shares, notice. */
 void stream_discard_all(struct real *real);
+
+/* ---- Searches: world_look_up ---- */
+
+int search_start(struct world *world, struct world_lookup *owner, const char *host,
+                 int64_t timeout_us);
+void search_stop(struct world *world, struct world_lookup *owner);
+void search_looked_up(struct real *real);
+void search_discard_all(struct real *real); /* as stream_discard_all */
 
 /* ---- Looking up names ---- */
 

@@ -279,7 +279,7 @@ static void tune(int fd, const struct world_peer *peer) {
 
 static void connect_ended(struct stream *s) {
     int error = connect_error(s->watch.fd);
-    if (!error && real_change_watch(s->real, &s->watch, EPOLLIN) < 0)
+    if (!error && world_watch_change(&s->real->world, &s->watch, EPOLLIN) < 0)
         error = errno;
     if (error) {
         try_another(s, error);
@@ -386,7 +386,7 @@ static void write_out(struct stream *s) {
     if (s->out_begin == s->out_end)
         all_is_out(s);
     uint32_t events = s->out_end ? EPOLLIN | EPOLLOUT : EPOLLIN;
-    if (events != s->watch.events && real_change_watch(s->real, &s->watch, events) < 0)
+    if (world_watch_change(&s->real->world, &s->watch, events) < 0)
         break_soon(s, errno);
 }
 
@@ -432,8 +432,7 @@ static void timer_came(struct world_timer *timer) {
     }
 }
 
-void stream_looked_up(struct world_bell *bell) {
-    struct real *real = container_of(bell, struct real, looked_up);
+void stream_looked_up(struct real *real) {
     list_each(node, &real->streams) {
         struct stream *s = container_of(node, struct stream, link);
         const char *why = NULL;

@@ -6,6 +6,7 @@
 void world_init(struct world *world, const struct world_ops *ops) {
     *world = (struct world){.ops = ops, .fd = -1, .armed_us = WORLD_NEVER};
     list_init(&world->bells);
+    list_init(&world->flushers);
 }
 
 void world_close(struct world *world) {
@@ -41,6 +42,10 @@ void world_timer_clear(struct world *world, struct world_timer *timer) {
 
 int world_watch(struct world *world, struct world_watch *watch) {
     return world->ops->watch(world, watch);
+}
+
+int world_watch_change(struct world *world, struct world_watch *watch, uint32_t events) {
+    return watch->events == events ? HF_OK : world->ops->change_watch(world, watch, events);
 }
 
 void world_unwatch(struct world *world, struct world_watch *watch) {
@@ -83,7 +88,38 @@ void world_stream_close(struct world_stream *stream) {
         stream->world->ops->close_stream(stream);
 }
 
+void world_flusher_init(struct world_flusher *flusher, void (*fn)(struct world_flusher *)) {
+    list_init(&flusher->link);
+    flusher->fn = fn;
+}
+
+void world_flusher_drop(struct world_flusher *flusher) {
+    list_remove(&flusher->link);
+}
+
+void world_flusher_ask(struct world *world, struct world_flusher *flusher) {
+    if (list_empty(&flusher->link))
+        list_append(&world->flushers, &flusher->link);
+}
+
+int world_look_up(struct world *world, struct world_lookup *lookup, const char *host,
+                  int64_t timeout_us) {
+    return world->ops->look_up(world, lookup, host, timeout_us);
+}
+
+void world_lookup_stop(struct world *world, struct world_lookup *lookup) {
+    if (lookup->state)
+        world->ops->stop_lookup(world, lookup);
+}
+
 void world_flush(struct world *world) {
+    struct list asked, *node;
+    list_move(&world->flushers,
+              &asked); /* one that asks again in its fn waits for the next flush */
+    while ((node = list_pop(&asked))) {
+        struct world_flusher *flusher = container_of(node, struct world_flusher, link);
+        flusher->fn(flusher);
+    }
     if (world->ops->flush)
         world->ops->flush(world);
 }

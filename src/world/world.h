@@ -32,7 +32,7 @@ struct world_timer {
     void (*fn)(struct world_timer *timer);
 };
 
-/* Calls fn while the descriptor is ready for one of `events` (EPOLLIN, EPOLLOUT). */
+/* Calls fn while the descriptor is ready for one of `events` (EPOLLIN, EPOLLOUT), or has an error. */
 struct world_watch {
     int fd;
     uint32_t events;
@@ -47,6 +47,22 @@ struct world_bell {
     struct world *world;
     atomic_bool rung;
     void (*fn)(struct world_bell *bell);
+};
+
+/* Calls fn once, at the beginning of the next flush, however often it was asked for until then. That is
+ * the time to send what the operations of many threads have left in a library's buffer. */
+struct world_flusher {
+    struct list link;
+    void (*fn)(struct world_flusher *flusher);
+};
+
+/* Finds the addresses of a host for a library that connects by itself and would look the name up while
+ * everybody waits. `done` is called once, while the world dispatches: with the addresses in numbers, or
+ * with none and a sentence that says why. Both live during the call. */
+struct world_lookup {
+    void (*done)(struct world_lookup *lookup, const char *const *addresses, size_t count,
+                 const char *why);
+    void *state; /* the world's; NULL: nothing is being looked up */
 };
 
 /* A stream of bytes to a server: a TCP connection, a unix socket, or what another world makes of it. It
@@ -84,6 +100,7 @@ struct world_ops {
     void (*random)(struct world *world, void *bytes, size_t size);
     void (*arm)(struct world *world, int64_t at_us); /* be back at this time of `now` */
     int (*watch)(struct world *world, struct world_watch *watch);
+    int (*change_watch)(struct world *world, struct world_watch *watch, uint32_t events);
     void (*unwatch)(struct world *world, struct world_watch *watch);
     void (*ring)(struct world *world);                         /* end the wait; from any thread */
     void (*wait_for)(struct world *world, int64_t at_most_us); /* until something is ready */
@@ -92,6 +109,10 @@ struct world_ops {
     int (*send)(struct world_stream *stream, const void *bytes, size_t size);
     void (*flush)(struct world *world);
     void (*close_stream)(struct world_stream *stream);
+    /* These two: NULL in a world that no library connects from. */
+    int (*look_up)(struct world *world, struct world_lookup *lookup, const char *host,
+                   int64_t timeout_us);
+    void (*stop_lookup)(struct world *world, struct world_lookup *lookup);
     void (*close)(struct world *world);
 };
 
@@ -103,7 +124,8 @@ struct world {
     size_t timer_count; /* that were added, set or not */
     int64_t armed_us;
     struct list bells;
-    bool will_hear; /* it dispatches, and looks at the bells before that ends */
+    struct list flushers; /* that are to be called at the next flush */
+    bool will_hear;       /* it dispatches, and looks at the bells before that ends */
 };
 
 /* The real world. HF_OK, HF_SYSTEM or HF_NO_MEMORY. */
@@ -135,9 +157,12 @@ void world_timer_drop(struct world *world, struct world_timer *timer);
 void world_timer_set(struct world *world, struct world_timer *timer, int64_t at_us);
 void world_timer_clear(struct world *world, struct world_timer *timer);
 
-/* HF_OK, HF_SYSTEM or HF_NO_MEMORY. A watch may be removed at any time, in its own fn too, and its
- * descriptor be closed after that. */
+/* HF_OK, HF_SYSTEM or HF_NO_MEMORY; after a failed change the watch is as it was. A watch may be removed at
+ * any time, in its own fn too, and its descriptor closed after that. A library may also have closed the
+ * descriptor itself, and the number may be in use again, even for another watch: removing a watch never
+ * touches another. */
 int world_watch(struct world *world, struct world_watch *watch);
+int world_watch_change(struct world *world, struct world_watch *watch, uint32_t events);
 void world_unwatch(struct world *world, struct world_watch *watch);
 
 void world_bell_add(struct world *world, struct world_bell *bell, void (*fn)(struct world_bell *));
@@ -158,8 +183,20 @@ int world_stream_send(struct world_stream *stream, const void *bytes, size_t siz
 /* Ends it at once, whatever its state, and without an event. What was queued and not flushed is lost. */
 void world_stream_close(struct world_stream *stream);
 
-/* Writes what was queued for all streams. */
+/* A flusher must be initialised once, and dropped before it goes away. */
+void world_flusher_init(struct world_flusher *flusher, void (*fn)(struct world_flusher *));
+void world_flusher_drop(struct world_flusher *flusher);
+/* Has it called at the next flush. */
+void world_flusher_ask(struct world *world, struct world_flusher *flusher);
+
+/* Calls the flushers that were asked for, then writes what was queued for all streams. */
 void world_flush(struct world *world);
+
+/* HF_OK: `done` will be called, after timeout_us at the latest, unless it is stopped. HF_SYSTEM or
+ * HF_NO_MEMORY: nothing was begun. Stopping never waits for the name service. */
+int world_look_up(struct world *world, struct world_lookup *lookup, const char *host,
+                  int64_t timeout_us);
+void world_lookup_stop(struct world *world, struct world_lookup *lookup);
 
 /* Waits until something is ready, for at most so long (0: does not wait; WORLD_NEVER), without the
  * mutex; then world_dispatch, with it, calls what is: watches, bells, timers. */

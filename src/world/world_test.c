@@ -311,6 +311,113 @@ TEST(a_descriptor_that_cannot_be_watched_is_an_error) {
     world_close(world);
 }
 
+static void note_events(struct world_watch *watch, uint32_t events) {
+    struct seen *seen = (struct seen *)(void *)watch;
+    CHECK(events == watch->events);
+    seen->count++;
+}
+
+TEST(a_watch_may_change_what_it_waits_for) {
+    struct world *world = open_real();
+    struct seen seen = watch_new(world);
+    seen.watch.fn = note_events;
+    CHECK_EQ_INT(world_watch(world, &seen.watch), HF_OK);
+    turn(world, PATIENCE_US);
+    CHECK_EQ_INT(seen.count, 1);
+    CHECK_EQ_INT(world_watch_change(world, &seen.watch, EPOLLOUT), HF_OK);
+    turn(world, PATIENCE_US);
+    CHECK_EQ_INT(seen.count, 2);
+    CHECK_EQ_INT(world_watch_change(world, &seen.watch, 0),
+                 HF_OK); /* readable and writable still */
+    turn(world, 0);
+    CHECK_EQ_INT(seen.count, 2);
+    CHECK_EQ_INT(world_watch_change(world, &seen.watch, EPOLLIN | EPOLLOUT), HF_OK);
+    turn(world, PATIENCE_US);
+    CHECK_EQ_INT(seen.count, 3);
+    world_unwatch(world, &seen.watch);
+    close(seen.watch.fd);
+    world_close(world);
+}
+
+TEST(a_change_that_fails_leaves_the_watch_as_it_was) {
+    struct world *world = open_real();
+    struct seen seen = watch_new(world);
+    CHECK_EQ_INT(world_watch(world, &seen.watch), HF_OK);
+    close(seen.watch.fd);
+    CHECK_EQ_INT(world_watch_change(world, &seen.watch, EPOLLOUT), HF_SYSTEM);
+    CHECK_EQ_INT(seen.watch.events, EPOLLIN);
+    world_unwatch(world, &seen.watch);
+    world_close(world);
+}
+
+/* A library closes its descriptor and opens another, which gets the same number, and is watched before
+ * the first watch is removed. */
+TEST(removing_the_watch_of_a_closed_descriptor_leaves_the_next_of_that_number_alone) {
+    struct world *world = open_real();
+    struct seen old = watch_new(world);
+    CHECK_EQ_INT(world_watch(world, &old.watch), HF_OK);
+    close(old.watch.fd);
+    struct seen new = watch_new(world);
+    CHECK_EQ_INT(new.watch.fd, old.watch.fd);
+    CHECK_EQ_INT(world_watch(world, &new.watch), HF_OK);
+    world_unwatch(world, &old.watch);
+    turn(world, PATIENCE_US);
+    CHECK_EQ_INT(new.count, 1);
+    CHECK_EQ_INT(old.count, 0);
+    world_unwatch(world, &new.watch);
+    close(new.watch.fd);
+    turn(world, 0);
+    CHECK_EQ_INT(new.count, 1);
+    world_close(world);
+}
+
+/* ---- Flushers ---- */
+
+struct batch {
+    struct world_flusher flusher;
+    struct world *world;
+    bool again;
+    int count;
+};
+
+static void send_batch(struct world_flusher *flusher) {
+    struct batch *batch = (struct batch *)(void *)flusher;
+    batch->count++;
+    if (batch->again)
+        world_flusher_ask(batch->world, flusher);
+}
+
+static void check_flushers(struct world *world) {
+    struct batch one = {.world = world}, two = {.world = world}, gone = {.world = world};
+    world_flusher_init(&one.flusher, send_batch);
+    world_flusher_init(&two.flusher, send_batch);
+    world_flusher_init(&gone.flusher, send_batch);
+    world_flush(world);
+    CHECK(one.count + two.count == 0);
+    for (int i = 0; i < 3; i++)
+        world_flusher_ask(world, &one.flusher);
+    two.again = true;
+    world_flusher_ask(world, &two.flusher);
+    world_flusher_ask(world, &gone.flusher);
+    world_flusher_drop(&gone.flusher);
+    world_flush(world);
+    CHECK(one.count == 1 && two.count == 1 && gone.count == 0);
+    world_flush(world);
+    CHECK(one.count == 1 && two.count == 2);
+    world_flusher_drop(&two.flusher);
+    world_flush(world);
+    CHECK(two.count == 2);
+    world_close(world);
+}
+
+TEST(a_flusher_is_called_once_in_each_flush_that_it_asked_for) {
+    check_flushers(open_real());
+}
+
+TEST(a_flusher_is_called_once_in_each_flush_that_it_asked_for_in_the_virtual_world) {
+    check_flushers(virtual_world());
+}
+
 /* ---- Clocks and chance ---- */
 
 static int64_t clock_us(clockid_t id) {
