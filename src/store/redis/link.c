@@ -7,8 +7,14 @@
  * A request that was never sent is refused as soon as a connection fails: then it is certain that the server
  * did not act, and why is known. One that was sent waits for the next connection until its time is over.
  *
+ * A request whose time is over comes back without a reply. A connection is given up only when it has itself kept a
+ * request waiting for as long: if each request that was sent again over a new one could end it, a link that is slow
+ * and never idle would be opened again and again, and none of its connections live to see a reply. What is given up
+ * before that has a stand-in, so that replies still match requests.
+ *
  * All requests have the same patience, so the first in each list is the first whose time is over; except for
- * those that were sent again with the text of their script, behind younger ones (whole_us). */
+ * those that were sent again with the text of their script, behind younger ones, and those behind a stand-in
+ * (early_us). */
 #include "store/redis/link.h"
 
 #include "store/redis/command.h"
@@ -50,9 +56,9 @@ static void set_timer(struct redis_link *link) {
     int64_t at_us = WORLD_NEVER;
     struct redis_request *sent = first_of(&link->sent), *waiting = first_of(&link->waiting);
     if (!sent)
-        link->whole_us = WORLD_NEVER;
+        link->early_us = WORLD_NEVER;
     else
-        at_us = sent->give_up_us < link->whole_us ? sent->give_up_us : link->whole_us;
+        at_us = sent->give_up_us < link->early_us ? sent->give_up_us : link->early_us;
     if (waiting && waiting->give_up_us < at_us)
         at_us = waiting->give_up_us;
     bool to_open = link->state == LINK_DOWN && (link->wanted || waiting);
@@ -105,7 +111,7 @@ static void take_back_sent(struct redis_link *link) {
     while (!list_empty(&link->sent)) {
         struct redis_request *last = container_of(link->sent.prev, struct redis_request, link);
         list_remove(&last->link);
-        if (last->greets)
+        if (last->greets || last->stands_in)
             redis_request_free(last);
         else
             list_insert_before(link->waiting.next, &last->link);
@@ -152,6 +158,7 @@ static void send_waiting(struct redis_link *link) {
         }
         list_remove(&request->link);
         request->sends++;
+        request->sent_us = world_now_us(world_of(link));
         request->via = link;
         list_append(&link->sent, &request->link);
     }
@@ -219,7 +226,8 @@ static bool greet_with(struct redis_link *link, struct command *command) {
     request->greets = true;
     request->script = -1;
     request->sends = 1;
-    request->give_up_us = world_now_us(world_of(link)) + link->redis->timeout_us;
+    request->sent_us = world_now_us(world_of(link));
+    request->give_up_us = request->sent_us + link->redis->timeout_us;
     if (!request->bytes || wire_send(&link->wire, request->bytes, request->size) < 0) {
         redis_request_free(request);
         return false;
@@ -288,7 +296,7 @@ static bool greet(struct redis_link *link) {
 static void wire_opened(struct wire *wire) {
     struct redis_link *link = container_of(wire, struct redis_link, wire);
     link->heard = false;
-    link->whole_us = WORLD_NEVER;
+    link->early_us = WORLD_NEVER;
     link->state = LINK_GREETING;
     if (!reply_reader_start(&link->reader) || !greet(link)) {
         link_break(link, HF_NO_MEMORY, NULL);
@@ -315,9 +323,10 @@ static void send_whole_script(struct redis_link *link, struct redis_request *req
     }
     free(bytes);
     request->sends++;
+    request->sent_us = world_now_us(world_of(link));
     list_append(&link->sent, &request->link);
-    if (request->give_up_us < link->whole_us)
-        link->whole_us = request->give_up_us;
+    if (request->give_up_us < link->early_us)
+        link->early_us = request->give_up_us;
 }
 
 static bool answer_first(struct redis_link *link, const struct reply *reply) {
@@ -328,8 +337,8 @@ static bool answer_first(struct redis_link *link, const struct reply *reply) {
     list_remove(&request->link);
     if (request->script >= 0 && reply_is_error(reply, "NOSCRIPT"))
         send_whole_script(link, request);
-    else if (reply->type != REPLY_ERROR || !link->guide || !link->guide->turned ||
-             !link->guide->turned(link, request, reply))
+    else if (reply->type != REPLY_ERROR || request->stands_in || !link->guide ||
+             !link->guide->turned || !link->guide->turned(link, request, reply))
         request->answered(link->redis, request, reply, NULL);
     return true;
 }
@@ -400,18 +409,50 @@ static void ping(struct redis_link *link) {
     }
 }
 
-static bool is_overdue(struct redis_link *link, int64_t now_us) {
-    struct redis_request *first = first_of(&link->sent);
-    if (first && first->give_up_us <= now_us)
-        return true;
-    if (link->whole_us > now_us)
+static void stand_in_answered(struct redis *redis, struct redis_request *request,
+                              const struct reply *reply, const char *why) {
+    (void)redis, (void)reply, (void)why;
+    redis_request_free(request);
+}
+
+/* The request comes back, and its place in the order of replies is kept. False: no memory. */
+static bool give_up(struct redis_link *link, struct redis_request *request, const char *why) {
+    struct redis_request *stand_in = calloc(1, sizeof(*stand_in));
+    if (!stand_in)
         return false;
-    link->whole_us = WORLD_NEVER;
-    list_each(node, &link->sent) {
-        if (container_of(node, struct redis_request, link)->give_up_us <= now_us)
-            return true;
+    stand_in->answered = stand_in_answered;
+    stand_in->stands_in = true;
+    stand_in->script = -1;
+    stand_in->sent_us = request->sent_us;
+    stand_in->give_up_us = request->sent_us + link->redis->timeout_us;
+    list_insert_before(&request->link, &stand_in->link);
+    link->reason = HF_UNREACHABLE;
+    give_back(link, request, NULL, why);
+    return true;
+}
+
+/* True: the connection is of no use, as the first that was sent over it has waited for as long as anything may. */
+static bool is_silent(struct redis_link *link, int64_t now_us) {
+    struct redis_request *first = first_of(&link->sent);
+    return first && first->sent_us + link->redis->timeout_us <= now_us;
+}
+
+/* Gives up those that were sent and whose time is over. False: no memory. */
+static bool give_up_overdue(struct redis_link *link, int64_t now_us, const char *why) {
+    struct redis_request *first = first_of(&link->sent);
+    if (!first || (first->give_up_us > now_us && link->early_us > now_us))
+        return true;
+    link->early_us = WORLD_NEVER;
+    list_each_safe(node, &link->sent) {
+        struct redis_request *request = container_of(node, struct redis_request, link);
+        if (request->give_up_us <= now_us) {
+            if (!give_up(link, request, why))
+                return false;
+        } else if (request->give_up_us < link->early_us) {
+            link->early_us = request->give_up_us;
+        }
     }
-    return false;
+    return true;
 }
 
 static void timer_due(struct world_timer *timer) {
@@ -420,7 +461,7 @@ static void timer_due(struct world_timer *timer) {
     char why[80 + sizeof(link->why)];
     snprintf(why, sizeof(why), "no answer within %lld ms%s%s",
              (long long)(link->redis->timeout_us / 1000), link->why[0] ? ": " : "", link->why);
-    if (is_overdue(link, now_us)) {
+    if (is_silent(link, now_us) || !give_up_overdue(link, now_us, why)) {
         link_break(link, HF_UNREACHABLE, why);
         link->why[0] = 0; /* of this there is no more to tell */
     }
@@ -436,7 +477,7 @@ int link_init(struct redis_link *link, struct redis *redis, const struct world_p
     link->password = redis->password;
     link->database = redis->database;
     link->reason = HF_UNREACHABLE;
-    link->whole_us = WORLD_NEVER;
+    link->early_us = WORLD_NEVER;
     list_init(&link->waiting);
     list_init(&link->sent);
     int r = wire_init(&link->wire, redis->host->world, peer, redis->tls, &events);

@@ -29,10 +29,12 @@ struct redis_request {
     char *bytes;
     size_t size;
     int64_t give_up_us;
+    int64_t sent_us; /* when it was sent last */
     int reason;
     int script;     /* enum redis_script_id; -1: none */
     unsigned sends; /* how often it was sent */
     bool greets;    /* part of the greeting of one connection: not sent again */
+    bool stands_in; /* for one that was given up: not sent again, and its reply is dropped */
     bool pinned;    /* to its connection: over another it means something else (a route's links) */
     bool is_whole;  /* its bytes have the text of the script */
     uint8_t refusals;       /* in a row that say "not now" */
@@ -74,7 +76,7 @@ struct redis_link {
     unsigned failures;   /* to connect, in a row */
     int64_t retry_at_us; /* DOWN: not before */
     int reason;       /* of the last failure: HF_UNREACHABLE, or what the greeting was answered */
-    int64_t whole_us; /* when the time of the first that was sent with its script's text is over */
+    int64_t early_us; /* when the time of one behind the first that was sent may be over */
     char why[200];    /* how the last connection ended; "": something came since */
     int64_t heard_us; /* when the last bytes came */
     void (*ready)(struct redis_link *link);

@@ -182,6 +182,52 @@ TEST(a_script_that_was_sent_whole_still_has_its_own_time) {
     over();
 }
 
+/* Else a link that is slow and never idle would open connections and give each up before it can answer. */
+TEST(what_was_sent_again_does_not_end_the_next_connection_before_that_had_its_time) {
+    struct fake_stream *stream = connected("redis://localhost?timeout=300");
+    ask_release(&rig, &a, "x");
+    fake_pass_us(rig.world, 200 * MS);
+    fake_hang_up(stream, "reset");
+    stream = fake_last(rig.world);
+    fake_accept(stream);
+    ask_release(&rig, &b, "y");
+    fake_pass_us(rig.world, 100 * MS);
+    CHECK_EQ_INT(a.op.outcome, STORE_UNKNOWN);
+    CHECK_EQ_INT(a.op.reason, HF_UNREACHABLE);
+    CHECK_EQ_STR(a.op.text, "no answer within 300 ms: reset");
+    CHECK(stream->owner);
+    fake_answer_text(stream, ":1\r\n"); /* a's, which nobody waits for any more */
+    CHECK_EQ_INT(b.completions, 0);
+    fake_answer_text(stream, ":0\r\n");
+    CHECK_EQ_INT(b.op.outcome, STORE_NOT_YOURS);
+    ask_release(&rig, &c, "z");
+    fake_pass_us(rig.world, 300 * MS);
+    CHECK_EQ_INT(c.op.outcome, STORE_UNKNOWN);
+    CHECK(!stream->owner);
+    over();
+}
+
+TEST(those_behind_what_was_given_up_end_each_at_its_own_time) {
+    struct fake_stream *stream = connected("redis://localhost?timeout=300");
+    ask_release(&rig, &a, "x");
+    fake_pass_us(rig.world, 100 * MS);
+    ask_release(&rig, &b, "y");
+    fake_pass_us(rig.world, 100 * MS);
+    fake_hang_up(stream, "reset");
+    stream = fake_last(rig.world);
+    fake_accept(stream); /* at 200 ms */
+    fake_pass_us(rig.world, 100 * MS);
+    CHECK_EQ_INT(a.completions, 1);
+    fake_pass_us(rig.world, 99 * MS);
+    CHECK_EQ_INT(b.completions, 0);
+    fake_pass_us(rig.world, 1 * MS);
+    CHECK_EQ_INT(b.completions, 1);
+    CHECK(stream->owner);
+    fake_pass_us(rig.world, 100 * MS);
+    CHECK(!stream->owner);
+    over();
+}
+
 /* ---- Connections that are lost ---- */
 
 TEST(what_had_no_answer_is_sent_again_over_the_next_connection_and_completes_once) {
