@@ -1,7 +1,9 @@
 /* Parting: releases that must reach every node.
  *
  * Whatever is let go, or was lost, is released on all nodes that may have it, also on those that did not answer; and
- * again, until a node confirms or every lease must have ended. As a node may have to be sent a request twice (NOSCRIPT),
+ * again, until a node confirms or every lease must have ended: at longer and longer intervals, and as soon as a node
+ * that was silent is heard of again. While it is silent, what it was asked for may still be under way to it, and a lease
+ * not have begun. As a node may have to be sent a request twice (NOSCRIPT),
  * a vote may come behind its release, which is seen from the order of the answers: then it is given back when its own
  * comes. */
 #include "store/quorum/quorum.h"
@@ -11,7 +13,7 @@
 #include <string.h>
 
 enum {
-    PARTING_RETRY_US = 250000, /* doubling */
+    PARTING_RETRY_US = 250000, /* doubling, up to a quarter of the longest lease */
     PARTINGS_MAX = 256,        /* that are repeated: beyond, the oldest is left to its lease */
 };
 
@@ -45,7 +47,8 @@ static void repeat_later(struct parting *parting) {
     }
     parting->round.kept = true;
     parting->retry_at_us = quorum_now_us(q) + parting->delay_us;
-    parting->delay_us *= 2;
+    if (parting->delay_us < q->host->max_lease_us / 4)
+        parting->delay_us *= 2;
     list_append(&q->partings, &parting->waiting);
     q->parting_count++;
     quorum_wake_by(q, parting->retry_at_us);
@@ -68,7 +71,13 @@ static void parting_answered(struct round *round, struct errand *errand) {
     give_up_votes(q, errand);
     parting->yes += errand->op.outcome == STORE_DONE;
     parting->no += errand->op.outcome == STORE_NOT_YOURS;
-    if (!is_confirmed(errand) && !q->ending && quorum_now_us(q) < parting->until_us)
+    if (is_confirmed(errand) || q->ending)
+        return;
+    if (errand->op.outcome == STORE_UNKNOWN) {
+        errand->node->owed = true;
+        parting->until_us = quorum_now_us(q) + q->host->max_lease_us;
+    }
+    if (quorum_now_us(q) < parting->until_us)
         repeat_later(parting);
 }
 
@@ -157,6 +166,11 @@ bool take_back(struct quorum *q, struct store_op *op, enum store_outcome result,
     return true;
 }
 
+static bool is_unconfirmed(const struct errand *errand) {
+    bool asked = errand->op.outcome;
+    return asked && !errand->in_flight && !is_confirmed(errand);
+}
+
 /* Asks the nodes again that have not confirmed; what must have ended by itself is given up. */
 void retry_partings(struct quorum *q) {
     int64_t now = quorum_now_us(q);
@@ -168,12 +182,19 @@ void retry_partings(struct quorum *q) {
             continue;
         stop_repeating(parting); /* an answer that confirms nothing puts it back into the list */
         for (size_t i = 0; i < q->node_count && !over; i++) {
-            struct errand *errand = &round->errands[i];
-            bool asked = errand->op.outcome;
-            if (asked && !errand->in_flight && !is_confirmed(errand))
-                round_ask(round, errand);
+            if (is_unconfirmed(&round->errands[i]))
+                round_ask(round, &round->errands[i]);
         }
         round_free_if_over(round);
+    }
+}
+
+void retry_partings_at(struct node *node) {
+    node->owed = false;
+    list_each(link, &node->quorum->partings) {
+        struct round *round = &container_of(link, struct parting, waiting)->round;
+        if (is_unconfirmed(&round->errands[node->index]))
+            round_ask(round, &round->errands[node->index]);
     }
 }
 

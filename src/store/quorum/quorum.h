@@ -31,6 +31,7 @@ struct node {
     int64_t number; /* by which it knows itself; 0: it has none */
     bool heard;     /* it has granted, and said that */
     bool met;       /* it has answered something */
+    bool owed;      /* a release, by somebody who has had no word from it since */
     size_t in_flight;
     int64_t silent_us; /* since when it has said nothing, if something is in flight */
     uint64_t
@@ -165,6 +166,7 @@ void give_back(struct quorum *quorum, const struct store_op *vote, const struct 
 void give_back_if_late(struct round *round, struct errand *errand);
 /* Asks the nodes again that have not confirmed; when that is due next, or WORLD_NEVER; and no more. */
 void retry_partings(struct quorum *quorum);
+void retry_partings_at(struct node *node); /* which has been heard of again */
 int64_t next_parting_us(const struct quorum *quorum);
 void end_partings(struct quorum *quorum);
 

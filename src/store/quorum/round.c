@@ -188,8 +188,9 @@ void quorum_completed(struct store_host *host, struct store_op *op) {
         world_bell_ring_within(&q->bell);
 }
 
-/* What is known of the node itself, for the next time that it is silent. Only a vote shows that it votes. */
-static void note_answer(struct errand *errand) {
+/* What is known of the node itself, for the next time that it is silent. Only a vote shows that it votes. True: it has
+ * been heard of. */
+static bool note_answer(struct errand *errand) {
     const struct store_op *op = &errand->op;
     struct node *node = errand->node;
     char *why = node->why;
@@ -198,7 +199,8 @@ static void note_answer(struct errand *errand) {
         node->silent_us = quorum_now_us(node->quorum);
         node->spared_since = 0;
     }
-    node->met |= op->outcome != STORE_UNKNOWN && op->reason != HF_UNREACHABLE;
+    bool heard = op->outcome != STORE_UNKNOWN && op->reason != HF_UNREACHABLE;
+    node->met |= heard;
     bool answered =
         op->outcome != STORE_UNKNOWN && (op->outcome != STORE_REFUSED || op->reason == HF_BUSY ||
                                          op->reason == HF_NOT_YOURS || op->reason == HF_WRONG_KIND);
@@ -207,6 +209,7 @@ static void note_answer(struct errand *errand) {
                  op->text ? op->text : hf_error_string(op->reason ? op->reason : HF_UNREACHABLE));
     else if (op->type == STORE_ACQUIRE)
         why[0] = 0;
+    return heard;
 }
 
 static void take_answers(struct quorum *q) {
@@ -216,12 +219,14 @@ static void take_answers(struct quorum *q) {
         struct round *round = errand->round;
         errand->in_flight = false;
         round->in_flight--;
-        if (!errand->spared)
-            note_answer(errand);
+        struct node *node = errand->node;
+        bool heard = !errand->spared && note_answer(errand);
         round->answered(round, errand);
         if (!list_empty(&round->link))
             round->decide(round, false);
         round_free_if_over(round);
+        if (heard && node->owed)
+            retry_partings_at(node);
     }
 }
 
