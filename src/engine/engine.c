@@ -634,15 +634,14 @@ void engine_wake(struct engine *e, uint64_t seq) {
         wake(e, hold);
 }
 
+/* Of a set, some servers may still have it. What the store has of a hold that is lost in this way or the next, its
+ * release lets go: may_exist stays. */
 void engine_gone(struct engine *e, uint64_t seq) {
     struct hold *hold = find(e, seq);
-    if (hold && is_held(hold)) {
-        hold->may_exist = false;
+    if (hold && is_held(hold))
         lose(e, hold);
-    }
 }
 
-/* What the store still has of such a hold, its release lets go: may_exist stays. */
 void engine_forgot(struct engine *e, store_concerns *concerns, void *context) {
     for (struct map_node *node = map_first(&e->by_seq); node; node = map_after(&e->by_seq, node)) {
         struct hold *hold = container_of(node, struct hold, by_seq);
