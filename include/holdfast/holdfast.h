@@ -368,10 +368,11 @@ HF_API size_t hf_locks_count(const hf_locks *locks);
 HF_API const hf_lock_info *hf_locks_at(const hf_locks *locks, size_t index); /* NULL: none */
 HF_API hf_locks *hf_locks_free(hf_locks *locks);
 
-/* Ends somebody's hold of `name`: the one with exactly this `token`. Its holder is told that the lock
- * is lost; the name's token moves on, so that writes under the old one are fenced. The holder may
- * still be at work: this is for operators who know that it is not, or do not care. When, by whom and why
- * (`reason`: at most 255 bytes, or NULL) is kept with the name; hf_lock_info tells it.
+/* Ends somebody's hold of `name`: the one with exactly this `token` (in a set of servers, two readers may
+ * have the same: then both). Its holder is told that the lock is lost; the name's token moves on, so that
+ * writes under the old one are fenced. The holder may still be at work: this is for operators who know that
+ * it is not, or do not care. When, by whom and why (`reason`: at most 255 bytes, or NULL) is kept with the
+ * name; hf_lock_info tells it.
  * Errors: NOT_YOURS (nobody has it with that token), BAD_ARGUMENT, and those of any request. */
 HF_API int hf_break(hf_client *client, const char *name, uint64_t token, const char *reason);
 

@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-int store_next_token(uint64_t counter, uint64_t floor, uint64_t below, uint64_t base,
+int store_next_token(uint64_t counter, bool repeats, uint64_t floor, uint64_t below, uint64_t base,
                      int64_t server_wall_us, uint64_t *ret_token, char **ret_text) {
     if (below && counter > below) {
         *ret_text = error_format("its token has moved on to %" PRIu64, counter);
@@ -21,7 +21,7 @@ int store_next_token(uint64_t counter, uint64_t floor, uint64_t below, uint64_t 
         }
         floor = limit;
     }
-    uint64_t token = below && counter == below ? counter : counter + 1;
+    uint64_t token = repeats || (below && counter == below) ? counter : counter + 1;
     if (token < floor)
         token = floor;
     if (token < base)

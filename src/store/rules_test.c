@@ -8,24 +8,28 @@
 
 struct question {
     uint64_t counter, floor, below, base;
+    bool repeats;
     int64_t server_us;
 };
 
 static char *text;
 
+static int ask(const struct question *q, uint64_t *ret_token) {
+    return store_next_token(q->counter, q->repeats, q->floor, q->below, q->base, q->server_us,
+                            ret_token, &text);
+}
+
 /* The token, which must be granted. */
 static uint64_t token(struct question q) {
     uint64_t got = 0;
-    CHECK_EQ_INT(store_next_token(q.counter, q.floor, q.below, q.base, q.server_us, &got, &text),
-                 HF_OK);
+    CHECK_EQ_INT(ask(&q, &got), HF_OK);
     CHECK(!text);
     return got;
 }
 
 static void check_refused(struct question q, int code, const char *expected) {
     uint64_t got = 77;
-    CHECK_EQ_INT(store_next_token(q.counter, q.floor, q.below, q.base, q.server_us, &got, &text),
-                 code);
+    CHECK_EQ_INT(ask(&q, &got), code);
     CHECK_EQ_STR(text, expected);
     CHECK_EQ_INT(got, 77);
     free(text);
@@ -86,6 +90,18 @@ TEST(a_request_below_the_counter_is_refused) {
     check_refused(ASK(.counter = 42, .below = 41), HF_NOT_YOURS, "its token has moved on to 42");
     CHECK_EQ_INT(token(ASK(.counter = 42, .below = 42)), 42);
     CHECK_EQ_INT(token(ASK(.counter = 42, .below = 0)), 43);
+}
+
+TEST(a_repeat_has_its_token_again_or_a_larger_floor) {
+    CHECK_EQ_INT(token(ASK(.counter = 42, .repeats = true)), 42);
+    CHECK_EQ_INT(token(ASK(.counter = 42, .repeats = true, .floor = 50)), 50);
+    CHECK_EQ_INT(token(ASK(.counter = 1, .repeats = true, .floor = UINT64_MAX)), NOW_US + DAY_US);
+    CHECK_EQ_INT(token(ASK(.counter = 42, .repeats = true, .below = 42)), 42);
+}
+
+TEST(a_repeat_below_the_token_that_it_has_is_refused) {
+    check_refused(ASK(.counter = 42, .repeats = true, .below = 41), HF_NOT_YOURS,
+                  "its token has moved on to 42");
 }
 
 TEST(no_token_reaches_two_to_the_53) { /* row 44 */

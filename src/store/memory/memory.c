@@ -316,20 +316,18 @@ static struct lock *lock_for(struct session *session, struct store_op *op, int64
 static void take(struct session *session, struct claim *claim, struct store_op *op,
                  int64_t now_us) {
     struct lock *lock = claim->lock;
-    /* Seen from the counter, a repeat asks for the token that it has, or for a larger floor. */
-    uint64_t counter = claim->state == HELD ? claim->token - 1 : lock->token;
+    bool repeats = claim->state == HELD;
     int64_t wall_us = world_wall_us(session->host->world);
     char *text = NULL;
     uint64_t token;
-    int r = store_next_token(counter, op->floor, op->below, session->space->token_base, wall_us,
-                             &token, &text);
+    int r = store_next_token(repeats ? claim->token : lock->token, repeats, op->floor, op->below,
+                             session->space->token_base, wall_us, &token, &text);
     if (r < 0) {
         end_claim(claim, now_us);
         advance(lock, now_us);
         store_refuse(session->host, op, r, text);
         return;
     }
-    bool repeats = claim->state == HELD;
     if (claim->state == WAITING)
         lock->used += claim->weight;
     if (!repeats)

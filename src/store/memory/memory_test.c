@@ -301,6 +301,9 @@ TEST(a_floor_raises_the_token_and_below_refuses) {
     op.below = 5000;
     CHECK_EQ_INT(ask(a, &op), STORE_DONE); /* and the refusal had left nothing behind */
     CHECK_EQ_INT(op.token, 5000);
+    op.below = 4999;
+    CHECK_EQ_INT(ask(a, &op), STORE_REFUSED); /* also of a repeat */
+    CHECK_EQ_INT(op.reason, HF_NOT_YOURS);
     asker_free(a);
 }
 

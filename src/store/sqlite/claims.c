@@ -322,12 +322,11 @@ static enum store_outcome take(struct session *s, struct claim mine, struct stor
                                int64_t now_us) {
     struct lock *lock = &s->lock;
     int64_t wall_us = world_wall_us(s->host->world);
-    /* Seen from the counter, a repeat asks for the token that it has, or for a larger floor. */
-    uint64_t counter = mine.state == HELD ? mine.token - 1 : lock->token;
+    bool repeats = mine.state == HELD;
     char *text = NULL;
     uint64_t token;
-    int r =
-        store_next_token(counter, op->floor, op->below, lock->token_base, wall_us, &token, &text);
+    int r = store_next_token(repeats ? mine.token : lock->token, repeats, op->floor, op->below,
+                             lock->token_base, wall_us, &token, &text);
     if (r < 0) {
         if (mine.state) {
             end_claim(s, &mine);
@@ -342,7 +341,6 @@ static enum store_outcome take(struct session *s, struct claim mine, struct stor
         struct claim new = {.state = HELD, .until_us = until_us, .token = token};
         add_claim(s, op, &new);
     } else {
-        bool repeats = mine.state == HELD;
         if (repeats && until_us < mine.until_us)
             until_us = mine.until_us;
         database_run(&s->db,

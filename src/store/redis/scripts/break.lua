@@ -1,4 +1,5 @@
--- Ends the hold that has a token, whoever has it, and moves the token on.
+-- Ends the hold that has a token, whoever has it, and moves the token on. In a set, where a token is the largest of
+-- several servers', two shares may have the same: both are ended, or one server would end this and another that.
 --
 -- KEYS  K S Q W H I      ARGV  1 token  2 by whom  3 why  4 prefix of the channels  5 the name, if it was voted
 --                              for: all who were refused may try again
@@ -11,35 +12,31 @@ s = {t = read[1], h = read[2], k = read[3], u = read[4], q = read[5]}
 read_clock()
 --#include state.lua
 
-local function holder_of_share()
-    local all = call('HGETALL', I)
-    for i = 1, #all, 2 do
-        if string.match(all[i + 1], '^%d+') == token then
-            return all[i]
-        end
-    end
-end
-
 load()
-local id
+local broken = {}
 if k and k == s.h and s.t == token then
-    id = k
+    table.insert(broken, k)
     call('DEL', K)
     call('HDEL', S, 'i', 'w')
     k = false
 elseif shared and token ~= '0' then
-    id = holder_of_share()
-    if id then
-        leave_shared(id)
+    local all = call('HGETALL', I)
+    for i = 1, #all, 2 do
+        if string.match(all[i + 1], '^%d+') == token then
+            table.insert(broken, all[i])
+            leave_shared(all[i])
+        end
     end
 end
-if not id then
+if #broken == 0 then
     call('ZREM', Q, '') -- which a replica refuses: it must not say that there is none
     return 0
 end
 call('HSET', S, 't', number(math.max(tonumber(s.t or 0), tonumber(token)) + 1), 'h', '',
      'b', number(now) .. ' ' .. token .. ' ' .. #ARGV[2] .. ' ' .. ARGV[2] .. ARGV[3])
-tell(ARGV[4], id, 'g')
+for _, id in ipairs(broken) do
+    tell(ARGV[4], id, 'g')
+end
 advance(ARGV[4])
 if ARGV[5] ~= '' then
     redis.pcall('PUBLISH', ARGV[4] .. 'votes', ARGV[5])

@@ -3,7 +3,8 @@
 local DAY = 86400000000
 local token, refused
 
-local function next_token(counter)
+-- Of a counter or, if it repeats, of the token that the hold has.
+local function next_token(counter, repeats)
     if below > 0 and counter > below then
         return nil, {'below', number(counter)}
     end
@@ -15,7 +16,8 @@ local function next_token(counter)
         end
         floor = limit
     end
-    local next = math.max(below > 0 and counter == below and counter or counter + 1, floor, base)
+    local same = repeats or below > 0 and counter == below
+    local next = math.max(same and counter or counter + 1, floor, base)
     if next >= 9007199254740992 then
         return nil, {'spent', number(next)}
     end

@@ -29,26 +29,36 @@ local function set_used(weight)
     call('HSET', S, 'u', number(used))
 end
 
+local function weight_of(id)
+    return tonumber(string.match(call('HGET', I, id) or '', '^%d+ (%d+)'))
+end
+
+-- The weight in use, where that, or what shares weigh, was lost. A reader weighs 1; a permit holder whose record was
+-- lost may have all permits.
+local function count_used()
+    local kind = string.sub(k, 2)
+    used = 0
+    for _, id in ipairs(call('ZRANGE', H, 0, -1)) do
+        used = used + (weight_of(id) or kind == 'rw' and 1 or capacity_of(kind))
+    end
+    set_used(used)
+end
+
 -- Ends somebody's share.
 local function leave_shared(id)
-    local weight = string.match(call('HGET', I, id) or '', '^%d+ (%d+)')
+    local weight = weight_of(id)
     call('ZREM', H, id)
     call('HDEL', I, id)
-    set_used(used - (weight or 0))
+    if weight then
+        set_used(used - weight)
+    else
+        count_used()
+    end
     if used <= 0 then
         call('DEL', K, H, I)
         call('HDEL', S, 'u')
         k, shared, used, s.u = false, false, 0, false
     end
-end
-
--- The weight in use, where S was lost and the shares were not.
-local function count_used()
-    local sum, all = 0, call('HGETALL', I)
-    for i = 2, #all, 2 do
-        sum = sum + (string.match(all[i], '^%d+ (%d+)') or 0)
-    end
-    return sum
 end
 
 -- Reads who has the lock, and ends the shares whose time has passed.
@@ -59,11 +69,13 @@ local function load()
     if shared then
         used = tonumber(s.u)
         if not used then
-            set_used(count_used())
+            count_used()
             call('PEXPIRE', S, 8 * 86400000)
         end
         for _, id in ipairs(call('ZRANGEBYSCORE', H, '-inf', number(now))) do
-            leave_shared(id)
+            if shared then
+                leave_shared(id)
+            end
         end
     elseif s.u then -- all shares ended with K, or somebody deleted it
         call('DEL', H, I)

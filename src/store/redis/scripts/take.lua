@@ -8,7 +8,7 @@ end
 
 -- A repeat, which only ever moves the end later.
 local function repeat_alone()
-    token, refused = next_token(s.t - 1)
+    token, refused = next_token(s.t, true)
     if not token then
         return refused
     end
@@ -21,14 +21,19 @@ local function repeat_alone()
 end
 
 local function take_my_share(till)
-    local had, was = string.match(call('HGET', I, me) or '0 ' .. record(now), '^(%d+) (.*)$')
+    local lost = not weight_of(me)
+    local had, was = string.match(lost and '0 ' .. record(now) or call('HGET', I, me), '^(%d+) (.*)$')
     local held = had ~= '0'
-    token, refused = next_token(held and tonumber(had) - 1 or s.t)
+    token, refused = next_token(held and tonumber(had) or s.t, held)
     if not token then
         return refused
     end
     local ends = now + lease * 1000
-    return shared_done(held and was or record(now), held and math.max(ends, till) or ends)
+    local done = shared_done(held and was or record(now), held and math.max(ends, till) or ends)
+    if lost then
+        count_used()
+    end
+    return done
 end
 
 local function take()

@@ -1,0 +1,148 @@
+/* The shipped scripts by themselves, in states that take a rare chain of events to come by: keys that were lost one by
+ * one, votes that come late. What they do in all other states is shown through the store. */
+#include "check.h"
+
+#include "sim/model/bytes.h"
+#include "sim/model/redis.h"
+#include "store/redis/scripts.h"
+
+#include <string.h>
+
+#define LEASE_MS "5000"
+#define A "0123456789abcdef0123456789abcdef-1"
+#define B "0123456789abcdef0123456789abcdef-2"
+#define C "fedcba9876543210fedcba9876543210-1"
+
+static struct model_redis *redis;
+static struct text heard;
+
+static void server_heard(void *context, const char *bytes, size_t size) {
+    (void)context;
+    text_add(&heard, bytes, size);
+}
+
+static void begin(void) {
+    static const struct model_config config = {.output = server_heard};
+    redis = model_new(&config);
+    model_set_time(redis, 1700000000000000);
+}
+
+static void over(void) {
+    redis = model_free(redis);
+    text_free(&heard);
+}
+
+/* What the script answers, with blanks between the words. `key_count` of the keys of the lock "a" are given. */
+static const char *call(enum redis_script_id script, size_t key_count, const char *const *words) {
+    static const char *const keys[] = {"holdfast:a",     "{holdfast:a}.s", "{holdfast:a}.q",
+                                       "{holdfast:a}.w", "{holdfast:a}.h", "{holdfast:a}.i",
+                                       "{holdfast:}.set"};
+    static char answer[500];
+    struct text request = {NULL, 0, 0};
+    size_t count = 0, size = 0;
+    char number[2] = {(char)('0' + key_count), 0};
+    while (words[count])
+        count++;
+    answer_array(&request, 3 + key_count + count);
+    answer_bulk(&request, slice_of("EVAL"));
+    answer_bulk(&request, (struct slice){redis_scripts[script].text, redis_scripts[script].size});
+    answer_bulk(&request, slice_of(number));
+    for (size_t i = 0; i < key_count; i++)
+        answer_bulk(&request, slice_of(keys[i]));
+    for (size_t i = 0; i < count; i++)
+        answer_bulk(&request, slice_of(words[i]));
+    struct model_connection *connection = model_connect(redis, NULL);
+    heard.size = 0;
+    CHECK(model_feed(connection, request.bytes, request.size));
+    model_disconnect(connection);
+    text_free(&request);
+    text_add(&heard, "", 1);
+    for (char *line = strtok(heard.bytes, "\r\n"); line; line = strtok(NULL, "\r\n")) {
+        if (*line != '*' && *line != '$')
+            size += (size_t)snprintf(answer + size, sizeof(answer) - size, "%s%s", size ? " " : "",
+                                     line);
+    }
+    return answer;
+}
+
+static const char *acquire_permits(const char *owner, const char *weight) {
+    return call(REDIS_ACQUIRE, 6,
+                (const char *const[]){owner, LEASE_MS, "0", "0", "0", "0", "0", "p3", "3", weight,
+                                      "", "channel:", NULL});
+}
+
+static const char *vote(const char *owner, const char *floor, const char *below, bool reads) {
+    return call(REDIS_VOTE, 7,
+                (const char *const[]){owner, LEASE_MS, floor, below, "0", "0", reads ? "rw" : "m",
+                                      reads ? "2147483647" : "1", "1", "", "set", "60000", "1", "7",
+                                      NULL});
+}
+
+static const char *release(const char *owner) {
+    return call(REDIS_RELEASE, 6, (const char *const[]){owner, "channel:", "", NULL});
+}
+
+/* ---- Tokens ---- */
+
+TEST(a_vote_that_came_late_and_above_is_not_lowered_when_it_is_taken_again) {
+    begin();
+    CHECK_EQ_STR(vote(A, "2", "0", false), "done 2 7");
+    CHECK_EQ_STR(release(A), ":1");
+    CHECK_EQ_STR(vote(B, "2", "0", false), "done 3 7");
+    CHECK_EQ_STR(vote(B, "2", "2", false), "below 3"); /* the hold has 2, as elsewhere */
+    CHECK_EQ_STR(vote(B, "3", "3", false), "done 3 7");
+    CHECK_EQ_STR(release(B), ":1");
+    CHECK_EQ_STR(vote(C, "0", "0", false), "done 4 7");
+    over();
+}
+
+TEST(a_share_that_came_late_and_above_is_not_lowered_either) {
+    begin();
+    CHECK_EQ_STR(vote(A, "2", "0", true), "done 2 7");
+    CHECK_EQ_STR(vote(B, "2", "0", true), "done 3 7");
+    CHECK_EQ_STR(vote(B, "2", "2", true), "below 3");
+    CHECK_EQ_STR(vote(B, "3", "3", true), "done 3 7");
+    over();
+}
+
+TEST(a_break_ends_all_shares_that_have_the_token) {
+    begin();
+    CHECK_EQ_STR(vote(A, "2", "0", true), "done 2 7");
+    CHECK_EQ_STR(vote(B, "0", "0", true), "done 3 7");
+    CHECK_EQ_STR(vote(C, "0", "0", true), "done 4 7");
+    CHECK_EQ_STR(vote(A, "4", "0", true), "done 4 7"); /* raised to what it has elsewhere */
+    CHECK_EQ_STR(call(REDIS_BREAK, 6, (const char *const[]){"4", "", "", "channel:", "", NULL}),
+                 ":1");
+    CHECK_EQ_STR(release(A), ":0");
+    CHECK_EQ_STR(release(C), ":0");
+    CHECK_EQ_STR(release(B), ":1");
+    over();
+}
+
+/* ---- Keys that were lost ---- */
+
+TEST(shares_whose_records_were_lost_count_as_all_permits) {
+    begin();
+    CHECK_EQ_STR(acquire_permits(A, "1"), "done 1");
+    CHECK(model_evict(redis, "{holdfast:a}.s"));
+    CHECK(model_evict(redis, "{holdfast:a}.i"));
+    CHECK_EQ_STR(acquire_permits(B, "3"), "busy :5000 :0");
+    CHECK_EQ_STR(acquire_permits(B, "1"), "busy :5000 :0");
+    CHECK_EQ_STR(acquire_permits(A, "1"), "done 1"); /* a repeat says again what it weighs */
+    CHECK_EQ_STR(acquire_permits(B, "3"), "busy :5000 :0");
+    CHECK_EQ_STR(acquire_permits(B, "2"), "done 2");
+    CHECK_EQ_STR(acquire_permits(C, "1"), "busy :5000 :0");
+    CHECK_EQ_STR(release(A), ":1");
+    CHECK_EQ_STR(acquire_permits(C, "1"), "done 3");
+    over();
+}
+
+TEST(permits_are_not_used_up_by_shares_whose_records_were_lost) {
+    begin();
+    CHECK_EQ_STR(acquire_permits(A, "2"), "done 1");
+    CHECK(model_evict(redis, "{holdfast:a}.i"));
+    CHECK_EQ_STR(acquire_permits(B, "1"), "done 2");
+    CHECK_EQ_STR(release(A), ":1");
+    CHECK_EQ_STR(acquire_permits(A, "2"), "done 3");
+    over();
+}
