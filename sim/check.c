@@ -115,6 +115,9 @@ static void check_order(struct check *check, struct sim_server *server, struct a
     }
 }
 
+/* A server's ends are in whole milliseconds: a hold may have one more than was asked for. */
+enum { END_SLACK_US = 1000 };
+
 /* What was asked of a server, and granted. */
 struct grant {
     uint64_t token, floor, below;
@@ -148,7 +151,9 @@ static void served(struct check *check, struct sim_server *server, struct attemp
                    const struct grant *grant) {
     struct vote *vote = &attempt->votes[server->index];
     int64_t now_us = server_now_us(check, server);
-    bool repeats = vote->granted && !vote->gone && vote->until_us > now_us;
+    bool has_its_token = vote->token == grant->token;
+    bool repeats = vote->granted && !vote->gone &&
+                   vote->until_us + (has_its_token ? END_SLACK_US : 0) > now_us;
     check_token(check, server, attempt, repeats, grant);
     if (!repeats) {
         if (!is_set(check))
@@ -263,7 +268,7 @@ static void vote_executed(struct check *check, struct sim_server *server, const 
     }
 }
 
-/* A renewal was answered yes. Ends are in whole ms, so one of slack. */
+/* A renewal was answered yes. */
 static void renewed(struct check *check, struct sim_server *server, const char *owner,
                     int64_t lease_us) {
     struct attempt *attempt = find(check, owner);
@@ -271,7 +276,7 @@ static void renewed(struct check *check, struct sim_server *server, const char *
     if (!attempt)
         return;
     struct vote *vote = &attempt->votes[server->index];
-    if (vote->gone || vote->until_us + 1000 < now_us ||
+    if (vote->gone || vote->until_us + END_SLACK_US < now_us ||
         server_ends_us(server, attempt) == INT64_MIN)
         check_fail(check, VERDICT_SAFETY, "ownership: %.8s-%s was renewed, and had ended", owner,
                    owner + 33);
