@@ -136,6 +136,7 @@ typedef struct hf_call hf_call;
 struct hf_event;
 
 #define HF_FOREVER (-1)
+#define HF_LEASE_ONLY (-1) /* for hf_client_options.guard_pid */
 #define HF_DEFAULT_LEASE_MS 30000
 
 typedef struct hf_client_options {
@@ -145,9 +146,11 @@ typedef struct hf_client_options {
     uint32_t drift_ppm;    /* how much the store's clock and ours may differ in rate */
     uint64_t token_floor;  /* no token below this: for those who restored a backup or moved */
     const char *command;   /* what operators see as this client's program; NULL: its own name */
-    /* A store on this host frees the locks of a process that has died, without waiting for their leases.
-     * If what the locks guard is done by other processes, name the one that outlives them all here: then
-     * that is not before this one has died, too. 0: none. */
+    /* A store on this host frees the locks of a process that has died, without waiting for their
+     * leases. If other processes do the work that the locks guard, name the one that outlives them
+     * all: the locks are then freed only once that process is dead as well. HF_LEASE_ONLY: none is
+     * sure to outlive them, so only a release or the end of the lease frees a lock. 0: the client's
+     * own process does the work. */
     int64_t guard_pid;
     /* Told of everything that happens to the client's locks, as said at hf_event. NULL: nobody. */
     void (*on_event)(const struct hf_event *event, void *arg);

@@ -12,14 +12,16 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
+
+enum { BREAK_PATIENCE_MS = 3000 };
 
 enum { KEEPER, SIGNALS, SOCKET, TIMER, DESCRIPTORS };
 
 struct front {
     struct run *run;
     struct pollfd fds[DESCRIPTORS];
+    bool frees_locks; /* in the keeper's place */
 };
 
 /* ---- Signals ---- */
@@ -76,7 +78,8 @@ static void take_signals(struct front *f) {
 
 static int end_without_keeper(struct front *f, const char *why) {
     struct run_shared *shared = f->run->shared;
-    bool held = shared->token != 0;
+    bool held = shared->tokens[0] != 0;
+    tree_kill(); /* with the keeper, if it is only stopped */
     shared->ended = RUN_KEEPER_GONE;
     shared->lost = held;
     char name[300];
@@ -90,22 +93,35 @@ static int end_without_keeper(struct front *f, const char *why) {
 }
 
 static int keeper_gone(struct front *f) {
-    struct run_shared *shared = f->run->shared;
-    waitpid(f->run->keeper, NULL, 0);
-    if (shared->ended)
-        return shared->exit_code;
-    tree_kill(getpid(), 0);
+    if (f->run->shared->ended)
+        return f->run->shared->exit_code;
+    f->frees_locks = true;
     return end_without_keeper(f, "its keeper was killed");
 }
 
-/* The deadline is near and the keeper, which would have acted by now, has not. The tree goes first: as long
- * as the keeper lives, nobody takes its death for the end of the work. */
+/* The deadline is near and the keeper, which would have acted by now, has not. */
 static int keeper_silent(struct front *f) {
-    pid_t keeper = f->run->keeper;
-    tree_kill(getpid(), keeper);
-    kill(keeper, SIGKILL);
-    waitpid(keeper, NULL, 0);
     return end_without_keeper(f, "its keeper does not run");
+}
+
+/* The keeper's death frees no lock, since the command might have outlived us both. But it has
+ * ended, so each hold is broken by its token. Where that fails, the lease ends it. */
+static void free_locks(const struct run *run) {
+    const struct run_settings *s = run->settings;
+    hf_client_options options = HF_CLIENT_OPTIONS_INIT;
+    hf_client *client = NULL;
+    options.command = "holdfast run";
+    if (store_open_silently(s->cli, &options, &client) < 0)
+        return;
+    for (size_t i = 0; i <= s->also.count; i++) {
+        hf_call *call = NULL;
+        if (run->shared->tokens[i] &&
+            hf_break_start(client, i ? s->also.items[i - 1] : s->name, run->shared->tokens[i],
+                           "its keeper was killed; the command was ended", &call) == HF_OK)
+            hf_call_wait(call, BREAK_PATIENCE_MS);
+        hf_call_free(call);
+    }
+    hf_client_close(client);
 }
 
 /* ---- The loop ---- */
@@ -161,11 +177,13 @@ int front_main(struct run *run) {
     run_let_go_of_stdio();
     if (open_descriptors(&f) < 0) {
         fail_say("cannot start (%s)", strerror(errno));
-        kill(run->keeper, SIGKILL);
+        tree_kill(); /* the keeper, and the command if it is quick */
         return EXIT_INTERNAL;
     }
     code = loop(&f);
     if (*run->shared->text)
         fail_say("%s", run->shared->text);
+    if (f.frees_locks)
+        free_locks(run);
     return code;
 }

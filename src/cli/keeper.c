@@ -24,7 +24,6 @@ enum {
     KILL_AGAIN_MS = 10, /* doubled each time, */
     KILL_AGAIN_MOST_MS = 1000,
     RELEASE_PATIENCE_MS = 3000,
-    NAMES_MAX = 65,
     JITTER_MS = 5, /* a deadline that is later by less is the same one */
 };
 
@@ -102,8 +101,8 @@ static void not_acquired(struct keeper *k, int error, const char *why) {
 static int start_acquire(struct keeper *k) {
     const struct run_settings *s = k->settings;
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
-    hf_want wants[NAMES_MAX];
-    const hf_want *list[NAMES_MAX];
+    hf_want wants[RUN_NAMES_MAX];
+    const hf_want *list[RUN_NAMES_MAX];
     ask_fill(&k->ask, &options);
     options.lease_ms = s->ttl_ms;
     options.min_left_ms = s->min_left_ms;
@@ -144,7 +143,7 @@ static void set_variable(const char *name, size_t number, const char *value) {
 /* Those of a run around this one that had more names. */
 static void unset_variables(const char *name, size_t first) {
     char key[40];
-    for (size_t i = first; i < NAMES_MAX; i++) {
+    for (size_t i = first; i < RUN_NAMES_MAX; i++) {
         snprintf(key, sizeof(key), "%s_%zu", name, i);
         if (!getenv(key))
             return;
@@ -234,11 +233,17 @@ static int64_t give_up_at_ms(const struct keeper *k) {
     return k->shared->deadline_ms - before_ms;
 }
 
-static void kill_tree(struct keeper *k) {
+/* From kill_at_ms on. A death may leave orphans, which are now our children: then another look
+ * comes at once. */
+static void kill_tree(struct keeper *k, bool died) {
+    int64_t now_ms = clock_now_ms();
+    if (now_ms < k->kill_at_ms && !(died && k->kill_pause_ms))
+        return;
     tree_signal(getpid(), 0, SIGKILL);
-    k->kill_pause_ms =
-        k->kill_pause_ms ? earlier(2 * k->kill_pause_ms, KILL_AGAIN_MOST_MS) : KILL_AGAIN_MS;
-    k->kill_at_ms = clock_now_ms() + k->kill_pause_ms;
+    k->kill_pause_ms = died || !k->kill_pause_ms
+                           ? KILL_AGAIN_MS
+                           : earlier(2 * k->kill_pause_ms, KILL_AGAIN_MOST_MS);
+    k->kill_at_ms = now_ms + k->kill_pause_ms;
 }
 
 /* TERM now, KILL at `kill_at_ms`, and in any case before the deadline. There is no way back. */
@@ -291,7 +296,8 @@ static void acquired(struct keeper *k) {
     k->call = hf_call_free(k->call);
     k->acquired_ms = clock_now_ms();
     k->shared->waited_ms = k->acquired_ms - k->line.since_ms;
-    k->shared->token = hf_hold_token(k->hold);
+    for (size_t i = 0; i <= s->also.count; i++)
+        k->shared->tokens[i] = hf_hold_token_at(k->hold, i);
     k->shared->exclusive = hf_hold_is_exclusive(k->hold);
     k->max_hold_at_ms = s->max_hold_ms < 0 ? CLOCK_NEVER : k->acquired_ms + s->max_hold_ms;
     publish_deadline(k);
@@ -419,11 +425,13 @@ static void child_changed(struct keeper *k, int status) {
     k->shared->child = k->child = 0;
 }
 
-/* We are the subreaper: no child left means that the whole tree has gone. */
-static void reap(struct keeper *k) {
+/* We are the subreaper: no child left means that the whole tree has gone. True if one of it has. */
+static bool reap(struct keeper *k) {
     int status;
+    bool died = false;
     pid_t pid, child = k->child;
-    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
+    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED | __WALL)) > 0) {
+        died |= !WIFSTOPPED(status);
         if (pid == k->child)
             child_changed(k, status);
     }
@@ -431,15 +439,16 @@ static void reap(struct keeper *k) {
         start_release(k);
     else if (child && !k->child)
         note(k, "the command has ended; %s stays held until what it started has, too", k->name);
+    return died;
 }
 
 static void step_tree(struct keeper *k) {
-    reap(k);
+    bool died = reap(k);
     if (k->phase != RUNNING && k->phase != ENDING)
         return;
     watch_lock(k);
-    if (k->phase == ENDING && clock_now_ms() >= k->kill_at_ms)
-        kill_tree(k);
+    if (k->phase == ENDING)
+        kill_tree(k, died);
 }
 
 static void step(struct keeper *k) {
@@ -497,12 +506,13 @@ static void take_passed_on(struct keeper *k) {
         take_signal(k, bytes[i] & ~RUN_TYPED, bytes[i] & RUN_TYPED);
 }
 
+/* KILL at once: if we were killed during a grace, nobody would be left to end the tree. */
 static void front_gone(struct keeper *k) {
     k->fds[FRONT].fd = -1;
     if (k->phase == WAITING)
         interrupted(k, SIGHUP);
-    else if (k->phase == RUNNING)
-        begin_ending(k, RUN_FRONT_GONE, clock_now_ms() + k->settings->grace_ms);
+    else if (k->phase == RUNNING || k->phase == ENDING)
+        begin_ending(k, RUN_FRONT_GONE, clock_now_ms());
 }
 
 /* ---- The loop ---- */
@@ -579,7 +589,7 @@ static int begin(struct keeper *k) {
     options.command = k->settings->shell_command ? "sh -c"
                       : command                  ? command + 1
                                                  : k->settings->command[0];
-    options.guard_pid = k->run->front; /* which ends what we start if we cannot */
+    options.guard_pid = HF_LEASE_ONLY; /* if both of us are killed, what we started may go on */
     if (k->settings->metrics_file) {
         options.on_event = count_event;
         options.on_event_arg = k->shared;

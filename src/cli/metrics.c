@@ -238,7 +238,7 @@ static void add_run(struct row *row, const struct run_shared *shared, int exit_c
     clock_gettime(CLOCK_REALTIME, &now);
     int64_t now_ms = now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
     int end = shared->ended;
-    bool acquired = shared->token != 0, refused = end == RUN_NOT_ACQUIRED;
+    bool acquired = shared->tokens[0] != 0, refused = end == RUN_NOT_ACQUIRED;
     row->values[acquired ? ACQUIRED : refused ? NOT_ACQUIRED : FAILED]++;
     if (acquired || refused) {
         row->values[WAIT_SUM] += shared->waited_ms;

@@ -66,7 +66,7 @@ void report_write(int fd, const struct run *run, int exit_code) {
     json_string(&json, "outcome", ends[end ? end : RUN_FAILED]);
     json_number(&json, "exit_code", exit_code);
     put_names(&json, run->settings);
-    json_token(&json, "token", shared->token);
+    json_token(&json, "token", shared->tokens[0]);
     json_bool(&json, "exclusive", shared->exclusive);
     put_child(&json, shared->child_status);
     json_number(&json, "waited_ms", shared->waited_ms);

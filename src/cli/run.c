@@ -8,13 +8,17 @@
  *    command is stopped. The keeper is in a process group of its own, so that nothing typed reaches it:
  *    it has the store's client, renews, and is the parent of the command. The command is put back into
  *    the front's group: pipes, Ctrl-C, Ctrl-Z and the terminal work as without holdfast.
- *  - Both are subreapers: a descendant whose parent dies becomes the keeper's child, or the front's when
- *    there is no keeper. So "no child left" means that the whole tree has gone.
- *  - The keeper writes D, the deadline, to a page that both have. If D − 200 ms comes and the page has no
- *    later one, the front ends the tree: the keeper has been stopped. If the keeper dies, the front
- *    ends the tree; if the front dies, the keeper does. PR_SET_PDEATHSIG ends the command itself even if
- *    both are killed at once.
- *  - The lock is released when the whole tree has gone, not when the command has. */
+ *  - Both are subreapers: a descendant whose parent dies becomes the keeper's child, or the front's
+ *    when there is no keeper. So "no child left" means that the whole tree has gone, and nothing
+ *    else does.
+ *  - The keeper writes D, the deadline, to a page that both have. If D − 200 ms comes and the page
+ *    has no later one, the front ends the tree: the keeper has been stopped. If the keeper dies,
+ *    the front ends the tree; if the front dies, the keeper does. Either kills without a grace,
+ *    since nobody would take over from it. PR_SET_PDEATHSIG ends the command itself even if both
+ *    are killed at once.
+ *  - The lock is released when the whole tree has gone, not when the command has: by the keeper,
+ *    or, if that was killed, by the front, which breaks it by its token. If both were killed, the
+ *    lease decides, for their deaths say nothing of the tree. */
 #include "cli/run.h"
 
 #include "cli/metrics.h"
@@ -181,6 +185,11 @@ static int start(const struct run_settings *s) {
     run.shared->child_status = -1;
     run.shared->released = HF_PENDING;
     run.shared->least_margin_ms = -1;
+    if (!tree_is_visible()) {
+        fail_say("cannot run a command (/proc does not show what it would start: nobody could end "
+                 "it if the lock is lost); mount /proc in this pid namespace");
+        return EXIT_CONFIG;
+    }
     if (s->metrics_file && metrics_check(s->metrics_file))
         return EXIT_USAGE;
     int report = s->report ? report_open(s->report) : -1;

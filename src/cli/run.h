@@ -10,6 +10,8 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+enum { RUN_NAMES_MAX = 65 };
+
 /* The tree is ended this long before the deadline, by whichever of the two comes first. */
 #define RUN_MARGIN_MS 200
 
@@ -44,7 +46,7 @@ enum run_end {
 struct run_shared {
     _Atomic int64_t deadline_ms; /* D on CLOCK_BOOTTIME; CLOCK_NEVER: the lock is not held */
     _Atomic int start_errno;     /* why the command could not be executed; written by its process */
-    _Atomic uint64_t token;
+    _Atomic uint64_t tokens[RUN_NAMES_MAX]; /* of the name and of --also; 0: it is not held */
     _Atomic pid_t child;
     _Atomic bool front_stopped; /* written by the front */
     _Atomic int ended;          /* enum run_end; 0: not yet */

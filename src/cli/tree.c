@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -27,6 +28,12 @@ struct processes {
     size_t count, room;
 };
 
+/* Who is to get which signal. */
+struct aim {
+    pid_t root, except;
+    int signal;
+};
+
 int pidfd_of(pid_t pid) {
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
@@ -37,19 +44,31 @@ void pidfd_signal(int fd, int signal) {
 
 /* ---- Looking ---- */
 
+/* The beginning of a file in /proc, as a string; false when it cannot be read. */
+static bool read_text(const char *path, char *text, size_t size) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t length = read(fd, text, size - 1);
+    close(fd);
+    text[length > 0 ? length : 0] = 0;
+    return length > 0;
+}
+
+/* It has one pid for us, the one that we know. */
+bool tree_is_visible(void) {
+    char text[4096], expected[32];
+    snprintf(expected, sizeof(expected), "\nNSpid:\t%d\n", getpid());
+    return read_text("/proc/self/status", text, sizeof(text)) && strstr(text, expected);
+}
+
 /* Reads /proc/PID/stat. The command in it may contain anything, so the fields count from its last ')'. A
  * process whose first thread ended while others go on shows as Z too, but with more threads than one. */
 static bool read_process(pid_t pid, struct process *ret) {
     char path[40], text[1024];
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (!read_text(path, text, sizeof(text)))
         return false;
-    ssize_t length = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (length <= 0)
-        return false;
-    text[length] = 0;
     const char *fields = strrchr(text, ')');
     char state;
     long threads;
@@ -82,19 +101,6 @@ static bool add(struct processes *all, const struct process *process) {
     return true;
 }
 
-static void read_all(struct processes *all) {
-    DIR *proc = opendir("/proc");
-    struct dirent *entry;
-    while (proc && (entry = readdir(proc))) {
-        struct process process = {0};
-        if (isdigit((unsigned char)entry->d_name[0]) &&
-            read_process((pid_t)strtol(entry->d_name, NULL, 10), &process) && !add(all, &process))
-            break;
-    }
-    if (proc)
-        closedir(proc);
-}
-
 static int by_pid(const void *a, const void *b) {
     pid_t left = ((const struct process *)a)->pid, right = ((const struct process *)b)->pid;
     return (left > right) - (left < right);
@@ -107,19 +113,6 @@ static bool is_below(const struct processes *all, pid_t pid, pid_t root) {
     const struct process *found =
         bsearch(&key, all->items, all->count, sizeof(*all->items), by_pid);
     return found && found->below;
-}
-
-static void mark_below(struct processes *all, pid_t root) {
-    if (all->count)
-        qsort(all->items, all->count, sizeof(*all->items), by_pid);
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (size_t i = 0; i < all->count; i++) {
-            struct process *process = &all->items[i];
-            if (!process->below && is_below(all, process->parent, root))
-                process->below = changed = true;
-        }
-    }
 }
 
 /* ---- Ending ---- */
@@ -135,33 +128,60 @@ static void signal_process(const struct process *seen, int signal) {
     close(fd);
 }
 
-size_t tree_signal(pid_t root, pid_t except, int signal) {
-    struct processes all = {0};
-    size_t living = 0;
-    read_all(&all);
-    mark_below(&all, root);
-    for (size_t i = 0; i < all.count; i++) {
-        const struct process *process = &all.items[i];
-        if (!process->below || process->dead || process->pid == except)
-            continue;
-        living++;
-        if (signal)
-            signal_process(process, signal);
-    }
-    free(all.items);
-    return living;
+/* Signals the process if it is below the root, as far as is known. True if that is new. */
+static bool reach(const struct processes *all, struct process *process, const struct aim *aim) {
+    if (process->below || !is_below(all, process->parent, aim->root))
+        return false;
+    process->below = true;
+    if (!process->dead && process->pid != aim->except)
+        signal_process(process, aim->signal);
+    return true;
 }
 
-/* Twice none, since a process can be born behind the reader's back and its parent then die. */
-void tree_kill(pid_t root, pid_t except) {
-    int pause_ms = 1, none = 0;
-    while (none < 2) {
-        none = tree_signal(root, except, SIGKILL) ? 0 : none + 1;
-        while (waitpid(-1, NULL, WNOHANG) > 0)
+/* Whoever is found to be below is signalled on the way, as /proc lists pids in order and children
+ * mostly come behind their parents: one that forks and ends each 100 us is gone when all has been
+ * read. */
+static void read_all(struct processes *all, const struct aim *aim) {
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+    while (proc && (entry = readdir(proc))) {
+        struct process process = {0};
+        if (!isdigit((unsigned char)entry->d_name[0]) ||
+            !read_process((pid_t)strtol(entry->d_name, NULL, 10), &process))
             continue;
-        if (!none) {
-            poll(NULL, 0, pause_ms);
-            pause_ms = pause_ms < BACKOFF_MAX_MS ? 2 * pause_ms : BACKOFF_MAX_MS;
-        }
+        reach(all, &process, aim);
+        if (!add(all, &process))
+            break;
+    }
+    if (proc)
+        closedir(proc);
+}
+
+void tree_signal(pid_t root, pid_t except, int signal) {
+    struct aim aim = {root, except, signal};
+    struct processes all = {0};
+    read_all(&all, &aim);
+    if (all.count)
+        qsort(all.items, all.count, sizeof(*all.items), by_pid);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (size_t i = 0; i < all.count; i++)
+            changed |= reach(&all, &all.items[i], &aim);
+    }
+    free(all.items);
+}
+
+/* A death may leave orphans, which are now our children: then the next look comes at once. */
+void tree_kill(void) {
+    for (int pause_ms = 0;;) {
+        tree_signal(getpid(), 0, SIGKILL);
+        pid_t pid;
+        bool died = false;
+        while ((pid = waitpid(-1, NULL, WNOHANG | __WALL)) > 0)
+            died = true;
+        if (pid < 0 && errno == ECHILD)
+            return;
+        pause_ms = died ? 0 : pause_ms < BACKOFF_MAX_MS ? 2 * pause_ms + 1 : BACKOFF_MAX_MS;
+        poll(NULL, 0, pause_ms);
     }
 }

@@ -1,20 +1,24 @@
 /* The processes below one of ours: all descendants, whatever group or session they moved to.
  *
- * They are found by walking /proc. That sees everything because `run` is a subreaper: who loses a
- * parent becomes our child, and stays in the tree. */
+ * They are found in /proc. Both processes of `run` are subreapers: a descendant that loses its
+ * parent becomes their child, and stays in the tree. So a subreaper without a child, which waitpid
+ * tells by ECHILD, has no descendant either. Nothing else proves that: a process that forks and
+ * ends quickly hides from whoever looks. */
 #ifndef CLI_TREE_H
 #define CLI_TREE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <sys/types.h>
 
-/* Sends `signal` (0: only counts) to all descendants of `root` but `except` (0: none). Returns how many
- * live: zombies do not. Who is born meanwhile may be missed: repeat until there is none. */
-size_t tree_signal(pid_t root, pid_t except, int signal);
+/* Whether /proc shows our descendants: it is mounted, and by our own pid namespace. */
+bool tree_is_visible(void);
 
-/* Kills them until none is left, and reaps those of them that are our children. */
-void tree_kill(pid_t root, pid_t except);
+/* Sends `signal` to all descendants of `root` but `except` (0: none). One that is born meanwhile
+ * may be missed. */
+void tree_signal(pid_t root, pid_t except, int signal);
+
+/* Kills all our descendants, and returns when none is left. We must be a subreaper. */
+void tree_kill(void);
 
 bool process_is_stopped(pid_t pid);
 

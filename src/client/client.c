@@ -140,7 +140,7 @@ static int check_options(const hf_client_options *options) {
     if (options->drift_ppm > 500000)
         return error_set(HF_BAD_ARGUMENT, "drift_ppm is %" PRIu32 ", above a half",
                          options->drift_ppm);
-    if (options->guard_pid < 0)
+    if (options->guard_pid < 0 && options->guard_pid != HF_LEASE_ONLY)
         return error_set(HF_BAD_ARGUMENT, "guard_pid is %" PRId64, options->guard_pid);
     if (options->token_floor >= STORE_TOKEN_LIMIT)
         return error_set(HF_BAD_ARGUMENT, "token_floor is not below 2^53");

@@ -147,7 +147,7 @@ struct store_identity {
     const char *command;
     int64_t pid;
     int64_t
-        guard_pid; /* a process without whose death, too, the client's is no evidence; 0: none */
+        guard_pid; /* must be dead, too, before a death frees a lock; 0: none; or HF_LEASE_ONLY */
 };
 
 typedef bool store_concerns(void *context, const char *name);

@@ -36,6 +36,10 @@ class TimeUp(Exception):
     pass
 
 
+class Skipped(Exception):
+    """What a test raises that cannot be run here; its text says why."""
+
+
 def test(function):
     tests.append(function)
     return function
@@ -73,6 +77,13 @@ def run(*words, input=None, env=None):
 def shell(script, **variables):
     """Runs a shell script, in which holdfast is found."""
     return finish(start_program("bash", "-c", script, env=with_path(**variables)))
+
+
+def start_unshared(flags, *words, **options):
+    """Starts a program in namespaces of its own: those of unshare(1)'s flags."""
+    if subprocess.run(["unshare", flags, "true"], capture_output=True, check=False).returncode:
+        raise Skipped(f"unshare {flags} is not permitted here")
+    return start_program("unshare", flags, *words, **options)
 
 
 def with_path(**variables):
@@ -244,17 +255,19 @@ def time_is_up(*_):
 def run_one(number, function):
     global folder
     folder = tempfile.mkdtemp(prefix="holdfast-cli-")
-    trouble = None
+    trouble, note = None, ""
     signal.alarm(LIMIT_S)
     try:
         function()
+    except Skipped as reason:
+        note = f" # SKIP {reason}"
     except (Exception, TimeUp) as error:  # pylint: disable=broad-except
         trouble = "".join(traceback.format_exception(error))
     finally:
         signal.alarm(0)
         clean_up()
     name = function.__name__.replace("_", " ")
-    print(f"{'not ' if trouble else ''}ok {number} - {name}", flush=True)
+    print(f"{'not ' if trouble else ''}ok {number} - {name}{note}", flush=True)
     if trouble:
         print("\n".join("# " + line for line in trouble.splitlines()), flush=True)
     return trouble is None

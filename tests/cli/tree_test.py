@@ -79,7 +79,7 @@ def a_signal_ends_the_wait_and_gives_up_the_place():
 
 @test
 def kill_9_of_the_front_ends_the_tree_and_frees_the_lock():  # row 41
-    process, keeper, pids = start_tree("--grace", "300ms")
+    process, keeper, pids = start_tree()
     process.kill()
     wait_gone(*pids, keeper)
     assert is_free("x")
@@ -105,6 +105,34 @@ def kill_9_of_the_keeper_lets_nobody_in_before_the_tree_has_gone():  # row 41
         code, out, _ = finish(waiter)
         finish(process)
         equal((code, [state for state in out.split() if not state.startswith("Z")]), (0, []))
+
+
+@test
+def kill_9_of_the_keeper_frees_the_locks_once_the_tree_has_gone():  # row 41
+    process, keeper, _ = start_tree("--ttl", "60s", "--also", "y")
+    os.kill(keeper, signal.SIGKILL)
+    equal(finish(process)[0], 79)
+    assert is_free("x") and is_free("y")
+    contains(harness.run("inspect", "x")[1], "its keeper was killed")
+
+
+@test
+def kill_9_of_the_front_during_the_grace_ends_it():  # row 41
+    process, keeper, pids = start_tree("--ttl", "60s", "--grace", "30s", "--max-hold", "3s")
+    wait_gone(pids[0])  # by the TERM; one ignores that
+    assert any(lives(pid) for pid in pids)
+    process.kill()
+    wait_gone(*pids, keeper, seconds=20)
+    assert is_free("x")
+
+
+@test
+def nothing_is_started_where_proc_does_not_show_it():  # it is that of the outer pid namespace
+    process = harness.start_unshared("-pf", harness.HOLDFAST, "--url", "memory:", "run", "x", "echo",
+                                     "ran")
+    code, out, err = finish(process)
+    equal((code, out), (78, ""))
+    contains(err, "/proc")
 
 
 def check_stopped_keeper(ttl_s):
@@ -157,12 +185,31 @@ def who_continues_the_front_continues_the_command_however_slow_the_keeper_is():
 
 
 @test
-def both_killed_at_once_take_the_command_along():
-    process, keeper, pids = start_tree()
+def both_killed_at_once_take_the_command_along_and_leave_the_rest_to_the_lease():
+    process, keeper, pids = start_tree("--ttl", "60s")
     process.send_signal(signal.SIGSTOP)
     os.kill(keeper, signal.SIGKILL)
     process.kill()
     wait_gone(pids[0])
+    assert any(lives(pid) for pid in pids) and not is_free("x")
+
+
+@test
+def a_waiter_of_which_both_processes_were_killed_is_passed_over():
+    holder = start("run", "x", "-c", "echo held; read line", stdin=subprocess.PIPE)
+    equal(read_line(holder.stdout), "held")
+    dead = start("run", "x", "--", "true")
+    read_line(dead.stderr)
+    last = start("run", "x", "--", "echo", "ran")
+    read_line(last.stderr)
+    with open(f"/proc/{dead.pid}/task/{dead.pid}/children", encoding="ascii") as file:
+        keeper = int(file.read())
+    dead.send_signal(signal.SIGSTOP)
+    os.kill(keeper, signal.SIGKILL)
+    dead.kill()
+    wait_gone(keeper, dead.pid)
+    holder.stdin.close()
+    equal(finish(last)[:2], (0, "ran\n"))
 
 
 def block_store():
@@ -258,11 +305,12 @@ def one_who_forks_all_the_time_is_ended_too():
 
 @test
 def nested_runs_end_as_one_tree():
-    process = start("run", "a", "--grace", "300ms", "--", harness.HOLDFAST, "run", "x", "-c", TREE)
+    process = start("run", "a", "--", harness.HOLDFAST, "run", "--ttl", "3s", "x", "-c", TREE)
     pids = read_pids(process, TREE_SIZE)
     process.kill()
     wait_gone(*pids)
-    wait_until(lambda: is_free("a") and is_free("x"), "both locks are free")
+    wait_until(lambda: is_free("a"), "the outer lock is free")
+    wait_until(lambda: is_free("x"), "so is the inner one, when its lease has ended")
 
 
 main()

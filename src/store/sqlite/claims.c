@@ -140,9 +140,19 @@ static bool has_expired(struct session *s, const struct claim *claim, int64_t no
     return claim->until_us <= now_us;
 }
 
+/* The process whose death ends the claim. Only a hold needs its guard: nobody works for one that
+ * waits. */
+static struct process process_of(const struct claim *claim) {
+    struct process process = claim->process;
+    if (claim->state != HELD)
+        process.guard_pid = 0;
+    return process;
+}
+
 static bool has_died(struct session *s, const struct claim *claim, int64_t now_us) {
     (void)now_us;
-    return process_is_dead(&s->facts, &claim->process);
+    struct process process = process_of(claim);
+    return process_is_dead(&s->facts, &process);
 }
 
 /* Ends those of the holders, and the first of those who wait, that have ended in this sense. True if there
@@ -366,11 +376,11 @@ static void note_those_before(struct session *s, const struct claim *before) {
     struct lock *lock = &s->lock;
     s->in_front_count = 0;
     if (before->state) {
-        s->in_front[s->in_front_count++] = before->process;
+        s->in_front[s->in_front_count++] = process_of(before);
         return;
     }
     for (size_t i = 0; i < lock->holder_count && s->in_front_count < WATCHES_EACH; i++)
-        s->in_front[s->in_front_count++] = lock->holders[i].process;
+        s->in_front[s->in_front_count++] = process_of(&lock->holders[i]);
 }
 
 static enum store_outcome queue(struct session *s, struct claim mine, struct store_op *op,

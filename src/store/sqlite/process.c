@@ -73,8 +73,8 @@ static bool read_clock_offset(int64_t *ret_us) {
 
 static int read_guard(int64_t pid, struct process *self, char **ret_text) {
     self->guard_pid = pid;
-    self->guard_started = pid ? start_time(pid) : 0;
-    if (!pid || self->guard_started)
+    self->guard_started = pid > 0 ? start_time(pid) : 0;
+    if (pid <= 0 || self->guard_started)
         return HF_OK;
     *ret_text = error_format("there is no process %" PRId64 " to be the guard of this one", pid);
     return HF_BAD_ARGUMENT;
@@ -111,9 +111,11 @@ bool process_is_same(const struct process *a, const struct process *b) {
            a->time_space == b->time_space;
 }
 
+/* Whether its death, as we see it, frees what it has. */
 static bool is_evidence(const struct host_facts *facts, const struct process *who) {
     return who->pid_space && who->pid_space == facts->self.pid_space &&
-           who->time_space == facts->self.time_space;
+           who->time_space == facts->self.time_space && who->guard_pid != HF_LEASE_ONLY &&
+           !process_is_same(who, &facts->self);
 }
 
 /* A descriptor of the process; -1 when there is none with that pid, or that pid is another's by now. Where
@@ -145,15 +147,13 @@ static bool has_ended(int64_t pid, uint64_t started) {
 }
 
 bool process_is_dead(const struct host_facts *facts, const struct process *who) {
-    if (!is_evidence(facts, who) || process_is_same(who, &facts->self))
-        return false;
-    return has_ended(who->pid, who->started) &&
+    return is_evidence(facts, who) && has_ended(who->pid, who->started) &&
            (!who->guard_pid || has_ended(who->guard_pid, who->guard_started));
 }
 
 int process_open(const struct host_facts *facts, const struct process *who) {
     int error;
-    if (!is_evidence(facts, who) || process_is_same(who, &facts->self))
+    if (!is_evidence(facts, who))
         return -1;
     if (who->guard_pid && has_ended(who->pid, who->started))
         return open_exactly(who->guard_pid, who->guard_started, &error);

@@ -144,6 +144,60 @@ TEST(pids_of_other_namespaces_say_nothing) {
     hf_client_close(client);
 }
 
+/* ---- Guards ---- */
+
+static pid_t start_guarded(int64_t guard_pid, int64_t lease_ms, int64_t wait_ms) {
+    struct other *other = shared(sizeof(*other));
+    *other = (struct other){
+        .name = "x", .lease_ms = lease_ms, .wait_ms = wait_ms, .guard_pid = guard_pid};
+    pid_t child = spawn(hold_on, other);
+    if (!wait_ms)
+        AWAIT(atomic_load(&other->state) == 1);
+    return child;
+}
+
+static void sleep_on(void *arg) {
+    (void)arg;
+    for (;;)
+        pause();
+}
+
+TEST(a_killed_holder_is_succeeded_when_its_guard_is_dead_too) {
+    pid_t guard = spawn(sleep_on, NULL), holder = start_guarded(guard, LONG_MS, 0);
+    hf_client *client = open_client();
+    hf_call *call = queue_up(client, "x", LONG_MS);
+    kill_hard(holder);
+    CHECK_IS(hf_call_wait(call, 100), HF_PENDING);
+    kill_hard(guard);
+    let_go(granted(call));
+    hf_client_close(client);
+}
+
+TEST(a_killed_holder_that_asked_for_its_lease_keeps_the_lock_for_it) {
+    int64_t before_ms = now_ms();
+    pid_t holder = start_guarded(HF_LEASE_ONLY, LEASE_MS, 0);
+    hf_client *client = open_client();
+    hf_call *call = queue_up(client, "x", LONG_MS);
+    kill_hard(holder);
+    let_go(granted(call));
+    CHECK(now_ms() >= before_ms + LEASE_MS);
+    hf_client_close(client);
+}
+
+TEST(a_killed_waiter_is_passed_over_whatever_it_asked_for) {
+    hf_client *client = open_client();
+    hf_hold *hold = get_now(client, "x");
+    pid_t waiter = start_guarded(HF_LEASE_ONLY, LONG_MS, HF_FOREVER);
+    AWAIT(waiters(client, "x") == 1);
+    hf_call *call = queue_up(client, "x", LONG_MS);
+    kill_hard(waiter);
+    let_go(hold);
+    let_go(granted(call));
+    hf_client_close(client);
+}
+
+/* ---- Namespaces ---- */
+
 struct inner {
     struct other other;
     atomic_int pid; /* as seen from outside */

@@ -114,7 +114,7 @@ struct process {
     int64_t pid;
     uint64_t started;               /* from /proc/PID/stat */
     uint64_t pid_space, time_space; /* namespaces */
-    int64_t guard_pid;              /* 0: none */
+    int64_t guard_pid;              /* 0: none; HF_LEASE_ONLY: its death is no evidence */
     uint64_t guard_started;
 };
 

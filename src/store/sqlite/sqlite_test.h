@@ -114,12 +114,17 @@ UNUSED static void write_file(const char *path, const char *text) {
 
 /* ---- Clients ---- */
 
-UNUSED static hf_client *open_client(void) {
+UNUSED static hf_client *open_guarded(int64_t guard_pid) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
     options.wait_lease_ms = WAIT_LEASE_MS;
+    options.guard_pid = guard_pid;
     hf_client *client = NULL;
     CHECK_IS(hf_client_open(url_of(the_file()), &options, &client), HF_OK);
     return client;
+}
+
+UNUSED static hf_client *open_client(void) {
+    return open_guarded(0);
 }
 
 /* How opening the file ends; a client that it gives is closed. */
@@ -287,14 +292,14 @@ UNUSED static void kill_hard(pid_t child) {
 /* Another process that holds, or waits, until it is killed. */
 struct other {
     const char *name;
-    int64_t lease_ms, wait_ms;
+    int64_t lease_ms, wait_ms, guard_pid;
     atomic_int state; /* 1: it holds */
     atomic_ullong token;
 };
 
 UNUSED static void hold_on(void *arg) {
     struct other *other = arg;
-    hf_client *client = open_client();
+    hf_client *client = open_guarded(other->guard_pid);
     hf_hold *hold = get(client, other->name, lasting(other->wait_ms, other->lease_ms));
     atomic_store(&other->token, hf_hold_token(hold));
     atomic_store(&other->state, 1);

@@ -1,0 +1,123 @@
+"""holdfast run: nobody else works while anything that the command started still does.
+
+The command writes to a file without end. Whoever has the lock next looks whether that file still
+grows. $ROUNDS says how often each is tried.
+"""
+import os
+import random
+import signal
+import time
+
+import harness
+from harness import boot_ms, contains, equal, finish, main, read_line, start, test, wait_until
+
+if "ROUNDS" in os.environ:
+    harness.LIMIT_S = 3600
+WRITER = os.path.join(os.path.dirname(harness.BREAK), "cli-writer")
+
+
+def rounds(usual):
+    return int(os.environ.get("ROUNDS", usual))
+
+
+def start_writing(kind, *options):
+    """A run whose command writes: (process, pid of its keeper, the file, a time that is not after its
+    deadline)."""
+    path = f"{harness.folder}/written"
+    if os.path.exists(path):
+        os.unlink(path)
+    before_ms = boot_ms()
+    process = start("run", *options, "x", "--", WRITER, kind, path)
+    keeper, left_ms = read_line(process.stdout).split()
+    wait_until(lambda: os.path.getsize(path) >= 4 or process.poll() is not None, "it writes")
+    return process, int(keeper), path, before_ms + int(left_ms)
+
+
+def start_watching(path):
+    """The next holder."""
+    return start("run", "x", "--", WRITER, "watch", path)
+
+
+def wait_for_its_place(watcher):
+    contains(read_line(watcher.stderr), "waiting")
+
+
+def seen_by(watcher):
+    """When it began to work, and how many bytes somebody else wrote meanwhile."""
+    code, out, err = finish(watcher)
+    assert code == 0, err
+    return [int(word) for word in out.split()]
+
+
+# ---- Ending what forks without end ----
+
+
+def end_by_killing_the_keeper(process, keeper, watcher):
+    wait_for_its_place(watcher)
+    os.kill(keeper, signal.SIGKILL)
+    contains(finish(process)[2], "its keeper was killed", "the command was ended")
+
+
+def end_by_killing_the_front(process, _, watcher):
+    wait_for_its_place(watcher)
+    process.kill()
+    finish(process)
+
+
+def end_by_max_hold(process, _, __):
+    code, _, err = finish(process)
+    equal(code, 124)
+    contains(err, "the command was ended")
+
+
+def check_chains():
+    for number in range(rounds(24)):
+        end = (end_by_killing_the_keeper, end_by_killing_the_front, end_by_max_hold)[number % 3]
+        options = ("--max-hold", "300ms", "--grace", "1ms") if end is end_by_max_hold else ()
+        process, keeper, path, _ = start_writing("chain", *options)
+        watcher = start_watching(path)
+        end(process, keeper, watcher)
+        size = os.path.getsize(path)
+        _, written = seen_by(watcher)
+        equal((number, end.__name__, written), (number, end.__name__, 0))
+        if end is not end_by_killing_the_front:
+            equal(os.path.getsize(path), size)  # "was ended" was true when it was said
+
+
+@test
+def a_command_that_forks_without_end_has_ended_before_the_next_holder_works():
+    check_chains()
+
+
+# ---- Both processes killed ----
+
+
+@test
+def who_kills_both_processes_lets_nobody_in_before_the_tree_or_the_lease_has_ended():
+    survived = []
+    for number in range(rounds(20)):
+        apart_s = random.uniform(0, 0.03) if number % 5 else 0.4
+        process, keeper, path, deadline_ms = start_writing("crew", "--ttl", "2s")
+        watcher = start_watching(path)
+        wait_for_its_place(watcher)
+        victims = [process.pid, keeper]
+        random.shuffle(victims)
+        os.kill(victims[0], signal.SIGKILL)
+        time.sleep(apart_s)
+        try:
+            os.kill(victims[1], signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        began_ms, written = seen_by(watcher)
+        who = "the front" if victims[0] == process.pid else "the keeper"
+        story = f"round {number}: {who} first, {1000 * apart_s:.1f} ms apart; {written} bytes"
+        if written:
+            survived.append(story)
+            assert began_ms >= deadline_ms, f"{story}, {deadline_ms - began_ms} ms early"
+            assert apart_s < 0.4, story
+        harness.end_marked()
+        process.communicate()
+    print(f"# {len(survived)} times something outlived both, and the lease decided")
+
+
+main()
