@@ -412,6 +412,19 @@ TEST(tokens_rise_after_the_counter_was_forgotten) {
     hf_client_close(b);
 }
 
+TEST(a_name_whose_tokens_are_far_ahead_is_no_concern_of_others) {
+    hf_client *client = open_client();
+    virtual_step_wall_us(240 * HOUR);
+    let_go(get(client, "ahead", lease_of(10000, 0)));
+    virtual_step_wall_us(-240 * HOUR);
+    hf_hold *hold = get(client, "new", lease_of(10000, 0));
+    hf_hold *ahead = get(client, "ahead", lease_of(10000, 0));
+    CHECK(hf_hold_token(ahead) > hf_hold_token(hold) + 239 * HOUR);
+    let_go(hold);
+    let_go(ahead);
+    hf_client_close(client);
+}
+
 TEST(a_token_floor_holds_for_every_name) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
     options.token_floor = UINT64_C(1) << 52;

@@ -519,16 +519,58 @@ STORY(the_floor_is_the_wall_clock) {
     CHECK_EQ_INT(expect_op(a, STORE_ACQUIRE)->floor, WALL_US + 250000);
 }
 
-STORY(the_floor_is_above_the_largest_token_seen) {
-    struct actor *a = acquire("x", FOREVER), *b = acquire("y", FOREVER);
+STORY(the_floor_is_above_the_largest_token_seen_of_the_name) {
+    struct actor *a = acquire("x", FOREVER), *b = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     expect_op(b, STORE_ACQUIRE);
     answer_done(a, WALL_US + 9000);
     expect_acquired(a, HF_OK);
     answer_done(b, 5);
     expect_acquired(b, HF_OK);
-    struct actor *c = acquire("z", FOREVER);
+    struct actor *c = acquire("x", FOREVER);
     CHECK_EQ_INT(expect_op(c, STORE_ACQUIRE)->floor, WALL_US + 9001);
+}
+
+STORY(a_high_token_of_one_name_is_no_floor_of_another) {
+    struct actor *a = acquire("x", FOREVER);
+    expect_op(a, STORE_ACQUIRE);
+    answer_done(a, STORE_TOKEN_LIMIT - 1000);
+    expect_acquired(a, HF_OK);
+    struct actor *b = acquire("y", FOREVER);
+    CHECK_EQ_INT(expect_op(b, STORE_ACQUIRE)->floor, WALL_US);
+    struct actor *c = acquire("x", FOREVER);
+    CHECK_EQ_INT(expect_op(c, STORE_ACQUIRE)->floor, STORE_TOKEN_LIMIT - 999);
+}
+
+static uint64_t floor_of(struct actor *a) {
+    uint64_t floor = expect_op(a, STORE_ACQUIRE)->floor;
+    cancel(a);
+    expect_acquired(a, HF_CANCELLED);
+    answer_busy(a, 0, 0);
+    expect_over(a);
+    return floor;
+}
+
+STORY(the_tokens_of_many_names_are_remembered_but_not_of_any_number) {
+    enum { NAMES = 2 * ENGINE_SEEN_ROWS * ENGINE_SEEN_IN_ROW, RECENT = 100 };
+    static char names[NAMES][8];
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(names[i], sizeof(names[i]), "%d", i);
+        struct actor *a = acquire(names[i], FOREVER);
+        expect_op(a, STORE_ACQUIRE);
+        answer_done(a, WALL_US + (uint64_t)i);
+        expect_acquired(a, HF_OK);
+        release_without_waiting(a);
+        expect_op(a, STORE_RELEASE);
+        answer_released(a);
+        expect_over(a);
+    }
+    story.wall_us = 0;
+    at_ms(1);
+    for (int i = NAMES - RECENT; i < NAMES; i++)
+        CHECK_EQ_INT(floor_of(acquire(names[i], FOREVER)), WALL_US + i + 1);
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ_INT(floor_of(acquire(names[i], FOREVER)), 1000); /* the wall clock */
 }
 
 STORY(a_token_that_nobody_waits_for_any_more_was_seen_too) {
@@ -549,7 +591,7 @@ STORY(a_wall_clock_that_goes_back_does_not_take_the_floor_along) {
     expect_acquired(a, HF_OK);
     story.wall_us = WALL_US - 86400000000;
     at_ms(1);
-    struct actor *b = acquire("y", FOREVER);
+    struct actor *b = acquire("x", FOREVER);
     CHECK_EQ_INT(expect_op(b, STORE_ACQUIRE)->floor, floor + 1);
 }
 

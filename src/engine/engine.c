@@ -246,14 +246,43 @@ static void lose(struct engine *e, struct hold *hold) {
     add_news(e, hold, HOLD_WAS_LOST);
 }
 
+/* ---- Tokens that were seen ----
+ *
+ * A name's next token is asked to be above the last one, in case that its counter was lost and the clock has gone back.
+ * Each name for itself: one with a counter far ahead would take all others there, and of those that have no
+ * counter the store would refuse it as a clock error. Only so many names are remembered: beyond, the one in the same row
+ * whose token is the oldest is not. */
+
+static struct seen_token *find_seen(struct engine *e, const char *name) {
+    uint64_t hash = map_hash(name, strlen(name), 0);
+    struct seen_token *row = e->seen[hash % ENGINE_SEEN_ROWS], *oldest = row;
+    for (struct seen_token *seen = row; seen < row + ENGINE_SEEN_IN_ROW; seen++) {
+        if (seen->name == hash)
+            return seen;
+        if (seen->token < oldest->token)
+            oldest = seen;
+    }
+    *oldest = (struct seen_token){.name = hash};
+    return oldest;
+}
+
+static void note_token(struct engine *e, const struct store_op *op) {
+    struct seen_token *seen = find_seen(e, op->name);
+    seen->token = seen->token > op->token ? seen->token : op->token;
+}
+
+static uint64_t floor_for(struct engine *e, const char *name) {
+    uint64_t wall = e->wall_us > 0 ? (uint64_t)e->wall_us : 0, next = find_seen(e, name)->token + 1;
+    return wall > next ? wall : next;
+}
+
 /* ---- Acquiring ---- */
 
 static void ask(struct engine *e, struct hold *hold) {
     struct request *request = acquire_request(hold);
-    uint64_t wall = e->wall_us > 0 ? (uint64_t)e->wall_us : 0;
     hold->state = HOLD_ASKING;
     hold->woken = false;
-    hold->op.floor = wall > e->largest_token ? wall : e->largest_token + 1;
+    hold->op.floor = floor_for(e, hold->op.name);
     hold->op.below = 0;
     hold->op.flags =
         (uint8_t)((request->give_up_us ? STORE_WAIT : 0) | (hold->barges ? STORE_BARGE : 0));
@@ -367,8 +396,8 @@ static void acquire_answered(struct engine *e, struct hold *hold) {
         hold->may_exist = true;
     else if (hold->op.reason == HF_BUSY)
         hold->may_exist = false;
-    if (outcome == STORE_DONE && e->largest_token < hold->op.token)
-        e->largest_token = hold->op.token;
+    if (outcome == STORE_DONE)
+        note_token(e, &hold->op);
     if (hold->state == HOLD_RELEASING) { /* given up meanwhile */
         let_go(e, hold);
         return;

@@ -99,13 +99,20 @@ struct engine_config {
     uint64_t random; /* a seed, for jitter */
 };
 
+/* The largest token that was seen of a name, which is known by its hash: of so many names, in rows. */
+enum { ENGINE_SEEN_ROWS = 256, ENGINE_SEEN_IN_ROW = 4 };
+struct seen_token {
+    uint64_t name, token;
+};
+
 struct engine {
     struct engine_config config;
     int64_t now_us, wall_us;
     struct list out, finished, news;
     struct heap due;
     struct map by_seq, by_owner;
-    uint64_t last_seq, largest_token;
+    uint64_t last_seq;
+    struct seen_token seen[ENGINE_SEEN_ROWS][ENGINE_SEEN_IN_ROW];
     size_t hold_count;
     struct renewals *batch; /* being filled */
 };
