@@ -27,6 +27,7 @@
 struct memory {
     struct url_host hosts[URL_HOSTS_MAX];
     struct url_option options[URL_OPTIONS_MAX];
+    size_t size; /* of the strings, which have a password among them */
     char strings[];
 };
 
@@ -235,6 +236,7 @@ int url_parse(const char *text, struct url *ret, const char **ret_why) {
     struct memory *memory = calloc(1, sizeof(*memory) + length + 1);
     if (!memory)
         return HF_NO_MEMORY;
+    memory->size = length + 1;
     struct parser parser = {
         .url = {.hosts = memory->hosts, .options = memory->options, .memory = memory},
         .room = memory->strings,
@@ -245,13 +247,16 @@ int url_parse(const char *text, struct url *ret, const char **ret_why) {
         *ret = parser.url;
     } else {
         *ret_why = parser.why;
-        free(memory);
+        url_free(&parser.url);
     }
     return r;
 }
 
 void url_free(struct url *url) {
-    free(url->memory);
+    struct memory *memory = url->memory;
+    if (memory)
+        explicit_bzero(memory->strings, memory->size);
+    free(memory);
     *url = (struct url){0};
 }
 

@@ -1,6 +1,7 @@
 /* The command `holdfast`: global options, then one of the commands in the table. */
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/password.h"
 #include "cli/text.h"
 
 #include <stdlib.h>
@@ -55,6 +56,6 @@ int main(int argc, char **argv) {
     if (!command)
         return command_unknown(argv[at]);
     int code = command->run(&cli, argc - at, argv + at);
-    free(cli.url_composed);
+    password_forget(&cli);
     return code;
 }

@@ -1,23 +1,18 @@
 /* The password of the store. */
 #include "cli/password.h"
 
+#include "base/password.h"
 #include "cli/text.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { PASSWORD_MAX = 1024 };
-
-struct password {
-    char bytes[PASSWORD_MAX + 3]; /* with a line end, and one more that is too much */
-    size_t size;
-};
 
 static int cannot(const char *where, const char *why) {
     char safe[300];
@@ -29,118 +24,86 @@ static int cannot(const char *where, const char *why) {
 
 /* ---- Reading ---- */
 
-static int read_descriptor(struct password *password, int fd, const char *where) {
-    while (password->size < sizeof(password->bytes)) {
-        ssize_t count =
-            read(fd, password->bytes + password->size, sizeof(password->bytes) - password->size);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
-            return cannot(where, strerror(errno));
-        if (count == 0)
-            break;
-        password->size += (size_t)count;
-    }
-    return 0;
-}
-
-static int read_file(struct password *password, const char *path) {
-    char whole[PATH_MAX];
+static int read_file(const char *path, struct password *password) {
+    char whole[PATH_MAX], why[PASSWORD_WHY_SIZE];
     const char *home = getenv("HOME");
     if (strncmp(path, "~/", 2) == 0 && home) { /* in a configuration no shell has done that */
         snprintf(whole, sizeof(whole), "%s%s", home, path + 1);
         path = whole;
     }
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return cannot(path, strerror(errno));
-    int r = read_descriptor(password, fd, path);
-    close(fd);
-    return r;
+    return password_read_file(path, password, why) < 0 ? cannot(path, why) : 0;
 }
 
-static int read_variable(struct password *password, const char *name, const char *where) {
-    char *value = getenv(name);
+static int read_variable(const char *name, struct password *password) {
+    char where[300], why[PASSWORD_WHY_SIZE], *value = getenv(name);
+    snprintf(where, sizeof(where), "the variable %s", name);
     if (!value)
         return cannot(where, "it is not set; it is not passed on to commands that holdfast runs");
-    size_t size = strlen(value);
-    password->size = size < sizeof(password->bytes) ? size : sizeof(password->bytes);
-    memcpy(password->bytes, value, password->size);
-    explicit_bzero(value, size); /* it can be read in /proc while it is there */
+    int r = password_read_variable(name, password, why);
+    explicit_bzero(value, strlen(value)); /* it can be read in /proc while it is there */
     unsetenv(name);
-    return 0;
+    return r < 0 ? cannot(where, why) : 0;
 }
 
-static int read_number(struct password *password, int64_t fd, const char *where) {
-    if (fd == STDOUT_FILENO || fd == STDERR_FILENO || fd > INT_MAX)
+static int read_descriptor(int64_t fd, struct password *password) {
+    char where[40], why[PASSWORD_WHY_SIZE];
+    snprintf(where, sizeof(where), "descriptor %" PRId64, fd);
+    if (fd < 0 || fd == STDOUT_FILENO || fd == STDERR_FILENO || fd > INT_MAX)
         return cannot(where, "it must be 0, or 3 and above");
-    int r = read_descriptor(password, (int)fd, where);
+    int r = password_read_descriptor((int)fd, password, why);
     int null = fd == 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
     if (null >= 0)
         dup2(null, 0); /* else the next file that is opened would be standard input */
     close(null >= 0 ? null : (int)fd);
-    return r;
+    return r < 0 ? cannot(where, why) : 0;
 }
 
-static int check(struct password *password, const char *where) {
-    size_t size = password->size;
-    if (size && password->bytes[size - 1] == '\n')
-        size--;
-    if (size < password->size && size && password->bytes[size - 1] == '\r')
-        size--;
-    password->size = size;
-    if (size == 0)
-        return cannot(where, "there is none");
-    if (size > PASSWORD_MAX)
-        return cannot(where, "it is longer than 1024 bytes");
-    if (memchr(password->bytes, '\n', size) || memchr(password->bytes, 0, size))
-        return cannot(where, "there is more than one line");
-    return 0;
-}
-
-static int read_password(const struct cli *cli, struct password *password) {
-    char where[300];
-    int r;
-    if (cli->password_file) {
-        snprintf(where, sizeof(where), "%s", cli->password_file);
-        r = read_file(password, cli->password_file);
-    } else if (cli->password_env) {
-        snprintf(where, sizeof(where), "the variable %s", cli->password_env);
-        r = read_variable(password, cli->password_env, where);
-    } else {
-        snprintf(where, sizeof(where), "descriptor %lld", (long long)cli->password_fd);
-        r = read_number(password, cli->password_fd, where);
-    }
-    return r ? r : check(password, where);
+static int read_number(const char *text, struct password *password) {
+    char *end;
+    int64_t fd = strtoll(text, &end, 10);
+    return read_descriptor(end == text || *end ? -1 : fd, password);
 }
 
 /* ---- The URL ---- */
 
 static char *put_escaped(char *to, const struct password *password) {
-    for (size_t i = 0; i < password->size; i++) {
-        unsigned char c = (unsigned char)password->bytes[i];
+    for (const char *at = password->text; *at; at++) {
+        unsigned char c = (unsigned char)*at;
         if (c < 0x80 && isalnum(c))
             *to++ = (char)c;
         else
             to += sprintf(to, "%%%02X", c);
     }
+    *to = 0;
     return to;
 }
 
-/* scheme://[user@]hosts becomes scheme://[user]:password@hosts. NULL: no memory. */
-static char *insert(const char *url, const struct password *password) {
-    const char *authority = strstr(url, "://") + 3;
-    size_t length = strcspn(authority, "/?@");
-    const char *user_end = authority[length] == '@' ? authority + length : authority;
-    char *ret = malloc(strlen(url) + 3 * password->size + 3), *to = ret;
-    if (!ret)
-        return NULL;
-    to = mempcpy(to, url, (size_t)(user_end - url));
-    *to++ = ':';
-    to = put_escaped(to, password);
-    *to++ = '@';
-    strcpy(to, *user_end == '@' ? user_end + 1 : user_end);
-    return ret;
+/* Makes cli->url one with a text, the password and another text in place of [from, to). */
+static int put_in_place(struct cli *cli, const char *from, const char *to, const char *before,
+                        const struct password *password, const char *after) {
+    char *url =
+        malloc(strlen(cli->url) + strlen(before) + 3 * strlen(password->text) + strlen(after) + 1);
+    if (!url)
+        return cannot("memory", strerror(ENOMEM));
+    char *end = stpcpy(mempcpy(url, cli->url, (size_t)(from - cli->url)), before);
+    strcpy(stpcpy(put_escaped(end, password), after), to);
+    password_forget(cli);
+    cli->url = cli->url_composed = url;
+    return 0;
+}
+
+/* scheme://[user@]hosts becomes scheme://[user]:password@hosts. */
+static int insert(struct cli *cli, const struct password *password) {
+    const char *authority = strstr(cli->url, "://") + 3;
+    const char *end = authority + strcspn(authority, "/?@");
+    return *end == '@' ? put_in_place(cli, end, end + 1, ":", password, "@")
+                       : put_in_place(cli, authority, authority, ":", password, "@");
+}
+
+/* Of a URL that has options. */
+static int append(struct cli *cli, const struct password *password) {
+    const char *end = cli->url + strlen(cli->url);
+    return put_in_place(cli, end, end, "&sentinel_password=", password, "");
 }
 
 static int check_url(const char *url) {
@@ -156,21 +119,71 @@ static int check_url(const char *url) {
     return EXIT_CONFIG;
 }
 
-int password_add(struct cli *cli) {
-    struct password password = {.size = 0};
-    int count = !!cli->password_file + !!cli->password_env + (cli->password_fd >= 0);
-    if (count > 1)
-        return fail_usage("--password-file, --password-env and --password-fd exclude each other");
+/* ---- Every place ---- */
+
+/* What stands beside the URL: an option of the command, or the configuration. */
+static int add_beside(struct cli *cli, struct password *password) {
     int r = check_url(cli->url);
     if (!r)
-        r = read_password(cli, &password);
-    if (!r) {
-        cli->url_composed = insert(cli->url, &password);
-        if (cli->url_composed)
-            cli->url = cli->url_composed;
-        else
-            r = cannot("memory", strerror(ENOMEM));
+        r = cli->password_file  ? read_file(cli->password_file, password)
+            : cli->password_env ? read_variable(cli->password_env, password)
+                                : read_descriptor(cli->password_fd, password);
+    return r ? r : insert(cli, password);
+}
+
+/* What the URL's options name. A file is left to the library: nobody else gets to it by our doing. */
+static int add_named(struct cli *cli, const struct url *url, struct password *password) {
+    const char *variable = url_option(url, "password_env"), *fd = url_option(url, "password_fd");
+    int r = variable || fd ? check_url(cli->url) : 0;
+    if (!r && (variable || fd)) {
+        r = variable ? read_variable(variable, password) : read_number(fd, password);
+        r = r ? r : insert(cli, password);
+    }
+    variable = url_option(url, "sentinel_password_env");
+    fd = url_option(url, "sentinel_password_fd");
+    if (!r && (variable || fd)) {
+        r = variable ? read_variable(variable, password) : read_number(fd, password);
+        r = r ? r : append(cli, password);
+    }
+    return r;
+}
+
+int password_add(struct cli *cli) {
+    struct password password = {.text = ""};
+    int count = !!cli->password_file + !!cli->password_env + (cli->password_fd >= 0);
+    const char *why;
+    struct url url;
+    if (count > 1)
+        return fail_usage("--password-file, --password-env and --password-fd exclude each other");
+    int r = count ? add_beside(cli, &password) : 0;
+    if (!r && cli->url &&
+        url_parse(cli->url, &url, &why) == HF_OK) { /* else the library says why */
+        r = add_named(cli, &url, &password);
+        url_free(&url);
     }
     explicit_bzero(&password, sizeof(password));
     return r;
+}
+
+void password_forget(struct cli *cli) {
+    if (cli->url_composed)
+        explicit_bzero(cli->url_composed, strlen(cli->url_composed));
+    free(cli->url_composed);
+}
+
+/* ---- The environment ---- */
+
+int password_hide_url(char **ret_url) {
+    char *url = getenv("HOLDFAST_URL");
+    *ret_url = NULL;
+    if (!url || !url_has_secret(url))
+        return 0;
+    char *safe = url_without_secrets(url);
+    *ret_url = strdup(url);
+    bool hidden = safe && *ret_url && setenv("HOLDFAST_URL", safe, 1) == 0;
+    free(safe);
+    if (!hidden)
+        return cannot("HOLDFAST_URL", strerror(ENOMEM));
+    explicit_bzero(url, strlen(url)); /* it can be read in /proc while it is there */
+    return 0;
 }

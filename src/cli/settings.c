@@ -1,6 +1,7 @@
 /* The settings: which file, environment variable or option each comes from. */
 #include "cli/settings.h"
 
+#include "base/password.h"
 #include "cli/password.h"
 #include "cli/text.h"
 
@@ -17,6 +18,7 @@
 static struct {
     struct settings_file files[SETTINGS_FILES];
     bool named, read;
+    char *url; /* that of the environment, if it had a password, which is there no more */
     bool profile_is_option; /* and not from the environment */
 } loaded;
 
@@ -95,9 +97,9 @@ static int unknown_key(const struct settings_file *file, const struct config_ent
 
 /* A password in the file, a path that means something else in every folder. */
 static int check_url(const struct settings_file *file, const struct config_entry *entry,
-                     mode_t mode) {
+                     enum file_secrecy secrecy) {
     char path[600];
-    if ((mode & S_IROTH) && url_has_secret(entry->value))
+    if (secrecy == FILE_READABLE_BY_ALL && url_has_secret(entry->value))
         return wrong(file, entry->line,
                      "a password is refused here (every user of this host can read it); try: chmod "
                      "o-r %s, or put it into a file of its own and name that with password-file",
@@ -125,7 +127,7 @@ static int check_password(const struct settings_file *file, const struct config_
 }
 
 static int check_entry(const struct settings_file *file, const struct config_entry *entry,
-                       mode_t mode) {
+                       enum file_secrecy secrecy) {
     union {
         bool flag;
         const char *text;
@@ -141,7 +143,7 @@ static int check_entry(const struct settings_file *file, const struct config_ent
         return wrong(file, entry->line, "%s cannot be '%s' (%s)", entry->key,
                      text_safe(safe, sizeof(safe), entry->value), why);
     if (option->type == OPTION_URL)
-        return check_url(file, entry, mode);
+        return check_url(file, entry, secrecy);
     return settings_is_password(option) ? check_password(file, entry, option) : 0;
 }
 
@@ -170,17 +172,18 @@ const struct settings_file *settings_files(void) {
     return loaded.files;
 }
 
-static int check_owner(const struct settings_file *file, const struct stat *stat) {
+static int check_file(const struct settings_file *file, const struct stat *stat,
+                      enum file_secrecy secrecy) {
     char path[600];
     text_safe(path, sizeof(path), file->path);
     if (!S_ISREG(stat->st_mode))
         return wrong(file, 0, "this is not a file");
-    if (stat->st_uid != 0 && stat->st_uid != geteuid())
+    if (secrecy == FILE_OF_ANOTHER)
         return wrong(file, 0,
                      "refused (it belongs to user %lld, who could have your passwords sent "
                      "elsewhere); make it yours, or set XDG_CONFIG_HOME to a folder of yours",
                      (long long)stat->st_uid);
-    if (stat->st_mode & (S_IWGRP | S_IWOTH))
+    if (secrecy == FILE_WRITABLE_BY_OTHERS)
         return wrong(file, 0,
                      "refused (others can write to it, and could have your passwords sent "
                      "elsewhere); try: chmod go-w %s",
@@ -202,7 +205,7 @@ static ssize_t read_all(int fd, char *ret, size_t size) {
     return (ssize_t)used;
 }
 
-static int read_config(struct settings_file *file, int fd, mode_t mode) {
+static int read_config(struct settings_file *file, int fd, enum file_secrecy secrecy) {
     static char text[CONFIG_SIZE_MAX + 1];
     const char *why;
     size_t line;
@@ -215,7 +218,7 @@ static int read_config(struct settings_file *file, int fd, mode_t mode) {
         return wrong(file, line, "%s", why);
     for (size_t i = 0; r == 0 && i < file->config.count; i++) {
         if (file->config.entries[i].key)
-            r = check_entry(file, &file->config.entries[i], mode);
+            r = check_entry(file, &file->config.entries[i], secrecy);
     }
     return r;
 }
@@ -230,10 +233,11 @@ static int read_file(struct settings_file *file) {
                    ? 0
                    : wrong(file, 0, "cannot be read (%s)", strerror(errno));
     file->exists = true;
+    enum file_secrecy secrecy = file_secrecy(fd, NULL);
     int r = fstat(fd, &stat) < 0 ? wrong(file, 0, "cannot be read (%s)", strerror(errno))
-                                 : check_owner(file, &stat);
+                                 : check_file(file, &stat, secrecy);
     if (r == 0)
-        r = read_config(file, fd, stat.st_mode);
+        r = read_config(file, fd, secrecy);
     close(fd);
     return r;
 }
@@ -284,9 +288,9 @@ static int choose_profile(struct cli *cli) {
 }
 
 int settings_load(struct cli *cli) {
-    int r = 0;
     if (loaded.read)
         return 0;
+    int r = password_hide_url(&loaded.url);
     name_files();
     for (size_t i = 0; r == 0 && i < SETTINGS_FILES; i++)
         r = read_file(&loaded.files[i]);
@@ -313,7 +317,8 @@ static bool find_in_files(const char *profile, const struct option *option, stru
 }
 
 static bool find_in_environment(const struct option *option, struct setting *ret) {
-    const char *value = strcmp(option->name, "url") == 0 ? getenv("HOLDFAST_URL") : NULL;
+    bool is_url = strcmp(option->name, "url") == 0;
+    const char *value = !is_url ? NULL : loaded.url ? loaded.url : getenv("HOLDFAST_URL");
     if (!value || !*value)
         return false;
     *ret = (struct setting){
@@ -408,5 +413,5 @@ int settings_apply(struct cli *cli, const struct command *command, void *setting
     apply_table(cli, command, global_options, cli);
     settings_find_password(cli, &password);
     put(&password, cli);
-    return password.option ? password_add(cli) : 0;
+    return password_add(cli);
 }

@@ -302,11 +302,13 @@ def a_password_in_a_file_that_all_can_read_is_refused():
     equal(settings("--profile", "p")["url"]["value"], "redis://app:***@db")
 
 
+def password_file(text=PASSWORD + "\n", mode=0o600):
+    return configure(text, mode, f"{harness.folder}/pw")
+
+
 def sources():
     """Each way to give a password: (words, environment, descriptors to pass)."""
-    path = f"{harness.folder}/pw"
-    with open(path, "w") as file:
-        file.write(PASSWORD + "\n")
+    path = password_file()
     descriptor = os.open(path, os.O_RDONLY)
     yield ("--password-file", path), {}, ()
     yield ("--password-env", "PW"), {"PW": PASSWORD}, ()
@@ -330,12 +332,50 @@ def a_password_reaches_the_store_and_nobody_else():
 
 
 @test
-def the_password_of_the_url_in_the_environment_stays_there():
+def the_password_of_the_url_in_the_environment_is_not_passed_on():
     env = without_url(HOLDFAST_URL=f"testpassword://app:{ESCAPED}@h")
-    code, out, err = run("run", "x", "env", env=env)
+    code, out, err = run("run", "x", "--", "sh", "-c", "env; cat /proc/$PPID/environ", env=env)
     equal((code, err), (0, ""))
     assert ESCAPED not in out
     contains(out, "HOLDFAST_URL=testpassword://app:@h")
+
+
+@test
+def a_password_file_that_is_not_secret_is_refused():
+    """The rule is that of the configuration file: only its owner writes to it, and not everybody reads it."""
+    words = ("run", "--url", "testpassword://app@h", "--password-file", f"{harness.folder}/pw", "x", "true")
+    for mode, expected in ((0o644, "every user of this host can read it; try: chmod o-r"),
+                           (0o604, "every user of this host can read it"),
+                           (0o660, "others can write to it; try: chmod go-w"), (0o602, "others can write to it")):
+        password_file(mode=mode)
+        refused(f"cannot take the password from {harness.folder}/pw ({expected}", words=words)
+    for mode in (0o600, 0o400, 0o440, 0o640):
+        password_file(mode=mode)
+        equal(run(*words, env=without_url())[0], 0)
+    script = f'holdfast {" ".join(words[:3])} --password-file <(cat "{harness.folder}/pw") x true'
+    equal(shell(script, HOLDFAST_MODULE_PATH=os.path.dirname(BREAK))[0], 0)
+
+
+if os.geteuid() == 0:
+    @test
+    def a_password_file_of_somebody_else_is_refused():
+        os.chown(password_file(), 65534, 65534)
+        refused("it belongs to another user", words=(
+            "run", "--url", "testpassword://app@h", "--password-file", f"{harness.folder}/pw", "x", "true"))
+
+if may_unshare():
+    @test
+    def a_secret_that_is_mounted_into_a_container_may_be_readable_by_all():
+        """Kubernetes and Docker mount secrets that way: a file of root's, 0444 or 0644, on a tmpfs that is read-only."""
+        folder = f"{harness.folder}/secrets"
+        os.mkdir(folder)
+        for remount, code in (("mount -o remount,ro none", 0), ("true", 78)):
+            script = (f'mount -t tmpfs none "{folder}" && printf %s "$PW" >"{folder}/pw" && chmod 444 "{folder}/pw" && '
+                      f'{remount} "{folder}" && unset PW && exec "$@"')
+            done = finish(start_program(
+                "unshare", "-rm", "sh", "-c", script, "sh", HOLDFAST, "run", "--url", "testpassword://app@h",
+                "--password-file", f"{folder}/pw", "x", "true", env=without_url(PW=PASSWORD)))
+            equal((done[0], done[2]), (code, done[2]))
 
 
 @test
@@ -347,9 +387,7 @@ def standard_input_can_be_the_password():
 
 @test
 def the_configuration_names_the_password_of_its_own_url_only():
-    path = f"{harness.folder}/pw"
-    with open(path, "w") as file:
-        file.write(PASSWORD + "\r\n")
+    path = password_file(PASSWORD + "\r\n")
     configure(f"password-file = {path}\n[profile p]\nurl = testpassword://app@h\n"
               "password-file = ~/pw\n[profile q]\nurl = testpassword://app@h\n")
     env = without_url(HOME=harness.folder)
@@ -372,12 +410,10 @@ def the_configuration_names_the_password_of_its_own_url_only():
 @test
 def what_is_no_password_is_told():
     def write(text):
-        with open(f"{harness.folder}/pw", "wb") as file:
-            file.write(text)
-        return ("--password-file", f"{harness.folder}/pw")
+        return ("--password-file", password_file(text))
 
     url = ("--url", "testpassword://app@h")
-    for text, expected in ((b"", "there is none"), (b"\n", "there is none"), (b"x" * 1025, "longer than 1024"),
+    for text, expected in ((b"", "the password is empty"), (b"\n", "the password is empty"), (b"x" * 1025, "longer than 1024"),
                            (b"hunter2\nb\n", "more than one line"), (b"hunter2\0b", "more than one line")):
         err = refused("cannot take the password from", expected, words=("run", *url, *write(text), "x", "true"))
         assert "hunter2" not in err
@@ -397,10 +433,8 @@ def what_is_no_password_is_told():
 
 @test
 def a_store_that_is_not_there_is_told_without_the_password():
-    with open(f"{harness.folder}/pw", "w") as file:
-        file.write("hunter2")
     configure("url = redis://app:hunter2@db/0\n")
-    for words in ((), ("--url", "redis://app@db/0", "--password-file", f"{harness.folder}/pw")):
+    for words in ((), ("--url", "redis://app@db/0", "--password-file", password_file("hunter2"))):
         err = refused("libholdfast-redis", words=("run", *words, "x", "true"))
         assert "hunter2" not in err
     equal(settings()["url"]["value"], "redis://app:***@db/0")

@@ -239,6 +239,8 @@ def files_that_are_wrong_are_told_before_anything_is_connected():
     url = "rediss://localhost:1/0?"
     refused(url + f"cert={one.cert}&key={two.key}", BAD_URL, "is not that of the certificate")
     refused(url + f"cert={one.cert}&key={sealed}", BAD_URL, "has a passphrase")
+    sealed.chmod(0o644)
+    refused(url + f"cert={one.cert}&key={sealed}", BAD_URL, f"the key {sealed} is refused (every user of this host")
     refused(url + f"cert={one.cert}", BAD_URL, "go together")
     refused(url + f"key={one.key}", BAD_URL, "go together")
     refused(url + "ca=/does/not/exist", BAD_URL, "cannot read the CA /does/not/exist: No such file")
@@ -246,6 +248,7 @@ def files_that_are_wrong_are_told_before_anything_is_connected():
     refused(url + f"cert=/does/not/exist&key={one.key}", BAD_URL, "cannot read the certificate /does/not/exist: No such")
     refused(url + f"cert={one.key}&key={one.key}", BAD_URL, f"the certificate {one.key} cannot be used")
     refused(url + f"cert={one.cert}&key=/does/not/exist", BAD_URL, "cannot read the key /does/not/exist: No such file")
+    one.cert.chmod(0o600)
     refused(url + f"cert={one.cert}&key={one.cert}", BAD_URL, f"the key {one.cert} cannot be used")
     refused(url + "server_name=", BAD_URL, "no name")
     refused("rediss+cluster://localhost:1?ca=/nowhere/ca.crt", BAD_URL, "the CA /nowhere/ca.crt")

@@ -3,8 +3,10 @@
  *    quorum+SCHEME://[user[:password]@]h1[:port],h2,h3,h4,h5[/path][?options]
  *    quorum+SCHEME:path1,path2,path3[?options]
  *
- * The options quorum, node_timeout (ms), id, durable=yes and init=yes are the set's; all others are each node's. */
+ * The options quorum, node_timeout (ms), id, durable=yes and init=yes are the set's; all others are each node's.
+ * Where a password is (password_file= and so on) is the set's as well: a descriptor can be read once only. */
 #include "base/error.h"
+#include "base/password.h"
 #include "base/url.h"
 #include "store/drivers.h"
 #include "store/quorum/quorum.h"
@@ -17,9 +19,10 @@
 
 enum { DEFAULT_TIMEOUT_MS = 50, TIMEOUT_MAX_MS = 10000 };
 
-static bool is_of_set(const char *key) {
+static bool is_of_set(const struct url *url, const char *key) {
     return strcmp(key, "quorum") == 0 || strcmp(key, "node_timeout") == 0 ||
-           strcmp(key, "id") == 0 || strcmp(key, "init") == 0 || strcmp(key, "durable") == 0;
+           strcmp(key, "id") == 0 || strcmp(key, "init") == 0 || strcmp(key, "durable") == 0 ||
+           (url->host_count && strncmp(key, "password_", 9) == 0);
 }
 
 static int read_number(const struct url *url, const char *key, uint64_t least, uint64_t most,
@@ -93,7 +96,7 @@ static int make_url(const struct url *url, size_t index, struct url *ret, char *
     ret->options = (struct url_option *)memory;
     ret->option_count = 0;
     for (size_t i = 0; i < url->option_count; i++) {
-        if (!is_of_set(url->options[i].key))
+        if (!is_of_set(url, url->options[i].key))
             ret->options[ret->option_count++] = url->options[i];
     }
     if (url->host_count) {
@@ -153,6 +156,28 @@ static int read_set(struct quorum *q, const struct url *url, char **ret_text) {
     return q->set ? HF_OK : HF_NO_MEMORY;
 }
 
+static int open_nodes(struct quorum *q, const struct url *url, char **ret_text) {
+    struct password password;
+    char why[PASSWORD_WHY_SIZE];
+    struct url own = *url;
+    bool asks = url->host_count && !url->password;
+    int r = asks ? password_read_named(url, "password", &password, why) : 0;
+    if (r < 0) {
+        *ret_text = error_format("%s", why);
+        return HF_BAD_URL;
+    }
+    if (r > 0)
+        own.password = password.text;
+    r = HF_OK;
+    for (size_t i = 0; i < q->node_count && !r; i++) {
+        q->nodes[i].quorum = q;
+        q->nodes[i].index = i;
+        r = open_node(q, &q->nodes[i], &own, ret_text);
+    }
+    explicit_bzero(&password, sizeof(password));
+    return r;
+}
+
 int quorum_open(struct store_host *host, const struct url *url, struct store **ret_store,
                 char **ret_text) {
     size_t count = count_nodes(url);
@@ -175,11 +200,7 @@ int quorum_open(struct store_host *host, const struct url *url, struct store **r
         free(q);
         return r;
     }
-    for (size_t i = 0; i < count && !r; i++) {
-        q->nodes[i].quorum = q;
-        q->nodes[i].index = i;
-        r = open_node(q, &q->nodes[i], url, ret_text);
-    }
+    r = open_nodes(q, url, ret_text);
     if (r < 0) {
         quorum_end(q);
         free(q->set);

@@ -205,7 +205,8 @@ static void greeting_answered(struct redis *redis, struct redis_request *request
         int reason;
         char *text;
         redis_explain(NULL, reply, NULL, &reason, &text);
-        link_break(link, reason, text ? text : "");
+        bool repeats = text && link->password && strstr(text, link->password);
+        link_break(link, reason, repeats ? "the server refuses the login" : text ? text : "");
         free(text);
     } else if ((why = refusal_of(link, reply))) {
         link->heard = false;

@@ -3,6 +3,7 @@
 #include "support/fake_redis.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 static struct rig rig;
 static struct asked a;
@@ -227,30 +228,47 @@ TEST(a_password_that_comes_in_pieces_is_read_whole) {
     wait(NULL);
 }
 
+TEST(a_password_file_that_is_not_secret_is_a_bad_url) {
+    char url[128];
+    const char *path = file_with("hunter2\n", 8);
+    snprintf(url, sizeof(url), "redis://localhost?password_file=%s", path);
+    CHECK(chmod(path, 0644) == 0);
+    check_refused(url, "every user of this host can read it");
+    CHECK(chmod(path, 0620) == 0);
+    check_refused(url, "others can write to it");
+    CHECK(chmod(path, 0440) == 0);
+    CHECK_EQ_STR(password_of(url), "hunter2");
+    if (geteuid() == 0) {
+        CHECK(chown(path, 65534, 65534) == 0);
+        check_refused(url, "belongs to another user");
+    }
+    unlink(path);
+}
+
 TEST(a_password_that_cannot_be_found_is_a_bad_url) {
     char url[256], long_one[2000];
     check_refused("redis://localhost?password_file=/does/not/exist",
-                  "/does/not/exist: No such file");
+                  "/does/not/exist (No such file");
     check_refused("redis://localhost?password_file=/", "directory");
     check_refused("redis://localhost?password_env=HOLDFAST_TEST_NOT_SET", "not set");
-    check_refused("redis://localhost?password_fd=x", "password_fd");
+    check_refused("redis://localhost?password_fd=x", "not the number of a descriptor");
     check_refused("redis://localhost?password_fd=99999", "Bad file descriptor");
     check_refused("redis://jo@localhost", "\"jo\" has no password");
     memset(long_one, 'x', sizeof(long_one));
-    const char *path = file_with(long_one, 1024);
+    const char *path = file_with(long_one, 1025);
     snprintf(url, sizeof(url), "redis://localhost?password_file=%s", path);
-    check_refused(url, "too long");
+    check_refused(url, "longer than 1024");
     unlink(path);
     long_one[1999] = 0;
     setenv("HOLDFAST_TEST_PASSWORD", long_one, 1);
-    check_refused("redis://localhost?password_env=HOLDFAST_TEST_PASSWORD", "too long");
+    check_refused("redis://localhost?password_env=HOLDFAST_TEST_PASSWORD", "longer than 1024");
 }
 
 TEST(the_longest_password_is_sent_whole) {
-    char password[1024], url[128];
-    memset(password, 'x', 1023);
-    password[1023] = 0;
-    const char *path = file_with(password, 1023);
+    char password[1025], url[128];
+    memset(password, 'x', 1024);
+    password[1024] = 0;
+    const char *path = file_with(password, 1024);
     snprintf(url, sizeof(url), "redis://localhost?password_file=%s", path);
     CHECK_EQ_STR(password_of(url), password);
     unlink(path);

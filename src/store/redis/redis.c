@@ -13,6 +13,7 @@
 #include "store/redis/redis.h"
 
 #include "base/error.h"
+#include "base/password.h"
 #include "base/url.h"
 #include "store/module.h"
 
@@ -20,20 +21,13 @@
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    DEFAULT_PORT = 6379,
-    DEFAULT_TIMEOUT_MS = 2000,
-    TIMEOUT_MAX_MS = 3600000,
-    PREFIX_MAX = 50,
-    PASSWORD_MAX = 1024
-};
+enum { DEFAULT_PORT = 6379, DEFAULT_TIMEOUT_MS = 2000, TIMEOUT_MAX_MS = 3600000, PREFIX_MAX = 50 };
 #define DEFAULT_PREFIX "holdfast:"
 
 /* ---- Requests ---- */
@@ -89,6 +83,13 @@ bool redis_says(const struct reply *reply, const char *code) {
            (reply_is_error(reply, "ERR Error running script") && strstr(reply->text, code));
 }
 
+/* How much of a server's error is for people: not the words of our command that it repeats, for those of AUTH are a
+ * password. */
+static int size_to_tell(const char *error) {
+    const char *repeated = strstr(error, ", with args");
+    return (int)(repeated ? (size_t)(repeated - error) : strlen(error));
+}
+
 static enum store_outcome explain_error(const struct reply *reply, int *ret_reason,
                                         char **ret_text) {
     *ret_reason = HF_DENIED;
@@ -100,7 +101,9 @@ static enum store_outcome explain_error(const struct reply *reply, int *ret_reas
             break;
         }
     }
-    *ret_text = text ? error_format("%s", text) : error_format("the server says: %s", reply->text);
+    *ret_text = text
+                    ? error_format("%s", text)
+                    : error_format("the server says: %.*s", size_to_tell(reply->text), reply->text);
     return STORE_REFUSED;
 }
 
@@ -209,92 +212,35 @@ static int parse_number(const char *text, const char *what, uint64_t least, uint
     return HF_OK;
 }
 
-static int read_fd(int fd, char *buffer, size_t room, const char *from, char **ret_text) {
-    size_t size = 0;
-    ssize_t got = 1;
-    while (size < room && (got = read(fd, buffer + size, room - size)) != 0) {
-        if (got < 0 && errno != EINTR)
-            break;
-        size += got > 0 ? (size_t)got : 0;
-    }
-    if (got < 0 || size == room) {
-        *ret_text = error_format("cannot read the password from %s: %s", from,
-                                 got < 0 ? strerror(errno) : "it is too long");
-        return HF_BAD_URL;
-    }
-    while (size && (buffer[size - 1] == '\n' || buffer[size - 1] == '\r'))
-        size--;
-    buffer[size] = 0;
-    return HF_OK;
-}
-
-/* Which options say where a password is. */
-struct places {
-    const char *file, *env, *fd;
-};
-
-static const struct places own_places = {"password_file", "password_env", "password_fd"};
-static const struct places sentinel_places = {"sentinel_password_file", "sentinel_password_env",
-                                              "sentinel_password_fd"};
-
-/* From where an option says; an empty text when none does. */
-static int find_password(const struct url *url, const struct places *places, char *buffer,
-                         size_t room, char **ret_text) {
-    const char *path = url_option(url, places->file);
-    const char *variable = url_option(url, places->env);
-    const char *descriptor = url_option(url, places->fd);
-    buffer[0] = 0;
-    if (variable) {
-        const char *value = getenv(variable);
-        if (value && strlen(value) < room) {
-            strcpy(buffer, value);
-            return HF_OK;
-        }
-        *ret_text = error_format("the variable %s, which has the password, is %s", variable,
-                                 value ? "too long" : "not set");
-        return HF_BAD_URL;
-    }
-    if (descriptor) {
-        uint64_t fd;
-        int r = parse_number(descriptor, "password_fd", 0, INT32_MAX, &fd, ret_text);
-        return r < 0 ? r : read_fd((int)fd, buffer, room, descriptor, ret_text);
-    }
-    if (!path)
-        return HF_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0) {
-        *ret_text = error_format("cannot open %s: %s", path, strerror(errno));
-        return HF_BAD_URL;
-    }
-    int r = read_fd(fd, buffer, room, path, ret_text);
-    close(fd);
-    return r;
-}
-
 static bool copy(char **ret, const char *text) {
     return !text || (*ret = strdup(text));
 }
 
+/* `given`, or from where the options say; NULL when they do not. */
+static int find_password(const struct url *url, const char *given, const char *what,
+                         struct password *room, const char **ret, char **ret_text) {
+    char why[PASSWORD_WHY_SIZE];
+    int r = given ? 0 : password_read_named(url, what, room, why);
+    *ret = r > 0 ? room->text : given;
+    if (r >= 0)
+        return HF_OK;
+    *ret_text = error_format("%s", why);
+    return HF_BAD_URL;
+}
+
 static int read_login(struct redis *redis, const struct url *url, char **ret_text) {
-    char password[PASSWORD_MAX];
-    int r = find_password(url, &own_places, password, sizeof(password), ret_text);
-    if (!r) {
-        const char *found = url->password ? url->password : password[0] ? password : NULL;
-        bool promised = url_option(url, "password_file") || url_option(url, "password_env") ||
-                        url_option(url, "password_fd");
-        if (promised && !found) {
-            *ret_text = error_format("where the password should be, there is none");
-            r = HF_BAD_URL;
-        } else if (!copy(&redis->user, url->user) || !copy(&redis->password, found))
-            r = HF_NO_MEMORY;
-        else if (redis->user && !redis->password) {
-            *ret_text = error_format("the user \"%s\" has no password; it may be in a file "
-                                     "(password_file=), a variable or a descriptor",
-                                     redis->user);
-            r = HF_BAD_URL;
-        }
+    struct password password;
+    const char *found;
+    int r = find_password(url, url->password, "password", &password, &found, ret_text);
+    if (!r && (!copy(&redis->user, url->user) || !copy(&redis->password, found)))
+        r = HF_NO_MEMORY;
+    if (!r && redis->user && !redis->password) {
+        *ret_text = error_format("the user \"%s\" has no password; it may be in a file "
+                                 "(password_file=), a variable or a descriptor",
+                                 redis->user);
+        r = HF_BAD_URL;
     }
-    explicit_bzero(password, sizeof(password));
+    explicit_bzero(&password, sizeof(password));
     return r;
 }
 
@@ -421,6 +367,7 @@ static const struct {
     {"server_name", FOR_ALL | IF_TLS},
     {"plaintext", FOR_HOST | FOR_SEVERAL | IF_PLAIN},
     {"sentinel_user", FOR_SENTINEL},
+    {"sentinel_password", FOR_SENTINEL},
     {"sentinel_password_file", FOR_SENTINEL},
     {"sentinel_password_env", FOR_SENTINEL},
     {"sentinel_password_fd", FOR_SENTINEL},
@@ -608,12 +555,13 @@ static void redis_close(struct store *store) {
 }
 
 static int open_sentinels(struct redis *redis, const struct url *url, char **ret_text) {
-    char password[PASSWORD_MAX];
-    int r = find_password(url, &sentinel_places, password, sizeof(password), ret_text);
+    struct password password;
+    const char *given = url_option(url, "sentinel_password"), *found;
+    int r = find_password(url, given, "sentinel_password", &password, &found, ret_text);
     if (!r)
-        r = sentinel_open(redis, url, url_option(url, "sentinel_user"),
-                          password[0] ? password : NULL, &redis->route, ret_text);
-    explicit_bzero(password, sizeof(password));
+        r = sentinel_open(redis, url, url_option(url, "sentinel_user"), found, &redis->route,
+                          ret_text);
+    explicit_bzero(&password, sizeof(password));
     return r;
 }
 

@@ -17,9 +17,11 @@
 
 #include "base/error.h"
 #include "base/list.h"
+#include "base/password.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
@@ -300,9 +302,23 @@ static int load_trusted(SSL_CTX *context, const char *path, char **ret_text) {
     return ok ? HF_OK : bad_file("the CA", path, ret_text);
 }
 
+/* A key is a secret, as a password is. */
+static int check_secret(const char *key, char **ret_text) {
+    char why[PASSWORD_WHY_SIZE];
+    int fd = open(key, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return check_readable("the key", key, ret_text);
+    bool is_secret = file_secrecy(fd, why) == FILE_IS_SECRET;
+    close(fd);
+    if (is_secret)
+        return HF_OK;
+    *ret_text = error_format("the key %s is refused (%s)", key, why);
+    return HF_BAD_URL;
+}
+
 static int load_key(struct client *client, const char *cert, const char *key, char **ret_text) {
     SSL_CTX *context = client->context;
-    int r = check_readable("the key", key, ret_text);
+    int r = check_secret(key, ret_text);
     if (r < 0)
         return r;
     if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) &&

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Passwords on their way to real Redis servers: whoever the command runs gets none of them, wherever they were
+kept, and no output has them. secrets_test.py HOLDFAST"""
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.redis import Redis, set_url
+from servers.sentinel import Sentinels
+from servers.suite import LIMIT_S, equal, main, test
+
+HOLDFAST = sys.argv[1]
+PASSWORD, OTHER = "hunter2-hunter2", "swordfish-swordfish"
+
+# What a command sees: its environment and descriptors, and what it can find out about its parent.
+LOOK = "tr '\\0' '\\n' </proc/self/environ; ls -l /proc/self/fd; cat /proc/$PPID/environ /proc/$PPID/cmdline"
+
+
+@contextlib.contextmanager
+def secret_file(text=PASSWORD, mode=0o600):
+    """A file with a password, open: (its path, its descriptor)."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-secrets-") as folder:
+        path = Path(folder) / "pw"
+        path.write_text(text + "\n")
+        path.chmod(mode)
+        with open(path) as file:
+            yield path, file.fileno()
+
+
+def holdfast(*words, fd=None, prefix=(), **env):
+    """Runs the command: (exit code, stdout and stderr)."""
+    env = {key: value for key, value in os.environ.items()
+           if key in ("PATH", "HOLDFAST_MODULE_PATH") or key.endswith("SAN_OPTIONS")} | \
+        {"XDG_CONFIG_HOME": "/nowhere"} | {key: str(value) for key, value in env.items()}
+    if fd is not None:
+        os.lseek(fd, 0, os.SEEK_SET)
+    done = subprocess.run([*prefix, HOLDFAST, *map(str, words)], pass_fds=[fd] if fd else [], env=env, check=False,
+                          timeout=LIMIT_S, text=True, errors="replace", stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.returncode, done.stdout
+
+
+def check_hidden(text):
+    """No password, no variable that had one, no descriptor of its file."""
+    found = re.search(rf"{PASSWORD}|{OTHER}|(?m:^PW2?=.|-> .*/pw$)", text.replace("\0", "\n"))
+    assert not found, f"{found[0]!r} is in {text!r}"
+
+
+def check_child(*words, **options):
+    """The lock is taken, so the password was right, and the command finds none."""
+    code, out = holdfast("run", *words, "x", "--", "sh", "-c", LOOK, **options)
+    equal((code, out), (0, out))
+    check_hidden(out)
+
+
+def places(path, fd, prefix=""):
+    """The options of a URL that say where a password is, and what holdfast is given for each."""
+    return ((f"{prefix}password_file={path}", {}), (f"{prefix}password_env=PW", {"PW": path.read_text().strip()}),
+            (f"{prefix}password_fd={fd}", {"fd": fd}))
+
+
+# ---- Every way to name a password ----
+
+
+@test
+def a_command_finds_no_password_that_the_url_names():
+    with Redis(password=PASSWORD) as server, secret_file() as (path, fd):
+        for place, given in places(path, fd):
+            for option in (place, f"{place}&timeout=5000", f"timeout=5000&{place}"):
+                check_child("--url", f"{server.url()}?{option}", **given)
+                check_child(HOLDFAST_URL=f"{server.url()}?{option}", **given)
+
+
+@test
+def a_command_finds_no_password_that_is_in_the_url():
+    with Redis(password=PASSWORD) as server:
+        url = server.url().replace("://", f"://:{PASSWORD}@")
+        check_child(HOLDFAST_URL=url)
+        with secret_file() as (path, _):
+            configure(path.parent, f"url = {url}")
+            check_child(XDG_CONFIG_HOME=path.parent)
+            check_child("--url", server.url(), "--password-file", path, HOLDFAST_URL=url)  # which is not used
+
+
+@test
+def a_command_finds_no_password_that_an_option_or_the_configuration_names():
+    with Redis(password=PASSWORD) as server, secret_file() as (path, fd):
+        for name, value, given in (("file", path, {}), ("env", "PW", {"PW": PASSWORD}), ("fd", fd, {"fd": fd})):
+            check_child("--url", server.url(), f"--password-{name}", value, **given)
+            for head, words in (("", ()), ("[profile p]\n", ("--profile", "p"))):
+                configure(path.parent, f"{head}url = {server.url()}\npassword-{name} = {value}")
+                check_child(*words, XDG_CONFIG_HOME=path.parent, **given)
+                configure(path.parent, f"{head}url = {server.url()}?password_{name}={value}")
+                check_child(*words, XDG_CONFIG_HOME=path.parent, **given)
+
+
+def configure(folder, text):
+    (folder / "holdfast").mkdir(exist_ok=True)
+    (folder / "holdfast/config").write_text(text + "\n")
+    (folder / "holdfast/config").chmod(0o600)
+
+
+@test
+def a_command_finds_no_password_of_the_sentinels():
+    with Sentinels(replicas=0, sentinels=1, server_password=PASSWORD, sentinel_password=OTHER) as scene, \
+            secret_file(OTHER) as (path, fd):
+        for place, given in places(path, fd, "sentinel_"):
+            check_child("--url", scene.url(f"?{place}&password_env=PW2"), PW2=PASSWORD, **given)
+
+
+@test
+def all_servers_of_a_set_get_the_password():
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(Redis(password=PASSWORD)) for _ in range(3)]
+        path, fd = stack.enter_context(secret_file())
+        for number, (place, given) in enumerate(places(path, fd)):
+            for server in servers:
+                server.command("FLUSHALL")
+            check_child("--url", set_url(servers, f"init=yes&node_timeout=10000&{place}", f"set{number}"), **given)
+
+
+@test
+def the_holder_in_the_background_shows_no_password():
+    with Redis(password=PASSWORD) as server, secret_file() as (path, fd):
+        for place, given in places(path, fd):
+            code, out = holdfast("acquire", "x", "--ttl", "30s", "--url", f"{server.url()}?{place}",
+                                 XDG_RUNTIME_DIR=path.parent, **given)
+            equal((code, out), (0, out))
+            hold = dict(word.split("=", 1) for word in out.split("; ")[:4])
+            folder = Path("/proc") / str(holder_of(server))
+            seen = (folder / "environ").read_text() + (folder / "cmdline").read_text()
+            seen += "".join(f"\n-> {os.readlink(link)}" for link in (folder / "fd").iterdir())
+            equal(holdfast("release", XDG_RUNTIME_DIR=path.parent, **hold)[0], 0)
+            check_hidden(seen)
+
+
+def holder_of(server):
+    """The pid of whoever holds x."""
+    code, out = holdfast("inspect", "x", "--json", HOLDFAST_URL=server.url().replace("://", f"://:{PASSWORD}@"))
+    equal((code, out), (0, out))
+    return json.loads(out)["holders"][0]["pid"]
+
+
+# ---- What is printed ----
+
+
+@test
+def no_output_has_a_password():
+    """Of every command that knows one: when all is well, when the server refuses it, when it repeats it, and when
+    there is no server."""
+    with Redis(password=PASSWORD) as server, Redis(password=OTHER + "x") as denies, \
+            Redis(config=['rename-command AUTH ""']) as repeats, secret_file() as (path, _):
+        with Redis(password=PASSWORD) as gone:
+            pass
+        report, metrics = path.parent / "report", path.parent / "metrics.prom"
+        for port in (server.port, denies.port, repeats.port, gone.port):
+            url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0?connect_timeout=500&timeout=500"
+            for words in (("run", "-v", "--report", report, "--metrics-file", metrics, "-w", "1s", "x", "true"),
+                          ("ls",), ("ls", "--json"), ("inspect", "x"), ("inspect", "--json", "x"), ("doctor",),
+                          ("doctor", "--json"), ("config", "show", "--origin"), ("config", "show", "--json"),
+                          ("break", "x", "--token", "1", "--yes"), ("acquire", "x", "-n", "--ttl", "1s"),
+                          ("watch", "--json")):
+                check_hidden(holdfast(*words, prefix=("timeout", "-s", "INT", "0.5") if words[0] == "watch" else (),
+                                      HOLDFAST_URL=url, XDG_RUNTIME_DIR=path.parent)[1])
+            check_hidden(report.read_text() + metrics.read_text())
+
+
+main()
