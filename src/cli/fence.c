@@ -124,9 +124,22 @@ static int check_token(const char *path, const char *raw_name, uint64_t token) {
     return r;
 }
 
+static const char *variable(const char *name, size_t number) {
+    char key[40];
+    snprintf(key, sizeof(key), number ? "%s_%zu" : "%s", name, number);
+    return getenv(key);
+}
+
+/* By what `run` and `acquire` say of their names: HOLDFAST_SHARED of HOLDFAST_LOCK, HOLDFAST_SHARED_1 of
+ * HOLDFAST_LOCK_1 and so on. */
 static bool is_shared(const struct settings *s, const char *name) {
-    const char *lock = getenv("HOLDFAST_LOCK"), *shared = getenv("HOLDFAST_SHARED");
-    return s->shared || (lock && shared && strcmp(lock, name) == 0 && strcmp(shared, "1") == 0);
+    const char *lock, *shared;
+    for (size_t i = 0; (lock = variable("HOLDFAST_LOCK", i)); i++) {
+        shared = variable("HOLDFAST_SHARED", i);
+        if (shared && strcmp(shared, "1") == 0 && strcmp(lock, name) == 0)
+            return true;
+    }
+    return s->shared;
 }
 
 static int run(struct cli *cli, int argc, char **argv) {

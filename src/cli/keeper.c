@@ -134,24 +134,24 @@ static void interrupted(struct keeper *k, int signal) {
 
 /* ---- The command ---- */
 
+/* NULL: there shall be none. */
 static void set_variable(const char *name, size_t number, const char *value) {
     char key[40];
     snprintf(key, sizeof(key), number ? "%s_%zu" : "%s", name, number);
-    setenv(key, value, 1);
-}
-
-/* Those of a run around this one that had more names. */
-static void unset_variables(const char *name, size_t first) {
-    char key[40];
-    for (size_t i = first; i < RUN_NAMES_MAX; i++) {
-        snprintf(key, sizeof(key), "%s_%zu", name, i);
-        if (!getenv(key))
-            return;
+    if (value)
+        setenv(key, value, 1);
+    else
         unsetenv(key);
-    }
 }
 
-/* What the command finds in its environment, which is no password. */
+/* Of a name that this run does not have, and that one around it may have had. */
+static void unset_variables(size_t number) {
+    static const char *const names[] = {"HOLDFAST_LOCK", "HOLDFAST_TOKEN", "HOLDFAST_SHARED"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        set_variable(names[i], number, NULL);
+}
+
+/* What the command finds in its environment. (Passwords were taken out of it when the settings were read.) */
 static void set_environment(struct keeper *k) {
     const struct run_settings *s = k->settings;
     char text[40];
@@ -159,20 +159,12 @@ static void set_environment(struct keeper *k) {
         snprintf(text, sizeof(text), "%" PRIu64, hf_hold_token_at(k->hold, i));
         set_variable("HOLDFAST_LOCK", i, i ? s->also.items[i - 1] : s->name);
         set_variable("HOLDFAST_TOKEN", i, text);
+        set_variable("HOLDFAST_SHARED", i, k->shared->exclusive ? NULL : "1");
     }
-    unset_variables("HOLDFAST_LOCK", s->also.count + 1);
-    unset_variables("HOLDFAST_TOKEN", s->also.count + 1);
+    for (size_t i = s->also.count + 1; i < RUN_NAMES_MAX; i++)
+        unset_variables(i);
     snprintf(text, sizeof(text), "%" PRId64, hf_hold_left_ms(k->hold));
     setenv("HOLDFAST_DEADLINE_MS", text, 1);
-    if (k->shared->exclusive)
-        unsetenv("HOLDFAST_SHARED");
-    else
-        setenv("HOLDFAST_SHARED", "1", 1);
-    const char *url = getenv("HOLDFAST_URL");
-    char *safe = url && url_has_secret(url) ? url_without_secrets(url) : NULL;
-    if (safe)
-        setenv("HOLDFAST_URL", safe, 1);
-    free(safe);
 }
 
 /* The new process, on its way to be the command: back in the caller's group, with the signals as they

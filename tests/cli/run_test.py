@@ -301,4 +301,20 @@ def fence_refuses_a_shared_hold():  # row 45
     equal(run("fence", "check", "--shared", "file", "x", "9999999999999999")[0], 1)
 
 
+@test
+def fence_refuses_every_name_of_a_shared_hold():
+    check = f'{HOLDFAST} fence check file "$HOLDFAST_LOCK_2" "$HOLDFAST_TOKEN_2"'
+    names = ("x", "--also", "y", "--also", "z")
+    equal(run("run", *names, "-c", check)[0], 0)
+    equal(run("run", "-s", *names, "-c", check)[0], 1)
+    equal(run("run", "-p", "1/2", "p", "--also", "q", "--also", "r", "-c", check)[0], 1)
+    # a lock of one's own that is taken in there does not change what the others are
+    inner = f'eval "$({HOLDFAST} acquire own --for-pid $$)"; {check}; code=$?; {HOLDFAST} release; exit $code'
+    equal(run("run", "-s", *names, "-c", inner)[0], 1)
+    equal(run("run", *names, "-c", inner)[0], 0)
+    # and a run in there leaves nothing of them
+    left = "env | grep -c '^HOLDFAST_[A-Z]*_[0-9]'"
+    equal(run("run", "-s", *names, "--", HOLDFAST, "run", "own", "-c", left)[:2], (1, "0\n"))
+
+
 main()
