@@ -248,8 +248,8 @@ typedef struct hf_want {
     { sizeof(hf_want), NULL, HF_MUTEX, 1, 1 }
 
 /* Acquires all of the `count` (1 to 64) names or none, within one wait_ms. They are acquired in
- * the byte order of their names, so two callers cannot deadlock, whatever order they give. The one hold that is
- * returned checks, renews and releases all of them. If one is lost, all are (the others are then
+ * the byte order of their names, so two callers cannot deadlock, whatever order they give. The one
+ * hold that is returned checks, renews and releases all of them. If one is lost, all are (the others are then
  * released), and hf_hold_name says which one it was. A name given twice fails with HF_BAD_ARGUMENT,
  * HF_REENTRANT with HF_UNSUPPORTED, and the loss of one name while waiting for the others with
  * HF_LOST. kind, permits and capacity of `options` are ignored. Otherwise like hf_acquire. */
