@@ -16,7 +16,8 @@
  *
  * Usage of a test program: prog [-t words] [argument...]. -t runs only the tests whose names
  * contain the words; the arguments are there for the tests as test_args[0 .. test_args_count-1].
- * The output is TAP: one "ok" or "not ok" for each test. */
+ * The output is TAP: one "ok" or "not ok" for each test. A test that cannot be tried on this machine
+ * calls SKIP with the reason, which is reported as "ok ... # SKIP reason" and counted apart. */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 
@@ -25,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -44,9 +46,13 @@ __attribute__((weak)) struct test_case *test_first;
 __attribute__((weak)) struct test_case **test_end = &test_first;
 __attribute__((weak)) int test_args_count;
 __attribute__((weak)) char **test_args;
+/* Why the running test was skipped, in memory that its process shares with ours; empty if it was not. */
+__attribute__((weak)) char *test_skipped_because;
 
 static void test_fail(const char *file, int line, const char *format, ...)
     __attribute__((unused, noreturn, format(printf, 3, 4)));
+static void test_skip(const char *format, ...)
+    __attribute__((unused, noreturn, format(printf, 1, 2)));
 static void test_add(struct test_case *test);
 
 #define TEST(name)                                                     \
@@ -56,6 +62,8 @@ static void test_add(struct test_case *test);
         test_add(&self);                                               \
     }                                                                  \
     static void test_run_##name(void)
+
+#define SKIP(...) test_skip(__VA_ARGS__)
 
 #define CHECK(condition)                                     \
     do {                                                     \
@@ -101,6 +109,16 @@ static void test_fail(const char *file, int line, const char *format, ...) {
     _exit(1);
 }
 
+#define TEST_REASON_SIZE 256
+
+static void test_skip(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(test_skipped_because, TEST_REASON_SIZE, format, args);
+    va_end(args);
+    exit(0);
+}
+
 /* Keeps the order of definition: constructors of one file run in that order. */
 static void test_add(struct test_case *test) {
     for (char *c = test->name; *c; c++)
@@ -113,6 +131,7 @@ static void test_add(struct test_case *test) {
 /* The alarm's default action kills the child, whatever its threads wait for. */
 static int test_run_in_child(const struct test_case *test) {
     pid_t parent = getpid();
+    *test_skipped_because = 0;
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
@@ -130,7 +149,9 @@ static int test_run_in_child(const struct test_case *test) {
 }
 
 static void test_report(int number, const struct test_case *test, int status) {
-    printf("%sok %d - %s\n", status == 0 ? "" : "not ", number, test->name);
+    const char *reason = status == 0 ? test_skipped_because : "";
+    printf("%sok %d - %s%s%s\n", status == 0 ? "" : "not ", number, test->name,
+           *reason ? " # SKIP " : "", reason);
     if (status == 0)
         return;
     if (status == -1)
@@ -156,6 +177,10 @@ __attribute__((weak)) int main(int argc, char **argv) {
     }
     test_args = argv + first;
     test_args_count = argc - first;
+    test_skipped_because = (char *)mmap(NULL, TEST_REASON_SIZE, PROT_READ | PROT_WRITE,
+                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (test_skipped_because == MAP_FAILED)
+        return 2;
 
     int count = 0, number = 0, failed = 0;
     for (struct test_case *test = test_first; test; test = test->next)

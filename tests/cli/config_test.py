@@ -1,12 +1,11 @@
 """The configuration files, holdfast config, and where passwords come from."""
 import json
 import os
-import shutil
-import subprocess
 
 import harness
 from harness import (BREAK, HOLDFAST, contains, environment, equal, finish, main, matches, run, shell,
                      start, start_program, test)
+from support.tap import need_rights_for
 
 PASSWORD = "p@ss/w:rd %#?"  # the one that tests/support/password_module.c wants
 ESCAPED = "p%40ss%2Fw%3Ard%20%25%23%3F"
@@ -81,44 +80,39 @@ def without_a_file_all_is_built_in():
 
 def with_system_file(text, *words, env):
     """Runs holdfast where /etc is a folder of ours."""
+    need_rights_for("unshare", "-rm", "mount", "--bind", "/tmp", "/mnt")
     configure(text, path=f"{harness.folder}/etc/holdfast/config")
     script = f'mount --bind "{harness.folder}/etc" /etc && exec "$@"'
     return finish(start_program("unshare", "-rm", "sh", "-c", script, "sh", HOLDFAST, *words, env=env))
 
 
-def may_unshare():
-    return shutil.which("unshare") and subprocess.run(
-        ["unshare", "-rm", "mount", "--bind", "/tmp", "/mnt"], capture_output=True,
-        check=False).returncode == 0
-
-
-if may_unshare():
-    @test
-    def the_users_file_comes_before_the_systems_and_a_profile_before_both():
-        configure("url = sqlite:/user\n[profile p]\nttl = 5s\n")
-        system = "url = sqlite:/system\nwait = 2m\n[profile p]\nurl = sqlite:/p\nttl = 6s\n"
-        for words, expected in (((), {"url": "sqlite:/user", "wait": "2m", "ttl": "30s"}),
-                                (("--profile", "p"), {"url": "sqlite:/p", "wait": "2m", "ttl": "5s"})):
-            code, out, err = with_system_file(system, *words, "config", "show", "--json",
-                                              env=without_url())
-            equal((code, err), (0, ""))
-            found = {s["name"]: s for s in json.loads(out)["settings"]}
-            equal({name: found[name]["value"] for name in expected}, expected)
-            equal((found["wait"]["path"], found["wait"]["line"]), ("/etc/holdfast/config", 2))
-        code, _, err = with_system_file("urk = x\n", "run", "x", "true", env=without_url())
-        equal(code, 78)
-        contains(err, "holdfast: /etc/holdfast/config:1: urk is not a setting; did you mean url?")
-
-    @test
-    def a_user_may_add_a_password_to_the_systems_url_but_not_the_other_way_round():
-        system = "[profile p]\nurl = testpassword://app@h\npassword-env = SYSTEMS\n"
-        configure("[profile p]\npassword-env = MINE\n")
-        env = without_url(MINE=PASSWORD, SYSTEMS="wrong")
-        code, _, err = with_system_file(system, "run", "--profile", "p", "x", "true", env=env)
+@test
+def the_users_file_comes_before_the_systems_and_a_profile_before_both():
+    configure("url = sqlite:/user\n[profile p]\nttl = 5s\n")
+    system = "url = sqlite:/system\nwait = 2m\n[profile p]\nurl = sqlite:/p\nttl = 6s\n"
+    for words, expected in (((), {"url": "sqlite:/user", "wait": "2m", "ttl": "30s"}),
+                            (("--profile", "p"), {"url": "sqlite:/p", "wait": "2m", "ttl": "5s"})):
+        code, out, err = with_system_file(system, *words, "config", "show", "--json",
+                                          env=without_url())
         equal((code, err), (0, ""))
-        configure("[profile p]\nurl = testpassword://app@mine\n")
-        env = without_url(SYSTEMS=PASSWORD)
-        equal(with_system_file(system, "run", "--profile", "p", "x", "true", env=env)[0], 77)
+        found = {s["name"]: s for s in json.loads(out)["settings"]}
+        equal({name: found[name]["value"] for name in expected}, expected)
+        equal((found["wait"]["path"], found["wait"]["line"]), ("/etc/holdfast/config", 2))
+    code, _, err = with_system_file("urk = x\n", "run", "x", "true", env=without_url())
+    equal(code, 78)
+    contains(err, "holdfast: /etc/holdfast/config:1: urk is not a setting; did you mean url?")
+
+
+@test
+def a_user_may_add_a_password_to_the_systems_url_but_not_the_other_way_round():
+    system = "[profile p]\nurl = testpassword://app@h\npassword-env = SYSTEMS\n"
+    configure("[profile p]\npassword-env = MINE\n")
+    env = without_url(MINE=PASSWORD, SYSTEMS="wrong")
+    code, _, err = with_system_file(system, "run", "--profile", "p", "x", "true", env=env)
+    equal((code, err), (0, ""))
+    configure("[profile p]\nurl = testpassword://app@mine\n")
+    env = without_url(SYSTEMS=PASSWORD)
+    equal(with_system_file(system, "run", "--profile", "p", "x", "true", env=env)[0], 77)
 
 
 @test

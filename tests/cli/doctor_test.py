@@ -6,14 +6,17 @@ import sqlite3
 import time
 
 import harness
-from harness import contains, environment, equal, finish, main, read_line, run, start, start_program, test
+from harness import (contains, environment, equal, finish, main, read_line, run, start, start_program, start_unshared,
+                     test)
+from support.everyone import copy_for_everyone
+from support.tap import need_rights_for
 
 WORDS = ["ok", "note", "warning", "problem"]
 
 
-def doctor(*words, env=None, **options):
+def doctor(*words, holdfast=harness.HOLDFAST, **options):
     """(exit code, {id: severity}, the whole answer)."""
-    code, out, err = finish(start("doctor", "--json", *words, env=env, **options))
+    code, out, err = finish(start_program(holdfast, "doctor", "--json", *words, **options))
     equal(err, "")
     answer = json.loads(out)
     equal(list(answer), ["url", "tier", "worst", "error", "ttl_ms", "write_us", "slowest_write_us",
@@ -34,10 +37,6 @@ def finding(answer, wanted):
 
 def database():
     return sqlite3.connect(f"{harness.folder}/locks.db", isolation_level=None)
-
-
-def as_root():
-    return os.geteuid() == 0
 
 
 # ---- Fine ----
@@ -88,6 +87,7 @@ def mounted(options, script):
     """Runs a shell script in a mount namespace of its own, with a tmpfs at $M."""
     place = f"{harness.folder}/mount"
     os.mkdir(place)
+    need_rights_for("unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", place)
     text = f'mount -t tmpfs -o mode=0700,{options} tmpfs "$M" && ' + script
     return finish(start_program("unshare", "-m", "sh", "-c", text,
                                 env=environment(M=place, H=harness.HOLDFAST)))
@@ -95,8 +95,6 @@ def mounted(options, script):
 
 @test
 def a_file_in_memory_is_gone_after_a_restart():
-    if not as_root():
-        return
     code, out, _ = mounted("size=64m", '"$H" doctor --json --url "sqlite:$M/locks.db"')
     equal((code, finding(json.loads(out), "file-system")["severity"]), (0, "note"))
     contains(finding(json.loads(out), "file-system")["found"], "in memory (tmpfs)")
@@ -104,8 +102,6 @@ def a_file_in_memory_is_gone_after_a_restart():
 
 @test
 def a_disk_that_is_nearly_full_is_a_warning_and_a_full_one_a_problem():
-    if not as_root():
-        return
     code, out, _ = mounted("size=4m", '"$H" doctor --json --url "sqlite:$M/locks.db"')
     equal((code, finding(json.loads(out), "free-space")["severity"]), (1, "warning"))
     os.rmdir(f"{harness.folder}/mount")
@@ -124,8 +120,6 @@ def a_disk_that_is_nearly_full_is_a_warning_and_a_full_one_a_problem():
 
 @test
 def a_disk_that_fills_up_while_it_is_examined_is_a_problem():
-    if not as_root():
-        return
     code, out, _ = mounted("size=1m", '"$H" run --url "sqlite:$M/locks.db" x true; '
                            'cat /dev/zero > "$M/fill" 2>/dev/null; '
                            '"$H" doctor --json --url "sqlite:$M/locks.db"')
@@ -171,11 +165,11 @@ def the_memory_of_one_process_is_a_warning():
 def the_default_store_is_noted_and_made():
     env = environment(XDG_STATE_HOME=harness.folder + "/state")
     del env["HOLDFAST_URL"]
-    if as_root():  # root's is one for the whole host: as somebody else, in a folder of their own
-        os.chmod(harness.folder, 0o755)
+    if os.geteuid() == 0:  # root's is one for the whole host: as somebody else, in a folder of their own
+        holdfast = copy_for_everyone(harness.HOLDFAST, harness.folder)
         os.mkdir(env["XDG_STATE_HOME"])
         os.chown(env["XDG_STATE_HOME"], 1234, 1234)
-        code, found, answer = doctor(env=env, user=1234, group=1234, extra_groups=[])
+        code, found, answer = doctor(env=env, holdfast=holdfast, user=1234, group=1234, extra_groups=[])
         contains(finding(answer, "default-store")["found"], "user 1234")
     else:
         code, found, answer = doctor(env=env)
@@ -273,24 +267,21 @@ def a_lease_that_is_short_for_the_store_is_a_warning_or_a_problem():
 
 @test
 def a_proc_of_another_pid_namespace_is_noted():
-    if not as_root():
-        return
-    done = finish(start_program("unshare", "--pid", "--fork", harness.HOLDFAST, "doctor", "--json"))
+    done = finish(start_unshared("-pf", harness.HOLDFAST, "doctor", "--json"))
     equal(done[0], 0)
     equal(finding(json.loads(done[1]), "processes")["severity"], "note")
 
 
 @test
 def hidden_processes_of_others_are_noted():
-    if not as_root():
-        return
-    os.chmod(harness.folder, 0o755)
+    need_rights_for("unshare", "-m", "mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc")
+    holdfast = copy_for_everyone(harness.HOLDFAST, harness.folder)
     os.mkdir(harness.folder + "/own")
     os.chown(harness.folder + "/own", 1234, 1234)
     script = ('mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 1234 --regid 1234 '
               '--clear-groups "$H" doctor --json --url "sqlite:$F/own/locks.db"')
     done = finish(start_program("unshare", "-m", "sh", "-c", script,
-                                env=environment(H=harness.HOLDFAST, F=harness.folder)))
+                                env=environment(H=holdfast, F=harness.folder)))
     equal((done[0], done[2]), (0, ""))
     contains(finding(json.loads(done[1]), "processes")["found"], "does not show other users' processes")
 

@@ -1,8 +1,8 @@
 """What the tests of the command share: they drive the real binary, and speak TAP.
 
 A test is a function with @test; its docstring-less name says what it shows. Each runs with a store of its
-own in a fresh folder and ends after LIMIT_S at the latest. Every process that it started carries its
-mark in the environment, and is ended by pid afterwards, whatever happened.
+own in a fresh folder and ends after LIMIT_S at the latest; it is skipped by raising Skipped. Every process
+that it started carries its mark in the environment, and is ended by pid afterwards, whatever happened.
 """
 import ctypes
 import os
@@ -15,6 +15,9 @@ import sys
 import tempfile
 import time
 import traceback
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from support.tap import Skipped, need_rights_for
 
 LIMIT_S = 150
 PATIENCE_S = 40  # for what comes at once on a machine that is not busy
@@ -34,10 +37,6 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
 
 class TimeUp(Exception):
     pass
-
-
-class Skipped(Exception):
-    """What a test raises that cannot be run here; its text says why."""
 
 
 def test(function):
@@ -81,8 +80,7 @@ def shell(script, **variables):
 
 def start_unshared(flags, *words, **options):
     """Starts a program in namespaces of its own: those of unshare(1)'s flags."""
-    if subprocess.run(["unshare", flags, "true"], capture_output=True, check=False).returncode:
-        raise Skipped(f"unshare {flags} is not permitted here")
+    need_rights_for("unshare", flags, "true")
     return start_program("unshare", flags, *words, **options)
 
 

@@ -24,6 +24,7 @@ from servers.puppet import Puppet
 from servers.redis import Redis
 from servers.sentinel import SERVICE, Sentinels
 from servers.suite import equal, main, test
+from support.everyone import copy_for_everyone
 
 HOLDFAST, PUPPET = map(os.path.abspath, sys.argv[1:3])
 BAD_URL = "the URL of the store is not valid: "
@@ -37,13 +38,13 @@ OURS, STRANGERS = Authority(), Authority("strangers")
 # ---- Words of the tests ----
 
 
-def run(url, *command, env=None, prefix=()):
+def run(url, *command, env=None, holdfast=(HOLDFAST,)):
     """(exit code, output, errors) of a command with a lock."""
     with tempfile.TemporaryDirectory(prefix="holdfast-tls-") as home:
         os.chmod(home, 0o755)
         keep = {key: value for key, value in os.environ.items()
                 if not key.startswith("HOLDFAST_") or key == "HOLDFAST_MODULE_PATH"}
-        done = subprocess.run([*prefix, HOLDFAST, "run", "name", "--", *(command or ["true"])],
+        done = subprocess.run([*holdfast, "run", "name", "--", *(command or ["true"])],
                               capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
                               env=keep | {"HOLDFAST_URL": url, "HOME": home, "XDG_CONFIG_HOME": home} | (env or {}))
     return done.returncode, done.stdout, done.stderr
@@ -53,9 +54,9 @@ def works(url, env=None):
     equal(run(url, "echo", "done", env=env), (0, "done\n", ""))
 
 
-def refused(url, begin, *words, env=None, prefix=()):
+def refused(url, begin, *words, **options):
     """The command does not run, and the error says so."""
-    code, out, err = run(url, "echo", "done", env=env, prefix=prefix)
+    code, out, err = run(url, "echo", "done", **options)
     assert code and not out, (code, out, err)
     for word in (begin, *words):
         assert word in err, f"{word!r} is not in {err!r}"
@@ -254,9 +255,15 @@ def files_that_are_wrong_are_told_before_anything_is_connected():
     refused("rediss+cluster://localhost:1?ca=/nowhere/ca.crt", BAD_URL, "the CA /nowhere/ca.crt")
     refused("rediss+sentinel://localhost:1", BAD_URL, "rediss+sentinel://a:26379,b,c/SERVICE")
     refused("redis://localhost?ca=x", BAD_URL, "such a URL begins with rediss")
-    nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
     os.chmod(one.key, 0)
-    refused(url + f"cert={one.cert}&key={one.key}", BAD_URL, "cannot read the", "Permission denied", prefix=nobody)
+    url += f"cert={one.cert}&key={one.key}"
+    if os.geteuid() != 0:
+        refused(url, BAD_URL, "cannot read the", "Permission denied")
+        return
+    with tempfile.TemporaryDirectory(prefix="holdfast-tls-") as folder:
+        copy = copy_for_everyone(HOLDFAST, folder)
+        refused(url, BAD_URL, "cannot read the", "Permission denied", env={"HOLDFAST_MODULE_PATH": folder},
+                holdfast=("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", copy))
 
 
 # ---- Who speaks what ----

@@ -1,11 +1,11 @@
 """Tests with real servers and processes, as TAP: a test is a function with @test, whose name says what it shows;
 @test(url, ...) runs it once with each of the arguments. main() runs all of them, or those whose names contain the
-words of the option `-t words`. A test fails by raising, and after LIMIT_S."""
+words of the option `-t words`. A test fails by raising, and after LIMIT_S; it is skipped by raising Skipped."""
 import signal
 import sys
 import traceback
 
-from support.tap import check, done
+from support.tap import Skipped, check, done
 
 LIMIT_S = 60
 tests = []
@@ -45,6 +45,8 @@ def run_one(function):
     try:
         function()
         return None
+    except Skipped as reason:
+        return reason
     except (Exception, TimeUp) as error:  # pylint: disable=broad-except
         return "".join(traceback.format_exception(error))
     finally:
