@@ -2,24 +2,27 @@
 #
 #   make                      the library and build/holdfast
 #   make demo                 a small show
+#   make install [PREFIX=/usr/local] [DESTDIR=...]
 #   make test [T=part]        every test, or one part (engine, memory, lint, models, fuzz, ...)
 #   make lint | format        check the sources | format them
 #   make fuzz [SECONDS=60] [TARGET=url]
 #   make sim [SEED=n | N=250000]   the simulator: one history as a story, or many (sim/main.c)
 #   make models | bench       the Spin models, with the long searches | the measurements
 #   make asan | tsan          sanitizer builds, in build-asan and build-tsan
-#   make install [PREFIX=/usr/local] [DESTDIR=...]
 #   make abi-record           put the library's symbols and structs on record, as they are now
 #   make clean
+#
+# The first three need only what a user needs, and build in build/; the others build with the tests, elsewhere
+# (tools/build). V=1 shows all that the compiler is told and says.
 
 SECONDS = 60
 N = 250000
 PREFIX = /usr/local
 
-.PHONY: all demo test lint format fuzz sim models bench asan tsan install abi-record clean needs test-needs
+.PHONY: all demo install test lint format fuzz sim models bench asan tsan abi-record clean needs test-needs
 
 all: needs
-	@tools/build plain
+	@tools/build -Dprefix='$(PREFIX)'
 
 needs:
 	@tools/setup build
@@ -29,6 +32,12 @@ test-needs:
 
 demo: all
 	@build/holdfast demo
+
+# Programs find the library only after ldconfig, which is root's; whoever packages a DESTDIR runs it later.
+install: all
+	@tools/meson install -C build --no-rebuild --quiet
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || PATH="$$PATH:/sbin:/usr/sbin" ldconfig
+	@echo "installed holdfast in $(DESTDIR)$(PREFIX)"
 
 test: test-needs
 	@tests/run $(T)
@@ -44,23 +53,20 @@ fuzz: test-needs
 
 sim: test-needs
 	@tools/build plain
-	@build/sim/sim $(if $(SEED),$(SEED),-n $(N))
+	@build-plain/sim/sim $(if $(SEED),$(SEED),-n $(N))
 
 models: test-needs
 	@models/run large
 
-bench: all
-	@tools/meson test -C build --benchmark --verbose --num-processes 1
+bench: test-needs
+	@tools/build plain
+	@tools/meson test -C build-plain --benchmark --verbose --num-processes 1
 
 asan tsan: test-needs
 	@tools/build $@
 
-install: all
-	tools/meson configure build -Dprefix=$(PREFIX)
-	tools/meson install -C build
-
-abi-record: needs
+abi-record: test-needs
 	@tests/abi/run --record
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz
+	rm -rf build build-plain build-asan build-tsan build-fuzz
