@@ -119,6 +119,12 @@ static void node_wake(struct store_host *host, uint64_t seq) {
         q->host->wake(q->host, seq);
 }
 
+/* Without this node's vote a hold may have no majority any more, so it counts as lost. */
+static void node_forgot(struct store_host *host, store_concerns *concerns, void *context) {
+    struct quorum *q = container_of(host, struct node, host)->quorum;
+    q->host->forgot(q->host, concerns, context);
+}
+
 void quorum_join(struct quorum *q, struct node *node) {
     node->host = *q->host;
     node->host.set = q->set;
@@ -128,6 +134,7 @@ void quorum_join(struct quorum *q, struct node *node) {
     node->host.wake = node_wake;
     node->host.gone = quorum_gone;
     node->host.freed = node_freed;
+    node->host.forgot = node_forgot;
 }
 
 int quorum_start(struct quorum *q) {

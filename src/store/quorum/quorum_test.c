@@ -1015,3 +1015,34 @@ TEST(a_look_says_how_many_votes_each_has) {
     hf_client_close(client);
     hf_client_close(one);
 }
+
+/* ---- A node that may have forgotten its votes ---- */
+
+static struct store_host *forgot_host;
+static store_concerns *forgot_concerns;
+static void *forgot_context;
+
+static void note_forgot(struct store_host *host, store_concerns *concerns, void *context) {
+    forgot_host = host;
+    forgot_concerns = concerns;
+    forgot_context = context;
+}
+
+static bool is_x(void *context, const char *name) {
+    (void)context;
+    return strcmp(name, "x") == 0;
+}
+
+TEST(what_a_node_has_forgotten_is_reported_as_the_loss_of_the_sets_holds) {
+    set_open();
+    set.host.forgot = note_forgot;
+    for (size_t i = 0; i < NODES; i++)
+        quorum_join(set.quorum, &set.quorum->nodes[i]);
+    held(NODES);
+    int context;
+    struct store_host *node = &set.quorum->nodes[1].host;
+    node->forgot(node, is_x, &context);
+    CHECK(forgot_host == &set.host); /* the client's, which a node must never call with its own */
+    CHECK(forgot_concerns == is_x && forgot_context == &context);
+    set_close();
+}

@@ -7,10 +7,10 @@
  * its slot migrates, makes it wait, and a release do with one key (claims.c).
  *
  * A slot whose master is another node than before was either migrated, between two masters, or its replica was
- * promoted: a fail-over, which means that the holds in it are lost. It was a migration if the new master had slots
- * before, or if the old one still has some. A promotion takes all slots of a master that does not come back as
- * one; so nothing is lost unnoticed, and a hold is given up without need only if a new node took over all slots of
- * another since the last time that somebody was asked. A node is its id: another address is no other node. */
+ * promoted: a fail-over, which means that the holds in it are lost. It was a migration if the old master still has
+ * slots. A promotion takes all slots of a master, and where they are now says nothing: the promoted node may have
+ * passed them on. So nothing is lost unnoticed, and a hold is given up without need only if a master gave away its last
+ * slots since the last time that somebody was asked. A node is its id: another address is no other node. */
 #include "base/error.h"
 #include "base/url.h"
 #include "store/redis/redis.h"
@@ -193,8 +193,7 @@ static bool read_slots(struct cluster *cluster, const struct reply *reply, const
 
 static bool was_promoted(const struct cluster *cluster, unsigned slot) {
     uint16_t was = cluster->owners[slot], is = cluster->new_owners[slot];
-    return was && is && was != is && cluster->nodes[is - 1]->slots == 0 &&
-           cluster->nodes[was - 1]->new_slots == 0;
+    return was && is && was != is && cluster->nodes[was - 1]->new_slots == 0;
 }
 
 static bool is_promoted_name(void *context, const char *name) {

@@ -206,6 +206,19 @@ TEST(a_promotion_is_a_loss_for_the_names_of_its_slots) {
     over();
 }
 
+/* B's replica takes over, and then gives some of its slots to A, before anybody looks. */
+TEST(a_promotion_followed_by_a_migration_is_a_loss_too) {
+    begin_cluster();
+    CHECK(strcmp(host_of("holdfast:x"), "nb") == 0);
+    stream_to("nb");
+    fake_hang_up(stream_to("nb"), "it died");
+    fake_pass_us(rig.world, 10000);
+    answers("na", "CLUSTER SLOTS", "*2\r\n" RANGE(0, 16382, NODE_A) RANGE(16383, 16383, NODE_C));
+    CHECK_EQ_INT(times_forgot, 1);
+    CHECK(lost_x && !lost_z);
+    over();
+}
+
 TEST(ask_sends_a_request_to_where_its_key_is_once_with_its_text) {
     begin_cluster();
     char ask[64];
