@@ -690,16 +690,14 @@ static double spawn_slice(void *arg) {
     return (double)(compare_now_ns() - began) / 1e6 / SPAWNS;
 }
 
-/* It lies beside the folder of the modules. */
 static void measure_run(void) {
-    static char command[1024], path[] = "/tmp/bench-redis-XXXXXX";
-    const char *modules = getenv("HOLDFAST_MODULE_PATH");
+    static char path[] = "/tmp/bench-redis-XXXXXX";
+    const char *command = getenv("HOLDFAST");
     int file = mkstemp(path);
-    if (!modules || file < 0)
-        raw_die("run", modules ? strerror(errno) : "HOLDFAST_MODULE_PATH is not set");
+    if (!command || file < 0)
+        raw_die("run", command ? strerror(errno) : "HOLDFAST does not name the command");
     close(file);
     setenv("HOLDFAST_URL", raw_url(0), 1);
-    snprintf(command, sizeof(command), "%s/../holdfast", modules);
     const struct contender contenders[] = {
         {"flock x true (limit)", spawn_slice, (const char *[]){"flock", path, "true", NULL}, NULL},
         {"holdfast run x -- true", spawn_slice,

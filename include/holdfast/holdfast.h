@@ -521,17 +521,20 @@ HF_API int hf_process(hf_client *client);
 /* The version of the library in use, as text ("0.1.0"). */
 HF_API const char *hf_version(void);
 
-/* A store that this build can use. */
+/* A store of this version, and whether it can be used here. */
 typedef struct hf_store_info {
     size_t size;
     const char *scheme;  /* "memory" */
     const char *summary; /* one line */
     const char *tier;    /* what its locks are worth: "strict", "timed", "best effort" */
-    int available;       /* 0: its module is not installed */
-    const char *package; /* which package has it; "" if it is built in */
+    int available;       /* 0: a module that it needs is missing */
+    const char *missing; /* which one, where it was looked for, and what would bring it; or "" */
+    int shares;          /* 1: has read/write locks, … */
+    int permits;         /* … permits, … */
+    int queues;          /* … and a queue: first come, first served. Every store has mutexes. */
 } hf_store_info;
 
-/* The index-th store, NULL after the last. */
+/* The index-th store, NULL after the last. Yours to read until this thread asks for another. */
 HF_API const hf_store_info *hf_store_at(size_t index);
 
 #ifdef __cplusplus

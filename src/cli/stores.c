@@ -5,19 +5,31 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+static void print_missing(void) {
+    const hf_store_info *store;
+    char last[1024] = "";
+    for (size_t i = 0; (store = hf_store_at(i)); i++) {
+        if (!*store->missing || strcmp(store->missing, last) == 0)
+            continue; /* several stores need one module */
+        snprintf(last, sizeof(last), "%s", store->missing);
+        printf("\nmissing: %s\n", last);
+    }
+}
 
 static void print_table(void) {
     const hf_store_info *store;
-    printf("%-14s %-12s %-10s %s\n", "URL", "TIER", "", "");
+    printf("%-17s %-12s %-27s %-6s %s\n", "URL", "TIER", "LOCKS", "QUEUE", "FOR");
     for (size_t i = 0; (store = hf_store_at(i)); i++) {
-        char scheme[64];
+        char scheme[64], locks[64];
         snprintf(scheme, sizeof(scheme), "%s:", store->scheme);
-        printf("%-14s %-12s ", scheme, store->tier);
-        if (store->available)
-            printf("%-10s %s\n", "ready", store->summary);
-        else
-            printf("%-10s %s (install %s)\n", "missing", store->summary, store->package);
+        snprintf(locks, sizeof(locks), "mutex%s%s", store->shares ? ", read/write" : "",
+                 store->permits ? ", permits" : "");
+        printf("%-17s %-12s %-27s %-6s %s%s\n", scheme, store->tier, locks,
+               store->queues ? "yes" : "no", store->available ? "" : "missing: ", store->summary);
     }
+    print_missing();
 }
 
 static void print_json(void) {
@@ -28,8 +40,11 @@ static void print_json(void) {
         json_object(&json, NULL);
         json_string(&json, "scheme", store->scheme);
         json_string(&json, "tier", store->tier);
+        json_bool(&json, "read_write", store->shares);
+        json_bool(&json, "permits", store->permits);
+        json_bool(&json, "queue", store->queues);
         json_bool(&json, "available", store->available);
-        json_string(&json, "package", store->package);
+        json_string(&json, "missing", store->missing);
         json_string(&json, "summary", store->summary);
         json_object_end(&json);
     }
@@ -59,6 +74,8 @@ const struct command stores_command = {
                "(as good as\n"
                "the clock and the disk of one server), best effort (a fail-over or a restart may "
                "lose them).\n"
+               "A store with a queue serves those who wait in the order in which they came. Every "
+               "store has mutexes.\n"
                "\n"
                "Examples:\n"
                "  holdfast stores\n"

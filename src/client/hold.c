@@ -64,7 +64,7 @@ static int check_kind(hf_client *c, const hf_acquire_options *options) {
     }
     const struct store_driver *driver = c->store->driver;
     if (needs & ~driver->capabilities)
-        return error_set(HF_UNSUPPORTED, "%s: has no %s%s%s", driver->info.scheme,
+        return error_set(HF_UNSUPPORTED, "%s: has no %s%s%s", driver->scheme,
                          needs == STORE_CAN_RW ? "read/write locks" : "permits",
                          driver->lacks ? ": " : "", driver->lacks ? driver->lacks : "");
     return HF_OK;

@@ -35,7 +35,7 @@ static int start(hf_client *c, const struct store_op *op, hf_call **ret_call) {
     call->op = *op;
     bool examines = op->type == STORE_EXAMINE;
     if (!(c->store->driver->capabilities & (examines ? STORE_CAN_EXAMINE : STORE_CAN_LOOK)))
-        r = error_set(HF_UNSUPPORTED, "%s: cannot be %s", c->store->driver->info.scheme,
+        r = error_set(HF_UNSUPPORTED, "%s: cannot be %s", c->store->driver->scheme,
                       examines ? "examined" : "looked into");
     if (!r)
         r = keep_strings(call);

@@ -3,23 +3,73 @@
 #include "base/error.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
-const char *module_path(const char *name, char path[PATH_MAX]) {
-    const char *folder = secure_getenv("HOLDFAST_MODULE_PATH");
-    snprintf(path, PATH_MAX, "%s/holdfast-%s.so", folder ? folder : HOLDFAST_MODULE_DIR, name);
-    return path;
+/* The folder of the object that this code is in. Of the main program the loader knows argv[0] at best, and of a
+ * relative path not what it was relative to. */
+static bool find_own_folder(char ret_folder[PATH_MAX]) {
+    static const char here;
+    Dl_info info;
+    struct link_map *object = NULL;
+    bool is_known = !getauxval(AT_SECURE) &&
+                    dladdr1(&here, &info, (void **)&object, RTLD_DL_LINKMAP) &&
+                    object->l_name[0] == '/' && realpath(object->l_name, ret_folder);
+    if (is_known)
+        *strrchr(ret_folder, '/') = 0;
+    return is_known;
 }
 
-int module_load(const char *what, const char *name, const char *symbol, const void **ret_symbol,
-                char **ret_text) {
-    char path[PATH_MAX];
-    if (access(module_path(name, path), F_OK) < 0) {
-        *ret_text = error_format("%s is not built in, and its module %s does not exist; the "
-                                 "package libholdfast-%s would have it",
-                                 what, path, name);
+/* The folders in which modules are looked for, one after the other; false behind the last. */
+static bool folder_at(int index, char ret_folder[PATH_MAX]) {
+    const char *only = secure_getenv("HOLDFAST_MODULE_PATH");
+    char own[PATH_MAX];
+    if (only)
+        return index == 0 && snprintf(ret_folder, PATH_MAX, "%s", only) < PATH_MAX;
+    if (!find_own_folder(own))
+        return index == 0 && snprintf(ret_folder, PATH_MAX, "%s", HOLDFAST_MODULE_DIR) < PATH_MAX;
+    switch (index) {
+    case 0:
+        return snprintf(ret_folder, PATH_MAX, "%s", own) < PATH_MAX;
+    case 1:
+        return snprintf(ret_folder, PATH_MAX, "%s/holdfast", own) < PATH_MAX;
+    case 2:
+        return snprintf(ret_folder, PATH_MAX, "%s", HOLDFAST_MODULE_DIR) < PATH_MAX;
+    default:
+        return false;
+    }
+}
+
+bool module_find(const char *name, char path[PATH_MAX]) {
+    char folder[PATH_MAX];
+    for (int i = 0; folder_at(i, folder); i++) {
+        if (snprintf(path, PATH_MAX, "%s/holdfast-%s.so", folder, name) < PATH_MAX &&
+            access(path, F_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+const char *module_missing(const char *name, char text[MODULE_TEXT_SIZE]) {
+    char folder[PATH_MAX];
+    snprintf(text, MODULE_TEXT_SIZE, "the module holdfast-%s.so is not in ", name);
+    for (int i = 0; folder_at(i, folder); i++)
+        error_append(text, MODULE_TEXT_SIZE, "%s%.200s", i ? ", " : "", folder);
+    error_append(text, MODULE_TEXT_SIZE,
+                 "; \"make install\" of this build puts it into %.200s, and HOLDFAST_MODULE_PATH "
+                 "can name another folder",
+                 HOLDFAST_MODULE_DIR);
+    return text;
+}
+
+int module_load(const char *name, const char *symbol, const void **ret_symbol, char **ret_text) {
+    char path[PATH_MAX], text[MODULE_TEXT_SIZE];
+    if (!module_find(name, path)) {
+        *ret_text = error_format("%s", module_missing(name, text));
         return HF_NO_STORE;
     }
     void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -1,17 +1,24 @@
-/* Modules: parts of the library that are loaded when something asks for them, each "holdfast-NAME.so" in the
- * module folder (HOLDFAST_MODULE_PATH, where a program that is not set-uid may name another), with one
- * symbol. They are never unloaded. Any thread may load. */
+/* Modules: parts of the library that are loaded when something asks for them, each "holdfast-NAME.so" with one symbol.
+ * They are never unloaded. Any thread may load.
+ *
+ * They are looked for beside the object that this code is in (the library, or a module that needs another), in its
+ * folder "holdfast", and then where the build was told to install them. So they are found in the build tree, and in
+ * an installation that was staged or moved. A program that is linked statically has only the last of these. If
+ * HOLDFAST_MODULE_PATH is set, it is the only folder. A set-uid program looks nowhere but where the build said. */
 #ifndef STORE_MODULE_H
 #define STORE_MODULE_H
 
 #include <limits.h>
+#include <stdbool.h>
 
-/* Where the module is, or would be; returns `path`. */
-const char *module_path(const char *name, char path[PATH_MAX]);
+/* Whether the module is there, and where; if not, `path` has no meaning. */
+bool module_find(const char *name, char path[PATH_MAX]);
 
-/* Loads it, and finds its symbol. `what` is what it is for, in people's words. HF_OK, or HF_NO_STORE with
- * malloc'd particulars; a module that is missing is told with the package that would have it. */
-int module_load(const char *what, const char *name, const char *symbol, const void **ret_symbol,
-                char **ret_text);
+/* A sentence on a module that is not there: where it was looked for, and what would bring it. Returns `text`. */
+enum { MODULE_TEXT_SIZE = 1024 };
+const char *module_missing(const char *name, char text[MODULE_TEXT_SIZE]);
+
+/* Loads it, and finds its symbol. HF_OK, or HF_NO_STORE with malloc'd particulars. */
+int module_load(const char *name, const char *symbol, const void **ret_symbol, char **ret_text);
 
 #endif

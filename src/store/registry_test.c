@@ -31,14 +31,15 @@ TEST(the_memory_store_is_built_in) {
     const struct store_driver *driver;
     char *text = NULL;
     CHECK_EQ_INT(store_find("memory", &driver, &text), HF_OK);
-    CHECK_EQ_STR(driver->info.scheme, "memory");
+    CHECK_EQ_STR(driver->scheme, "memory");
     CHECK(text == NULL);
 }
 
 TEST(the_stores_are_listed) {
     const hf_store_info *first = hf_store_at(0);
     CHECK_EQ_STR(first->scheme, "memory");
-    CHECK_EQ_STR(first->package, "");
+    CHECK_EQ_STR(first->missing, "");
+    CHECK(first->shares && first->permits && first->queues);
     CHECK(first->available && first->summary[0] && first->tier[0]);
     size_t count = 0;
     while (hf_store_at(count))
@@ -52,7 +53,7 @@ TEST(a_module_is_loaded_for_its_scheme) {
     char *text = NULL;
     CHECK_EQ_INT(store_find("testmodule", &driver, &text), HF_OK);
     CHECK_EQ_INT(driver->abi, STORE_ABI);
-    CHECK_EQ_STR(driver->info.scheme, "testmodule");
+    CHECK_EQ_STR(driver->scheme, "testmodule");
     CHECK_EQ_INT(store_find("testmodule", &again, &text), HF_OK);
     CHECK(again == driver);
 }
@@ -74,21 +75,71 @@ TEST(a_client_works_on_a_module) {
     hf_client_close(client);
 }
 
-TEST(a_missing_module_names_its_package) {
+static hf_store_info info_of(const char *scheme) {
+    const hf_store_info *info;
+    for (size_t i = 0; (info = hf_store_at(i)); i++) {
+        if (strcmp(info->scheme, scheme) == 0)
+            return *info;
+    }
+    test_fail(__FILE__, __LINE__, "\"%s:\" is not listed", scheme);
+    return (hf_store_info){0};
+}
+
+TEST(a_missing_module_is_named_with_what_would_bring_it) {
     set_module_path("/nonexistent");
-    check_says("redis", "libholdfast-redis");
-    check_says("redis", "/nonexistent/holdfast-redis.so");
-    check_says("rediss+sentinel", "libholdfast-redis");
-    check_says("rediss+cluster", "libholdfast-redis");
+    check_says("redis", "holdfast-redis.so is not in /nonexistent;");
+    check_says("redis", "make install");
+    check_says("rediss+sentinel", "holdfast-redis.so");
+    check_says("rediss+cluster", "holdfast-redis.so");
     hf_client *client;
     CHECK_EQ_INT(hf_client_open("redis://user:secret@localhost/0", NULL, &client), HF_NO_STORE);
-    CHECK(strstr(hf_last_error(), "libholdfast-redis") != NULL);
+    CHECK(strstr(hf_last_error(), "holdfast-redis.so") != NULL);
     CHECK(strstr(hf_last_error(), "secret") == NULL);
 }
 
+/* In a folder that has the Redis module alone. */
+TEST(a_store_is_ready_only_if_all_its_modules_are_there) {
+    set_module_path("/nonexistent");
+    CHECK(!info_of("redis").available && !info_of("quorum+redis").available);
+    CHECK(info_of("sqlite").available);
+    char folder[] = "/tmp/holdfast-registry-XXXXXX", path[PATH_MAX];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/holdfast-redis.so", folder);
+    fclose(fopen(path, "w"));
+    set_module_path(folder);
+    bool one = info_of("redis").available && info_of("quorum+redis").available;
+    bool two = info_of("rediss").available || info_of("quorum+rediss").available;
+    CHECK(strstr(info_of("rediss").missing, "holdfast-tls.so") != NULL);
+    CHECK(unlink(path) == 0 && rmdir(folder) == 0);
+    CHECK(one && !two);
+}
+
+TEST(what_stores_can_do_is_listed) {
+    hf_store_info set = info_of("quorum+redis"), redis = info_of("redis");
+    CHECK(set.shares && !set.permits && !set.queues);
+    CHECK(redis.shares && redis.permits && redis.queues);
+}
+
+/* This program is linked statically: it has no library to look beside. */
 TEST(without_a_path_the_installed_modules_are_looked_for) {
     unsetenv("HOLDFAST_MODULE_PATH");
-    check_says("nosuchstore", "/holdfast/holdfast-nosuchstore.so");
+    hf_store_info info = info_of("redis");
+    CHECK(info.available || strstr(info.missing, "is not in " HOLDFAST_MODULE_DIR ";"));
+}
+
+TEST(a_scheme_that_nobody_knows_is_told_with_those_that_there_are) {
+    unsetenv("HOLDFAST_MODULE_PATH");
+    check_says("nosuchstore", "\"nosuchstore:\" is none of memory:, sqlite:, ");
+}
+
+TEST(a_store_that_cannot_vote_is_no_node_of_a_set) {
+    hf_client *client;
+    CHECK_EQ_INT(hf_client_open("quorum+sqlite:/tmp/a,/tmp/b,/tmp/c", NULL, &client),
+                 HF_UNSUPPORTED);
+    CHECK(strstr(hf_last_error(), "sqlite: cannot be a node of a set") != NULL);
+    CHECK_EQ_INT(hf_client_open("quorum+quorum+memory:a,b,c", NULL, &client), HF_UNSUPPORTED);
+    CHECK_EQ_INT(hf_client_open("quorum+memory:a,b,c", NULL, &client), HF_OK);
+    hf_client_close(client);
 }
 
 TEST(a_module_of_another_version_is_refused) {

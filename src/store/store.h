@@ -176,18 +176,21 @@ enum store_capability {
     STORE_CAN_PERMITS = 2,
     STORE_CAN_LOOK = 4,
     STORE_CAN_EXAMINE = 8,
+    STORE_CAN_QUEUE = 16, /* rule 4; without it, who waits asks again now and then */
+    STORE_CAN_VOTE = 32,  /* rule 9: it may be a node of a set */
 };
 
 struct store {
     const struct store_driver *driver;
 };
 
-#define STORE_ABI 4
+#define STORE_ABI 5
 
 struct store_driver {
-    unsigned abi;       /* STORE_ABI of the tree that it was built in */
-    hf_store_info info; /* its scheme, and what people are told of it */
-    unsigned capabilities;
+    unsigned abi; /* STORE_ABI of the tree that it was built in */
+    const char *scheme;
+    const char *tier;      /* as in hf_store_info */
+    unsigned capabilities; /* enum store_capability */
     const char *lacks; /* why it can do no more, for people; NULL: not told */
     /* Opens without waiting for a server. On failure an hf_error and, maybe, malloc'd particulars. */
     int (*open)(struct store_host *host, const struct url *url, struct store **ret_store,

@@ -283,7 +283,7 @@ def a_password_in_the_arguments_is_refused():
         equal((url, code, out), (url, 64, ""))
         contains(err, "a password in --url is refused", "--password-file")
         assert "hunter2" not in err and "ter2" not in err
-    refused("no store", "libholdfast-redis", words=("run", "--url", "redis://db?password_file=/x", "x", "true"))
+    refused("no store", "holdfast-redis.so", words=("run", "--url", "redis://db?password_file=/x", "x", "true"))
 
 
 @test
@@ -429,7 +429,7 @@ def what_is_no_password_is_told():
 def a_store_that_is_not_there_is_told_without_the_password():
     configure("url = redis://app:hunter2@db/0\n")
     for words in ((), ("--url", "redis://app@db/0", "--password-file", password_file("hunter2"))):
-        err = refused("libholdfast-redis", words=("run", *words, "x", "true"))
+        err = refused("holdfast-redis.so", words=("run", *words, "x", "true"))
         assert "hunter2" not in err
     equal(settings()["url"]["value"], "redis://app:***@db/0")
     out = run("--url", "redis://app@db", "--password-file", "/some/file", "config", "show", "--origin")[1]

@@ -277,6 +277,28 @@ def help_version_and_stores_are_for_people_and_for_programs():
     equal(json.loads(run("--json", "version")[1])["version"], run("version")[1].split()[1])
     stores = json.loads(run("stores", "--json")[1])
     contains([store["scheme"] for store in stores], "sqlite", "memory")
+    by_scheme = {store["scheme"]: store for store in stores}
+    equal([by_scheme["quorum+redis"][key] for key in ("read_write", "permits", "queue")], [True, False, False])
+    contains(run("stores")[1], "mutex, read/write, permits")
+
+
+@test
+def modules_of_the_build_tree_are_found_and_missing_ones_are_told():
+    stores = json.loads(run("stores", "--json")[1])
+    equal([store["missing"] for store in stores if not store["available"]], [])
+    contains(run("--url", "redis://127.0.0.1:1", "run", "x", "true")[2], "cannot connect to 127.0.0.1:1")
+    env = environment(HOLDFAST_MODULE_PATH="/nonexistent")
+    stores = json.loads(run("stores", "--json", env=env)[1])
+    equal([store["scheme"] for store in stores if store["available"]], ["memory", "sqlite"])
+    code, out, _ = run("stores", env=env)
+    equal((code, out.count("holdfast-redis.so is not in /nonexistent;")), (0, 1))
+    code, _, err = run("--url", "quorum+redis://a,b,c", "run", "x", "true", env=env)
+    equal(code, 78)
+    contains(err, "holdfast-redis.so is not in /nonexistent;")
+
+
+@test
+def what_help_says_has_examples():
     for command in ("acquire", "renew", "release", "fence", "demo", "stores", "version", "help"):
         contains(run("help", command)[1], f"Usage: holdfast {command}", "Examples:")
 

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """holdfast doctor on a set of Redis servers: each finding is made to happen, and seen not to. doctor_set_test.py
 HOLDFAST CLOCK_SHIM
-
-HOLDFAST_MODULE_PATH names the folder of the store's module."""
+"""
 import contextlib
 import json
 import os
@@ -28,7 +27,7 @@ SET_KEY = "{holdfast:}.set"
 def holdfast(url, *words):
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as home:
         keep = {key: value for key, value in os.environ.items()
-                if not key.startswith("HOLDFAST_") or key == "HOLDFAST_MODULE_PATH"}
+                if not key.startswith("HOLDFAST_")}
         return subprocess.run([HOLDFAST, *words], capture_output=True, text=True, timeout=LIMIT_S, check=False,
                               env=keep | {"HOLDFAST_URL": url, "HOME": home, "XDG_CONFIG_HOME": home})
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """holdfast doctor on Redis: each finding is made to happen on a real server. doctor_test.py HOLDFAST CLOCK_SHIM
-
-HOLDFAST_MODULE_PATH names the folder of the store's module."""
+"""
 import contextlib
 import json
 import os

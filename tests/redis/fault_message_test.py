@@ -370,7 +370,7 @@ def row_40_what_the_command_runs_has_none_of_its_descriptors():
             tempfile.TemporaryDirectory(prefix="holdfast-fault-") as folder:
         one.hold("a", "x")
         env = {key: value for key, value in os.environ.items()
-               if not key.startswith("HOLDFAST_") or key == "HOLDFAST_MODULE_PATH"}
+               if not key.startswith("HOLDFAST_")}
         command.launch([HOLDFAST, "run", "x", "--", "sh", "-c", "echo $$; read line"], stdin=subprocess.PIPE,
                        stdout=subprocess.PIPE, env=env | {"HOLDFAST_URL": server.url(), "XDG_RUNTIME_DIR": folder,
                                                           "XDG_CONFIG_HOME": folder})

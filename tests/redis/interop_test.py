@@ -191,7 +191,7 @@ class Command(Process):
     def __init__(self, server, *words):
         self.folder = tempfile.TemporaryDirectory(prefix="holdfast-interop-")
         env = {key: value for key, value in os.environ.items()
-               if not key.startswith("HOLDFAST_") or key == "HOLDFAST_MODULE_PATH"}
+               if not key.startswith("HOLDFAST_")}
         env |= {"HOLDFAST_URL": server.url(), "XDG_RUNTIME_DIR": self.folder.name, "LC_ALL": "C.UTF-8",
                 "XDG_CONFIG_HOME": self.folder.name}
         self.launch([HOLDFAST, *words], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -16,7 +16,7 @@ def doctor(url, *words, env=None):
     """(exit code, {id: finding}, the whole answer)."""
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as home:
         keep = {key: value for key, value in os.environ.items()
-                if not key.startswith("HOLDFAST_") or key == "HOLDFAST_MODULE_PATH"}
+                if not key.startswith("HOLDFAST_")}
         done = subprocess.run([os.path.abspath(sys.argv[1]), "doctor", "--json", *words], capture_output=True, text=True,
                               timeout=LIMIT_S, stdin=subprocess.DEVNULL, check=False,
                               env=keep | {"HOLDFAST_URL": url, "HOME": home, "XDG_CONFIG_HOME": home} | (env or {}))

@@ -47,7 +47,8 @@ static void password_close(struct store *store) {
 
 __attribute__((visibility("default"))) const struct store_driver holdfast_store_driver = {
     .abi = STORE_ABI,
-    .info = {sizeof(hf_store_info), "testpassword", "wants a password", "best effort", 1, "tests"},
+    .scheme = "testpassword",
+    .tier = "best effort",
     .capabilities = STORE_CAN_RW,
     .open = password_open,
     .submit = password_submit,

@@ -41,7 +41,8 @@ static void test_close(struct store *store) {
 
 __attribute__((visibility("default"))) const struct store_driver TEST_MODULE_SYMBOL = {
     .abi = TEST_MODULE_ABI,
-    .info = {sizeof(hf_store_info), "testmodule", "refuses everything", "best effort", 1, "tests"},
+    .scheme = "testmodule",
+    .tier = "best effort",
     .capabilities = STORE_CAN_LOOK,
     .open = test_open,
     .submit = test_submit,

@@ -573,7 +573,7 @@ static void inspect(struct session *session, struct store_op *op, int64_t now_us
 
 static void examine(struct session *session, struct store_op *op, int64_t now_us) {
     (void)now_us;
-    op->examination = findings_new(store_memory.info.tier);
+    op->examination = findings_new(store_memory.tier);
     if (op->examination &&
         findings_add(op->examination, HF_WARNING, "reach",
                      "they exclude the threads of this program and nobody else, and end with it",
@@ -768,8 +768,10 @@ static int memory_open(struct store_host *host, const struct url *url, struct st
 
 const struct store_driver store_memory = {
     .abi = STORE_ABI,
-    .info = {sizeof(hf_store_info), "memory", "threads of one process", "timed", 1, ""},
-    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
+    .scheme = "memory",
+    .tier = "timed",
+    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
+                    STORE_CAN_EXAMINE | STORE_CAN_VOTE,
     .open = memory_open,
     .submit = memory_submit,
     .close = memory_close,

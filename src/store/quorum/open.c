@@ -114,7 +114,20 @@ static int make_url(const struct url *url, size_t index, struct url *ret, char *
     return HF_OK;
 }
 
-static int open_node(struct quorum *q, struct node *node, const struct url *url, char **ret_text) {
+/* A node that forgets in which set it votes, or that it has just been restarted, would vote twice. */
+static int find_driver(const struct url *url, const struct store_driver **ret_driver,
+                       char **ret_text) {
+    int r = store_find(url->scheme + strlen("quorum+"), ret_driver, ret_text);
+    if (r < 0 || (*ret_driver)->capabilities & STORE_CAN_VOTE)
+        return r;
+    *ret_text = error_format("%s: cannot be a node of a set: it does not record which set it votes "
+                             "in, and would vote again right after it has lost its votes",
+                             (*ret_driver)->scheme);
+    return HF_UNSUPPORTED;
+}
+
+static int open_node(struct quorum *q, struct node *node, const struct store_driver *driver,
+                     const struct url *url, char **ret_text) {
     struct url own;
     char *memory;
     int r = make_url(url, node->index, &own, &memory);
@@ -126,10 +139,7 @@ static int open_node(struct quorum *q, struct node *node, const struct url *url,
     else
         snprintf(node->name, sizeof(node->name), "%s", own.path);
     quorum_join(q, node);
-    const struct store_driver *driver;
-    r = store_find(own.scheme, &driver, ret_text);
-    if (!r)
-        r = driver->open(&node->host, &own, &node->store, ret_text);
+    r = driver->open(&node->host, &own, &node->store, ret_text);
     free(memory);
     return r;
 }
@@ -156,7 +166,8 @@ static int read_set(struct quorum *q, const struct url *url, char **ret_text) {
     return q->set ? HF_OK : HF_NO_MEMORY;
 }
 
-static int open_nodes(struct quorum *q, const struct url *url, char **ret_text) {
+static int open_nodes(struct quorum *q, const struct store_driver *driver, const struct url *url,
+                      char **ret_text) {
     struct password password;
     char why[PASSWORD_WHY_SIZE];
     struct url own = *url;
@@ -172,7 +183,7 @@ static int open_nodes(struct quorum *q, const struct url *url, char **ret_text) 
     for (size_t i = 0; i < q->node_count && !r; i++) {
         q->nodes[i].quorum = q;
         q->nodes[i].index = i;
-        r = open_node(q, &q->nodes[i], &own, ret_text);
+        r = open_node(q, &q->nodes[i], driver, &own, ret_text);
     }
     explicit_bzero(&password, sizeof(password));
     return r;
@@ -180,6 +191,10 @@ static int open_nodes(struct quorum *q, const struct url *url, char **ret_text) 
 
 int quorum_open(struct store_host *host, const struct url *url, struct store **ret_store,
                 char **ret_text) {
+    const struct store_driver *driver;
+    int r = find_driver(url, &driver, ret_text);
+    if (r < 0)
+        return r;
     size_t count = count_nodes(url);
     if (count < 3 || count > QUORUM_NODES_MAX) {
         *ret_text =
@@ -192,7 +207,7 @@ int quorum_open(struct store_host *host, const struct url *url, struct store **r
     q->store.driver = &store_quorum;
     q->host = host;
     q->node_count = count;
-    int r = read_set(q, url, ret_text);
+    r = read_set(q, url, ret_text);
     if (!r)
         r = quorum_start(q);
     if (r < 0) {
@@ -200,7 +215,7 @@ int quorum_open(struct store_host *host, const struct url *url, struct store **r
         free(q);
         return r;
     }
-    r = open_nodes(q, url, ret_text);
+    r = open_nodes(q, driver, url, ret_text);
     if (r < 0) {
         quorum_end(q);
         free(q->set);

@@ -186,8 +186,8 @@ static void quorum_close(struct store *store) {
 
 const struct store_driver store_quorum = {
     .abi = STORE_ABI,
-    .info = {sizeof(hf_store_info), "quorum+redis",
-             "a majority of independent Redis servers (Redlock)", "strict", 1, ""},
+    .scheme = "quorum",
+    .tier = "strict",
     .capabilities = STORE_CAN_RW | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
     .lacks = "a majority of nodes cannot count them: any two share a node, and three need not",
     .open = quorum_open,

@@ -926,7 +926,7 @@ static void fill_facts(struct examining *x, struct store_facts *facts) {
 
 static void report(struct examining *x) {
     const struct redis_route *route = x->redis->route;
-    x->out = findings_new(route ? route->kind->tier : x->redis->store.driver->info.tier);
+    x->out = findings_new(route ? route->kind->tier : x->redis->store.driver->tier);
     if (!x->out) {
         x->no_memory = true;
         return;

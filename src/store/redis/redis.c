@@ -479,7 +479,7 @@ static int open_tls(struct redis *redis, const struct url *url, char **ret_text)
         return HF_BAD_URL;
     }
     const void *symbol;
-    int r = module_load("TLS", TLS_MODULE, TLS_MODULE_SYMBOL, &symbol, ret_text);
+    int r = module_load(TLS_MODULE, TLS_MODULE_SYMBOL, &symbol, ret_text);
     if (r < 0)
         return r;
     const struct tls_module *module = symbol;
@@ -615,8 +615,10 @@ static int redis_open(struct store_host *host, const struct url *url, struct sto
 
 const struct store_driver holdfast_store_driver __attribute__((visibility("default"))) = {
     .abi = STORE_ABI,
-    .info = {sizeof(hf_store_info), "redis", "all who reach one Redis server", "timed", 1, ""},
-    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
+    .scheme = "redis",
+    .tier = "timed",
+    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
+                    STORE_CAN_EXAMINE | STORE_CAN_VOTE,
     .open = redis_open,
     .submit = redis_submit,
     .close = redis_close,

@@ -24,7 +24,7 @@ static bool ended; /* the channel said so */
 static int open_as(const char *name, const char *ca, char **ret_text) {
     const void *symbol;
     setenv("HOLDFAST_MODULE_PATH", TLS_MODULE_DIR, 1);
-    CHECK_EQ_INT(module_load("TLS", TLS_MODULE, TLS_MODULE_SYMBOL, &symbol, ret_text), HF_OK);
+    CHECK_EQ_INT(module_load(TLS_MODULE, TLS_MODULE_SYMBOL, &symbol, ret_text), HF_OK);
     module = symbol;
     CHECK_EQ_INT(module->abi, TLS_ABI);
     return module->open(&(struct tls_settings){.name = name, .ca = ca}, &tls, ret_text);

@@ -324,7 +324,7 @@ static void examine_sockets(struct examining *x) {
 }
 
 enum store_outcome examine(struct session *s, struct store_op *op) {
-    struct examining x = {.s = s, .out = findings_new(store_sqlite.info.tier)};
+    struct examining x = {.s = s, .out = findings_new(store_sqlite.tier)};
     op->examination = x.out;
     if (x.out) {
         examine_file_system(&x);

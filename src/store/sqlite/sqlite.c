@@ -239,8 +239,10 @@ static int sqlite_open(struct store_host *host, const struct url *url, struct st
 
 const struct store_driver store_sqlite = {
     .abi = STORE_ABI,
-    .info = {sizeof(hf_store_info), "sqlite", "processes of one host, in a file", "timed", 1, ""},
-    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
+    .scheme = "sqlite",
+    .tier = "timed",
+    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
+                    STORE_CAN_EXAMINE,
     .open = sqlite_open,
     .submit = sqlite_submit,
     .close = sqlite_close,
