@@ -14,8 +14,10 @@ enum {
     A_SET = STORE_CAN_RW
 };
 
-#define REDIS {"redis"}
-#define REDIS_TLS {"redis", "tls"}
+#define REDIS \
+    { "redis" }
+#define REDIS_TLS \
+    { "redis", "tls" }
 
 static const struct known {
     const char *scheme, *tier, *summary;
@@ -31,13 +33,14 @@ static const struct known {
      REDIS},
     {"rediss+sentinel", "best effort", "a Redis master that sentinels watch, over TLS", ONE_SERVER,
      NULL, REDIS_TLS},
-    {"redis+sentinel", "best effort", "a Redis master that sentinels watch, in plaintext", ONE_SERVER, NULL,
-     REDIS},
+    {"redis+sentinel", "best effort", "a Redis master that sentinels watch, in plaintext",
+     ONE_SERVER, NULL, REDIS},
     {"rediss+cluster", "best effort", "a Redis Cluster, over TLS", ONE_SERVER, NULL, REDIS_TLS},
     {"redis+cluster", "best effort", "a Redis Cluster, in plaintext", ONE_SERVER, NULL, REDIS},
-    {"quorum+rediss", "strict", "a majority of independent Redis servers (Redlock), over TLS", A_SET,
-     &store_quorum, REDIS_TLS},
-    {"quorum+redis", "strict", "a majority of independent Redis servers (Redlock), in plaintext", A_SET, &store_quorum, REDIS},
+    {"quorum+rediss", "strict", "a majority of independent Redis servers (Redlock), over TLS",
+     A_SET, &store_quorum, REDIS_TLS},
+    {"quorum+redis", "strict", "a majority of independent Redis servers (Redlock), in plaintext",
+     A_SET, &store_quorum, REDIS},
 };
 
 enum { STORE_COUNT = sizeof(stores) / sizeof(stores[0]) };

@@ -191,7 +191,7 @@ struct store_driver {
     const char *scheme;
     const char *tier;      /* as in hf_store_info */
     unsigned capabilities; /* enum store_capability */
-    const char *lacks; /* why it can do no more, for people; NULL: not told */
+    const char *lacks;     /* why it can do no more, for people; NULL: not told */
     /* Opens without waiting for a server. On failure an hf_error and, maybe, malloc'd particulars. */
     int (*open)(struct store_host *host, const struct url *url, struct store **ret_store,
                 char **ret_text);

@@ -57,9 +57,10 @@ struct stream {
 
     int64_t deadline_us;
     struct lookup *lookup;
-    struct addrinfo *found;      /* to be freed */
-    const struct addrinfo *next; /* to try */
-    int tried, error;            /* of the last address; 0: no answer in its share of the time */
+    struct addrinfo *found;         /* to be freed */
+    const struct addrinfo *next;    /* to try */
+    const struct addrinfo *refused; /* the last one that is too far away */
+    int tried, error;               /* of the last address; 0: no answer in its share of the time */
     struct addrinfo unix_info;
     struct sockaddr_un unix_address;
 
@@ -80,7 +81,7 @@ static void close_socket(struct stream *s) {
 static void free_addresses(struct stream *s) {
     struct addrinfo *found = s->found;
     s->found = NULL;
-    s->next = NULL;
+    s->next = s->refused = NULL;
     if (found)
         freeaddrinfo(found);
 }
@@ -156,9 +157,25 @@ static void tell_broken(struct stream *s, int error) {
     tell(s, "the connection to %s broke: %s", peer, strerror(error));
 }
 
+static void tell_refused(struct stream *s, const char *peer) {
+    char address[NI_MAXHOST] = "?";
+    getnameinfo(s->refused->ai_addr, s->refused->ai_addrlen, address, sizeof(address), NULL, 0,
+                NI_NUMERICHOST);
+    s->owner->reach = world_reach_of(s->refused->ai_addr);
+    bool is_name = strcmp(address, s->owner->peer->host) != 0;
+    if (is_name)
+        tell(s, "%s has the address %s, which is not a private one", peer, address);
+    else
+        tell(s, "%s is not a private address", peer);
+}
+
 static void tell_unconnected(struct stream *s) {
     char peer[PEER_SIZE], several[48] = "";
     name_peer(s->owner->peer, peer);
+    if (!s->tried && s->refused) {
+        tell_refused(s, peer);
+        return;
+    }
     if (s->tried > 1)
         snprintf(several, sizeof(several), " (the last of %d addresses)", s->tried);
     if (s->error)
@@ -219,6 +236,13 @@ static void connect_next(struct stream *s) {
     int64_t now_us = world_now_us(&s->real->world);
     s->phase = CONNECTING;
     while (s->next && now_us < s->deadline_us) {
+        enum world_reach reach = world_reach_of(s->next->ai_addr);
+        if (reach > s->owner->farthest) {
+            s->refused = s->next;
+            s->next = s->next->ai_next;
+            continue;
+        }
+        s->owner->reach = reach;
         s->error = begin_connecting(s, s->next);
         if (s->error == EAGAIN && s->next->ai_family == AF_UNIX) {
             wait_until(s, now_us + RETRY_US);

@@ -1,8 +1,8 @@
 /* Streams of the real world, against servers that the tests open themselves: what flows, how it ends, and what
  * an owner may do meanwhile.
  *
- * The linker sends two calls of the library through here (--wrap, in tests/meson.build): to count writes, and
- * to let a socket connect to itself. */
+ * The linker sends some calls of the library through here (--wrap, in tests/meson.build): to count writes and
+ * connections, to let a socket connect to itself, and to give a name several addresses. */
 #include "world/stream_test.h"
 
 #include <fcntl.h>
@@ -23,13 +23,32 @@ ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags) {
 
 /* A socket may by chance get the very port it connects to; here it always does. */
 static bool connects_to_itself;
+static int connects;
 
 int __real_connect(int fd, const struct sockaddr *address, socklen_t size);
 int __wrap_connect(int fd, const struct sockaddr *address, socklen_t size);
 int __wrap_connect(int fd, const struct sockaddr *address, socklen_t size) {
+    connects++;
     if (connects_to_itself)
         CHECK(bind(fd, address, size) == 0);
     return __real_connect(fd, address, size);
+}
+
+/* "several" has a public address, which nobody may ever connect to, and those that a test adds behind it. */
+static const char *behind_public;
+
+int __real_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **ret);
+int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **ret);
+int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **ret) {
+    if (strcmp(host, "several") != 0 || hints->ai_flags & AI_NUMERICHOST)
+        return __real_getaddrinfo(host, service, hints, ret);
+    int failure = __real_getaddrinfo("203.0.113.5", service, hints, ret);
+    if (!failure && behind_public)
+        failure = __real_getaddrinfo(behind_public, service, hints, &(*ret)->ai_next);
+    return failure;
 }
 
 /* ---- Bytes ---- */
@@ -321,6 +340,53 @@ TEST(a_connection_that_is_refused_is_told) {
     char why[200];
     snprintf(why, sizeof(why), "cannot connect to 127.0.0.1:%u: Connection refused", port);
     check_unconnected("127.0.0.1", port, why);
+}
+
+/* 203.0.113.0/24 is for documentation: nothing there may be connected to. */
+static void check_too_far(const char *host, const char *words) {
+    struct owner owner;
+    own(&owner, open_world(), host, 6379);
+    owner.stream.farthest = WORLD_PRIVATE;
+    connects = 0;
+    open_it(&owner);
+    until(owner.stream.world, owner.closed);
+    CHECK_EQ_INT(connects, 0);
+    CHECK_EQ_INT(owner.opened, 0);
+    CHECK_EQ_INT(owner.stream.reach, WORLD_PUBLIC);
+    CHECK_EQ_STR(owner.why, words);
+    world_close(owner.stream.world);
+}
+
+TEST(an_address_that_is_too_far_away_is_not_connected_to) {
+    check_too_far("203.0.113.5", "203.0.113.5:6379 is not a private address");
+    check_too_far("::ffff:203.0.113.5", "[::ffff:203.0.113.5]:6379 is not a private address");
+    check_too_far("several",
+                  "several:6379 has the address 203.0.113.5, which is not a private one");
+}
+
+TEST(of_a_names_addresses_those_that_are_near_enough_are_tried) {
+    struct owner owner;
+    uint16_t port;
+    int listener = serve(&port);
+    behind_public = "127.0.0.1";
+    own(&owner, open_world(), "several", port);
+    owner.stream.farthest = WORLD_PRIVATE;
+    connects = 0;
+    check_both_ways(&owner, listener);
+    CHECK_EQ_INT(connects, 1);
+    CHECK_EQ_INT(owner.stream.reach, WORLD_THIS_HOST);
+}
+
+TEST(if_none_of_those_that_are_near_answers_that_is_told) {
+    struct owner owner;
+    behind_public = "127.0.0.1";
+    own(&owner, open_world(), "several", dead_port());
+    owner.stream.farthest = WORLD_PRIVATE;
+    open_it(&owner);
+    until(owner.stream.world, owner.closed);
+    CHECK(strstr(owner.why, "Connection refused"));
+    CHECK_EQ_INT(owner.stream.reach, WORLD_THIS_HOST);
+    world_close(owner.stream.world);
 }
 
 TEST(a_unix_socket_that_is_not_there_or_not_listening_is_told) {

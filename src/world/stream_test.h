@@ -152,7 +152,10 @@ static const struct world_stream_events events = {note_opened, note_received, no
 
 static inline void own(struct owner *owner, struct world *world, const char *host, uint16_t port) {
     *owner = (struct owner){
-        .stream = {.world = world, .events = &events, .peer = &owner->peer},
+        .stream = {.world = world,
+                   .events = &events,
+                   .peer = &owner->peer,
+                   .farthest = WORLD_PUBLIC},
         .peer = {.host = host, .port = port, .path = host ? NULL : path, .timeout_us = 50 * SECOND},
     };
 }

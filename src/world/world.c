@@ -76,6 +76,7 @@ void world_bell_ring_within(struct world_bell *bell) {
 }
 
 int world_stream_open(struct world_stream *stream) {
+    stream->reach = WORLD_THIS_HOST;
     return stream->world->ops->open_stream(stream);
 }
 

@@ -65,8 +65,17 @@ struct world_lookup {
     void *state; /* the world's; NULL: nothing is being looked up */
 };
 
+/* How far away an address is. A private one is of RFC 1918, unique local (fc00::/7) or link local. */
+enum world_reach { WORLD_THIS_HOST, WORLD_PRIVATE, WORLD_PUBLIC };
+
+struct sockaddr;
+enum world_reach world_reach_of(const struct sockaddr *address);
+
+/* The same of a host that is written as an address; false for a name. */
+bool world_reach_of_text(const char *host, enum world_reach *ret_reach);
+
 /* A stream of bytes to a server: a TCP connection, a unix socket, or what another world makes of it. It
- * belongs to whoever opened it, who fills in `events` and `peer` before and lets both live as long. The
+ * belongs to whoever opened it, who fills in `events`, `peer` and `farthest` before and lets them live as long. The
  * functions are called while the world dispatches, never from within a call to the stream: `opened` once
  * when bytes can flow, `received` for what came, `closed` once when it could not be opened or has ended,
  * with a sentence; bytes and sentence live during the call. After `closed` it may be opened again. In each
@@ -75,7 +84,9 @@ struct world_stream {
     struct world *world;
     const struct world_stream_events *events;
     const struct world_peer *peer;
-    void *state; /* the world's; NULL: it is not open */
+    enum world_reach farthest; /* addresses that are farther away are never connected to */
+    enum world_reach reach; /* of the address that was connected to, or refused; set by the world */
+    void *state;            /* the world's; NULL: it is not open */
 };
 
 struct world_stream_events {
@@ -85,7 +96,8 @@ struct world_stream_events {
 };
 
 /* Where a stream goes. A name is looked up, without stopping anybody, each time that it is opened;
- * its addresses are tried one after the other, each for its share of the time. */
+ * its addresses are tried one after the other, each for its share of the time. Those beyond `farthest` are left out,
+ * and if there are no others the stream is closed, with `reach` above `farthest`. */
 struct world_peer {
     const char *host; /* a name or an address; NULL: see path */
     uint16_t port;

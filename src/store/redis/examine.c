@@ -812,6 +812,34 @@ static void report_certificate(struct examining *x, const char *id, const char *
             "%s expires in %.0f days", whose, days);
 }
 
+/* How far away the farthest of the servers is that were connected to. */
+static enum world_reach farthest_of(const struct redis *redis) {
+    enum world_reach farthest = redis->commands.wire.stream.reach;
+    const struct route_kind *kind = redis->route ? redis->route->kind : NULL;
+    struct redis_link *link;
+    for (size_t i = 0; kind && (link = kind->master(redis->route, i)); i++) {
+        if (link->wire.stream.reach > farthest)
+            farthest = link->wire.stream.reach;
+    }
+    for (size_t i = 0; kind && kind->watcher && (link = kind->watcher(redis->route, i)); i++) {
+        if (link->wire.stream.reach > farthest)
+            farthest = link->wire.stream.reach;
+    }
+    return farthest;
+}
+
+static void report_plaintext(struct examining *x, enum world_reach reach) {
+    if (reach == WORLD_THIS_HOST)
+        return;
+    ADD(x, reach == WORLD_PUBLIC ? HF_WARNING : HF_NOTE, "plaintext",
+        "whoever is on the way can read the password, and take and break every lock",
+        "rediss:// in the URL, which is TLS: docs/stores/redis.md",
+        reach == WORLD_PUBLIC
+            ? "the server is beyond any private network, and what goes there is not encrypted"
+            : "the server is another host of a private network, and what goes there is not "
+              "encrypted");
+}
+
 static void report_way(struct examining *x) {
     struct tls *tls = x->redis->tls;
     if (tls) {
@@ -823,11 +851,8 @@ static void report_way(struct examining *x) {
                                : "the server's certificate, or one above it,",
                            expiries.server_us);
         report_certificate(x, "client-certificate", "the client certificate", expiries.own_us);
-    } else if (x->redis->is_exposed) {
-        ADD(x, HF_WARNING, "plaintext",
-            "whoever is on the way can read the password, and take and break every lock",
-            "rediss:// in the URL, which is TLS: docs/stores/redis.md",
-            "the server is another host, and what goes there is not encrypted");
+    } else {
+        report_plaintext(x, farthest_of(x->redis));
     }
 }
 
@@ -913,8 +938,7 @@ static void fill_facts(struct examining *x, struct store_facts *facts) {
     facts->up_us = (up_s + 1) * 1000000;
     facts->durable = strcmp(x->out->tier, "timed") == 0 && info_number(x, "aof_enabled", 0) == 1 &&
                      strcmp(x->settings[APPENDFSYNC], "always") == 0;
-    facts->local =
-        redis->server_path || (redis->server_host && redis_is_this_host(redis->server_host));
+    facts->local = redis->commands.wire.stream.reach == WORLD_THIS_HOST;
     if (redis->server_host)
         snprintf(facts->host, sizeof(facts->host), "%s", redis->server_host);
     info_text(x, "run_id", value);

@@ -481,7 +481,7 @@ int link_init(struct redis_link *link, struct redis *redis, const struct world_p
     link->early_us = WORLD_NEVER;
     list_init(&link->waiting);
     list_init(&link->sent);
-    int r = wire_init(&link->wire, redis->host->world, peer, redis->tls, &events);
+    int r = wire_init(&link->wire, redis->host->world, peer, redis->tls, redis->exposed, &events);
     if (r < 0)
         return r;
     r = world_timer_add(redis->host->world, &link->timer, timer_due);

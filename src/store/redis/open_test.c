@@ -90,10 +90,6 @@ TEST(urls_of_several_servers_that_lack_something_are_refused) {
     check_refused("redis+sentinel://a,b/?plaintext=yes", "/SERVICE");
     check_refused("redis+sentinel://a/orders/x", "the database");
     check_refused("redis+sentinel:///orders", "/SERVICE");
-    check_refused("redis+sentinel://127.0.0.1,b/orders", "plaintext=yes");
-    check_refused("redis+sentinel://b/orders", "use rediss+sentinel://");
-    check_refused("redis+cluster://a", "plaintext=yes");
-    check_refused("redis+cluster://a", "use rediss+cluster://");
     check_refused("rediss+cluster://a?plaintext=yes", "\"plaintext\"");
     check_refused("rediss+cluster://a?cert=x", "go together");
     check_refused("redis+cluster://a?ca=x", "begins with rediss");
@@ -160,12 +156,11 @@ TEST(a_prefix_that_is_too_long_or_would_end_a_tag_is_refused) {
     check_refused("redis://localhost?prefix=%7Ba%7D.s", "prefix");
 }
 
-TEST(plaintext_to_another_host_is_refused_unless_it_is_asked_for) {
-    static const char *const elsewhere[] = {"db.example",        "10.0.0.7", "128.0.0.1",
-                                            "0.0.0.0",           "[::]",     "[::2]",
-                                            "[::ffff:10.0.0.7]", "127.1",    "localhost.example"};
-    static const char *const here[] = {"localhost", "LocalHost", "127.0.0.1", "127.255.0.9",
-                                       "[::1]"};
+TEST(plaintext_beyond_private_networks_is_refused_unless_it_is_asked_for) {
+    static const char *const elsewhere[] = {"128.0.0.1", "0.0.0.0",     "[::]",
+                                            "[::2]",     "203.0.113.5", "[::ffff:203.0.113.5]"};
+    static const char *const near[] = {"localhost",         "127.0.0.1", "[::1]", "10.0.0.7",
+                                       "[::ffff:10.0.0.7]", "[fe80::1]", "redis"};
     char url[128];
     for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
         snprintf(url, sizeof(url), "redis://jo:hunter2@%s", elsewhere[i]);
@@ -174,14 +169,29 @@ TEST(plaintext_to_another_host_is_refused_unless_it_is_asked_for) {
         rig_open(&rig, url);
         rig_close(&rig);
     }
-    for (size_t i = 0; i < sizeof(here) / sizeof(here[0]); i++) {
-        snprintf(url, sizeof(url), "redis://%s", here[i]);
+    for (size_t i = 0; i < sizeof(near) / sizeof(near[0]); i++) {
+        snprintf(url, sizeof(url), "redis://%s", near[i]);
         rig_open(&rig, url);
         rig_close(&rig);
     }
+    check_refused("redis+sentinel://127.0.0.1,203.0.113.5/orders", "use rediss+sentinel://");
+    check_refused("redis+cluster://203.0.113.5", "use rediss+cluster://");
     check_refused("redis://localhost?plaintext=no", "plaintext");
     check_refused("redis://localhost?ca=x", "begins with rediss");
     check_refused("redis+unix:///run/redis.sock?plaintext=yes", "plaintext");
+}
+
+/* What a name leads to is seen only when it is connected to. */
+static void check_farthest(const char *url, enum world_reach farthest) {
+    rig_open(&rig, url);
+    ask_acquire(&rig, &a, "x", 0);
+    CHECK_EQ_INT(fake_last(rig.world)->owner->farthest, farthest);
+    over();
+}
+
+TEST(a_connection_goes_no_farther_than_its_url_permits) {
+    check_farthest("redis://db.example", WORLD_PRIVATE);
+    check_farthest("redis://db.example?plaintext=yes", WORLD_PUBLIC);
 }
 
 /* ---- Passwords ---- */

@@ -8,8 +8,8 @@
  *
  * with the options prefix, database (for a socket), timeout and connect_timeout in ms, and password_file,
  * password_env or password_fd, each saying where the password is. rediss is TLS, with the options ca, cert and key, which
- * are files, and server_name. redis to another host needs the option plaintext=yes. Those of Sentinel
- * and Cluster are in `options`. */
+ * are files, and server_name. redis beyond this host and private networks needs the option plaintext=yes. Those of
+ * Sentinel and Cluster are in `options`. */
 #include "store/redis/redis.h"
 
 #include "base/error.h"
@@ -17,7 +17,6 @@
 #include "base/url.h"
 #include "store/module.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
@@ -435,16 +434,8 @@ static int read_wait(struct redis *redis, const struct url *url, char **ret_text
 
 /* ---- TLS, or plaintext ---- */
 
-/* By the URL alone: a name may lead to one address now and to another at the next look-up. */
-bool redis_is_this_host(const char *host) {
-    struct in_addr four;
-    struct in6_addr six;
-    if (inet_pton(AF_INET, host, &four) == 1)
-        return ntohl(four.s_addr) >> 24 == 127;
-    return strcasecmp(host, "localhost") == 0 ||
-           (inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six));
-}
-
+/* What the URL names by its address is refused here; what a name leads to, or a server names, where it is connected
+ * to (wire.c). */
 static int check_plaintext(struct redis *redis, const struct url *url, char **ret_text) {
     const char *plaintext = url_option(url, "plaintext");
     if (plaintext && strcmp(plaintext, "yes") != 0) {
@@ -452,18 +443,19 @@ static int check_plaintext(struct redis *redis, const struct url *url, char **re
             error_format("plaintext is \"%s\", where only \"yes\" has a meaning", plaintext);
         return HF_BAD_URL;
     }
-    const char *exposed = NULL;
-    for (size_t i = 0; i < url->host_count && !exposed; i++)
-        exposed = redis_is_this_host(url->hosts[i].host) ? NULL : url->hosts[i].host;
-    redis->is_exposed = exposed;
-    if (!exposed || plaintext)
-        return HF_OK;
-    *ret_text =
-        error_format("%s:// to another host (\"%.255s\") would let everybody on the way read "
-                     "the password and change what is locked: use rediss%s://, which is TLS, or "
-                     "add the option plaintext=yes where the network is to be trusted",
-                     url->scheme, exposed, url->scheme + strlen("redis"));
-    return HF_BAD_URL;
+    redis->exposed = plaintext;
+    for (size_t i = 0; i < url->host_count && !plaintext; i++) {
+        enum world_reach reach;
+        if (!world_reach_of_text(url->hosts[i].host, &reach) || reach != WORLD_PUBLIC)
+            continue;
+        *ret_text =
+            error_format("%s:// to %.255s, which is not a private address, would let everybody on "
+                         "the way read the password and change what is locked: use rediss%s://, "
+                         "which is TLS, or add the option plaintext=yes if that way is safe",
+                         url->scheme, url->hosts[i].host, url->scheme + strlen("redis"));
+        return HF_BAD_URL;
+    }
+    return HF_OK;
 }
 
 static int open_tls(struct redis *redis, const struct url *url, char **ret_text) {

@@ -34,7 +34,7 @@ struct redis {
     struct world_peer peer;
     struct redis_route *route; /* NULL: there is one server */
     struct tls *tls;           /* NULL: plaintext, */
-    bool is_exposed;           /* and that to another host */
+    bool exposed;              /* also beyond private networks: plaintext=yes */
     struct redis_link commands, subscription;
     uint64_t wait_replicas,
         wait_timeout_ms; /* that must have a grant before it is believed; 0: none */
@@ -78,9 +78,6 @@ static inline void route_submit(struct redis *redis, struct redis_request *reque
 
 /* Adds the key that says in which set the server votes. */
 void redis_add_set_key(struct redis *redis);
-
-/* Whether a host of a URL is this one. */
-bool redis_is_this_host(const char *host);
 
 /* Opens the subscription: from now on others may have something to tell. */
 void redis_subscribe(struct redis *redis);

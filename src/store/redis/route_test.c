@@ -39,18 +39,23 @@ static void over(void) {
     asked_clear(&b);
 }
 
-/* The open stream to a host, which is accepted if it was not; NULL: there is none. */
-static struct fake_stream *stream_to(const char *host) {
+/* The open stream to a host; NULL: there is none. */
+static struct fake_stream *stream_before_accept(const char *host) {
     fake_settle(rig.world);
     for (size_t i = fake_stream_count(rig.world); i-- > 0;) {
         struct fake_stream *stream = fake_stream(rig.world, i);
-        if (!stream->owner || strcmp(stream->owner->peer->host, host) != 0)
-            continue;
-        if (!stream->accepted)
-            fake_accept(stream);
-        return stream;
+        if (stream->owner && strcmp(stream->owner->peer->host, host) == 0)
+            return stream;
     }
     return NULL;
+}
+
+/* The same, accepted if it was not. */
+static struct fake_stream *stream_to(const char *host) {
+    struct fake_stream *stream = stream_before_accept(host);
+    if (stream && !stream->accepted)
+        fake_accept(stream);
+    return stream;
 }
 
 /* The host is asked this, and answers. */
@@ -143,6 +148,58 @@ TEST(the_same_master_again_is_no_fail_over) {
     CHECK_EQ_INT(a.op.outcome, STORE_DONE);
     CHECK_EQ_INT(times_forgot, 0);
     over();
+}
+
+/* ---- Plaintext, where a server names another ---- */
+
+#define FAR "203.0.113.5"
+
+/* The world refuses what is too far away (stream_test.c): the store must have told it how far is too far, and that comes
+ * out as what is wrong with the URL. */
+static void refuse_far(void) {
+    struct fake_stream *far = stream_before_accept(FAR);
+    CHECK(far && far->owner->farthest == WORLD_PRIVATE);
+    far->owner->reach = WORLD_PUBLIC;
+    fake_hang_up(far, FAR ":6380 is not a private address");
+    fake_settle(rig.world);
+}
+
+TEST(a_master_beyond_private_networks_gets_nothing_in_plaintext) {
+    begin("redis+sentinel://jo:hunter2@127.0.0.1/orders");
+    ask_acquire(&rig, &a, "x", 0);
+    answers("127.0.0.1", "SENTINEL", "*2\r\n$11\r\n" FAR "\r\n$4\r\n6380\r\n");
+    refuse_far();
+    CHECK_EQ_INT(a.op.outcome, STORE_REFUSED);
+    CHECK_EQ_INT(a.op.reason, HF_BAD_URL);
+    CHECK(strstr(a.op.text, FAR) && strstr(a.op.text, "plaintext=yes"));
+    over();
+}
+
+TEST(a_node_beyond_private_networks_gets_nothing_in_plaintext) {
+    begin("redis+cluster://jo:hunter2@127.0.0.1");
+    ask_acquire(&rig, &a, "x", 0);
+    answers("127.0.0.1", "AUTH", "+OK\r\n");
+    answers("127.0.0.1", "CLUSTER SLOTS",
+            "*1\r\n" RANGE(0, 16383, "*3\r\n$11\r\n" FAR "\r\n:6380\r\n$1\r\nA\r\n"));
+    refuse_far();
+    CHECK_EQ_INT(a.op.reason, HF_BAD_URL);
+    over();
+}
+
+TEST(a_node_that_MOVED_or_ASK_names_gets_nothing_in_plaintext_either) {
+    for (int i = 0; i < 2; i++) {
+        char error[64];
+        snprintf(error, sizeof(error), "-%s %u " FAR ":6380\r\n", i ? "ASK" : "MOVED",
+                 command_slot("holdfast:x", 10));
+        begin("redis+cluster://127.0.0.1");
+        ask_acquire(&rig, &a, "x", 0);
+        answers("127.0.0.1", "CLUSTER SLOTS",
+                "*1\r\n" RANGE(0, 16383, "*3\r\n$9\r\n127.0.0.1\r\n:6379\r\n$1\r\nA\r\n"));
+        answers("127.0.0.1", "acquire holdfast:x", error);
+        fake_pass_us(rig.world, 10000);
+        refuse_far();
+        over();
+    }
 }
 
 /* ---- A Cluster ---- */

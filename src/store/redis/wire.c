@@ -141,13 +141,17 @@ static void stream_closed(struct world_stream *stream, const char *why) {
     struct wire *wire = wire_of(stream);
     bool in_handshake = wire->channel && !wire->channel->open;
     bool in_vain = wire->connected && !wire->tls && !wire->heard && stream->peer->host;
+    bool too_far = stream->reach > stream->farthest;
     char text[WHY_SIZE];
     snprintf(text, sizeof(text), "%s%s", why,
-             in_handshake ? ", in the TLS handshake"
-             : in_vain    ? " without a word; if it expects TLS, its URL begins with rediss"
-                          : "");
+             too_far
+                 ? ": in plaintext, everybody on the way could read the password and change what "
+                   "is locked; use TLS (rediss), or plaintext=yes if that way is safe"
+             : in_handshake ? ", in the TLS handshake"
+             : in_vain      ? " without a word; if it expects TLS, its URL begins with rediss"
+                            : "");
     forget_connection(wire);
-    wire->events->closed(wire, HF_UNREACHABLE, text);
+    wire->events->closed(wire, too_far ? HF_BAD_URL : HF_UNREACHABLE, text);
 }
 
 static const struct world_stream_events stream_events = {stream_opened, stream_received,
@@ -176,9 +180,12 @@ int wire_send(struct wire *wire, const void *bytes, size_t size) {
 }
 
 int wire_init(struct wire *wire, struct world *world, const struct world_peer *peer,
-              struct tls *tls, const struct wire_events *events) {
+              struct tls *tls, bool exposed, const struct wire_events *events) {
     *wire = (struct wire){
-        .stream = {.world = world, .events = &stream_events, .peer = peer},
+        .stream = {.world = world,
+                   .events = &stream_events,
+                   .peer = peer,
+                   .farthest = tls || exposed ? WORLD_PUBLIC : WORLD_PRIVATE},
         .events = events,
         .tls = tls,
     };

@@ -29,9 +29,10 @@ struct wire_events {
     void (*closed)(struct wire *wire, int reason, const char *why);
 };
 
-/* HF_OK or HF_NO_MEMORY. `tls`, `peer` and `events` live as long as the wire does. */
+/* HF_OK or HF_NO_MEMORY. `tls`, `peer` and `events` live as long as the wire does. Without TLS, and unless it is
+ * `exposed`, nothing is connected to but private addresses: no peer that anybody names can change that. */
 int wire_init(struct wire *wire, struct world *world, const struct world_peer *peer,
-              struct tls *tls, const struct wire_events *events);
+              struct tls *tls, bool exposed, const struct wire_events *events);
 void wire_drop(struct wire *wire);
 
 int wire_open(struct wire *wire);
