@@ -56,7 +56,8 @@ class Other(Process):
 
     def __init__(self, name, server):
         self.words = [*self.PROGRAMS[name], server.port]
-        self.prefix = "mutex:" if name == "redis-semaphore" else "holdfast:"
+        prefixes = {"redis-semaphore": "mutex:", "redis.lock": "", "redis-cli": ""}  # with plain names
+        self.prefix = prefixes.get(name, "holdfast:")
         self.key = self.prefix + "x"
         self.url = f"{server.url()}?prefix={self.prefix}"
 
@@ -188,11 +189,11 @@ class Monitor:
 class Command(Process):
     """The holdfast command, in a folder of its own."""
 
-    def __init__(self, server, *words):
+    def __init__(self, server, *words, url=None):
         self.folder = tempfile.TemporaryDirectory(prefix="holdfast-interop-")
         env = {key: value for key, value in os.environ.items()
                if not key.startswith("HOLDFAST_")}
-        env |= {"HOLDFAST_URL": server.url(), "XDG_RUNTIME_DIR": self.folder.name, "LC_ALL": "C.UTF-8",
+        env |= {"HOLDFAST_URL": url or server.url(), "XDG_RUNTIME_DIR": self.folder.name, "LC_ALL": "C.UTF-8",
                 "XDG_CONFIG_HOME": self.folder.name}
         self.launch([HOLDFAST, *words], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE, text=True)
@@ -209,8 +210,8 @@ class Command(Process):
         return self.child.returncode, out, err
 
 
-def holdfast(server, *words):
-    with Command(server, *words) as command:
+def holdfast(server, *words, url=None):
+    with Command(server, *words, url=url) as command:
         return command.end()
 
 
@@ -630,6 +631,50 @@ def looking_shows_a_lock_of_others_as_such():
         assert re.search(r"^x\t.*a client that is not holdfast", out, re.M), out
 
 
+# ---- Without a prefix ----
+
+
+@test
+def without_a_prefix_a_name_is_the_key_itself():
+    with Redis() as server, Puppet(PUPPET, f"{server.url()}?prefix=") as ours:
+        ours.hold("a", "orders", lease_ms=LONG_MS)
+        assert OWNER.fullmatch(server.command("GET", "orders"))
+        equal(cli(server, "set", "orders", "theirs", "nx", "px", LONG_MS), "")
+        ours.acquire("b", "orders", wait_ms=-1)
+        equal(ours.release("a"), "OK")
+        assert ours.granted("b").token
+        equal(ours.release("b"), "OK")
+        equal(sorted(server.command("KEYS", "*")), ["{orders}.s"])
+
+
+@test
+def without_a_prefix_looking_shows_locks_and_no_other_strings():
+    with Redis() as server, Puppet(PUPPET, f"{server.url()}?prefix=") as ours:
+        for i in range(50):
+            server.command("SET", f"cache:{i}", "no lock")
+        for i in range(250):  # more than a page of names that nobody uses now
+            ours.hold("a", f"idle-{i:03}")
+            equal(ours.release("a"), "OK")
+            ours.free("a")
+        for lock, name in enumerate(("orders", "{eu}orders", "x}y", "o{")):
+            ours.hold(lock, name, lease_ms=LONG_MS)
+        code, out, _ = holdfast(server, "ls", "--json", url=f"{server.url()}?prefix=")
+        equal((code, sorted(json.loads(line)["name"] for line in out.splitlines())),
+              (0, ["orders", "o{", "x}y", "{eu}orders"]))
+        code, out, _ = holdfast(server, "ls", "--json", "o", url=f"{server.url()}?prefix=")
+        equal(sorted(json.loads(line)["name"] for line in out.splitlines()), ["orders", "o{"])
+
+
+@test
+def without_a_prefix_names_like_our_own_keys_are_refused():
+    with Redis() as server:
+        for name in ("{x}.s", "{}.set", "{x}.anything"):
+            code, _, err = holdfast(server, "run", name, "true", url=f"{server.url()}?prefix=")
+            equal(code, 78)
+            assert "with an empty prefix" in err, err
+        equal(holdfast(server, "run", "x{y}.s", "true", url=f"{server.url()}?prefix=")[0], 0)
+
+
 @test
 def looking_does_not_say_that_a_lock_without_expiry_is_about_to_end():
     with Redis() as server:
@@ -683,6 +728,8 @@ def of_all_kinds_of_clients_together_one_at_a_time_is_inside():
     names = [name for name in Other.PROGRAMS if name != "redis-semaphore"]  # it has another key
     with Redis() as server, contextlib.ExitStack() as stack:
         others = [stack.enter_context(Other(name, server)) for name in names]
+        for other in others:
+            other.key = KEY
         puppets = [stack.enter_context(Puppet(PUPPET, server.url())) for _ in range(2)]
 
         def enter_other(other):

@@ -4,7 +4,8 @@
  * A slot is that of the first {tag} of a key, or of the whole key where there is none. So a companion is
  * "{tag}.s.K" where K has a tag; "{K}.s" where it has none and the braces make K itself the tag; and
  * where K has a '}' that would end that tag early, "{n}.s.K" with the least number n of the right slot.
- * None of them is the K of a lock, whose prefix must not have "}." in it (redis.c). */
+ * None of them is the K of a lock, whose prefix must not have "}." in it (redis.c). With an empty prefix, names that
+ * look like a companion are refused. */
 #include "store/redis/command.h"
 
 #include "store/store.h"
@@ -162,6 +163,24 @@ void command_add_keys(struct command *c, const char *prefix, const char *name, c
         if (!is_whole)
             command_append(c, key, size);
     }
+}
+
+/* A tag has no '}' in it, nor has a K that is made one. */
+bool command_is_companion(const char *key) {
+    const char *close = strchr(key, '}');
+    return key[0] == '{' && close && close[1] == '.';
+}
+
+bool command_name_of_state(const char *key, char ret_name[COMMAND_NAME_SIZE]) {
+    const char *close = strchr(key, '}'), *name = close ? close + strlen("}.s.") : NULL;
+    if (!command_is_companion(key) || close[2] != 's' || (close[3] && close[3] != '.'))
+        return false;
+    size_t size = close[3] ? strlen(name) : (size_t)(close - key - 1);
+    if (!size || size >= COMMAND_NAME_SIZE)
+        return false;
+    memcpy(ret_name, close[3] ? name : key + 1, size);
+    ret_name[size] = 0;
+    return true;
 }
 
 /* ---- Scripts, and bytes ---- */

@@ -30,6 +30,13 @@ void command_append(struct command *command, const void *bytes, size_t size);
 /* Starts EVALSHA of a script with so many keys; command_as_eval makes of its bytes those of EVAL. */
 void command_start_script(struct command *command, enum redis_script_id script, size_t keys);
 
+/* Whether a key has the form of a companion, which no lock's own key has. (With a prefix none can.) */
+bool command_is_companion(const char *key);
+
+/* The lock whose S this key is, if the prefix is empty; false: it is no S. */
+enum { COMMAND_NAME_SIZE = 256 };
+bool command_name_of_state(const char *key, char ret_name[COMMAND_NAME_SIZE]);
+
 /* Adds keys of a lock: `which` is of "KSQWHI" (scripts/state.lua says what they are). All are in the slot of
  * K, which is the prefix and the name, whatever braces that has. */
 void command_add_keys(struct command *command, const char *prefix, const char *name,

@@ -123,6 +123,29 @@ TEST(companions_are_in_the_slot_of_their_lock_whatever_braces_it_has) {
             check_slots(prefixes[p], names[n]);
 }
 
+/* A name that would be refused may be taken for another's companion; what is not refused is found again by its S. */
+TEST(with_an_empty_prefix_no_name_that_is_not_refused_is_a_companion) {
+    for (int n = 0; n < NAMES; n++) {
+        size_t size;
+        char found[COMMAND_NAME_SIZE], key[1024];
+        for (size_t i = 1; i < strlen(ALL_KEYS); i++) {
+            const char *bytes = key_at(keys_of("", names[n]), i, &size);
+            memcpy(key, bytes, size);
+            key[size] = 0;
+            CHECK(command_is_companion(key));
+            bool is_state = ALL_KEYS[i] == 'S';
+            if (command_name_of_state(key, found) != is_state ||
+                (is_state && strcmp(found, names[n]) != 0))
+                test_fail(__FILE__, __LINE__, "%s of %s", key, names[n]);
+        }
+    }
+    CHECK(command_is_companion("{x}.s") && command_is_companion("{}.set"));
+    CHECK(!command_is_companion("x{y}.s") && !command_is_companion("{x}") &&
+          !command_is_companion("orders"));
+    char found[COMMAND_NAME_SIZE];
+    CHECK(!command_name_of_state("{x}.set", found) && !command_name_of_state("{}.s", found));
+}
+
 static void random_name(char *name, size_t size, const char *alphabet) {
     for (size_t i = 0; i < size; i++)
         name[i] = alphabet ? alphabet[random_below((unsigned)strlen(alphabet))]
@@ -244,7 +267,8 @@ static void check_apart(const char *prefix, unsigned count) {
         for (unsigned j = 0; j < i && number == i; j++)
             if (strcmp(all[j], name) == 0)
                 number = j;
-        if (number == i)
+        bool is_refused = !prefix[0] && command_is_companion(name);
+        if (number == i && !is_refused)
             remember(&map, prefix, name, i);
     }
     forget(&map);

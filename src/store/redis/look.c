@@ -1,11 +1,15 @@
 /* Looking: one name by one script; a list by SCAN over the whole database, in portions, and then a look at each
  * name of the page. SCAN knows no order, so a page costs a walk over all keys of the database, of which
- * the smallest names behind `after` are kept: the memory of a page, and no more. */
+ * the smallest names behind `after` are kept: the memory of a page, and no more.
+ *
+ * It is the keys K that are walked over. With an empty prefix every string of the database might be one, so there it
+ * is S: the locks that holdfast has had to do with. */
 #include "base/error.h"
 #include "store/locks.h"
 #include "store/redis/redis.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,7 +208,8 @@ struct listing {
     enum store_outcome outcome; /* of the first look that failed, and why */
     int reason;
     char *text;
-    char *names[]; /* the smallest behind op->after, sorted; room for one more than op->limit */
+    char after[COMMAND_NAME_SIZE]; /* "": from the start */
+    char *names[]; /* the smallest behind `after`, sorted; room for one more than op->limit */
 };
 
 static void listing_free(struct listing *listing) {
@@ -227,7 +232,7 @@ static void listing_fail(struct redis *redis, struct listing *listing, enum stor
 /* Keeps a name if it belongs on this page so far; SCAN may say it twice. False: no memory. */
 static bool keep_name(struct listing *listing, const char *name) {
     const struct store_op *op = listing->op;
-    if (op->after && strcmp(name, op->after) <= 0)
+    if (strcmp(name, listing->after) <= 0)
         return true;
     size_t low = 0, high = listing->count;
     while (low < high) {
@@ -253,6 +258,21 @@ static bool keep_name(struct listing *listing, const char *name) {
     return true;
 }
 
+static void scan(struct redis *redis, struct listing *listing, const char *cursor);
+
+/* An empty page would be the last one: if nobody uses any of these, the next ones are looked at. */
+static bool listing_goes_on(struct redis *redis, struct listing *listing) {
+    if (hf_locks_count(listing->locks) || listing->count < listing->op->limit)
+        return false;
+    snprintf(listing->after, sizeof(listing->after), "%s", listing->names[listing->count - 1]);
+    while (listing->count)
+        free(listing->names[--listing->count]);
+    listing->locks = hf_locks_free(listing->locks);
+    listing->looked = listing->master = 0;
+    scan(redis, listing, "0");
+    return true;
+}
+
 static void listing_done(struct redis *redis, struct listing *listing) {
     struct store_op *op = listing->op;
     if (listing->outcome) {
@@ -261,6 +281,8 @@ static void listing_done(struct redis *redis, struct listing *listing) {
         listing_fail(redis, listing, listing->outcome, listing->reason, text);
         return;
     }
+    if (listing_goes_on(redis, listing))
+        return;
     locks_sort(listing->locks); /* a look whose script had to be sent first was answered last */
     op->locks = listing->locks;
     listing->locks = NULL;
@@ -315,7 +337,17 @@ static void look_at_all(struct redis *redis, struct listing *listing) {
         listing_done(redis, listing);
 }
 
-static void scan(struct redis *redis, struct listing *listing, const char *cursor);
+/* The name that a key is of; false: it is none of ours. */
+static bool name_of(const struct redis *redis, const char *key, char ret_name[COMMAND_NAME_SIZE]) {
+    size_t prefix_size = strlen(redis->prefix), size = strlen(key);
+    if (!prefix_size)
+        return command_name_of_state(key, ret_name);
+    if (size <= prefix_size || size - prefix_size >= COMMAND_NAME_SIZE ||
+        memcmp(key, redis->prefix, prefix_size) != 0)
+        return false;
+    strcpy(ret_name, key + prefix_size);
+    return true;
+}
 
 static void scanned(struct redis *redis, struct redis_request *request, const struct reply *reply,
                     const char *why) {
@@ -330,16 +362,15 @@ static void scanned(struct redis *redis, struct redis_request *request, const st
         return;
     }
     redis_request_free(request);
-    size_t prefix_size = strlen(redis->prefix);
+    const char *begin = listing->op->name;
     for (size_t i = 0; i < keys->count; i++) {
         const char *key = text_of(reply_at(keys, i));
+        char name[COMMAND_NAME_SIZE];
         if (!key || strlen(key) != reply_at(keys, i)->size)
             continue; /* a NUL in it: no name of ours */
-        size_t size = strlen(key);
-        if (size <= prefix_size || size - prefix_size > 255 ||
-            memcmp(key, redis->prefix, prefix_size) != 0)
+        if (!name_of(redis, key, name) || strncmp(name, begin, strlen(begin)) != 0)
             continue;
-        if (!keep_name(listing, key + prefix_size)) {
+        if (!keep_name(listing, name)) {
             listing_fail(redis, listing, STORE_REFUSED, HF_NO_MEMORY, NULL);
             return;
         }
@@ -369,14 +400,18 @@ static void scan(struct redis *redis, struct listing *listing, const char *curso
     command_add_text(command, "SCAN");
     command_add_text(command, cursor);
     command_add_text(command, "MATCH");
-    command_add_text(command, "");
-    add_pattern(command, redis->prefix);
-    add_pattern(command, listing->op->name);
-    command_append(command, "*", 1);
+    if (redis->prefix[0]) {
+        command_add_text(command, "");
+        add_pattern(command, redis->prefix);
+        add_pattern(command, listing->op->name);
+        command_append(command, "*", 1);
+    } else {
+        command_add_text(command, "{*}.s*");
+    }
     command_add_text(command, "COUNT");
     command_add_number(command, SCAN_COUNT);
     command_add_text(command, "TYPE");
-    command_add_text(command, "string");
+    command_add_text(command, redis->prefix[0] ? "string" : "hash");
     if (redis_send(redis, listing->op, -1, scanned, listing, 0, &request) < 0) {
         listing_fail(redis, listing, STORE_REFUSED, HF_NO_MEMORY, NULL);
         return;
@@ -424,6 +459,7 @@ void redis_list(struct redis *redis, struct store_op *op) {
         return;
     }
     listing->op = op;
+    snprintf(listing->after, sizeof(listing->after), "%s", op->after ? op->after : "");
     if (redis->route)
         find_servers(redis, listing);
     else

@@ -153,7 +153,7 @@ static void subscription_ready(struct redis_link *link) {
 
 /* The channel on which is said which lock a set has let go. */
 static bool ends_with_votes(const struct reply *channel) {
-    return channel->type == REPLY_STRING && channel->size > 6 &&
+    return channel->type == REPLY_STRING && channel->size >= 6 &&
            strcmp(channel->text + channel->size - 6, "@votes") == 0;
 }
 
@@ -324,10 +324,10 @@ static int read_prefix(struct redis *redis, const struct url *url, char **ret_te
     const char *prefix = url_option(url, "prefix");
     prefix = prefix ? prefix : DEFAULT_PREFIX;
     const char *tag_end = prefix[0] == '{' ? strchr(prefix, '}') : NULL;
-    bool ok = prefix[0] && strlen(prefix) <= PREFIX_MAX && !strstr(prefix, "}.") &&
+    bool ok = strlen(prefix) <= PREFIX_MAX && !strstr(prefix, "}.") &&
               (prefix[0] != '{' || (tag_end && tag_end[1]));
     if (!ok) {
-        *ret_text = error_format("the prefix must have 1 to %d bytes, no \"}.\" in it, and "
+        *ret_text = error_format("the prefix must have at most %d bytes, no \"}.\" in it, and "
                                  "something behind a {tag} that it begins with",
                                  PREFIX_MAX);
         return HF_BAD_URL;
@@ -514,7 +514,13 @@ static void redis_submit(struct store *store, struct store_op *op) {
         [STORE_INSPECT] = redis_inspect, [STORE_LIST] = redis_list,
         [STORE_EXAMINE] = redis_examine,
     };
-    operations[op->type](container_of(store, struct redis, store), op);
+    struct redis *redis = container_of(store, struct redis, store);
+    if (!redis->prefix[0] && op->name && op->type != STORE_LIST && command_is_companion(op->name))
+        store_refuse(redis->host, op, HF_UNSUPPORTED,
+                     error_format("with an empty prefix this name would be a key in which holdfast "
+                                  "keeps something else: it must not begin like \"{x}.\""));
+    else
+        operations[op->type](redis, op);
 }
 
 static void forget(char *secret) {

@@ -68,6 +68,28 @@ TEST(who_renews_subscribes_for_its_hold_may_be_broken) {
     over();
 }
 
+static char freed_name[16];
+
+static void note_freed(struct store_host *host, const char *name) {
+    (void)host;
+    snprintf(freed_name, sizeof(freed_name), "%s", name);
+}
+
+TEST(without_a_prefix_the_channels_of_a_set_have_their_names_all_the_same) {
+    rig_open(&rig, "redis://localhost?prefix=");
+    rig.host.set = "test/3/2/60000";
+    rig.host.freed = note_freed;
+    make_acquire(&a, "x", 0);
+    ask_renew(&rig, &b, (struct asked *[]){&a}, 1);
+    struct fake_stream *stream = fake_stream(rig.world, 0);
+    fake_accept(stream);
+    CHECK_COMMAND(stream, "SUBSCRIBE @00112233445566778899aabbccddeeff @votes");
+    fake_answer_text(stream, "*3\r\n$9\r\nsubscribe\r\n$6\r\n@votes\r\n:2\r\n");
+    fake_answer_text(stream, "*3\r\n$7\r\nmessage\r\n$6\r\n@votes\r\n$1\r\nx\r\n");
+    CHECK_EQ_STR(freed_name, "x");
+    over();
+}
+
 TEST(the_channel_is_the_client_s_own_under_the_prefix) {
     rig_open(&rig, "redis://jo:secret@localhost/2?prefix=app:");
     make_acquire(&a, "x", 0);
