@@ -37,7 +37,7 @@ def secret_file(text=PASSWORD, mode=0o600):
 def holdfast(*words, fd=None, prefix=(), **env):
     """Runs the command: (exit code, stdout and stderr)."""
     env = {key: value for key, value in os.environ.items()
-           if key in ("PATH", "HOLDFAST_MODULE_PATH") or key.endswith("SAN_OPTIONS")} | \
+           if key == "PATH" or key.endswith("SAN_OPTIONS")} | \
         {"XDG_CONFIG_HOME": "/nowhere"} | {key: str(value) for key, value in env.items()}
     if fd is not None:
         os.lseek(fd, 0, os.SEEK_SET)

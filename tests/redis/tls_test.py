@@ -261,7 +261,7 @@ def files_that_are_wrong_are_told_before_anything_is_connected():
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-tls-") as folder:
         copy = copy_for_everyone(HOLDFAST, folder)
-        refused(url, BAD_URL, "cannot read the", "Permission denied", env={"HOLDFAST_MODULE_PATH": folder},
+        refused(url, BAD_URL, "cannot read the", "Permission denied",
                 holdfast=("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", copy))
 
 

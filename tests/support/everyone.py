@@ -5,11 +5,10 @@ from pathlib import Path
 
 
 def copy_for_everyone(command, folder):
-    """Copies the command with its library and the modules that are there into a folder, and returns the path of the
-    copy. (The command finds its library beside itself.)"""
+    """Copies the command with its library and the modules into a folder, and returns the path of the copy. (The command
+    finds its library beside itself, and that its modules.)"""
     os.chmod(folder, 0o755)
-    modules = os.environ.get("HOLDFAST_MODULE_PATH")
-    for file in [Path(command), *Path(command).parent.glob("libholdfast.so.?"),
-                 *(Path(modules).glob("*.so") if modules else ())]:
+    build = Path(command).parent
+    for file in [Path(command), *build.glob("libholdfast.so.?"), *build.glob("holdfast-*.so")]:
         shutil.copy(file, folder)
     return str(Path(folder) / Path(command).name)
