@@ -6,6 +6,7 @@ grows. $ROUNDS says how often each is tried.
 import os
 import random
 import signal
+import subprocess
 import time
 
 import harness
@@ -118,6 +119,25 @@ def who_kills_both_processes_lets_nobody_in_before_the_tree_or_the_lease_has_end
         harness.end_marked()
         process.communicate()
     print(f"# {len(survived)} times something outlived both, and the lease decided")
+
+
+# ---- Another boot id ----
+
+
+@test
+def a_container_with_a_boot_id_of_its_own_meets_the_locks_of_its_host():
+    boot_id = f"{harness.folder}/boot_id"
+    with open(boot_id, "w", encoding="ascii") as file:
+        file.write("00000000-0000-4000-8000-000000000000\n")
+    holder = start("run", "x", "-c", "echo held; read line", stdin=subprocess.PIPE)
+    equal(read_line(holder.stdout), "held")
+    inside = harness.start_unshared(
+        "-m", "sh", "-c", f"mount --bind {boot_id} /proc/sys/kernel/random/boot_id && "
+        f"cat /proc/sys/kernel/random/boot_id && exec {harness.HOLDFAST} run -n x echo ran")
+    code, out, _ = finish(inside)
+    equal((code, out), (75, "00000000-0000-4000-8000-000000000000\n"))
+    assert not harness.is_free("x")
+    equal(finish(holder, "go on\n")[0], 0)
 
 
 main()

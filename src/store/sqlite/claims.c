@@ -27,6 +27,7 @@ static void read_claim(sqlite3_stmt *row, struct claim *ret) {
         .seq = (uint64_t)sqlite3_column_int64(row, 5),
         .token = (uint64_t)sqlite3_column_int64(row, 6),
         .since_us = sqlite3_column_int64(row, 7),
+        .written_us = sqlite3_column_int64(row, 14),
         .process = {.pid = sqlite3_column_int64(row, 8),
                     .started = (uint64_t)sqlite3_column_int64(row, 9),
                     .pid_space = (uint64_t)sqlite3_column_int64(row, 10),
@@ -121,7 +122,7 @@ static void advance(struct session *s, int64_t now_us) {
         struct claim next = find(s, database_use(&s->db, SQL_FIRST_WAITING, "s", lock->name));
         if (!next.state)
             return;
-        if (next.until_us <= now_us) {
+        if (claim_has_ended(&next, now_us)) {
             end_claim(s, &next);
             continue;
         }
@@ -137,7 +138,7 @@ typedef bool ended_fn(struct session *s, const struct claim *claim, int64_t now_
 
 static bool has_expired(struct session *s, const struct claim *claim, int64_t now_us) {
     (void)s;
-    return claim->until_us <= now_us;
+    return claim_has_ended(claim, now_us);
 }
 
 /* The process whose death ends the claim. Only a hold needs its guard: nobody works for one that
@@ -313,12 +314,12 @@ static void add_claim(struct session *s, const struct store_op *op, struct claim
     const struct process *self = &s->facts.self;
     claim->ticket = next_ticket(s, op);
     claim->since_us = world_wall_us(s->host->world);
-    database_run(&s->db, database_use(&s->db, SQL_ADD_CLAIM, "siiiicuuiiuuuiusss", op->name,
+    database_run(&s->db, database_use(&s->db, SQL_ADD_CLAIM, "siiiicuuiiuuuiusssi", op->name,
                                       (int64_t)claim->state, claim->ticket, (int64_t)op->weight,
                                       claim->until_us, who->id, op->seq, claim->token,
                                       claim->since_us, self->pid, self->started, self->pid_space,
                                       self->time_space, self->guard_pid, self->guard_started,
-                                      who->host, who->command, op->label));
+                                      who->host, who->command, op->label, claim->written_us));
 }
 
 static enum store_outcome refuse(struct store_op *op, int reason, char *text) {
@@ -348,14 +349,15 @@ static enum store_outcome take(struct session *s, struct claim mine, struct stor
     write_lock(s, op, token, now_us);
     int64_t until_us = now_us + op->lease_us;
     if (!mine.state) {
-        struct claim new = {.state = HELD, .until_us = until_us, .token = token};
+        struct claim new = {
+            .state = HELD, .until_us = until_us, .written_us = now_us, .token = token};
         add_claim(s, op, &new);
     } else {
         if (repeats && until_us < mine.until_us)
             until_us = mine.until_us;
-        database_run(&s->db,
-                     database_use(&s->db, SQL_TAKE, "siiiui", op->name, (int64_t)mine.state,
-                                  mine.ticket, until_us, token, repeats ? mine.since_us : wall_us));
+        database_run(&s->db, database_use(&s->db, SQL_TAKE, "siiiuii", op->name,
+                                          (int64_t)mine.state, mine.ticket, until_us, token,
+                                          repeats ? mine.since_us : wall_us, now_us));
     }
     op->token = token;
     return STORE_DONE;
@@ -388,11 +390,11 @@ static enum store_outcome queue(struct session *s, struct claim mine, struct sto
     struct lock *lock = &s->lock;
     int64_t until_us = now_us + s->host->wait_lease_us;
     if (mine.state) {
-        database_run(&s->db,
-                     database_use(&s->db, SQL_KEEP_PLACE, "sii", op->name, mine.ticket, until_us));
+        database_run(&s->db, database_use(&s->db, SQL_KEEP_PLACE, "siii", op->name, mine.ticket,
+                                          until_us, now_us));
     } else {
         write_lock(s, op, lock->token, now_us);
-        mine = (struct claim){.state = WAITING, .until_us = until_us};
+        mine = (struct claim){.state = WAITING, .until_us = until_us, .written_us = now_us};
         add_claim(s, op, &mine);
     }
     struct claim before = waiting_before(s, mine.ticket);

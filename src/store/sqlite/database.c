@@ -23,7 +23,7 @@
 
 enum {
     APPLICATION_ID = 0x486f4c64, /* "HoLd" */
-    SCHEMA_VERSION = 1,
+    SCHEMA_VERSION = 2,
     PAGE_SIZE = 1024,
     CHECKPOINT_PAGES = 2000, /* the log has some 2 MB, then it is written back */
     CLOSE_PAGES = 400,       /* by who closes, so that who opens next has little to read */
@@ -36,7 +36,6 @@ enum {
 static const char schema[] =
     "CREATE TABLE meta ("
     " id INTEGER PRIMARY KEY CHECK (id = 1),"
-    " boot_id TEXT NOT NULL,"      /* claims are of this boot of the host */
     " token_base INTEGER NOT NULL" /* no token is below */
     ");"
     "CREATE TABLE locks (" /* the names that are in use, or were within a week */
@@ -70,13 +69,20 @@ static const char schema[] =
     " host TEXT NOT NULL," /* for people */
     " command TEXT NOT NULL,"
     " label TEXT NOT NULL,"
+    " written_us INTEGER NOT NULL," /* when until_us was, by the same clock */
     " PRIMARY KEY (name, state, ticket)"
     ") WITHOUT ROWID;";
 
 /* The columns of a claim, as claims.c reads them: CLAIM_COLUMNS. */
 #define CLAIM                                                                                \
     "c.state, c.ticket, c.weight, c.until_us, c.client, c.seq, c.token, c.since_us, c.pid, " \
-    "c.started, c.pid_space, c.time_space, c.guard_pid, c.guard_started"
+    "c.started, c.pid_space, c.time_space, c.guard_pid, c.guard_started, c.written_us"
+
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
+
+/* That a claim has not ended at the time ?2, as claim_has_ended says it. */
+#define LIVES "(c.until_us > ?2 AND c.written_us <= ?2 + " TEXT(CLOCK_SLACK_US) ")"
 
 /* And what look.c reads behind them. */
 #define LOOK                                                                          \
@@ -106,29 +112,29 @@ static const char *const sql[SQL_COUNT] = {
     [SQL_OWN_WAITING] = "SELECT " CLAIM " FROM claims c WHERE name = ?1 AND state = 3"
                         " AND seq = ?2 AND client = ?3",
     [SQL_ADD_CLAIM] = "INSERT INTO claims VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
-                      " ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
-    [SQL_TAKE] = "UPDATE claims SET state = 1, until_us = ?4, token = ?5, since_us = ?6"
-                 " WHERE name = ?1 AND state = ?2 AND ticket = ?3",
+                      " ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+    [SQL_TAKE] = "UPDATE claims SET state = 1, until_us = ?4, token = ?5, since_us = ?6,"
+                 " written_us = ?7 WHERE name = ?1 AND state = ?2 AND ticket = ?3",
     [SQL_RESERVE] = "UPDATE claims SET state = 2 WHERE name = ?1 AND state = 3 AND ticket = ?2",
-    [SQL_KEEP_PLACE] = "UPDATE claims SET until_us = ?3"
+    [SQL_KEEP_PLACE] = "UPDATE claims SET until_us = ?3, written_us = ?4"
                        " WHERE name = ?1 AND state = 3 AND ticket = ?2",
-    [SQL_RENEW] = "UPDATE claims SET until_us = max(until_us, ?4) WHERE name = ?1 AND state = 1"
-                  " AND seq = ?2 AND client = ?3 AND until_us > ?5",
+    [SQL_RENEW] = "UPDATE claims SET until_us = max(until_us, ?4), written_us = ?5"
+                  " WHERE name = ?1 AND state = 1 AND seq = ?2 AND client = ?3 AND until_us > ?5",
     [SQL_END_CLAIM] = "DELETE FROM claims WHERE name = ?1 AND state = ?2 AND ticket = ?3",
     [SQL_END_HOLD] = "DELETE FROM claims WHERE name = ?1 AND state = 1 AND seq = ?2"
                      " AND client = ?3 AND until_us > ?4 AND since_us >= ?5",
     [SQL_IS_CLAIMED] = "SELECT 1 FROM claims WHERE name = ?1 LIMIT 1",
     [SQL_IS_HELD] = "SELECT 1 FROM claims WHERE state = 1 AND seq = ?1 AND client = ?2",
     [SQL_OLD_LOCKS] = "SELECT name, token FROM locks WHERE used_day < ?1 ORDER BY used_day LIMIT 4",
-    [SQL_FORGET_CLAIMS] = "DELETE FROM claims WHERE name = ?1 AND until_us <= ?2",
+    [SQL_FORGET_CLAIMS] = "DELETE FROM claims AS c WHERE name = ?1 AND NOT " LIVES,
     [SQL_FORGET_LOCK] = "DELETE FROM locks WHERE name = ?1"
                         " AND NOT EXISTS (SELECT 1 FROM claims WHERE name = ?1)",
-    [SQL_INSPECT] = "SELECT " CLAIM ", " LOOK
-                    " FROM locks l LEFT JOIN claims c ON c.name = l.name AND c.until_us > ?2"
-                    " WHERE l.name = ?1 ORDER BY c.state, c.ticket",
-    [SQL_LIST] = "SELECT " CLAIM ", " LOOK " FROM claims c CROSS JOIN locks l ON l.name = c.name"
-                 " WHERE c.name >= ?1 AND c.name <> ?2 AND c.until_us > ?3"
-                 " ORDER BY c.name, c.state, c.ticket",
+    [SQL_INSPECT] =
+        "SELECT " CLAIM ", " LOOK " FROM locks l LEFT JOIN claims c ON c.name = l.name AND " LIVES
+        " WHERE l.name = ?1 ORDER BY c.state, c.ticket",
+    [SQL_LIST] =
+        "SELECT " CLAIM ", " LOOK " FROM claims c CROSS JOIN locks l ON l.name = c.name"
+        " WHERE c.name >= ?1 AND " LIVES " AND c.name <> ?3 ORDER BY c.name, c.state, c.ticket",
 };
 
 /* ---- Statements ---- */
@@ -342,12 +348,12 @@ static void switch_to_log(struct database *db) {
     }
 }
 
-static void make_schema(struct database *db, const char *boot_id) {
+static void make_schema(struct database *db) {
     char meta[256];
     snprintf(meta, sizeof(meta),
-             "INSERT INTO meta VALUES (1, '%s', 0);"
+             "INSERT INTO meta VALUES (1, 0);"
              "PRAGMA application_id = %d; PRAGMA user_version = %d",
-             boot_id, APPLICATION_ID, SCHEMA_VERSION);
+             APPLICATION_ID, SCHEMA_VERSION);
     execute(db, "BEGIN IMMEDIATE");
     execute(db, schema);
     execute(db, meta);
@@ -371,8 +377,7 @@ static bool lock_folder(struct database *db, int folder) {
 }
 
 /* Makes the schema unless somebody else just did. */
-static int create(struct database *db, const struct file *file, const char *boot_id,
-                  char **ret_text) {
+static int create(struct database *db, const struct file *file, char **ret_text) {
     if (!lock_folder(db, file->folder)) {
         *ret_text = error_format("the folder of %s cannot be locked to make it: %s", file->path,
                                  strerror(errno));
@@ -381,26 +386,11 @@ static int create(struct database *db, const struct file *file, const char *boot
     int r = recognise(db, file->path, ret_text);
     if (r == 0) {
         switch_to_log(db);
-        make_schema(db, boot_id);
+        make_schema(db);
         r = db->failed ? database_explain(db, file->path, ret_text) : 1;
     }
     flock(file->folder, LOCK_UN);
     return r;
-}
-
-/* Claims of an earlier boot are void: their processes are gone, and their clock. Counters stay. */
-static void begin_boot(struct database *db, const char *boot_id) {
-    char text[256];
-    snprintf(text, sizeof(text), "SELECT boot_id <> '%s' FROM meta", boot_id);
-    if (number(db, text) != 1)
-        return;
-    execute(db, "BEGIN IMMEDIATE");
-    if (number(db, text) == 1) {
-        execute(db, "DELETE FROM claims");
-        snprintf(text, sizeof(text), "UPDATE meta SET boot_id = '%s'", boot_id);
-        execute(db, text);
-    }
-    execute(db, "COMMIT");
 }
 
 static void raise_token_base(struct database *db, uint64_t floor) {
@@ -444,42 +434,41 @@ static void keep_log(struct database *db) {
     sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_PERSIST_WAL, &yes);
 }
 
-static int open_checked(struct database *db, const struct file *file, const char *boot_id,
-                        uint64_t token_floor, char **ret_text) {
+static int open_checked(struct database *db, const struct file *file, uint64_t token_floor,
+                        char **ret_text) {
     set_up(db);
     int r = recognise(db, file->path, ret_text);
     if (r == 0)
-        r = create(db, file, boot_id, ret_text);
+        r = create(db, file, ret_text);
     if (r < 0)
         return r;
     if (sqlite3_db_readonly(db->handle, "main") == 1)
         fail(db, SQLITE_READONLY);
-    begin_boot(db, boot_id);
     raise_token_base(db, token_floor);
     database_rollback(db);
     keep_log(db);
     return db->failed ? database_explain(db, file->path, ret_text) : HF_OK;
 }
 
-static int try_to_open(struct database *db, const struct file *file, const char *boot_id,
-                       uint64_t token_floor, char **ret_text) {
+static int try_to_open(struct database *db, const struct file *file, uint64_t token_floor,
+                       char **ret_text) {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW |
                 SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
     int r = sqlite3_open_v2(file->path, &db->handle, flags, "unix");
     if (!r)
-        return open_checked(db, file, boot_id, token_floor, ret_text);
+        return open_checked(db, file, token_floor, ret_text);
     db->failed = r;
     db->error = db->handle ? sqlite3_system_errno(db->handle) : 0;
     return database_explain(db, file->path, ret_text);
 }
 
 int database_open(struct database *db, struct world *world, const struct file *file,
-                  const char *boot_id, uint64_t token_floor, char **ret_text) {
+                  uint64_t token_floor, char **ret_text) {
     int r = HF_SYSTEM;
     bool again = true;
     for (int tries = 0; again && tries < OPEN_TRIES; tries++) {
         *db = (struct database){.world = world};
-        r = try_to_open(db, file, boot_id, token_floor, ret_text);
+        r = try_to_open(db, file, token_floor, ret_text);
         /* A file that was deleted leaves its log behind. Of those who then make a new one at once, each
          * removes the old log, and all but one find that somebody else has. */
         again = r < 0 && db->failed == SQLITE_IOERR_DELETE_NOENT;

@@ -280,20 +280,64 @@ TEST(a_deleted_file_loses_its_locks_and_is_made_anew) {
     hf_client_close(client);
 }
 
+/* ---- Boots ---- */
+
+/* Makes all claims what they would be if they had been written `hours` later since the boot. */
+static void write_later(int hours) {
+    char text[200];
+    int64_t us = hours * INT64_C(3600000000);
+    snprintf(text, sizeof(text),
+             "UPDATE claims SET written_us = written_us + %" PRId64
+             ", until_us = until_us + %" PRId64,
+             us, us);
+    query(the_file(), text);
+}
+
+/* A boot that lasted for longer than this one does by now. */
 TEST(claims_of_an_earlier_boot_are_void_and_counters_stay) {
     hf_client *client = open_client();
     hf_hold *before = get(client, "x", lasting(0, 60000));
     uint64_t token = hf_hold_token(before);
-    query(the_file(), "UPDATE locks SET token = token + 1000000;"
-                      "UPDATE meta SET boot_id = '00000000-0000-0000-0000-000000000000'");
+    hf_call *waits = queue_up(client, "x", LONG_MS);
+    query(the_file(), "UPDATE locks SET token = token + 1000000");
+    write_later(1);
     hf_client *later = open_client();
+    CHECK_EQ_INT(waiters(later, "x"), 0);
     CHECK_EQ_INT(holders(later, "x"), 0);
     hf_hold *hold = get_now(later, "x");
     CHECK(hf_hold_token(hold) > token + 1000000);
     CHECK_IS(hf_renew(before, 0), HF_LOST);
     let_go(hold);
+    hf_call_free(waits);
     hf_hold_free(before);
     hf_client_close(later);
+    hf_client_close(client);
+}
+
+TEST(the_next_place_after_an_earlier_boot_is_that_of_the_first_who_waits_now) {
+    hf_client *client = open_client(), *next = open_client();
+    hf_hold *before = get_now(client, "x");
+    hf_call *first = queue_up(client, "x", LONG_MS), *second = queue_up(client, "x", LONG_MS);
+    write_later(1);
+    hf_hold *hold = get_now(next, "x");
+    hf_call *waits = queue_up(next, "x", LONG_MS);
+    let_go(hold);
+    let_go(granted(waits));
+    hf_call_free(second);
+    hf_call_free(first);
+    hf_hold_free(before);
+    hf_client_close(next);
+    hf_client_close(client);
+}
+
+/* Who only looks has read the clock a moment before. */
+TEST(a_claim_that_was_just_written_is_not_of_an_earlier_boot) {
+    hf_client *client = open_client();
+    hf_hold *hold = get_now(client, "x");
+    query(the_file(), "UPDATE claims SET written_us = written_us + 900000");
+    CHECK_EQ_INT(holders(client, "x"), 1);
+    CHECK_IS(attempt(client, "x"), HF_BUSY);
+    let_go(hold);
     hf_client_close(client);
 }
 
@@ -390,7 +434,7 @@ TEST(a_page_of_a_hundred_thousand_locks_comes_at_once) {
           " INSERT INTO locks (name, kind, capacity, token, used_day)"
           " SELECT printf('lock-%06d', i), 1, 1, 1, 20000 FROM n;"
           "INSERT INTO claims SELECT name, 1, 1, 1, 9000000000000000, zeroblob(16), 1, 1, 1, 1, 1,"
-          " 1, 1, 0, 0, 'host', 'command', '' FROM locks WHERE name < 'lock-090000'");
+          " 1, 1, 0, 0, 'host', 'command', '', 0 FROM locks WHERE name < 'lock-090000'");
     hf_client *client = open_client();
     hf_locks *locks = NULL;
     clock_t start = clock(); /* of the processor: however busy the machine is */

@@ -81,8 +81,8 @@ enum store_outcome look(struct session *s, struct store_op *op, int64_t now_us) 
     bool is_after = op->type == STORE_LIST && op->after && strcmp(op->after, op->name) > 0;
     sqlite3_stmt *row = op->type == STORE_INSPECT
                             ? database_use(&s->db, SQL_INSPECT, "si", op->name, now_us)
-                            : database_use(&s->db, SQL_LIST, "ssi", is_after ? op->after : op->name,
-                                           op->after, now_us);
+                            : database_use(&s->db, SQL_LIST, "sis", is_after ? op->after : op->name,
+                                           now_us, op->after);
     bool ok = op->locks && add_rows(s, op->locks, row, op, now_us);
     if (row)
         database_done(row);

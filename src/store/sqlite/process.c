@@ -1,7 +1,7 @@
-/* Who lives. Pids are evidence only among processes that see the same ones: the same boot (others' claims
- * are void), the same pid namespace, and the same time namespace, since a process's start time, which
- * tells a pid that was used again, is shown in the reader's time. Where /proc belongs to another pid
- * namespace, or is not there, there is no evidence, and leases decide alone. */
+/* Who lives. Pids are evidence only among processes that see the same ones: the same pid namespace,
+ * and the same time namespace, since a process's start time, which tells a pid that was used again,
+ * is shown in the reader's time. Where /proc belongs to another pid namespace, or is not there,
+ * there is no evidence, and leases decide alone. */
 #include "base/error.h"
 #include "store/sqlite/sqlite.h"
 
@@ -55,20 +55,29 @@ static bool proc_is_ours(int64_t pid) {
 
 /* What the clock of this time namespace is ahead of the host's. The kernel shows the offsets of the
  * namespace that our children will be in; where that is another one, ours cannot be known. */
-static bool read_clock_offset(int64_t *ret_us) {
+static int read_clock_offset(int64_t *ret_us, char **ret_text) {
     char text[256];
+    uint64_t time_space = space_of("/proc/self/ns/time");
     *ret_us = 0;
-    if (!read_text("/proc/self/timens_offsets", text, sizeof(text)))
-        return true; /* a kernel without time namespaces */
-    if (space_of("/proc/self/ns/time") != space_of("/proc/self/ns/time_for_children"))
-        return false;
+    if (!time_space && space_of("/proc/self/ns/pid"))
+        return HF_OK; /* a kernel without time namespaces */
+    if (!time_space || !read_text("/proc/self/timens_offsets", text, sizeof(text))) {
+        *ret_text = error_format("the clock that this process shares with others cannot be known; "
+                                 "is /proc mounted?");
+        return HF_SYSTEM;
+    }
+    if (time_space != space_of("/proc/self/ns/time_for_children")) {
+        *ret_text = error_format("this process has left its time namespace for its children; "
+                                 "the clock that it shares with others is not known");
+        return HF_SYSTEM;
+    }
     const char *line = strstr(text, "boottime");
     char *end;
     if (line) {
         int64_t seconds = strtoll(line + strlen("boottime"), &end, 10);
         *ret_us = seconds * 1000000 + strtoll(end, NULL, 10) / 1000;
     }
-    return true;
+    return HF_OK;
 }
 
 static int read_guard(int64_t pid, struct process *self, char **ret_text) {
@@ -82,19 +91,9 @@ static int read_guard(int64_t pid, struct process *self, char **ret_text) {
 
 int process_read_facts(const struct store_identity *who, struct host_facts *ret, char **ret_text) {
     *ret = (struct host_facts){.self.pid = who->pid};
-    if (!read_text("/proc/sys/kernel/random/boot_id", ret->boot_id, sizeof(ret->boot_id))) {
-        *ret_text = error_format("the boot id of the host, which the store needs, cannot be read; "
-                                 "is /proc mounted?");
-        return HF_SYSTEM;
-    }
-    ret->boot_id[strcspn(ret->boot_id, "\n")] = 0;
-    if (!read_clock_offset(&ret->clock_offset_us)) {
-        *ret_text = error_format("this process has left its time namespace for its children; "
-                                 "the clock that it shares with others is not known");
-        return HF_SYSTEM;
-    }
-    if (!proc_is_ours(who->pid))
-        return HF_OK;
+    int r = read_clock_offset(&ret->clock_offset_us, ret_text);
+    if (r < 0 || !proc_is_ours(who->pid))
+        return r;
     ret->self.started = start_time(who->pid);
     uint64_t pid_space = space_of("/proc/self/ns/pid");
     if (ret->self.started && pid_space) {

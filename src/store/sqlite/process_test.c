@@ -292,13 +292,19 @@ TEST(a_holder_that_proc_does_not_show_is_not_taken_for_dead) {
     check_ends_well(child); /* that the holder is dead is seen all the same */
 }
 
-/* A day ahead by the clock that its namespace shows it: leases are still the same. */
-static void try_a_day_ahead(void *arg) {
-    struct other *other = arg;
+/* A process whose time namespace shows it a clock that is a day ahead. 0 in that process. */
+static pid_t fork_a_day_ahead(void) {
     CHECK(unshare(CLONE_NEWTIME) == 0);
     write_file("/proc/self/timens_offsets", "boottime 86400 0\n");
     pid_t child = fork();
     CHECK(child >= 0);
+    return child;
+}
+
+/* Leases are still the same. */
+static void try_a_day_ahead(void *arg) {
+    struct other *other = arg;
+    pid_t child = fork_a_day_ahead();
     if (child == 0) {
         int64_t ahead_ms = now_ms();
         hf_client *client = open_client();
@@ -318,6 +324,28 @@ TEST(leases_count_the_same_in_another_time_namespace) {
     other->lease_ms = now_ms();
     check_ends_well(spawn(try_a_day_ahead, other));
     kill_hard(holder);
+}
+
+static void hold_a_day_ahead(void *arg) {
+    pid_t child = fork_a_day_ahead();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        hold_on(arg);
+    }
+    status_of(child);
+}
+
+TEST(a_hold_of_a_time_namespace_that_is_ahead_is_not_of_an_earlier_boot) {
+    need_namespaces(CLONE_NEWTIME);
+    struct other *other = shared(sizeof(*other));
+    *other = (struct other){.name = "x", .lease_ms = LONG_MS};
+    pid_t child = spawn(hold_a_day_ahead, other);
+    AWAIT(atomic_load(&other->state) == 1);
+    hf_client *client = open_client();
+    CHECK_EQ_INT(holders(client, "x"), 1);
+    CHECK_IS(attempt(client, "x"), HF_BUSY);
+    hf_client_close(client);
+    kill_hard(child);
 }
 
 /* ---- Who is stopped: failures.md 1 ---- */

@@ -7,7 +7,11 @@
  * lock, for some ten microseconds. Nothing is sent, and nobody told, before the commit. All operations
  * complete inside `submit`.
  *
- * Time is the host's CLOCK_BOOTTIME; a claim of another boot is void. Wall clocks are for tokens and people.
+ * Time is the host's CLOCK_BOOTTIME. Wall clocks are for tokens and people. That clock also tells
+ * boots apart, since it starts at 0 with each: a claim that was written at a time which is still to
+ * come is of an earlier boot, and void. Any other claim of an earlier boot looks like a living one,
+ * and so ends with its lease. (The boot id would not do: containers are shown one of their own, and
+ * would void what the host's processes hold.)
  *
  * SQLite must not meet a fork: the child inherits, in the library's own memory, locks on the file that the
  * kernel did not let it inherit, and a connection that it opened would rely on them. So each use of
@@ -88,7 +92,7 @@ static int open_file(struct session *s, char **ret_text) {
     int r = file_find(s->url_path, &s->file, ret_text);
     if (r < 0)
         return r;
-    r = database_open(&s->db, host->world, &s->file, s->facts.boot_id, host->token_floor, ret_text);
+    r = database_open(&s->db, host->world, &s->file, host->token_floor, ret_text);
     if (r < 0)
         file_drop(&s->file);
     return r;

@@ -75,10 +75,10 @@ struct database {
     int log_pages; /* in the write-ahead log, after the last commit of ours */
 };
 
-/* Opens the file: makes its schema if it is empty, checks it if not, voids what an earlier boot of the
- * host left, raises the token base to `token_floor`. */
+/* Opens the file: makes its schema if it is empty, checks it if not, raises the token base to
+ * `token_floor`. */
 int database_open(struct database *db, struct world *world, const struct file *file,
-                  const char *boot_id, uint64_t token_floor, char **ret_text);
+                  uint64_t token_floor, char **ret_text);
 void database_close(struct database *db);
 
 /* Closes a connection that was inherited through a fork, without a trace in the file. */
@@ -104,7 +104,7 @@ void database_rollback(struct database *db);
 int database_explain(struct database *db, const char *path, char **ret_text);
 
 /* How many columns of a row that has a claim in it are the claim's; others follow. */
-enum { CLAIM_COLUMNS = 14 };
+enum { CLAIM_COLUMNS = 15 };
 
 /* ---- process.c: who lives ---- */
 
@@ -120,7 +120,6 @@ struct process {
 
 struct host_facts {
     struct process self;
-    char boot_id[40];
     int64_t clock_offset_us; /* what this time namespace adds to CLOCK_BOOTTIME */
 };
 
@@ -141,8 +140,9 @@ int process_open(const struct host_facts *facts, const struct process *who);
 struct claim {
     int64_t ticket;
     uint64_t seq, token;
-    int64_t until_us; /* when the lease, or the wait lease, ends on the host's clock */
-    int64_t since_us; /* wall clock */
+    int64_t until_us;   /* when the lease, or the wait lease, ends on the host's clock */
+    int64_t written_us; /* when that was written, by the same clock */
+    int64_t since_us;   /* wall clock */
     struct process process;
     uint32_t weight;
     uint8_t state; /* 0: there is no such claim */
@@ -213,6 +213,15 @@ void session_leave(void);
 
 static inline int64_t session_now_us(struct session *s) {
     return world_host_us(s->host->world) - s->facts.clock_offset_us;
+}
+
+/* How far ahead of us a claim may have been written: who looks reads the clock before the file. */
+#define CLOCK_SLACK_US 1000000
+
+/* Whether the claim has ended by itself. Its lease has, or it is of an earlier boot of the host: in
+ * this one nobody can have written it at a time that is still to come. */
+static inline bool claim_has_ended(const struct claim *claim, int64_t now_us) {
+    return claim->until_us <= now_us || claim->written_us > now_us + CLOCK_SLACK_US;
 }
 
 /* ---- claims.c, look.c: the operations, inside a transaction ---- */
