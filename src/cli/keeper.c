@@ -231,7 +231,10 @@ static void kill_tree(struct keeper *k, bool died) {
     int64_t now_ms = clock_now_ms();
     if (now_ms < k->kill_at_ms && !(died && k->kill_pause_ms))
         return;
-    tree_signal(getpid(), 0, SIGKILL);
+    if (died)
+        tree_kill_children();
+    else
+        tree_signal(getpid(), 0, SIGKILL);
     k->kill_pause_ms = died || !k->kill_pause_ms
                            ? KILL_AGAIN_MS
                            : earlier(2 * k->kill_pause_ms, KILL_AGAIN_MOST_MS);

@@ -171,12 +171,28 @@ void tree_signal(pid_t root, pid_t except, int signal) {
     free(all.items);
 }
 
-/* A death may leave orphans, which are now our children: then the next look comes at once. */
-void tree_kill(void) {
-    for (int pause_ms = 0;;) {
+/* The kernel lists them; where it has no such list, all of /proc is searched. A pid stays a child's
+ * until it is reaped, which only we do. A list that is too long for us is cut off, perhaps in the
+ * middle of a pid, which then has no space behind it. */
+void tree_kill_children(void) {
+    char path[64], text[1 << 14] = "", *at = text, *end;
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
+    if (!read_text(path, text, sizeof(text)) && access(path, F_OK) < 0)
         tree_signal(getpid(), 0, SIGKILL);
+    for (long pid; (pid = strtol(at, &end, 10)) > 0 && *end == ' '; at = end)
+        kill((pid_t)pid, SIGKILL);
+}
+
+/* A death may leave orphans, which are now our children: then these come next, and at once. */
+void tree_kill(void) {
+    bool died = false;
+    for (int pause_ms = 0;;) {
+        if (died)
+            tree_kill_children();
+        else
+            tree_signal(getpid(), 0, SIGKILL);
         pid_t pid;
-        bool died = false;
+        died = false;
         while ((pid = waitpid(-1, NULL, WNOHANG | __WALL)) > 0)
             died = true;
         if (pid < 0 && errno == ECHILD)

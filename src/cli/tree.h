@@ -17,6 +17,10 @@ bool tree_is_visible(void);
  * may be missed. */
 void tree_signal(pid_t root, pid_t except, int signal);
 
+/* Kills our own children, in some microseconds: the way to catch those that fork and end quickly.
+ * Their children become ours when they die. We must be a subreaper. */
+void tree_kill_children(void);
+
 /* Kills all our descendants, and returns when none is left. We must be a subreaper. */
 void tree_kill(void);
 

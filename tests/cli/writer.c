@@ -1,6 +1,6 @@
 /* What works under a lock in exclusion_test.py.
  *
- *     writer chain FILE    a process that forks and ends each 100 to 300 us, and so on
+ *     writer chain FILE    eight that fork and end after 100 to 300 us, as do their children, ...
  *     writer crew FILE     four orphans in sessions of their own, which ignore TERM
  *     writer watch FILE    prints the time (ms, CLOCK_BOOTTIME), and by how much FILE grows in 30 ms
  *
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LIFE_S = 20, CREW = 4, WATCH_MS = 30 };
+enum { LIFE_S = 20, CHAINS = 8, CREW = 4, WATCH_MS = 30 };
 
 static int64_t now_us(void) {
     struct timespec now;
@@ -35,6 +35,8 @@ static void add_byte(int file) {
 }
 
 static void chain(int file, int64_t until_us) {
+    for (int i = 1; i < CHAINS && fork(); i++)
+        continue;
     unsigned seed = (unsigned)getpid();
     while (now_us() < until_us) {
         pid_t next = fork();
