@@ -182,10 +182,10 @@ static bool bind_socket(struct session *s) {
     struct sockaddr_un address = address_of(s, name);
     if (bind(s->wake_fd, (struct sockaddr *)&address, sizeof(address)) < 0)
         return false;
-    if (s->file.mode & 020)
-        fchmodat(s->wake_folder, name, 0660, 0);
+    bool is_group = s->file.mode & 020;
     s->wake_watch = (struct world_watch){.fd = s->wake_fd, .events = EPOLLIN, .fn = socket_ready};
-    s->wake_bound = world_watch(s->host->world, &s->wake_watch) == HF_OK;
+    s->wake_bound = (!is_group || fchmodat(s->wake_folder, name, 0660, 0) == 0) &&
+                    world_watch(s->host->world, &s->wake_watch) == HF_OK;
     if (!s->wake_bound)
         unlinkat(s->wake_folder, name, 0);
     return s->wake_bound;
