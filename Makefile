@@ -4,6 +4,7 @@
 #   make demo                 a small show
 #   make install [PREFIX=/usr/local] [DESTDIR=...]
 #   make test [T=part]        every test, or one part (engine, memory, lint, models, fuzz, ...)
+#   make fresh                the first hour of a user and of a developer in an empty Debian (as root)
 #   make lint | format        check the sources | format them
 #   make fuzz [SECONDS=60] [TARGET=url]
 #   make sim [SEED=n | N=250000]   the simulator: one history as a story, or many (sim/main.c)
@@ -19,7 +20,7 @@ SECONDS = 60
 N = 250000
 PREFIX = /usr/local
 
-.PHONY: all demo install test lint format fuzz sim models bench asan tsan abi-record clean needs test-needs
+.PHONY: all demo install test fresh lint format fuzz sim models bench asan tsan abi-record clean needs test-needs
 
 all: needs
 	@tools/build -Dprefix='$(PREFIX)'
@@ -41,6 +42,9 @@ install: all
 
 test: test-needs
 	@tests/run $(T)
+
+fresh:
+	@tests/fresh/run
 
 lint: test-needs
 	@tools/lint
