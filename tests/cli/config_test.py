@@ -357,19 +357,20 @@ if os.geteuid() == 0:
         refused("it belongs to another user", words=(
             "run", "--url", "testpassword://app@h", "--password-file", f"{harness.folder}/pw", "x", "true"))
 
-if may_unshare():
-    @test
-    def a_secret_that_is_mounted_into_a_container_may_be_readable_by_all():
-        """Kubernetes and Docker mount secrets that way: a file of root's, 0444 or 0644, on a tmpfs that is read-only."""
-        folder = f"{harness.folder}/secrets"
-        os.mkdir(folder)
-        for remount, code in (("mount -o remount,ro none", 0), ("true", 78)):
-            script = (f'mount -t tmpfs none "{folder}" && printf %s "$PW" >"{folder}/pw" && chmod 444 "{folder}/pw" && '
-                      f'{remount} "{folder}" && unset PW && exec "$@"')
-            done = finish(start_program(
-                "unshare", "-rm", "sh", "-c", script, "sh", HOLDFAST, "run", "--url", "testpassword://app@h",
-                "--password-file", f"{folder}/pw", "x", "true", env=without_url(PW=PASSWORD)))
-            equal((done[0], done[2]), (code, done[2]))
+
+@test
+def a_secret_that_is_mounted_into_a_container_may_be_readable_by_all():
+    """Kubernetes and Docker mount secrets that way: a file of root's, 0444 or 0644, on a tmpfs that is read-only."""
+    need_rights_for("unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt")
+    folder = f"{harness.folder}/secrets"
+    os.mkdir(folder)
+    for remount, code in (("mount -o remount,ro none", 0), ("true", 78)):
+        script = (f'mount -t tmpfs none "{folder}" && printf %s "$PW" >"{folder}/pw" && chmod 444 "{folder}/pw" && '
+                  f'{remount} "{folder}" && unset PW && exec "$@"')
+        done = finish(start_program(
+            "unshare", "-rm", "sh", "-c", script, "sh", HOLDFAST, "run", "--url", "testpassword://app@h",
+            "--password-file", f"{folder}/pw", "x", "true", env=without_url(PW=PASSWORD)))
+        equal((done[0], done[2]), (code, done[2]))
 
 
 @test
