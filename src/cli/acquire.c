@@ -18,15 +18,15 @@
 static const struct option options[] = {
     ASK_OPTIONS(struct holder_settings),
     {0, OPTION_NUMBER, "for-pid", AT(for_pid), "PID", "keep it until this process ends"},
-    {0, OPTION_DURATION, "ttl", AT(ttl_ms), "DUR", "let go after this long without a renew"},
-    {0, OPTION_CHOICE, "on-lost", AT(on_lost), "term|kill|ignore", "what is done to PID (term)",
+    {0, OPTION_DURATION, "ttl", AT(ttl_ms), "DUR", "release after this long without a renew"},
+    {0, OPTION_CHOICE, "on-lost", AT(on_lost), "term|kill|ignore", "what to do to PID (term)",
      "term"},
     {0},
 };
 
 static int check(const struct holder_settings *s) {
     if (s->for_pid < 0 && s->ttl_ms < 0)
-        return fail_usage("for how long? give --for-pid $$ (until this shell ends) or --ttl 10m "
+        return fail_usage("missing --for-pid $$ (until this shell ends) or --ttl 10m "
                           "(until then, unless renewed)");
     return ask_check(s->cli, &s->ask);
 }
@@ -92,29 +92,25 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command acquire_command = {
     .name = "acquire",
-    .summary = "for scripts: take a lock and keep it in the background",
+    .summary = "for scripts: acquire a lock and keep it in the background",
     .usage = "acquire NAME (--for-pid PID | --ttl DUR) [options]",
     .options = options,
     .run = run,
     .details =
-        "Waits for the lock and leaves a process behind that keeps and renews it, until\n"
-        "  - holdfast release is called, anywhere where HOLDFAST_HOLD is known to the same user;\n"
+        "Waits for the lock and leaves a process behind that holds and renews it, until\n"
+        "  - you call holdfast release, as the same user and with the same HOLDFAST_HOLD;\n"
         "  - the process PID has ended (--for-pid);\n"
-        "  - DUR has passed since acquire or the last holdfast renew (--ttl); of both, what comes "
-        "first;\n"
-        "  - it is lost: then PID and its descendants get TERM some 5s before the deadline, with\n"
-        "    --on-lost kill also KILL before it. Descendants that PID no longer knows are not "
-        "found: where\n"
-        "    that matters, use holdfast run.\n"
+        "  - DUR has passed since acquire or the last holdfast renew (--ttl);\n"
+        "  - the lock is lost: PID and its descendants then get TERM about 5s before the\n"
+        "    deadline, and with --on-lost kill also KILL. Descendants that were reparented\n"
+        "    away from PID are not found: use holdfast run where that matters.\n"
         "\n"
         "Prints assignments for the shell: HOLDFAST_HOLD, HOLDFAST_LOCK, HOLDFAST_TOKEN and\n"
-        "HOLDFAST_SHARED (1: the token does not fence). If it fails it prints \"(exit CODE)\", so "
-        "that eval\n"
-        "fails, too.\n"
+        "HOLDFAST_SHARED (1: the token does not fence). On failure it prints \"(exit CODE)\",\n"
+        "so that eval fails too.\n"
         "\n"
-        "Exit code: 64 usage, 69 store unreachable, 75 not acquired (or that of -E), 77 not "
-        "permitted,\n"
-        "78 configuration.\n"
+        "Exit code: 64 usage, 69 store unreachable, 75 not acquired (or the code of -E),\n"
+        "77 not permitted, 78 configuration.\n"
         "\n"
         "Examples:\n"
         "  eval \"$(holdfast acquire deploy --for-pid $$)\" || exit\n"

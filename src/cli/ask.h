@@ -23,12 +23,12 @@ struct ask {
          "for ever"},                                                                    \
         {'E',         OPTION_NUMBER,                                                     \
          "exit-code", offsetof(settings, ask.exit_code),                                 \
-         "CODE",      "exit code when not acquired (75)"},                               \
+         "CODE",      "exit code if not acquired (75)"},                                 \
         {'s',      OPTION_FLAG,                                                          \
          "shared", offsetof(settings, ask.shared),                                       \
-         NULL,     "with others that ask for it shared"},                                \
-        {'p',   OPTION_FRACTION,     "permits", offsetof(settings, ask.permits),         \
-         "K/N", "K out of N permits"},                                                   \
+         NULL,     "share it with others that use -s"},                                  \
+        {'p',   OPTION_FRACTION,          "permits", offsetof(settings, ask.permits),    \
+         "K/N", "take K out of N permits"},                                              \
     {                                                                                    \
         0, OPTION_TEXT, "label", offsetof(settings, ask.label), "TEXT",                  \
             "what others see beside the lock"                                            \

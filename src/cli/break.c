@@ -23,7 +23,7 @@ struct settings {
 
 #define AT(field) offsetof(struct settings, field)
 static const struct option options[] = {
-    {0, OPTION_NUMBER, "token", AT(token), "N", "the hold that is meant: inspect shows its token"},
+    {0, OPTION_NUMBER, "token", AT(token), "N", "the hold to break: inspect shows its token"},
     {0, OPTION_TEXT, "reason", AT(reason), "TEXT", "why; inspect shows it (at most 255 bytes)"},
     {'y', OPTION_FLAG, "yes", AT(yes), NULL, "do not ask"},
     {0},
@@ -81,7 +81,7 @@ static int say_no_such_hold(const char *name, const hf_lock_info *info, uint64_t
     text_safe(safe, sizeof(safe), name);
     typed(word, sizeof(word), name);
     if (!holder) {
-        fail_say("did not break %s (nobody holds it); there is nothing to do", safe);
+        fail_say("did not break %s (nobody holds it); nothing to do", safe);
         return fail_exit_code(HF_NOT_YOURS);
     }
     describe(who, sizeof(who), holder);
@@ -108,9 +108,9 @@ static int ask(const char *name, const hf_party *holder) {
     describe(who, sizeof(who), holder);
     fprintf(stderr,
             "%s is %s, lease %s.\n"
-            "It may still be at work. It learns of this at its next renewal at the latest; until "
-            "then, what it\n"
-            "writes is refused only where tokens are checked.\n"
+            "It may still be working. It is notified at its next renewal at the latest; until then "
+            "its writes\n"
+            "are refused only where tokens are checked.\n"
             "Break it? [y/N] ",
             text_safe(safe, sizeof(safe), name), who,
             text_left(left, sizeof(left), holder->left_ms));
@@ -201,8 +201,8 @@ static int check(const struct settings *settings) {
         return fail_usage("--token cannot be 0 (no hold has it); try: holdfast inspect NAME");
     bool can_ask = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
     if (settings->token > 0 && !settings->yes && !can_ask)
-        return fail_usage("break asks before it does it, and there is no terminal to ask on; if "
-                          "you are sure, add --yes");
+        return fail_usage("cannot ask for confirmation (there is no terminal); if you are sure, "
+                          "add --yes");
     return EXIT_SUCCESS;
 }
 
@@ -230,23 +230,19 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command break_command = {
     .name = "break",
-    .summary = "end somebody's hold, as an operator",
+    .summary = "for operators: end somebody else's hold",
     .usage = "break NAME --token N [--reason TEXT] [--yes]",
     .options = options,
     .run = run,
     .details =
-        "Ends the hold of NAME that has exactly this token; if it was released, or taken by "
-        "somebody else\n"
-        "meanwhile, nothing happens. On a terminal it shows who holds the lock and asks; "
-        "elsewhere it needs\n"
-        "--yes.\n"
+        "Ends the hold of NAME that has exactly this token. If it was released since, or\n"
+        "somebody else has the lock, nothing happens. On a terminal it shows who holds the lock\n"
+        "and asks; elsewhere it needs --yes.\n"
         "\n"
-        "The holder learns that its lock is lost: at once where the store tells, else at its next "
-        "renewal.\n"
-        "`holdfast run` then ends its command. The token moves on, so that a resource that checks "
-        "tokens\n"
-        "refuses what the old holder still writes. When, by whom and why is kept: holdfast inspect "
-        "NAME.\n"
+        "The holder is notified that its lock is lost: at once if the store can, else at its\n"
+        "next renewal. `holdfast run` then ends its command. The next token is larger, so a\n"
+        "resource that checks tokens refuses what the old holder still writes. The store keeps\n"
+        "when, by whom and why: holdfast inspect NAME.\n"
         "\n"
         "Exit code 0: broken; 1: you said no; 79: nobody holds it with that token.\n"
         "\n"

@@ -93,7 +93,7 @@ static int run(struct cli *cli, int argc, char **argv) {
         return EXIT_SUCCESS;
     }
     if (at + 1 != argc)
-        return fail_usage("which shell? it is: holdfast %s", completion_command.usage);
+        return fail_usage("missing shell; usage: holdfast %s", completion_command.usage);
     for (size_t i = 0; i < sizeof(shells) / sizeof(*shells); i++) {
         if (strcmp(argv[at], shells[i].name) == 0) {
             fputs(shells[i].script, stdout);
@@ -106,16 +106,16 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command completion_command = {
     .name = "completion",
-    .summary = "a script that lets your shell complete commands, options and locks",
+    .summary = "print a script that completes commands, options and locks",
     .usage = "completion bash|zsh|fish",
     .without_settings = true,
     .run = run,
-    .details = "Prints a script for the shell. It asks this command for the words, so it fits each "
-               "version: the\n"
-               "locks are those of the store that the line names.\n"
-               "\n"
-               "Examples:\n"
-               "  source <(holdfast completion bash)          in ~/.bashrc\n"
-               "  holdfast completion zsh > ~/.zfunc/_holdfast   where fpath has ~/.zfunc\n"
-               "  holdfast completion fish > ~/.config/fish/completions/holdfast.fish\n",
+    .details =
+        "Prints a script for the shell. It asks this command for the words, so it works with\n"
+        "every version. Names of locks come from the store that the command line names.\n"
+        "\n"
+        "Examples:\n"
+        "  source <(holdfast completion bash)          in ~/.bashrc\n"
+        "  holdfast completion zsh > ~/.zfunc/_holdfast   where fpath has ~/.zfunc\n"
+        "  holdfast completion fish > ~/.config/fish/completions/holdfast.fish\n",
 };

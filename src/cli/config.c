@@ -63,7 +63,7 @@ static int parse_section(struct parser *parser, char *text) {
     if (!is_name(word))
         return bad(parser, "the name of a profile is 1 to 64 letters, digits, '-', '.' and '_'");
     if (config_find(&parser->config, word, NULL))
-        return bad(parser, "this profile has a section already");
+        return bad(parser, "this profile already has a section");
     parser->profile = word;
     return add(parser, NULL, NULL);
 }
@@ -82,18 +82,18 @@ static int unquote(struct parser *parser, char **value) {
 static int parse_setting(struct parser *parser, char *text) {
     char *equals = strchr(text, '=');
     if (!equals)
-        return bad(parser, "this is no setting: that is KEY = VALUE");
+        return bad(parser, "not a setting, which is KEY = VALUE");
     *equals = 0;
     char *value = skip_spaces(equals + 1);
     cut_spaces(text);
     if (!is_name(text))
-        return bad(parser, "what stands before the '=' is not the name of a setting");
+        return bad(parser, "the text before the '=' is not the name of a setting");
     if (unquote(parser, &value) < 0)
         return -1;
     if (!*value)
-        return bad(parser, "there is no value behind the '='");
+        return bad(parser, "the value after the '=' is missing");
     if (config_find(&parser->config, parser->profile, text))
-        return bad(parser, "this is set already in the same section");
+        return bad(parser, "already set in the same section");
     return add(parser, text, value);
 }
 
@@ -110,7 +110,7 @@ static int parse_line(struct parser *parser, char *text) {
     text = skip_spaces(text);
     cut_spaces(text);
     if (has_control_character(text))
-        return bad(parser, "there is a control character in it");
+        return bad(parser, "it has a control character");
     if (!*text || *text == '#' || *text == ';')
         return 0;
     return *text == '[' ? parse_section(parser, text) : parse_setting(parser, text);
@@ -140,11 +140,11 @@ int config_parse(const char *text, size_t size, struct config *ret, const char *
     if (size > CONFIG_SIZE_MAX)
         parser.why = "it is longer than 64 KiB";
     else if (memchr(text, 0, size))
-        parser.why = "it is no text (there is a NUL in it)";
+        parser.why = "it is not text (it has a NUL byte)";
     else {
         parser.config.text = strndup(text, size);
         parser.config.entries = calloc(CONFIG_ENTRIES_MAX, sizeof(*parser.config.entries));
-        parser.why = "there is no memory for it";
+        parser.why = "out of memory";
         if (parser.config.text && parser.config.entries)
             r = parse(&parser);
     }

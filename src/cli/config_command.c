@@ -201,26 +201,21 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command config_command = {
     .name = "config",
-    .summary = "the settings in force, and where each came from",
+    .summary = "show the settings in force, and where each came from",
     .usage = "config show|path [--origin] [--json]",
     .without_settings = true,
     .options = options,
     .run = run,
     .details =
-        "show prints the settings, without passwords; path the files that they may come from: the\n"
-        "user's, then the system's. They are read only if nobody but you and root can write to "
-        "them.\n"
+        "show prints the settings, without passwords. path prints the files that are read: the\n"
+        "user's, then the system's. A file is read only if nobody but you and root can write\n"
+        "to it.\n"
         "\n"
-        "A file has lines KEY = VALUE. The keys are those of config show, and mean what the "
-        "options "
-        "of that\n"
-        "name mean. Those below [profile NAME] count with --profile NAME or "
-        "HOLDFAST_PROFILE=NAME. A\n"
-        "setting is taken from the first of: its option; the profile of --profile; HOLDFAST_URL; "
-        "the\n"
-        "profile of HOLDFAST_PROFILE; what stands above the profiles; what is built in. The user's "
-        "file comes\n"
-        "before the system's.\n"
+        "A file has lines KEY = VALUE. The keys are those of config show, and have the same\n"
+        "meaning as the options. Settings in [profile NAME] apply with --profile NAME or\n"
+        "HOLDFAST_PROFILE=NAME. A setting is taken from the first of: its option; the profile\n"
+        "of --profile; HOLDFAST_URL; the profile of HOLDFAST_PROFILE; settings outside of\n"
+        "profiles; the built-in default. The user's file comes before the system's.\n"
         "\n"
         "    url = sqlite:/var/lib/jobs/locks.db\n"
         "    wait = 5m\n"
@@ -229,10 +224,10 @@ const struct command config_command = {
         "    url = rediss://app@db.example/0\n"
         "    password-file = ~/.redis-password\n"
         "\n"
-        "password-file, password-env and password-fd are used with the url of their own section "
-        "only.\n"
+        "password-file, password-env and password-fd are used only with the url of their own\n"
+        "section.\n"
         "\n"
-        "Exit code: 78 if a file is wrong; the line that says so has its name and line.\n"
+        "Exit code: 78 if a file is invalid; the message has its name and line.\n"
         "\n"
         "Examples:\n"
         "  holdfast config show --origin\n"

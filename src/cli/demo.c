@@ -38,14 +38,13 @@ static const char script[] =
     "try \"kill -KILL $victim\"\n"
     "wait 2>/dev/null\n"
     "\n"
-    "chapter '3. Who was paused and comes back late is refused: each grant has a larger token, "
-    "and\n"
-    "   the resource remembers the largest that it has seen.'\n"
+    "chapter '3. A holder that was paused and writes too late is refused: each grant has a\n"
+    "   larger token, and the resource remembers the largest that it has seen.'\n"
     "try 'cat anna emil'\n"
     "try 'holdfast fence check seen deploy $(cat emil) && echo emil may write'\n"
     "try 'holdfast fence check seen deploy $(cat anna) || echo anna may not'\n"
     "\n"
-    "chapter '4. A command that holds the lock for too long is ended, with everything that it "
+    "chapter '4. A command that holds the lock for too long is ended, with everything it "
     "started.'\n"
     "try \"holdfast run deploy --max-hold 1s -c 'sleep 1000 & sleep 1000'; echo exit code \\$?\"\n"
     "\n"
@@ -81,12 +80,11 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command demo_command = {
     .name = "demo",
-    .summary = "some seconds that show what a lock does; no network",
+    .summary = "show in a few seconds what a lock does; no network",
     .usage = "demo",
     .without_settings = true,
     .details =
-        "Plays with the real command on an embedded store in a temporary folder: three contenders, "
-        "a\n"
+        "Runs the real command on an embedded store in a temporary folder: three contenders, a\n"
         "holder that is killed, a stale writer that is refused. Prints the commands that it runs.\n"
         "\n"
         "Examples:\n"

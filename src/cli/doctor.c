@@ -33,7 +33,7 @@ struct settings {
 
 static const struct option options[] = {
     {0, OPTION_DURATION, "ttl", offsetof(struct settings, ttl_ms), "DUR",
-     "the lease that is to be judged (30s)", "30s"},
+     "the lease that you intend to use (30s)", "30s"},
     {0},
 };
 
@@ -118,11 +118,11 @@ static void ask_store(struct doctor *d) {
     } else if (r == HF_UNSUPPORTED && d->cli->url && tier_of(d->cli->url) &&
                strstr(hf_last_error(), "examined")) {
         d->tier = tier_of(d->cli->url);
-        add(d, HF_NOTE, "store", "nothing is known of its configuration", "",
-            "this store cannot tell more than its tier");
+        add(d, HF_NOTE, "store", "its configuration is not known", "",
+            "this store reports nothing but its tier");
     } else {
         d->error = r;
-        add(d, HF_PROBLEM, "store", "nothing can be locked there", fail_advice(r), "%s",
+        add(d, HF_PROBLEM, "store", "no lock can be acquired there", fail_advice(r), "%s",
             hf_last_error());
     }
 }
@@ -138,19 +138,21 @@ static void judge_lease(struct doctor *d) {
         return;
     if (slowest_ms >= d->ttl_ms / 10)
         add(d, slowest_ms >= d->ttl_ms / 3 ? HF_PROBLEM : HF_WARNING, "round-trip",
-            "a renewal, which is due at a third of the lease, may come too late: then the lock is "
+            "a renewal, which is due after a third of the lease, may come too late; the lock is "
+            "then "
             "lost while it is in use",
-            "a longer --ttl, or a faster store",
-            "a write took %.2f ms, and up to %.2f ms, which is much for a lease of %s", typical,
+            "use a longer --ttl or a faster store",
+            "a write took %.2f ms, and up to %.2f ms, which is long for a lease of %s", typical,
             slowest, lease);
     else
-        add(d, HF_FINE, "round-trip", "renewals have time enough", "",
+        add(d, HF_FINE, "round-trip", "renewals have enough time", "",
             "a write took %.2f ms, and up to %.2f ms; the lease is %s", typical, slowest, lease);
     if (d->ttl_ms < SHORT_LEASE_MS)
         add(d, HF_NOTE, "lease",
-            "whoever is stopped for longer than that (swapping, a paused machine) has lost its "
+            "a holder that is stopped for longer than that (swapping, a paused machine) loses its "
             "lock",
-            "locks are renewed while they are held: a longer lease costs only after a crash",
+            "use a longer lease: locks are renewed while they are held, so it costs only after a "
+            "crash",
             "the lease is %s", lease);
 }
 
@@ -182,28 +184,31 @@ static void judge_clocks(struct doctor *d) {
     struct timex state = {.modes = 0};
     if (size > RATE_ODD_PPM)
         add(d, size > RATE_MOST_PPM ? HF_PROBLEM : HF_WARNING, "clock-rate",
-            "leases are counted with an allowance of 1 % for clocks that run differently",
-            "wait until the clock has been slewed, or step it before programs that lock start",
-            "the clock runs at another rate than the hardware's, by %lld millionths",
-            (long long)ppm);
+            "leases allow for clocks whose rates differ by 1 %",
+            "wait until the clock has been slewed, or step it before starting programs that lock",
+            "the rate of the clock differs from the hardware's by %lld millionths", (long long)ppm);
     else
-        add(d, HF_FINE, "clock-rate", "that is within what leases allow for (1 %)", "",
+        add(d, HF_FINE, "clock-rate", "that is within the 1 % that leases allow for", "",
             "the clock runs as fast as the hardware's, within %lld millionths", (long long)size);
     if (adjtimex(&state) >= 0 && state.status & STA_UNSYNC)
         add(d, HF_NOTE, "clock-sync",
-            "leases do not mind; tokens, which the wall clock helps to rise when a store has lost "
-            "its counters, and the times that people are shown do",
-            "run chrony or systemd-timesyncd", "nobody keeps the wall clock of this host right");
+            "leases are unaffected; displayed times are not, nor are tokens if the store has lost "
+            "its "
+            "counters",
+            "run chrony or systemd-timesyncd",
+            "the wall clock of this host is not synchronised (NTP)");
 }
 
 static void judge_default_store(struct doctor *d) {
     if (d->cli->url && strcmp(d->cli->url, "sqlite:") != 0)
         return;
     add(d, HF_NOTE, "default-store",
-        "who runs holdfast as another user (sudo, cron, a service) has another store, and does not "
-        "meet these locks",
-        "for locks among users: url = sqlite:FILE in /etc/holdfast/config, in a folder that all of "
-        "them can write to by their group",
+        "holdfast uses another store when it runs as another user (sudo, cron, a service), and "
+        "these "
+        "locks do not exclude those",
+        "to share locks among users, set url = sqlite:FILE in /etc/holdfast/config, in a folder "
+        "that "
+        "their group can write to",
         geteuid() == 0 ? "this is the default store of root"
                        : "this is the default store of user %u",
         geteuid());
@@ -328,35 +333,31 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command doctor_command = {
     .name = "doctor",
-    .summary = "what this store and this host do to your locks",
+    .summary = "check the store and this host",
     .usage = "doctor [--ttl DUR] [--json]",
     .options = options,
     .run = run,
     .details =
-        "Asks the store what its configuration does to locks, and looks at this host. Prints the "
-        "tier\n"
-        "(holdfast help stores), then what was found, the worst first: problem (locks fail, or do "
-        "not\n"
-        "exclude), warning (they are worth less, or will be when something else goes wrong), note, "
-        "ok;\n"
-        "what it means, and the fix. -v explains what is ok, too; -q prints warnings and problems "
-        "only.\n"
-        "Some small writes are made to measure the store; they change nothing. The default store "
-        "is\n"
-        "made if it does not exist.\n"
+        "Asks the store how its configuration affects locks, and checks this host. Prints the\n"
+        "tier (holdfast help stores), then the findings, the worst first: problem (locks fail or\n"
+        "do not exclude), warning (locks are weaker, or will be if something else goes wrong),\n"
+        "note, ok. Each has its meaning and the fix. -v also explains what is ok; -q prints\n"
+        "warnings and problems only. Makes a few small writes to measure the store; they change\n"
+        "nothing. The default store is created if it does not exist.\n"
         "\n"
-        "Exit code: 0 fine (notes included), 1 warnings, 2 problems; if the store cannot be asked, "
-        "69\n"
-        "unreachable, 77 not permitted, 78 configuration or a place where it cannot work, 70 "
-        "internal.\n"
+        "Exit code: 0 fine (notes included), 1 warnings, 2 problems; if the store cannot be\n"
+        "asked: 69 unreachable, 77 not permitted, 78 configuration or a place where it cannot\n"
+        "work, 70 internal.\n"
         "\n"
         "--json: {\"url\" (null: the default store), \"tier\" (null: not known), \"worst\", "
-        "\"error\" (null, or\n"
-        "as HF_UNREACHABLE), \"ttl_ms\", \"write_us\" and \"slowest_write_us\" (-1: not measured), "
-        "\"findings\":\n"
-        "[{\"severity\": ok, note, warning or problem, \"id\": a word that stays the same, "
-        "\"found\", \"means\",\n"
-        "\"fix\" (\"\": none)}]}. More keys and ids may come.\n"
+        "\"error\"\n"
+        "(null, or for example HF_UNREACHABLE), \"ttl_ms\", \"write_us\" and \"slowest_write_us\" "
+        "(-1:\n"
+        "not measured), \"findings\": [{\"severity\": ok, note, warning or problem, \"id\": a "
+        "word\n"
+        "that stays the same, \"found\", \"means\", \"fix\" (\"\": none)}]}. Later versions may "
+        "add keys\n"
+        "and ids.\n"
         "\n"
         "Examples:\n"
         "  holdfast doctor\n"

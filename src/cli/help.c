@@ -66,7 +66,7 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command help_command = {
     .name = "help",
-    .summary = "this, or everything about one command",
+    .summary = "print this, or everything about one command",
     .usage = "help [COMMAND]",
     .without_settings = true,
     .details = "Examples:\n"

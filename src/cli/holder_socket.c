@@ -18,8 +18,8 @@ const char *holder_id(const char *word) {
     const char *id = word ? word : getenv("HOLDFAST_HOLD");
     char safe[80];
     if (!id || !*id) {
-        fail_say("which hold? (there is no HOLDFAST_HOLD in the environment); give the id that "
-                 "holdfast acquire printed");
+        fail_say("missing hold (HOLDFAST_HOLD is not set); give the id that holdfast acquire "
+                 "printed");
         return NULL;
     }
     if (strlen(id) != HOLDER_ID_SIZE - 1 || strspn(id, "0123456789abcdef") != HOLDER_ID_SIZE - 1) {
@@ -141,7 +141,7 @@ int holder_ask(const char *id, const struct holder_request *request,
 int holder_failed(const struct cli *cli, int error) {
     char text[600];
     const char *why = error == HF_SYSTEM || error == HF_DENIED ? strerror(errno)
-                      : error == HF_NOT_YOURS                  ? "there is no such hold any more"
+                      : error == HF_NOT_YOURS                  ? "the hold no longer exists"
                                                                : hf_error_string(error);
     fail_text(text, sizeof(text), cli, error, why, "the lock is not held");
     fail_say("%s", text);

@@ -164,7 +164,7 @@ static bool print_text(const char *name, const hf_lock_info *info) {
         printf("%s: nobody is seen to have %" PRIu32 " votes\n",
                may_be_held(info) ? "perhaps held" : "not held", info->quorum);
     else if (info->waiter_count)
-        printf("about to be taken by the first in the queue\n");
+        printf("about to go to the first in the queue\n");
     else
         printf("free; the last token was %" PRIu64 "\n", info->token);
     for (size_t i = 0; i < info->holder_count; i++) {
@@ -239,36 +239,28 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command inspect_command = {
     .name = "inspect",
-    .summary = "everything about one lock: who holds it, who waits",
+    .summary = "show one lock: who holds it, who waits",
     .usage = "inspect [--json] [-q] NAME",
     .run = run,
     .details =
-        "Tells who holds the lock (host, process, command, label, since when, how much of the "
-        "lease is left,\n"
-        "token), who waits, in the order of the queue, and who broke it last, when and why. "
-        "Looking changes\n"
-        "nothing.\n"
+        "Shows who holds the lock (host, process, command, label, since when, how much of the\n"
+        "lease is left, token), who waits, in the order of the queue, and who broke it last,\n"
+        "when and why. This changes nothing.\n"
         "\n"
-        "In a set of servers (quorum+redis:) a row for each follows: who has its vote, with which "
-        "token, and how\n"
-        "much of that is left; or why it did not answer. \"behind\": its token is smaller than the "
-        "lock's.\n"
+        "With quorum+redis: there is a row for each server: who has its vote, with which token,\n"
+        "and how much of the lease is left; or why it did not answer. \"behind\" means that its\n"
+        "token is smaller than the lock's.\n"
         "\n"
-        "Exit code 0: the lock is held; 1: nobody holds it (it is free, or about to be taken by "
-        "the first\n"
-        "of the queue). With -q that is all.\n"
+        "Exit code 0: the lock is held; 1: nobody holds it (it is free, or about to go to the\n"
+        "first in the queue). -q prints nothing.\n"
         "\n"
-        "--json prints one object: name, held, kind (mutex, rw, permits; null for a name that the "
-        "store\n"
-        "does not know), capacity, token (the largest that was ever granted), holders and waiters "
-        "(each with\n"
-        "owner, host, pid, command, label, kind, permits, token, since_ms, left_ms, votes), broken "
-        "(null, or\n"
-        "at_ms, token, by, reason), quorum (how many votes hold the lock; 0: the store is no set), "
-        "nodes (each\n"
-        "with name, failure (null: it answered), token, holders). Who has too few votes is among "
-        "the waiters.\n"
-        "Tokens are strings; *_ms are milliseconds, since 1970 for since_ms and at_ms.\n"
+        "--json prints one object: name, held, kind (mutex, rw, permits; null for a name that\n"
+        "the store does not know), capacity, token (the largest ever granted), holders and\n"
+        "waiters (each with owner, host, pid, command, label, kind, permits, token, since_ms,\n"
+        "left_ms, votes), broken (null, or at_ms, token, by, reason), quorum (how many votes are\n"
+        "needed; 0: the store is not a quorum), nodes (each with name, failure (null: it\n"
+        "answered), token, holders). Anybody with too few votes is among the waiters. Tokens are\n"
+        "strings; *_ms are milliseconds, since 1970 for since_ms and at_ms.\n"
         "\n"
         "Examples:\n"
         "  holdfast inspect nightly\n"

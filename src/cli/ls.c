@@ -77,18 +77,17 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command ls_command = {
     .name = "ls",
-    .summary = "the locks that are held or waited for",
+    .summary = "list the locks that are held or waited for",
     .usage = "ls [-w] [PREFIX]",
     .options = options,
     .run = run,
     .details =
-        "Lists the locks whose names begin with PREFIX (which is no pattern), in the order of "
-        "their names.\n"
+        "Lists the locks whose names begin with PREFIX (not a pattern), in the order of their "
+        "names.\n"
         "\n" LOCK_TABLE_HELP "\n"
-        "On a terminal the table fits its width, and what is too long is cut. Elsewhere nothing "
-        "is cut, and\n"
-        "a tab separates the columns. --json prints one object on a line for each lock, as "
-        "inspect does.\n"
+        "On a terminal the table fits its width, and long texts are cut. Elsewhere nothing is cut, "
+        "and tabs\n"
+        "separate the columns. --json prints the object of inspect for each lock, one on a line.\n"
         "\n"
         "Examples:\n"
         "  holdfast ls\n"

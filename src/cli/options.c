@@ -16,7 +16,7 @@ const struct option global_options[] = {
     {0, OPTION_URL, "url", AT(url), "URL", "the store; else $HOLDFAST_URL, else the embedded one",
      "sqlite:"},
     {0, OPTION_TEXT, "profile", AT(profile), "PROFILE",
-     "that part of the configuration; else $HOLDFAST_PROFILE"},
+     "the part of the configuration to use; else $HOLDFAST_PROFILE"},
     {0, OPTION_TEXT, "password-file", AT(password_file), "FILE", "the store's password is in FILE",
      "none"},
     {0, OPTION_TEXT, "password-env", AT(password_env), "VAR", "... in the environment variable VAR",
@@ -24,10 +24,10 @@ const struct option global_options[] = {
     {0, OPTION_NUMBER, "password-fd", AT(password_fd), "N", "... is read from the descriptor N",
      "none"},
     {0, OPTION_DURATION, "max-lease", AT(max_lease_ms), "DUR",
-     "no lease is longer; the same for all who use a store (60s)", "60s"},
+     "the longest lease; the same for all who use a store (60s)", "60s"},
     {0, OPTION_FLAG, "json", AT(json), NULL, "print for programs"},
-    {'q', OPTION_FLAG, "quiet", AT(quiet), NULL, "say errors only", "no"},
-    {'v', OPTION_FLAG, "verbose", AT(verbose), NULL, "say what is done", "no"},
+    {'q', OPTION_FLAG, "quiet", AT(quiet), NULL, "print errors only", "no"},
+    {'v', OPTION_FLAG, "verbose", AT(verbose), NULL, "print what is being done", "no"},
     {'h', OPTION_HELP, "help", 0, NULL, "print this"},
     {0},
 };
@@ -196,16 +196,16 @@ int option_convert(const struct option *option, const char *value, void *target,
         return add_to_list(value, target) ? 0 : must_be(ret_why, size, "these are too many");
     case OPTION_DURATION:
         if (text_parse_duration(value, target) < 0)
-            return must_be(ret_why, size, "it must be a time, as 500ms, 90s, 5m or 1h30m");
+            return must_be(ret_why, size, "it must be a time such as 500ms, 90s, 5m or 1h30m");
         return 0;
     case OPTION_NUMBER:
         return convert_number(value, target)
                    ? 0
-                   : must_be(ret_why, size, "it must be a whole number, as 3");
+                   : must_be(ret_why, size, "it must be a whole number such as 3");
     case OPTION_FRACTION:
         return convert_fraction(value, target)
                    ? 0
-                   : must_be(ret_why, size, "it must be K/N, as 1/4: one permit out of four");
+                   : must_be(ret_why, size, "it must be K/N; 1/4 is one permit out of four");
     case OPTION_HELP:
         break;
     }
@@ -353,14 +353,14 @@ int options_parse_words(struct cli *cli, const struct command *command, void *se
             break;
         if (count == most) {
             char safe[80];
-            fail_say("%s: '%s' is a word too many; try: holdfast %s --help", command->name,
+            fail_say("%s: unexpected argument '%s'; try: holdfast %s --help", command->name,
                      text_safe(safe, sizeof(safe), argv[at]), command->name);
             return PARSED_WRONG;
         }
         words[count++] = argv[at++];
     }
     if (count < least) {
-        fail_say("a word is missing; it is: holdfast %s", command->usage);
+        fail_say("missing argument; usage: holdfast %s", command->usage);
         return PARSED_WRONG;
     }
     return options_finish(cli, command, settings);

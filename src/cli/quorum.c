@@ -118,10 +118,10 @@ static int run(struct cli *cli, int argc, char **argv) {
     if (r < 0)
         return options_exit_code(r);
     if (strcmp(words[0], "init") != 0)
-        return fail_usage("quorum has one word: init; try: holdfast help quorum");
+        return fail_usage("usage: holdfast quorum init; try: holdfast help quorum");
     if (!cli->url || strncmp(cli->url, "quorum+", 7) != 0)
         return fail_usage(
-            "the store is no set of servers; try: --url quorum+redis://HOST1,HOST2,HOST3");
+            "the store is not a set of servers; try: --url quorum+redis://HOST1,HOST2,HOST3");
     char *url = with_init(cli->url);
     if (!url)
         return fail_error(cli, HF_NO_MEMORY, "cannot declare the set");
@@ -133,22 +133,22 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command quorum_command = {
     .name = "quorum",
-    .summary = "declare a set of servers new",
+    .summary = "declare a new set of servers",
     .usage = "quorum init [--json]",
     .run = run,
-    .details = "A server of a set (--url quorum+redis://HOST1,HOST2,HOST3) that has forgotten its "
-               "locks, or never\n"
-               "had any, does not vote before the longest lease is over: somebody may still hold "
-               "one that it gave.\n"
-               "'quorum init' says that nobody does, and all vote at once. Say it once, before the "
-               "first lock; after\n"
-               "a restart only if all programs that lock have been stopped for as long.\n"
-               "\n"
-               "Prints a line for each server. Exit code: 0 all vote, 69 some do not.\n"
-               "\n"
-               "--json: [{\"votes\": true or false, \"found\": a sentence with the server's "
-               "name}]. More keys may come.\n"
-               "\n"
-               "Examples:\n"
-               "  holdfast --url quorum+redis://a.example,b.example,c.example quorum init\n",
+    .details =
+        "A server of a set (--url quorum+redis://HOST1,HOST2,HOST3) that is new or was restarted\n"
+        "does not vote until the longest lease has passed: somebody may still hold a lock that\n"
+        "it voted for and has forgotten. 'quorum init' declares that nobody does, and all\n"
+        "servers vote at once. Run it once, before the first lock; after a restart only if all\n"
+        "programs that lock have been stopped for that long.\n"
+        "\n"
+        "Prints a line for each server. Exit code: 0 all vote, 69 some do not.\n"
+        "\n"
+        "--json: [{\"votes\": true or false, \"found\": a sentence with the server's name}]. "
+        "Later\n"
+        "versions may add keys.\n"
+        "\n"
+        "Examples:\n"
+        "  holdfast --url quorum+redis://a.example,b.example,c.example quorum init\n",
 };

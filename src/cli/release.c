@@ -22,13 +22,12 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command release_command = {
     .name = "release",
-    .summary = "for scripts: let go of what acquire took",
+    .summary = "for scripts: release a lock taken by acquire",
     .usage = "release [HOLD]",
     .without_settings = true,
     .run = run,
-    .details = "HOLD is what acquire printed as HOLDFAST_HOLD; without it, that variable counts. "
-               "Exit code 79:\n"
-               "the lock was lost, or released before.\n"
+    .details = "HOLD is what acquire printed as HOLDFAST_HOLD; it defaults to that variable.\n"
+               "Exit code 79: the lock was lost, or already released.\n"
                "\n"
                "Examples:\n"
                "  holdfast release\n"

@@ -12,7 +12,7 @@ struct settings {
 
 static const struct option options[] = {
     {0, OPTION_DURATION, "ttl", offsetof(struct settings, ttl_ms), "DUR",
-     "from now on (else as it was given to acquire)"},
+     "from now on (else as given to acquire)"},
     {0},
 };
 
@@ -48,16 +48,16 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command renew_command = {
     .name = "renew",
-    .summary = "for scripts: more time for what acquire took",
+    .summary = "for scripts: restart the time of acquire --ttl",
     .usage = "renew [HOLD] [--ttl DUR]",
     .without_settings = true,
     .options = options,
     .run = run,
-    .details = "Starts the time of acquire --ttl again. The lease at the store is renewed by "
-               "itself; so this is\n"
-               "also how to ask whether the lock is still held: exit code 79 says that it is not.\n"
-               "\n"
-               "Examples:\n"
-               "  holdfast renew || exit\n"
-               "  holdfast renew --ttl 20m\n",
+    .details =
+        "Restarts the time of acquire --ttl. The lease in the store is renewed automatically,\n"
+        "so this also tells you whether the lock is still held: exit code 79 means no.\n"
+        "\n"
+        "Examples:\n"
+        "  holdfast renew || exit\n"
+        "  holdfast renew --ttl 20m\n",
 };

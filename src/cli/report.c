@@ -25,7 +25,7 @@ int report_open(const char *path) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) {
         char safe[300];
-        fail_say("cannot write %s (%s); --report needs a file that can be written",
+        fail_say("cannot write %s (%s); --report needs a writable file",
                  text_safe(safe, sizeof(safe), path), strerror(errno));
     }
     return fd;

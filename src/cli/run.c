@@ -39,22 +39,22 @@ enum { TTL_LEAST_MS = 1000, GRACE_MOST_MS = 5000 };
 #define AT(field) offsetof(struct run_settings, field)
 static const struct option options[] = {
     ASK_OPTIONS(struct run_settings),
-    {0, OPTION_FLAG, "skip-ok", AT(ask.skip_ok), NULL, "not acquired is success: for cron"},
-    {0, OPTION_LIST, "also", AT(also), "NAME", "this lock too, all or none; repeat for more"},
+    {0, OPTION_FLAG, "skip-ok", AT(ask.skip_ok), NULL, "exit with 0 if not acquired: for cron"},
+    {0, OPTION_LIST, "also", AT(also), "NAME", "also this lock, all or none; may be repeated"},
     {0, OPTION_DURATION, "ttl", AT(ttl_ms), "DUR", "the lease, which is renewed (30s)", "30s"},
     {0, OPTION_DURATION, "grace", AT(grace_ms), "DUR",
      "from TERM to KILL when it must end (ttl/4, at most 5s)", "ttl/4, at most 5s"},
     {0, OPTION_CHOICE, "on-lost", AT(on_lost_word), "term|kill|ignore",
-     "what is done to the command (term)", "term"},
+     "what to do to the command (term)", "term"},
     {0, OPTION_DURATION, "max-hold", AT(max_hold_ms), "DUR", "end the command after this long",
      "for ever"},
     {0, OPTION_DURATION, "min-left", AT(min_left_ms), "DUR",
-     "start only with this much of the lease left", "any"},
+     "start only if this much of the lease is left", "any"},
     {'c', OPTION_TEXT, "command", AT(shell_command), "STRING", "run STRING through /bin/sh"},
-    {0, OPTION_TEXT, "report", AT(report), "FILE", "write what happened, as JSON"},
+    {0, OPTION_TEXT, "report", AT(report), "FILE", "write what happened to FILE, as JSON"},
     {0, OPTION_TEXT, "metrics-file", AT(metrics_file), "FILE",
      "count runs in FILE, for Prometheus' node_exporter", "none"},
-    {0, OPTION_FLAG, "metrics-names", AT(metrics_names), NULL, "with the lock's name as a label",
+    {0, OPTION_FLAG, "metrics-names", AT(metrics_names), NULL, "use the lock's name as a label",
      "no"},
     {0},
 };
@@ -91,9 +91,9 @@ static int check(struct run_settings *s) {
 static int choose_command(struct run_settings *s, char **words) {
     static char path[] = "/bin/sh", flag[] = "-c", *shell[] = {path, flag, NULL, NULL};
     if (s->shell_command && *words)
-        return fail_usage("with -c there is no other command (a word is left over)");
+        return fail_usage("unexpected argument: -c has the whole command");
     if (!s->shell_command && !*words)
-        return fail_usage("what shall be run? it is: holdfast %s", run_command.usage);
+        return fail_usage("missing command; usage: holdfast %s", run_command.usage);
     shell[2] = (char *)s->shell_command;
     s->command = s->shell_command ? shell : words;
     return 0;
@@ -106,7 +106,7 @@ static int parse(struct cli *cli, struct run_settings *s, int argc, char **argv)
         return used;
     at += used;
     if (at == argc) {
-        fail_say("the name of the lock is missing; it is: holdfast %s", run_command.usage);
+        fail_say("missing lock name; usage: holdfast %s", run_command.usage);
         return -EXIT_USAGE; /* any negative number but that of help */
     }
     s->name = argv[at++];
@@ -222,59 +222,45 @@ const struct command run_command = {
     .options = options,
     .run = run,
     .details =
-        "Waits for the lock NAME, runs COMMAND, and lets the lock go when COMMAND and everything "
-        "that\n"
-        "it started have ended: a daemon that COMMAND leaves behind keeps the lock. Standard "
-        "input,\n"
-        "output and the terminal are COMMAND's. Times are written as 500ms, 90s, 5m or 1h30m.\n"
+        "Waits for the lock NAME, runs COMMAND, and releases the lock when COMMAND and everything\n"
+        "it started have ended: a daemon that COMMAND leaves behind keeps the lock. COMMAND has\n"
+        "standard input, standard output and the terminal. Times are written as 500ms, 90s, 5m\n"
+        "or 1h30m.\n"
         "\n"
-        "If the lock is lost, or cannot be renewed in time, COMMAND and all its descendants get "
-        "TERM, and\n"
-        "KILL before anybody else can have the lock. --on-lost kill skips the TERM; with "
-        "--on-lost\n"
-        "ignore COMMAND goes on, and the exit code is still 79.\n"
+        "If the lock is lost, or cannot be renewed in time, COMMAND and all its descendants get\n"
+        "TERM, and then KILL before anybody else can get the lock. --on-lost kill skips the\n"
+        "TERM. With --on-lost ignore COMMAND keeps running, and the exit code is still 79.\n"
         "\n"
-        "COMMAND finds in its environment: HOLDFAST_LOCK, HOLDFAST_TOKEN (of --also: "
-        "HOLDFAST_LOCK_1,\n"
-        "HOLDFAST_TOKEN_1, ...), HOLDFAST_DEADLINE_MS (how much of the lease is left at its "
-        "start),\n"
-        "HOLDFAST_SHARED=1 (of --also: HOLDFAST_SHARED_1, ...) if others may hold the lock too: "
-        "then "
-        "the token\n"
-        "does not fence. It finds no passwords of the store: what has one is removed from the "
-        "environment\n"
-        "(a variable, a password in HOLDFAST_URL) or closed (a descriptor).\n"
+        "The environment of COMMAND has HOLDFAST_LOCK and HOLDFAST_TOKEN (for --also:\n"
+        "HOLDFAST_LOCK_1, HOLDFAST_TOKEN_1, ...), HOLDFAST_DEADLINE_MS (how much of the lease\n"
+        "was left at the start), and HOLDFAST_SHARED=1 (for --also: HOLDFAST_SHARED_1, ...) if\n"
+        "others may hold the lock at the same time; the token then does not fence. The store's\n"
+        "passwords are not passed on: they are removed from the environment (a variable, a\n"
+        "password in HOLDFAST_URL) or closed (a descriptor).\n"
         "\n"
         "INT TERM HUP QUIT USR1 USR2 WINCH CONT are passed on to COMMAND.\n"
         "\n"
-        "--metrics-file FILE adds this run to FILE, in Prometheus' text format: a file *.prom in "
-        "the "
-        "folder\n"
-        "of node_exporter's textfile collector. Counters go on over runs and hosts' restarts, and "
-        "runs that\n"
-        "end at once lose none (FILE.lock): holdfast_run_acquired_total, _not_acquired_total, "
-        "_failed_total,\n"
-        "_renewals_total, _lost_total; sums and counts of holdfast_run_wait_seconds and "
-        "_held_seconds; of the\n"
-        "last run _last_exit_code, _last_end_timestamp_seconds, _last_success_timestamp_seconds "
-        "and\n"
-        "_least_margin_seconds: how near to the lock's deadline it was renewed at worst. Names of "
-        "locks are\n"
-        "labels only with --metrics-names (the first NAME; at most 1000 of them). A run whose "
-        "holdfast is\n"
-        "killed is not counted.\n"
+        "--metrics-file FILE adds this run to FILE, in Prometheus' text format: use a file\n"
+        "*.prom in the folder of node_exporter's textfile collector. Counters continue from run\n"
+        "to run, and runs that end at the same time are all counted (FILE.lock):\n"
+        "holdfast_run_acquired_total, _not_acquired_total, _failed_total, _renewals_total,\n"
+        "_lost_total; sums and counts of holdfast_run_wait_seconds and _held_seconds; for the\n"
+        "last run _last_exit_code, _last_end_timestamp_seconds, _last_success_timestamp_seconds\n"
+        "and _least_margin_seconds: how close to its deadline the lock was renewed, at worst.\n"
+        "Names of locks are labels only with --metrics-names (the first NAME; at most 1000 of\n"
+        "them). A run whose holdfast is killed is not counted.\n"
         "\n"
-        "Exit code: COMMAND's own, or 128 + the signal that ended it; 64 usage, 69 store "
-        "unreachable,\n"
-        "70 internal, 75 not acquired, 77 not permitted, 78 configuration, 79 the lock was lost,\n"
-        "124 --max-hold, 126 and 127 COMMAND cannot be executed. A line on stderr says which.\n"
+        "Exit code: COMMAND's own, or 128 + the signal that ended it; 64 usage, 69 store\n"
+        "unreachable, 70 internal, 75 not acquired, 77 not permitted, 78 configuration, 79 the\n"
+        "lock was lost, 124 --max-hold, 126 and 127 COMMAND cannot be executed. A line on stderr\n"
+        "says which.\n"
         "\n"
         "Examples:\n"
-        "  holdfast run nightly -- ./report.sh           one at a time; the others wait\n"
-        "  holdfast run nightly --skip-ok -n ./report.sh   from cron: skip it if it still runs\n"
-        "  holdfast run -w 5m deploy -- make deploy      wait for five minutes at most\n"
-        "  holdfast run -p 1/4 gpu -- ./train            four at a time\n"
+        "  holdfast run nightly -- ./report.sh             one at a time; the others wait\n"
+        "  holdfast run nightly --skip-ok -n ./report.sh   from cron: skip if still running\n"
+        "  holdfast run -w 5m deploy -- make deploy        wait for five minutes at most\n"
+        "  holdfast run -p 1/4 gpu -- ./train              four at a time\n"
         "  holdfast run -s data -- ./read; holdfast run data -- ./write\n"
-        "  holdfast run data -c 'sort < in > out'        through the shell\n"
+        "  holdfast run data -c 'sort < in > out'          through the shell\n"
         "  holdfast run --metrics-file /var/lib/node_exporter/cron.prom nightly ./report.sh\n",
 };

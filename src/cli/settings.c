@@ -107,7 +107,7 @@ static int check_url(const struct settings_file *file, const struct config_entry
     if (strncmp(entry->value, "sqlite:", 7) == 0 && entry->value[7] &&
         !strchr("/?", entry->value[7]))
         return wrong(file, entry->line,
-                     "the path must begin with / (this one would name another "
+                     "the path must begin with / (a relative one would name a different "
                      "store in every folder)");
     return 0;
 }

@@ -24,7 +24,7 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command version_command = {
     .name = "version",
-    .summary = "which version this is",
+    .summary = "print the version",
     .usage = "version [--json]",
     .without_settings = true,
     .details = "Examples:\n"

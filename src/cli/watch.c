@@ -14,7 +14,7 @@ struct settings {
 
 static const struct option options[] = {
     {0, OPTION_DURATION, "every", offsetof(struct settings, every_ms), "DUR",
-     "how often to look (1s; 50ms at least)"},
+     "how often to poll the store (1s; at least 50ms)"},
     {0},
 };
 
@@ -38,30 +38,30 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command watch_command = {
     .name = "watch",
-    .summary = "locks, live; in a pipe, what happens to them",
+    .summary = "show locks live; in a pipe, print what happens to them",
     .usage = "watch [--every DUR] [--json] [PREFIX]",
     .options = options,
     .run = run,
     .details =
-        "On a terminal: the table of ls, drawn again and again; q or Ctrl-C ends it. Elsewhere, "
-        "with\n"
-        "TERM=dumb and with --json: a line for each event. The store is looked at every DUR; what "
-        "comes and\n"
-        "goes in between is not seen.\n"
+        "On a terminal: the table of ls, updated continuously; q or Ctrl-C ends it. Elsewhere, "
+        "and\n"
+        "with TERM=dumb or --json: a line for each event. The store is polled every DUR; what "
+        "begins\n"
+        "and ends between two polls is not seen.\n"
         "\n" LOCK_TABLE_HELP "\n"
         "Events:\n"
         "  held      the lock was held when the watch began\n"
         "  waiting   somebody waits for it (also: waited when the watch began)\n"
-        "  acquired  somebody has got it\n"
-        "  released  the hold is gone, and its lease had not ended: let go, or its process died\n"
-        "  lost      the hold is gone, and its lease can have ended since the last look: it was "
-        "not renewed\n"
+        "  acquired  somebody acquired it\n"
+        "  released  the hold is gone before its lease ended: released, or its process died\n"
+        "  lost      the hold is gone, and its lease may have ended since the last poll: not "
+        "renewed\n"
         "  broken    an operator broke it; by whom and why follows\n"
-        "  left      somebody waits no more, and has not got it\n"
+        "  left      somebody stopped waiting without getting it\n"
         "\n"
         "--json: one object on a line, with event, at_ms (when it was seen), name and party (as "
-        "inspect\n"
-        "--json has it); broken has by and reason, too. Tokens are strings.\n"
+        "in\n"
+        "inspect --json); broken also has by and reason. Tokens are strings.\n"
         "\n"
         "Examples:\n"
         "  holdfast watch\n"

@@ -132,7 +132,7 @@ def what_is_a_lease_to_run_is_no_time_for_acquire():
     configure("ttl = 5s\n")
     code, _, err = run("acquire", "x")
     equal(code, 64)
-    contains(err, "for how long?")
+    contains(err, "missing --for-pid")
 
 
 @test
@@ -155,7 +155,7 @@ def quotes_spaces_comments_and_line_ends_are_understood():
 
 
 @test
-def what_is_wrong_is_told_with_file_and_line():
+def an_error_names_the_file_and_the_line():
     for text, line, expected in (
             ("urll = sqlite:/x\n", 1, "urll is not a setting; did you mean url?"),
             ("# x\n\nmax-hodl = 5s\n", 3, "did you mean max-hold?"),
@@ -163,7 +163,7 @@ def what_is_wrong_is_told_with_file_and_line():
             ("json = yes\n", 1, "json is not a setting"),
             ("profile = p\n", 1, "profile is not a setting"),
             ("zzzzzzzz = 1\n", 1, "holdfast config show"),
-            ("ttl = soon\n", 1, "ttl cannot be 'soon' (it must be a time, as 500ms, 90s, 5m or 1h30m)"),
+            ("ttl = soon\n", 1, "ttl cannot be 'soon' (it must be a time such as 500ms, 90s, 5m or 1h30m)"),
             ("quiet = maybe\n", 1, "quiet cannot be 'maybe' (it must be yes or no)"),
             ("on-lost = pray\n", 1, "it must be term, kill or ignore"),
             ("password-fd = three\n", 1, "it must be a whole number"),
@@ -172,7 +172,7 @@ def what_is_wrong_is_told_with_file_and_line():
             ("[profile]\n", 1, "a section is"), ("[profile p\n", 1, "']'"),
             ("[profile a b]\n", 1, "the name of a profile"),
             ("[profile a]\n[profile a]\n", 2, "already"), ("ttl = 1s\nttl = 2s\n", 2, "already"),
-            ("ttl 5s\n", 1, "KEY = VALUE"), ("ttl =\n", 1, "no value"), ("url = \"x\n", 1, "missing"),
+            ("ttl 5s\n", 1, "KEY = VALUE"), ("ttl =\n", 1, "the value after"), ("url = \"x\n", 1, "missing"),
             ("= x\n", 1, "not the name"), ("url = \x1b[2J\n", 1, "control character"),
             ("url = sqlite:locks.db\n", 1, "the path must begin with /"),
             ("password-file = pw\n", 1, "the path must begin with / or ~/"),
@@ -181,7 +181,7 @@ def what_is_wrong_is_told_with_file_and_line():
         configure(text)
         refused(f"{config_path()}:{line}: ", expected)
         equal(run("config", "show", env=without_url())[0], 78)
-    for text, expected in ((b"url = a\0b\n", "it is no text"), (b"#" * 70000, "it is longer than 64 KiB")):
+    for text, expected in ((b"url = a\0b\n", "it is not text"), (b"#" * 70000, "it is longer than 64 KiB")):
         configure(text)
         refused(f"{config_path()}: {expected}")
 

@@ -64,7 +64,7 @@ def people_get_the_worst_first_with_its_fix():
     contains(lines[0], f"sqlite:{harness.folder}/locks.db: timed")
     severities = [line.split()[0] for line in lines[1:] if not line.startswith(" ")]
     equal(severities, sorted(severities, key=WORDS.index, reverse=True))
-    contains(out, "fix: a longer --ttl", "fix: if that is not meant: chmod 600")
+    contains(out, "fix: use a longer --ttl", "fix: if that is not meant: chmod 600")
     code, quiet, _ = run("doctor", "-q", "--ttl", "1ms")
     equal(code, 2)
     contains(quiet, "problem")

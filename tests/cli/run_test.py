@@ -244,8 +244,8 @@ def wrong_words_name_the_nearest_right_one():
             (("run", "x", "-p", "2", "true"), "it must be K/N"),
             (("run", "x", "--on-lost", "pray", "true"), "term, kill or ignore"),
             (("run", "x", "-n", "-w", "1s", "true"), "exclude each other"),
-            (("run", "x"), "what shall be run?"),
-            (("run",), "the name of the lock is missing"),
+            (("run", "x"), "missing command"),
+            (("run",), "missing lock name"),
             (("run", "", "true"), "1 to 255 bytes"),
             (("run", "x" * 256, "true"), "1 to 255 bytes"),
             (("run", "x", "-p", "3/2", "true"), "do not fit the capacity")):
@@ -265,7 +265,7 @@ def a_store_that_is_not_there_is_78():
 def a_store_that_cannot_be_reached_is_69():
     code, _, err = run("--url", "sqlite:/no/such/folder/db", "run", "x", "--", "true")
     equal(code, 69)
-    contains(err, "holdfast: cannot reach sqlite:/no/such/folder/db (", "No such file", "is it there")
+    contains(err, "holdfast: cannot reach sqlite:/no/such/folder/db (", "No such file", "is the server running")
 
 
 @test
