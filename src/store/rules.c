@@ -7,7 +7,7 @@
 int store_next_token(uint64_t counter, bool repeats, uint64_t floor, uint64_t below, uint64_t base,
                      int64_t server_wall_us, uint64_t *ret_token, char **ret_text) {
     if (below && counter > below) {
-        *ret_text = error_format("its token has moved on to %" PRIu64, counter);
+        *ret_text = error_format("its token is now %" PRIu64, counter);
         return HF_NOT_YOURS;
     }
     uint64_t clock = server_wall_us > 0 ? (uint64_t)server_wall_us : 0;
@@ -27,7 +27,7 @@ int store_next_token(uint64_t counter, bool repeats, uint64_t floor, uint64_t be
     if (token < base)
         token = base;
     if (token >= STORE_TOKEN_LIMIT) {
-        *ret_text = error_format("the name's tokens are used up at %" PRIu64, token);
+        *ret_text = error_format("the name has used up its tokens, at %" PRIu64, token);
         return HF_CLOCK;
     }
     *ret_token = token;

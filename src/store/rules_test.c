@@ -87,7 +87,7 @@ TEST(a_clock_before_the_epoch_counts_as_the_epoch) {
 }
 
 TEST(a_request_below_the_counter_is_refused) {
-    check_refused(ASK(.counter = 42, .below = 41), HF_NOT_YOURS, "its token has moved on to 42");
+    check_refused(ASK(.counter = 42, .below = 41), HF_NOT_YOURS, "its token is now 42");
     CHECK_EQ_INT(token(ASK(.counter = 42, .below = 42)), 42);
     CHECK_EQ_INT(token(ASK(.counter = 42, .below = 0)), 43);
 }
@@ -101,16 +101,16 @@ TEST(a_repeat_has_its_token_again_or_a_larger_floor) {
 
 TEST(a_repeat_below_the_token_that_it_has_is_refused) {
     check_refused(ASK(.counter = 42, .repeats = true, .below = 41), HF_NOT_YOURS,
-                  "its token has moved on to 42");
+                  "its token is now 42");
 }
 
 TEST(no_token_reaches_two_to_the_53) { /* row 44 */
     uint64_t limit = UINT64_C(9007199254740992);
     CHECK_EQ_INT(token(ASK(.counter = limit - 2)), limit - 1);
     check_refused(ASK(.counter = limit - 1), HF_CLOCK,
-                  "the name's tokens are used up at 9007199254740992");
+                  "the name has used up its tokens, at 9007199254740992");
     check_refused(ASK(.counter = 5, .base = limit), HF_CLOCK,
-                  "the name's tokens are used up at 9007199254740992");
+                  "the name has used up its tokens, at 9007199254740992");
 }
 
 static void check_described(enum store_kind kind, uint32_t capacity, const char *expected) {

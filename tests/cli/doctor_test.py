@@ -64,7 +64,7 @@ def people_get_the_worst_first_with_its_fix():
     contains(lines[0], f"sqlite:{harness.folder}/locks.db: timed")
     severities = [line.split()[0] for line in lines[1:] if not line.startswith(" ")]
     equal(severities, sorted(severities, key=WORDS.index, reverse=True))
-    contains(out, "fix: use a longer --ttl", "fix: if that is not meant: chmod 600")
+    contains(out, "fix: use a longer --ttl", "fix: if you do not want that: chmod 600")
     code, quiet, _ = run("doctor", "-q", "--ttl", "1ms")
     equal(code, 2)
     contains(quiet, "problem")
@@ -114,7 +114,7 @@ def a_disk_that_is_nearly_full_is_a_warning_and_a_full_one_a_problem():
                            'for i in 1 2 3 4 5 6; do touch "$M/$i"; done 2>/dev/null; '
                            '"$H" doctor --json --url "sqlite:$M/locks.db"')
     answer = json.loads(out)
-    contains(finding(answer, "free-space")["found"], "no more files")
+    contains(finding(answer, "free-space")["found"], "no room for more files")
     equal(code, 2)
 
 

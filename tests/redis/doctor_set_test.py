@@ -103,7 +103,7 @@ def a_set_that_was_not_declared_is_a_problem_and_what_to_do_is_said():
         found = Found(url_of(servers))
         equal((found.code, found.wrong()), (2, {("nodes", "problem"), ("vote", "warning")}))
         equal(found.of("nodes"), ["3 of 3 nodes answer, and 0 vote"])
-        equal(found.of("vote"), ["all 3 nodes: the server knows of no set"])
+        equal(found.of("vote"), ["all 3 nodes: the server does not belong to a set"])
 
 
 @test
@@ -112,14 +112,14 @@ def a_node_that_forgot_is_in_quarantine_for_as_long_as_is_said():
         servers[1].restart(wipe=True)
         found = Found(url_of(servers))
         equal(found.wrong(), {("nodes", "warning"), ("vote", "warning")})
-        assert f"{name_of(servers[1])}: the server knows of no set" in found.of("vote"), found.of("vote")
+        assert f"{name_of(servers[1])}: the server does not belong to a set" in found.of("vote"), found.of("vote")
         equal(holdfast(url_of(servers), "run", "-n", "x", "true").returncode, 0)  # which asks it for its vote
         found = Found(url_of(servers))
         equal(found.of("nodes"), ["3 of 3 nodes answer, and 2 vote"])
         said = [text for text in found.of("vote") if "forgotten" in text]
         equal(len(said), 1)
         assert said[0].startswith(f"{name_of(servers[1])}: "), said
-        left_s = int(said[0].split(" none for ")[1].split()[0])
+        left_s = int(said[0].split(" for another ")[1].split()[0])
         assert 60 - LIMIT_S < left_s <= 60, said
         servers[1].step_clock(left_s + 1)
         equal(len([text for text in Found(url_of(servers)).of("vote") if "forgotten" in text]), 0)
@@ -229,7 +229,7 @@ def the_right_to_the_sets_key_is_named_where_it_is_missing():
             server.command("ACL", "SETUSER", name, f"~{SET_KEY}", "+info")
         equal(holdfast(url_of(servers, user=name), "quorum", "init").returncode, 0)
         found = Found(url_of(servers, user=name))
-        equal(found.of("rights"), [f'all 3 nodes: the user "{name}" has all rights that are needed'])
+        equal(found.of("rights"), [f'all 3 nodes: the user "{name}" has all permissions that are needed'])
         equal(found.of("vote"), ["all 3 nodes: the server votes in the set test/3/2/60000"])
 
 

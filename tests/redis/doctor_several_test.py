@@ -34,7 +34,7 @@ def sentinels_and_their_quorum_are_counted():
         code, found, answer = doctor(scene.url())
         equal((code, severities(found), answer["tier"]), (1, NO_RESERVE, "best effort"))
         contains(found["sentinels"]["found"], "3 of the 3 sentinels", "know of 3", "a quorum of 2")
-        contains(found["fail-over"]["means"], "fail-over means lost")
+        contains(found["fail-over"]["means"], "locks are lost in a fail-over")
         contains(found["fail-over"]["fix"], 'for "timed"')
         last = f",127.0.0.1:{scene.sentinels[2].port}"
         _, found, _ = doctor(scene.url().replace(last, ""))
@@ -97,7 +97,7 @@ def slots_nodes_and_replicas_of_a_cluster_are_counted():
         url = cluster.url(count=6)
         code, found, answer = doctor(url)
         equal((code, severities(found), answer["tier"]), (1, NO_RESERVE, "best effort"))
-        contains(found["cluster"]["found"], "is well", "16384 of 16384 slots are assigned, 0 failing")
+        contains(found["cluster"]["found"], "is up", "16384 of 16384 slots are assigned, 0 failing")
         contains(found["nodes"]["found"], "3 masters with slots; 0 nodes failing")
         contains(found["replicas"]["found"], "0 of 3 masters have no replica")
         contains(found["replica-lag"]["found"], "3 replicas, the slowest")
@@ -109,7 +109,7 @@ def slots_nodes_and_replicas_of_a_cluster_are_counted():
         wait_until(lambda: is_told(url, "16383 of 16384 slots"), "a slot without a master", LIMIT_S)
         code, found, _ = doctor(url)
         equal((code, found["cluster"]["severity"]), (2, "problem"))
-        contains(found["cluster"]["means"], "names in slots that nobody serves")
+        contains(found["cluster"]["means"], "names in slots without a master")
 
 
 @test

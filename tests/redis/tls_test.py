@@ -303,7 +303,7 @@ def a_server_of_old_versions_alone_is_refused():
 @test
 def plaintext_to_a_port_of_tls_is_told():
     with Redis(tls=OURS.issue("server")) as server:
-        refused(f"redis://127.0.0.1:{server.port}?timeout=500", UNREACHABLE, "its URL begins with rediss")
+        refused(f"redis://127.0.0.1:{server.port}?timeout=500", UNREACHABLE, "a URL that begins with rediss")
 
 
 @test
@@ -406,7 +406,7 @@ def a_master_that_sentinels_name_must_have_a_certificate_for_its_address():
         works(scene.url())
         works(with_host(scene.url(), "localhost"))
         refused(scene.url().replace(str(OURS.ca), str(STRANGERS.ca)), DENIED, "comes from a CA that is not trusted here")
-        refused(scene.url().replace("rediss", "redis").split("?")[0], UNREACHABLE, "its URL begins with rediss")
+        refused(scene.url().replace("rediss", "redis").split("?")[0], UNREACHABLE, "a URL that begins with rediss")
     with Sentinels(tls=OURS.issue("server", names="DNS:localhost,DNS:db.example")) as scene:
         refused(scene.url(), DENIED, "is not for 127.0.0.1")
         refused(with_host(scene.url(), "localhost"), DENIED, "is not for 127.0.0.1, but for localhost, db.example")
@@ -431,7 +431,7 @@ def a_node_must_have_a_certificate_for_what_it_announces():
         works(cluster.url())
         works(with_host(cluster.url(), "localhost"))
         refused(cluster.url().replace(str(OURS.ca), str(STRANGERS.ca)), DENIED, "comes from a CA that is not trusted here")
-        refused(cluster.url().replace("rediss", "redis").split("?")[0], UNREACHABLE, "its URL begins with rediss")
+        refused(cluster.url().replace("rediss", "redis").split("?")[0], UNREACHABLE, "a URL that begins with rediss")
     with Cluster(masters=3, replicas=0, tls=OURS.issue("server", names="DNS:localhost,DNS:db.example")) as cluster:
         refused(cluster.url(), DENIED, "is not for 127.0.0.1")
         refused(with_host(cluster.url(), "localhost"), DENIED, "is not for 127.0.0.1, but for localhost, db.example")
@@ -462,7 +462,7 @@ def doctor_sees_the_certificates_of_all_masters():
             node.command("CONFIG", "SET", "tls-cert-file", short.cert, "tls-key-file", short.key)
             severity, text = found(cluster.url(count=1))
             equal(severity, "warning")
-            assert "the first of the servers' certificates" in text and "20.0 days" in text, text
+            assert "the first certificate in the servers' chains" in text and "20.0 days" in text, text
             node.command("CONFIG", "SET", "tls-cert-file", cluster.tls.cert, "tls-key-file", cluster.tls.key)
 
 

@@ -576,8 +576,8 @@ static void examine(struct session *session, struct store_op *op, int64_t now_us
     op->examination = findings_new(store_memory.tier);
     if (op->examination &&
         findings_add(op->examination, HF_WARNING, "reach",
-                     "they exclude the threads of this program and nobody else, and end with it",
-                     "for locks among processes name another store, as sqlite:",
+                     "they exclude only threads of this program, and end with it",
+                     "to share locks among processes, use another store such as sqlite:",
                      "locks are in the memory of this process")) {
         store_complete(session->host, op, STORE_DONE);
         return;

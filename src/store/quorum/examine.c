@@ -93,23 +93,25 @@ static bool judge_vote(const struct examining *x, size_t index, hf_examination *
         return findings_add(own, HF_WARNING, "vote", fewer, init, "the server does not vote: %s",
                             node->why);
     if (!*facts->set)
-        return findings_add(own, HF_WARNING, "vote",
-                            "it is new, or has forgotten its votes: it has none for max_lease, "
-                            "from when it is asked first",
-                            "before the first lock of a set: holdfast quorum init; else wait",
-                            "the server knows of no set");
+        return findings_add(
+            own, HF_WARNING, "vote",
+            "it is new, or has forgotten its votes: it will not vote until max_lease "
+            "has passed since it was first asked",
+            "before the first lock of a set: holdfast quorum init; else wait",
+            "the server does not belong to a set");
     if (!is_of_set(x, index))
-        return findings_add(own, HF_WARNING, "vote",
-                            "it refuses its vote; other clients have it in another set, which "
-                            "does not exclude this one's locks",
-                            "the same id, number of servers, quorum and max_lease for all clients; "
-                            "to change a set: docs/stores/quorum.md",
-                            "the server votes in the set %s, and is asked to in %s "
-                            "(id/servers/quorum/max_lease)",
-                            facts->set, set);
+        return findings_add(
+            own, HF_WARNING, "vote",
+            "it refuses to vote; other clients use it in another set, and locks of "
+            "the two sets do not exclude each other",
+            "use the same id, number of servers, quorum and max_lease in all clients; "
+            "to change a set: docs/stores/quorum.md",
+            "the server votes in the set %s, not in %s "
+            "(id/servers/quorum/max_lease)",
+            facts->set, set);
     return findings_add(own, HF_WARNING, "vote", fewer, init,
-                        "the server was started anew, may have forgotten votes, and has none for "
-                        "%" PRId64 " s more",
+                        "the server restarted, may have forgotten votes, and will not vote for "
+                        "another %" PRId64 " s",
                         (facts->silent_us + 999999) / 1000000);
 }
 
@@ -121,11 +123,12 @@ static bool judge_restart(const struct examining *x, size_t index, hf_examinatio
     bool silent = facts->set_known && (!*facts->set || facts->silent_us > 0);
     if (!facts->up_us || facts->up_us > max_lease_us || silent)
         return true;
-    return findings_add(own, HF_NOTE, "restart",
-                        q->durable ? "it votes at once, as durable=yes says that it forgot nothing"
-                                   : "from when it is first asked, it has no votes for max_lease",
-                        "", "the server was started less than max_lease (%" PRId64 " s) ago",
-                        max_lease_us / 1000000);
+    return findings_add(
+        own, HF_NOTE, "restart",
+        q->durable ? "it votes at once, since durable=yes says that it forgot nothing"
+                   : "it will not vote until max_lease has passed since it was first asked",
+        "", "the server was started less than max_lease (%" PRId64 " s) ago",
+        max_lease_us / 1000000);
 }
 
 static bool judge_durable(const struct examining *x, size_t index, hf_examination *own) {
@@ -133,11 +136,11 @@ static bool judge_durable(const struct examining *x, size_t index, hf_examinatio
         return true;
     return findings_add(
         own, HF_PROBLEM, "durable",
-        "started anew, it may give a vote a second time while who had it goes on: "
+        "after a restart it may vote a second time while the first holder still works: "
         "two hold one lock",
-        "appendonly yes and appendfsync always; or leave durable=yes out of the URL",
-        "the server is not known to keep all that it acknowledges, as durable=yes "
-        "in the URL says");
+        "set appendonly yes and appendfsync always; or remove durable=yes from the URL",
+        "the server is not known to keep all that it acknowledges, although the URL says "
+        "durable=yes");
 }
 
 static bool judge_node(const struct examining *x, size_t index) {
@@ -149,7 +152,7 @@ static bool judge_node(const struct examining *x, size_t index) {
 static bool add_silent(struct examining *x, const struct errand *errand) {
     char failure[ERRAND_FAILURE_SIZE];
     return findings_add(x->sum, HF_WARNING, "node", "it does not vote",
-                        "start it, or look at what it says", "%s does not answer: %s",
+                        "start it, or look at its log", "%s does not answer: %s",
                         errand->node->name, errand_failure(errand, failure));
 }
 
@@ -215,16 +218,15 @@ static bool add_counts(struct examining *x) {
     for (size_t i = 0; i < q->node_count; i++)
         voters += votes(x, i);
     bool ok =
-        findings_add(x->sum, HF_FINE, "set",
-                     "of two holders in a row the later one asks a node that the earlier one had",
-                     "for more, list more nodes, or set quorum= higher",
+        findings_add(x->sum, HF_FINE, "set", "two successive holders always have a node in common",
+                     "to tolerate more, list more nodes or set quorum= higher",
                      "%zu nodes, of which %zu must agree: %zu may be down, and %zu may forget",
                      q->node_count, q->quorum, q->node_count - q->quorum, may_forget(q));
     if (ok && voters < q->node_count)
         ok = findings_add(x->sum, voters < q->quorum ? HF_PROBLEM : HF_WARNING, "nodes",
-                          voters < q->quorum ? "no lock can be taken"
+                          voters < q->quorum ? "no lock can be acquired"
                                              : "the set can lose fewer nodes than it should",
-                          "see what is said of each node that does not vote",
+                          "see the finding for each node that does not vote",
                           "%zu of %zu nodes answer, and %zu vote", up, q->node_count, voters);
     return ok;
 }
@@ -246,16 +248,17 @@ static bool add_durability(struct examining *x) {
     uint32_t weak = weak_nodes(x);
     if (is_strict(x))
         return findings_add(x->sum, HF_FINE, "durability",
-                            "what a lock needs is still known when nodes were started anew", "",
+                            "restarts lose nothing that a lock needs", "",
                             "%zu of %zu nodes keep all that they acknowledge",
                             q->node_count - (size_t)__builtin_popcount(weak), q->node_count);
-    return findings_add(x->sum, HF_WARNING, "durability",
-                        "a node that is started anew has no votes for max_lease, so that no two "
-                        "hold one lock; but tokens rise by clocks alone where counters were "
-                        "lost: it is timed, not strict",
-                        "appendonly yes and appendfsync always on each; or a higher quorum=",
-                        "not known to keep all that they acknowledge: %s; and %zu may forget",
-                        names_of(x, weak, names), may_forget(q));
+    return findings_add(
+        x->sum, HF_WARNING, "durability",
+        "a node does not vote for max_lease after a restart, so that no two hold one "
+        "lock; but tokens rise only by clocks if counters were lost: the tier is "
+        "timed, not strict",
+        "set appendonly yes and appendfsync always on each, or use a higher quorum=",
+        "not known to keep all that they acknowledge: %s; and %zu may forget",
+        names_of(x, weak, names), may_forget(q));
 }
 
 static int by_size(const void *a, const void *b) {
@@ -286,7 +289,7 @@ static bool add_clocks(struct examining *x) {
     int64_t spread_us = ahead_us[count - 1] - ahead_us[0], median_us = ahead_us[count / 2];
     if (spread_us - 2 * uncertain_us <= SKEW_ODD_US)
         return findings_add(x->sum, HF_FINE, "clocks",
-                            "leases end at about the same time on all nodes, also if a clock is "
+                            "leases end at about the same time on all nodes, even if a clock is "
                             "corrected",
                             "", "the clocks of %zu nodes differ by less than %.2f s", count,
                             (double)(spread_us + 2 * uncertain_us) / 1e6 + 0.005);
@@ -295,13 +298,13 @@ static bool add_clocks(struct examining *x) {
             error_append(each, NAMES_SIZE, "%s%s %+.2f s", *each ? ", " : "", node_of(x, i)->name,
                          seconds_of(x->facts[i].ahead_us - median_us));
     }
-    return findings_add(x->sum, HF_WARNING, "clocks",
-                        "each node counts leases by its own clock and does not mind; but a step "
-                        "that corrects a clock ends its votes early, or keeps those of the dead, "
-                        "and tokens rise by the clocks where counters were lost",
-                        "find out which is wrong, and have it slewed right, not stepped (chrony)",
-                        "the clocks of the nodes differ by %.2f s: %s", (double)spread_us / 1e6,
-                        each);
+    return findings_add(
+        x->sum, HF_WARNING, "clocks",
+        "leases are unaffected, since each node uses its own clock; but a step that "
+        "corrects a clock ends its votes early, or keeps those of dead holders longer, "
+        "and tokens depend on the clocks if counters were lost",
+        "find out which is wrong, and slew it instead of stepping it (chrony)",
+        "the clocks of the nodes differ by %.2f s: %s", (double)spread_us / 1e6, each);
 }
 
 static bool add_versions(struct examining *x) {
@@ -317,10 +320,9 @@ static bool add_versions(struct examining *x) {
         error_append(each, NAMES_SIZE, "%s%s has %s", *each ? ", " : "", node_of(x, i)->name,
                      version);
     }
-    return !differ || findings_add(x->sum, HF_NOTE, "versions",
-                                   "while an update is under way that is as it should be",
-                                   "the same version on all nodes",
-                                   "the nodes are of different versions: %s", each);
+    return !differ || findings_add(x->sum, HF_NOTE, "versions", "this is normal during an update",
+                                   "use the same version on all nodes",
+                                   "the nodes have different versions: %s", each);
 }
 
 /* ---- Nodes that are not independent ---- */
@@ -382,24 +384,24 @@ static bool add_groups(struct examining *x, likeness *alike, hf_severity severit
 }
 
 static bool add_dependent(struct examining *x) {
-    const char *together = "they fail together: the set survives less than it seems to";
-    const char *apart = "a host for each node";
+    const char *together = "they fail together: the set tolerates fewer failures than it seems to";
+    const char *apart = "put each node on its own host";
     return add_groups(x, is_one_process, HF_PROBLEM, "same-server",
-                      "it would have several votes; locks are refused as soon as that is noticed",
+                      "it would have several votes; locks are refused once that is noticed",
                       "list each server once", "are one server") &&
            add_groups(
                x, is_one_number, HF_PROBLEM, "same-server",
-               "one has a copy of the other's data, its votes among them; locks are refused, "
+               "one has a copy of the other's data, including its votes; locks are refused, "
                "as if it were listed twice",
-               "while nothing is locked: delete the key that ends in .set on one of them, and "
+               "while nothing is locked, delete the key that ends in .set on one of them, then run "
                "holdfast quorum init",
-               "are the same node, by what they have stored") &&
+               "are the same node, according to their data") &&
            add_groups(x, is_this_host, HF_WARNING, "same-host", together, apart,
                       "are on this host") &&
            add_groups(x, is_one_host, HF_PROBLEM, "same-host", together, apart,
                       "are on one host") &&
            add_groups(x, is_one_address, HF_WARNING, "same-host", together, apart,
-                      "have one address, by what they say themselves");
+                      "report the same address");
 }
 
 /* A lock is as quick as the last node of a quorum. */

@@ -119,7 +119,7 @@ TEST(without_a_quorum_of_voters_there_is_a_problem) {
         facts_of(i)->set[0] = 0;
     tell_all(0);
     check_found("nodes", HF_PROBLEM, "5 of 5 nodes answer, and 2 vote");
-    check_found("vote", HF_WARNING, "n0, n1, n2: the server knows of no set");
+    check_found("vote", HF_WARNING, "n0, n1, n2: the server does not belong to a set");
     end();
 }
 
@@ -135,9 +135,9 @@ TEST(each_way_not_to_vote_is_told) {
                  "n0, n3: the server votes in the set default/5/3/60000");
     CHECK_EQ_STR(
         finding("vote", 1)->found,
-        "n1: the server was started anew, may have forgotten votes, and has none for 42 s more");
+        "n1: the server restarted, may have forgotten votes, and will not vote for another 42 s");
     CHECK(
-        strstr(finding("vote", 2)->found, "n2: the server votes in the set other/5/3/60000, and"));
+        strstr(finding("vote", 2)->found, "n2: the server votes in the set other/5/3/60000, not"));
     CHECK_EQ_STR(finding("vote", 3)->found, "n4: the server does not vote: it has no rights");
     end();
 }
@@ -192,7 +192,7 @@ TEST(a_server_that_is_listed_twice_is_a_problem_and_so_is_a_copy) {
     CHECK_EQ_INT(worst(), HF_PROBLEM);
     check_found("same-server", HF_PROBLEM, "n1, n3 are one server");
     CHECK_EQ_STR(finding("same-server", 1)->found,
-                 "n0, n4 are the same node, by what they have stored");
+                 "n0, n4 are the same node, according to their data");
     CHECK(!finding("same-server", 2));
     CHECK(!finding("same-host", 0)); /* which goes without saying */
     end();
@@ -213,8 +213,7 @@ TEST(nodes_on_one_host_are_told) {
     tell_all(0);
     check_found("same-host", HF_PROBLEM, "n0, n1 are on one host");
     CHECK_EQ_INT(finding("same-host", 1)->severity, HF_WARNING);
-    CHECK_EQ_STR(finding("same-host", 1)->found,
-                 "n2, n3 have one address, by what they say themselves");
+    CHECK_EQ_STR(finding("same-host", 1)->found, "n2, n3 report the same address");
     CHECK(!finding("same-host", 2));
     end();
     set = (struct set){0};
@@ -251,8 +250,8 @@ TEST(who_is_said_to_be_durable_and_is_not_is_a_problem) {
     facts_of(1)->durable = false;
     tell_all(0);
     check_found("durable", HF_PROBLEM,
-                "n1: the server is not known to keep all that it acknowledges, as durable=yes in "
-                "the URL says");
+                "n1: the server is not known to keep all that it acknowledges, although the "
+                "URL says durable=yes");
     CHECK(!finding("durable", 1));
     end();
 }
@@ -263,7 +262,7 @@ TEST(versions_that_differ_are_noted) {
     facts_of(3)->version[0] = 0; /* is not known */
     tell_all(0);
     check_found("versions", HF_NOTE,
-                "the nodes are of different versions: n0 has 7.0.15, n1 has 7.0.15, n2 has 6.2.1, "
+                "the nodes have different versions: n0 has 7.0.15, n1 has 7.0.15, n2 has 6.2.1, "
                 "n4 has 7.0.15");
     end();
 }

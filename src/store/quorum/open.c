@@ -198,7 +198,7 @@ int quorum_open(struct store_host *host, const struct url *url, struct store **r
     size_t count = count_nodes(url);
     if (count < 3 || count > QUORUM_NODES_MAX) {
         *ret_text =
-            error_format("a set has 3 to %d nodes, and this one %zu", QUORUM_NODES_MAX, count);
+            error_format("a set has 3 to %d nodes; this one has %zu", QUORUM_NODES_MAX, count);
         return HF_BAD_URL;
     }
     struct quorum *q = calloc(1, sizeof(*q) + count * sizeof(q->nodes[0]));

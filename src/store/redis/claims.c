@@ -173,20 +173,18 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
     } else if (reply_is(word, "quarantine")) {
         store_refuse(
             redis->host, op, HF_UNREACHABLE,
-            error_format("it was started anew, may have forgotten who holds locks, and does "
-                         "not vote for %" PRId64 " ms more",
+            error_format("it restarted, may have forgotten who holds locks, and will not vote for "
+                         "another %" PRId64 " ms",
                          left_us(reply) / 1000));
     } else if (reply_is(word, "set")) {
-        store_refuse(
-            redis->host, op, HF_BAD_URL,
-            error_format("it votes in the set %s, and not in %s: all clients must list the "
-                         "same servers and have the same quorum and longest lease",
-                         text, redis->host->set));
+        store_refuse(redis->host, op, HF_BAD_URL,
+                     error_format("it votes in the set %s, not in %s: all clients must list the "
+                                  "same servers and have the same quorum and longest lease",
+                                  text, redis->host->set));
     } else if (reply_is(word, "kind")) {
         store_refuse(redis->host, op, HF_WRONG_KIND, describe_kind(what));
     } else if (reply_is(word, "below")) {
-        store_refuse(redis->host, op, HF_NOT_YOURS,
-                     error_format("its token has moved on to %s", text));
+        store_refuse(redis->host, op, HF_NOT_YOURS, error_format("its token is now %s", text));
     } else if (reply_is(word, "clock")) {
         store_refuse(redis->host, op, HF_CLOCK,
                      error_format("the client's clock proposes the token %" PRIu64
@@ -194,7 +192,7 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
                                   op->floor, text));
     } else if (reply_is(word, "spent")) {
         store_refuse(redis->host, op, HF_CLOCK,
-                     error_format("the name's tokens are used up at %s", text));
+                     error_format("the name has used up its tokens, at %s", text));
     } else {
         op->reason = HF_BAD_STORE; /* the script ran, and what it did is not known */
         store_complete(redis->host, op, STORE_UNKNOWN);

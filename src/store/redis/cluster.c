@@ -231,7 +231,7 @@ static void take_over(struct cluster *cluster) {
             continue;
         link->wanted = false;
         if (!list_empty(&link->sent) || !list_empty(&link->waiting))
-            link_break(link, HF_UNREACHABLE, "the node serves no slots any more");
+            link_break(link, HF_UNREACHABLE, "the node no longer serves any slots");
     }
 }
 
@@ -308,7 +308,7 @@ static void not_found(struct cluster *cluster, int reason) {
     char last[ROUTE_WHY_SIZE];
     snprintf(last, sizeof(last), "%s", cluster->route.why);
     snprintf(cluster->route.why, sizeof(cluster->route.why),
-             "no node of the Cluster says who serves what: %.500s", last);
+             "no node of the Cluster says which node serves which slot: %.500s", last);
     cluster->tried = 0;
     route_not_found(&cluster->route, reason);
 }

@@ -8,10 +8,9 @@
 enum { SLOTS = 16384, MASTERS_MAX = 1024, LAG_ODD_S = 5 };
 
 static const char stricter[] =
-    "for \"timed\": one server that is not failed over, with appendonly yes and appendfsync always "
-    "(redis://); in any case hand tokens to what you write to. wait_replicas= makes the loss "
-    "rarer, "
-    "not impossible";
+    "for \"timed\": use one server without fail-over, with appendonly yes and appendfsync always "
+    "(redis://); in any case pass tokens to whatever you write to. wait_replicas= makes a loss "
+    "rarer, not impossible";
 
 void deployment_init(struct deployment *d) {
     *d = (struct deployment){.known = -1, .quorum = -1, .min_replicas = -1};
@@ -50,12 +49,13 @@ static bool report_known(const struct deployment *d, hf_examination *to) {
     bool all = d->answering == d->sentinels;
     bool ok = findings_add(
         to, too_few || !all ? HF_WARNING : HF_FINE, "sentinels",
-        too_few ? "fewer than three, or than half of them, cannot agree on another master when it "
-                  "matters"
-                : "another master is agreed on by most of them, and told to whoever holds or waits",
-        too_few ? "three sentinels on hosts of their own, all of them in the URL"
+        too_few
+            ? "fewer than three, or fewer than half of them, cannot agree on a new master when it "
+              "matters"
+            : "most of them agree on a new master, and notify everybody who holds or waits",
+        too_few ? "run three sentinels, each on its own host, and list all of them in the URL"
         : all   ? ""
-                : "find out what keeps the others from answering",
+                : "find out why the others do not answer",
         "%zu of the %zu sentinels in the URL answer; they know of %" PRId64
         ", and a quorum of %" PRId64 " declares the master down",
         d->answering, d->sentinels, d->known, d->quorum);
@@ -67,15 +67,15 @@ static bool report_known(const struct deployment *d, hf_examination *to) {
 }
 
 static bool report_sentinels(const struct deployment *d, hf_examination *to) {
-    bool ok =
-        d->known >= 0
-            ? report_known(d, to)
-            : findings_add(to, d->answering < d->sentinels ? HF_WARNING : HF_NOTE, "sentinels",
-                           "how many there are, and how many must agree, cannot be seen",
-                           "permit it to whoever runs doctor, at each sentinel: +sentinel|master",
-                           "%zu of the %zu sentinels in the URL answer; SENTINEL MASTER is not "
-                           "permitted",
-                           d->answering, d->sentinels);
+    bool ok = d->known >= 0
+                  ? report_known(d, to)
+                  : findings_add(
+                        to, d->answering < d->sentinels ? HF_WARNING : HF_NOTE, "sentinels",
+                        "how many there are, and how many must agree, cannot be seen",
+                        "permit it to the user who runs doctor, on each sentinel: +sentinel|master",
+                        "%zu of the %zu sentinels in the URL answer; SENTINEL MASTER is not "
+                        "permitted",
+                        d->answering, d->sentinels);
     if (!ok || !(d->lacks_ping || d->lacks_subscribe || d->lacks_channel))
         return ok;
     char lacks[64], fix[400];
@@ -113,30 +113,31 @@ static bool report_lag(const struct deployment *d, hf_examination *to) {
     bool is_odd = d->lag_s > LAG_ODD_S;
     return findings_add(
         to, is_odd ? HF_WARNING : HF_FINE, "replica-lag",
-        is_odd ? "a fail-over now would drop what it has not got yet"
-               : "a fail-over would drop little, or nothing: it means lost all the same",
-        is_odd ? "find out what keeps it" : "",
-        "%" PRId64 " replica%s, the slowest heard from %" PRId64 " s ago and %" PRId64
+        is_odd ? "a fail-over now would lose what it has not received yet"
+               : "a fail-over would lose little or nothing in the store, but every hold is still "
+                 "reported as lost",
+        is_odd ? "find out why it lags" : "",
+        "%" PRId64 " replica%s, the slowest last seen %" PRId64 " s ago and %" PRId64
         " bytes behind",
         d->replicas, d->replicas == 1 ? "" : "s", d->lag_s, d->behind);
 }
 
 static bool report_min_replicas(bool has_slots, hf_examination *to) {
-    return findings_add(to, HF_NOTE, "min-replicas",
-                        has_slots ? "a master that is cut off from the others goes on granting "
-                                    "locks for cluster-node-timeout, which its successor knows "
-                                    "nothing of"
-                                  : "a master that is cut off from its replicas goes on granting "
-                                    "locks, which its successor knows nothing of",
-                        "min-replicas-to-write 1 and min-replicas-max-lag 2, or so: it then stops "
-                        "soon after it is cut off",
-                        "min-replicas-to-write is 0");
+    return findings_add(
+        to, HF_NOTE, "min-replicas",
+        has_slots ? "a master that is cut off from the others keeps granting locks "
+                    "for cluster-node-timeout, and its successor does not know them"
+                  : "a master that is cut off from its replicas keeps granting "
+                    "locks, and its successor does not know them",
+        "set for example min-replicas-to-write 1 and min-replicas-max-lag 2: it then "
+        "stops soon after it is cut off",
+        "min-replicas-to-write is 0");
 }
 
 static bool report_replicas(const struct deployment *d, bool has_slots, hf_examination *to) {
     bool ok = true;
     if (!d->replicas && !has_slots) /* a Cluster's are counted by master */
-        ok = findings_add(to, HF_WARNING, "replicas", "there is nobody to fail over to",
+        ok = findings_add(to, HF_WARNING, "replicas", "there is no server to fail over to",
                           "add a replica", "the master has no replica");
     if (ok && d->replicas)
         ok = report_lag(d, to);
@@ -156,13 +157,13 @@ static bool report_state(const char *info, hf_examination *to) {
     int64_t assigned = info_number(info, "cluster_slots_assigned:");
     int64_t failing = info_number(info, "cluster_slots_fail:");
     bool is_well = strstr(info, "cluster_state:ok") && assigned == SLOTS && failing == 0;
-    return findings_add(
-        to, is_well ? HF_FINE : HF_PROBLEM, "cluster",
-        is_well ? "every name can be locked"
-                : "names in slots that nobody serves cannot be locked, nor renewed",
-        is_well ? "" : "redis-cli --cluster check, and fix",
-        "the Cluster is %s; %" PRId64 " of %d slots are assigned, %" PRId64 " failing",
-        strstr(info, "cluster_state:ok") ? "well" : "down", assigned, SLOTS, failing);
+    return findings_add(to, is_well ? HF_FINE : HF_PROBLEM, "cluster",
+                        is_well ? "every name can be locked"
+                                : "names in slots without a master cannot be locked or renewed",
+                        is_well ? "" : "redis-cli --cluster check, and fix",
+                        "the Cluster is %s; %" PRId64 " of %d slots are assigned, %" PRId64
+                        " failing",
+                        strstr(info, "cluster_state:ok") ? "up" : "down", assigned, SLOTS, failing);
 }
 
 struct tally {
@@ -207,17 +208,17 @@ static bool report_nodes(const char *nodes, hf_examination *to) {
         t->alone += t->of[i].replicas == 0;
     bool ok =
         findings_add(to, t->failing ? HF_WARNING : HF_FINE, "nodes",
-                     t->failing ? "what they served is served by others, or by nobody"
-                                : "all that are known answer each other",
+                     t->failing ? "other nodes have taken over their slots, or none has"
+                                : "all known nodes answer each other",
                      t->failing ? "bring them back, or CLUSTER FORGET them" : "",
                      "%" PRId64 " master%s with slots; %" PRId64 " node%s failing", t->masters,
                      t->masters == 1 ? "" : "s", t->failing, t->failing == 1 ? "" : "s");
     ok = ok &&
          findings_add(to, t->alone ? HF_WARNING : HF_FINE, "replicas",
-                      t->alone ? "when such a master dies, the names in its slots cannot be locked "
+                      t->alone ? "if one of them dies, the names in its slots cannot be locked "
                                  "until it is back"
                                : "when a master dies, a replica takes over",
-                      t->alone ? "a replica for each master" : "",
+                      t->alone ? "add a replica to each master" : "",
                       "%" PRId64 " of %" PRId64 " masters have no replica", t->alone, t->masters);
     free(t);
     return ok;
@@ -229,9 +230,10 @@ bool deployment_report(const struct deployment *d, const struct redis_route *rou
                        hf_examination *to) {
     bool ok = findings_add(
         to, HF_WARNING, "fail-over",
-        "a server acknowledges before its replicas have it. So a fail-over means lost: every "
-        "hold that it concerns is told so, and the next holder has a larger token",
-        stricter, "this is %s: where a master fails, a replica takes over", route->kind->what);
+        "a server acknowledges a write before its replicas have it. So locks are lost in a "
+        "fail-over: "
+        "every affected holder is notified, and the next holder has a larger token",
+        stricter, "this is %s: if a master fails, a replica takes over", route->kind->what);
     if (ok && !route->kind->has_slots)
         ok = report_sentinels(d, to);
     if (ok && d->masters_seen)
@@ -244,7 +246,7 @@ bool deployment_report(const struct deployment *d, const struct redis_route *rou
         ok = findings_add(to, HF_NOTE, "cluster-unseen",
                           "whether all slots are served, and each master has a replica, cannot be "
                           "seen",
-                          "permit it to whoever runs doctor: +cluster|info +cluster|nodes",
+                          "permit it to the user who runs doctor: +cluster|info +cluster|nodes",
                           "CLUSTER INFO or CLUSTER NODES is not permitted");
     return ok;
 }

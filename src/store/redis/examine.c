@@ -597,12 +597,12 @@ static void report_version(struct examining *x) {
     sscanf(version, "%u.%u", &major, &minor);
     if (!is_valkey && (major < 6 || (major == 6 && minor < 2)))
         ADD(x, HF_PROBLEM, "version",
-            "it lacks commands that are relied on, and gets no repairs any more",
+            "it lacks commands that holdfast needs, and is no longer maintained",
             "update the server to Redis 6.2 or later, or to Valkey", "the server is %s %s", name,
             shown);
     else
-        ADD(x, HF_FINE, "version", "it has all that locks need", "", "the server is %s %s", name,
-            shown);
+        ADD(x, HF_FINE, "version", "it has all that holdfast needs", "", "the server is %s %s",
+            name, shown);
 }
 
 /* Whether the server takes locks at all, and keeps them when its place is taken by another. */
@@ -610,27 +610,27 @@ static void report_role(struct examining *x) {
     char host[VALUE_SIZE], port[VALUE_SIZE];
     int64_t replicas = info_number(x, "connected_slaves", 0);
     if (info_is(x, "redis_mode", "sentinel")) {
-        ADD(x, HF_PROBLEM, "role", "nothing can be locked there",
-            "name the server that it watches over", "this is a Sentinel, which keeps no data");
+        ADD(x, HF_PROBLEM, "role", "no lock can be acquired there",
+            "name the server that it watches", "this is a Sentinel, which keeps no data");
     } else if (info_is(x, "role", "slave")) {
         info_text(x, "master_host", host);
         info_text(x, "master_port", port);
         ADD(x, HF_PROBLEM, "role",
-            "nothing can be acquired or renewed there, and what it shows may be old",
+            "no lock can be acquired or renewed there, and what it shows may be old",
             "name the master in the URL", "the server is a replica, of %s port %s", host, port);
     } else if (replicas > 0) {
         x->out->tier = "best effort";
         ADD(x, HF_WARNING, "role",
-            "replicas follow behind: a fail-over to one of them drops the locks of the last "
-            "moments, which others can then acquire while their holders go on",
-            "hand tokens to what you write to; or keep locks on a server that is not failed over",
+            "replicas lag behind: a fail-over to one of them loses the most recent locks, which "
+            "others can then acquire while their holders still work",
+            "pass tokens to whatever you write to; or keep locks on a server without fail-over",
             "the server has %" PRId64 " replica%s", replicas, replicas == 1 ? "" : "s");
     } else {
-        ADD(x, HF_FINE, "role", "no fail-over can drop a lock", "",
+        ADD(x, HF_FINE, "role", "no fail-over can lose a lock", "",
             "the server is a master without replicas");
     }
     if (info_is(x, "cluster_enabled", "1"))
-        ADD(x, HF_PROBLEM, "cluster", "names whose slot another node has cannot be locked here",
+        ADD(x, HF_PROBLEM, "cluster", "names in slots of other nodes cannot be locked here",
             "name a server that is not part of a Cluster", "the server is a node of a Cluster");
 }
 
@@ -641,39 +641,39 @@ static const char *for_locks(const struct examining *x, const char *alone, const
 
 static void report_appended(struct examining *x) {
     const char *fsync = x->settings[APPENDFSYNC];
-    const char *fix = "appendfsync always (each acquire and release then waits for the disk), or "
-                      "tokens that what you write to checks";
+    const char *fix =
+        "set appendfsync always (each acquire and release then waits for the disk), or "
+        "check tokens at whatever you write to";
     if (!x->known[APPENDFSYNC])
         ADD(x, HF_NOTE, "persistence",
-            "with appendfsync always no lock is lost; with everysec, which is the default, a "
-            "power failure takes up to a second of them",
-            "permit CONFIG GET to whoever runs doctor: +config|get",
+            "with appendfsync always no lock is lost; with everysec, the default, a power failure "
+            "loses up to a second of them",
+            "permit CONFIG GET to the user who runs doctor: +config|get",
             "commands are appended to a file; how often that is synced cannot be seen");
     else if (strcmp(fsync, "always") == 0)
-        ADD(x, HF_FINE, "persistence", "what was granted survives a restart and a power failure",
-            "", "commands are appended to a file, which is synced each time");
+        ADD(x, HF_FINE, "persistence", "locks survive a restart and a power failure", "",
+            "commands are appended to a file, which is synced each time");
     else if (strcmp(fsync, "everysec") == 0)
         ADD(x, HF_WARNING, "persistence",
             for_locks(x,
-                      "a restart loses nothing; a power failure or a crash of its host takes up to "
+                      "a restart loses nothing; a power failure or a crash of its host loses up to "
                       "a second (two at worst) of locks and tokens, which others can then acquire",
-                      "a restart loses nothing; a power failure or a crash of its host takes up to "
-                      "a second (two at worst) of votes and tokens, which nobody sees"),
+                      "a restart loses nothing; a power failure or a crash of its host loses up to "
+                      "a second (two at worst) of votes and tokens, unnoticed"),
             fix, "commands are appended to a file, which is synced each second");
     else
         ADD(x, HF_WARNING, "persistence",
-            for_locks(
-                x,
-                "a restart loses nothing; a power failure or a crash of its host takes "
-                "whatever the kernel had not written yet, some 30 seconds of locks and tokens",
-                "a restart loses nothing; a power failure or a crash of its host takes "
-                "whatever the kernel had not written yet, some 30 seconds of votes and "
-                "tokens, which nobody sees"),
+            for_locks(x,
+                      "a restart loses nothing; a power failure or a crash of its host loses "
+                      "what the kernel had not written yet, about 30 seconds of locks and tokens",
+                      "a restart loses nothing; a power failure or a crash of its host loses "
+                      "what the kernel had not written yet, about 30 seconds of votes and "
+                      "tokens, unnoticed"),
             fix, "commands are appended to a file, which is not synced (appendfsync %s)", fsync);
 }
 
 static void report_persistence(struct examining *x) {
-    const char *fix = "appendonly yes and appendfsync always, in redis.conf or by CONFIG SET";
+    const char *fix = "set appendonly yes and appendfsync always, in redis.conf or by CONFIG SET";
     if (info_number(x, "aof_enabled", 0) == 1) {
         report_appended(x);
         return;
@@ -684,17 +684,17 @@ static void report_persistence(struct examining *x) {
             for_locks(
                 x,
                 "a restart forgets all locks, which others can then acquire while their "
-                "holders go on until the next renewal; tokens rise by the clocks alone",
-                "a restart forgets all votes, and the node has none for max_lease; if so "
-                "many nodes forget that no quorum remembers, tokens rise by the clocks alone"),
+                "holders work on until the next renewal; tokens rise only by the clocks",
+                "a restart forgets all votes, and the node does not vote for max_lease; if too few "
+                "nodes for a quorum remember, tokens rise only by the clocks"),
             fix, "nothing is kept on disk (no appendonly, no save)");
     else
         ADD(x, HF_WARNING, "persistence",
             for_locks(x,
                       "a crash forgets the locks since the last snapshot and brings back older "
-                      "ones; tokens rise by the clocks alone",
+                      "ones; tokens rise only by the clocks",
                       "a crash forgets the votes since the last snapshot and brings back older "
-                      "ones, which nobody sees"),
+                      "ones, unnoticed"),
             fix, "only snapshots are kept on disk%s%s",
             x->known[SAVE] ? ", save " : ", if that: what save is set to cannot be seen",
             x->settings[SAVE]);
@@ -706,19 +706,19 @@ static void report_memory(struct examining *x) {
     bool evicts = info_text(x, "maxmemory_policy", policy) && strcmp(policy, "noeviction") != 0;
     if (evicts && most > 0)
         ADD(x, HF_PROBLEM, "eviction",
-            "at its limit the server throws locks away, which others can then acquire while their "
-            "holders go on until the next renewal",
-            "maxmemory-policy noeviction; or a server for locks alone",
+            "at its limit the server drops locks, which others can then acquire while their "
+            "holders work on until the next renewal",
+            "set maxmemory-policy noeviction, or use a server for locks only",
             "keys are evicted (maxmemory-policy %s) beyond %" PRId64 " MB", policy, most >> 20);
     else if (evicts)
-        ADD(x, HF_NOTE, "eviction", "with a maxmemory the server would throw locks away",
-            "maxmemory-policy noeviction, before somebody sets maxmemory",
+        ADD(x, HF_NOTE, "eviction", "with a maxmemory the server would drop locks",
+            "set maxmemory-policy noeviction, before somebody sets maxmemory",
             "maxmemory-policy is %s, but there is no maxmemory", policy);
     else
-        ADD(x, HF_FINE, "eviction", "the server throws no lock away", "", "no key is evicted");
+        ADD(x, HF_FINE, "eviction", "the server drops no lock", "", "no key is evicted");
     if (most > 0 && used / MEMORY_NEAR >= most / 100)
         ADD(x, HF_WARNING, "memory",
-            "at its limit nothing can be acquired; what is held can still be renewed and released",
+            "at its limit no lock can be acquired; held locks can still be renewed and released",
             "raise maxmemory, or find out what fills the server",
             "%" PRId64 " KB of %" PRId64 " KB maxmemory are used", used >> 10, most >> 10);
 }
@@ -727,8 +727,8 @@ static void report_min_replicas(struct examining *x) {
     const char *least = x->settings[MIN_REPLICAS];
     if (strtol(least, NULL, 10) > 0)
         ADD(x, HF_NOTE, "min-replicas",
-            "with fewer of them nothing can be acquired or renewed; and a fail-over can drop locks "
-            "all the same, for replicas follow behind",
+            "with fewer of them no lock can be acquired or renewed; and a fail-over can still lose "
+            "locks, since replicas lag behind",
             "", "writes need %s connected replica%s (min-replicas-to-write)", least,
             strcmp(least, "1") == 0 ? "" : "s");
 }
@@ -738,12 +738,14 @@ static void report_min_replicas(struct examining *x) {
 static void report_unseen(struct examining *x) {
     if (!x->info) {
         x->out->tier = "best effort";
-        ADD(x, HF_NOTE, "configuration", "the tier is what is certain; it may be better",
-            "as a user who may: holdfast doctor; or permit it to this one: +info +config|get",
+        ADD(x, HF_NOTE, "configuration", "this is the tier at worst; it may be better",
+            "run holdfast doctor as a user with that permission, or give it to this one: +info "
+            "+config|get",
             "INFO is not permitted: version, replicas, persistence and eviction cannot be seen");
     } else if (!x->known[APPENDFSYNC] && !x->known[SAVE] && !x->known[MIN_REPLICAS]) {
-        ADD(x, HF_NOTE, "configuration", "what is said of persistence is the worst that may be so",
-            "as a user who may: holdfast doctor; or permit it to this one: +config|get",
+        ADD(x, HF_NOTE, "configuration", "the finding about persistence assumes the worst",
+            "run holdfast doctor as a user with that permission, or give it to this one: "
+            "+config|get",
             "CONFIG GET is not permitted: appendfsync, save and min-replicas-to-write cannot be "
             "seen");
     }
@@ -753,31 +755,33 @@ static void report_clock(struct examining *x) {
     int64_t size_us = x->ahead_us < 0 ? -x->ahead_us : x->ahead_us;
     double seconds = (double)size_us / 1e6;
     const char *where = x->ahead_us < 0 ? "behind" : "ahead of";
-    const char *fix = "find out which of the two is wrong, and have it slewed right, not stepped "
+    const char *fix = "find out which of the two is wrong, and slew it instead of stepping it "
                       "(chrony)";
     if (x->uncertain_us < 0)
         return;
     size_us -= x->uncertain_us;
     if (size_us > STORE_FLOOR_AHEAD_US && x->ahead_us < 0)
         ADD(x, HF_PROBLEM, "clock",
-            "locks whose names are new are refused (\"a clock is wrong\"), for tokens would be far "
+            "locks with new names are refused (\"a clock is wrong\"), since their tokens would be "
+            "far "
             "ahead; a step that corrects the server ends all leases at once",
             fix, "the server's clock is %.0f s behind this host's", seconds);
     else if (size_us > STORE_FLOOR_AHEAD_US)
         ADD(x, HF_PROBLEM, "clock",
-            "leases and tokens do not mind, until a step corrects the server: then the locks of "
-            "dead holders are kept for as much longer",
+            "leases and tokens are unaffected until a step corrects the server; the locks of dead "
+            "holders are then kept longer by that much",
             fix, "the server's clock is %.0f s ahead of this host's", seconds);
     else if (size_us > SKEW_ODD_US)
         ADD(x, HF_WARNING, "clock",
-            "leases are counted by the server's clock alone and tokens rise by counting: neither "
-            "minds the difference; but a step that corrects the server moves the end of each "
-            "lease by it, and if it is this host that is wrong, its tokens may be too small or too "
-            "large after a loss of counters",
+            "leases, which the server's clock measures, and tokens, which rise by counting, are "
+            "unaffected; but a step that corrects the server moves the end of each lease by the "
+            "difference, and if this host is wrong, its tokens may be too small or too large after "
+            "a "
+            "loss of counters",
             fix, "the server's clock is %.1f s %s this host's", seconds, where);
     else
         ADD(x, HF_FINE, "clock",
-            "leases are counted by the server's clock, and tokens have a floor by this host's", "",
+            "the server's clock measures leases, and this host's clock is the floor of tokens", "",
             "the server's clock and this host's differ by less than %.2f s",
             (double)(size_us + 2 * x->uncertain_us) / 1e6 + 0.005);
 }
@@ -785,8 +789,9 @@ static void report_clock(struct examining *x) {
 static void report_access(struct examining *x) {
     if (x->from_elsewhere)
         ADD(x, HF_WARNING, "access",
-            "whoever reaches the server can take, keep and break every lock, and delete all data",
-            "a user with a password and few rights: docs/stores/redis.md has its ACL",
+            "anybody who reaches the server can take, keep and break every lock, and delete all "
+            "data",
+            "create a user with a password and few permissions: docs/stores/redis.md has its ACL",
             "the server asks for no password, and is reached over the network");
 }
 
@@ -795,20 +800,19 @@ static void report_certificate(struct examining *x, const char *id, const char *
                                int64_t expires_us) {
     int64_t left_us = expires_us - world_wall_us(x->redis->host->world);
     double days = (double)left_us / DAY_US;
-    const char *means =
-        "when it has expired nobody can connect any more; what is held then is lost "
-        "at the next broken connection";
-    const char *fix = "renew the certificate, and have its renewal watched";
+    const char *means = "once it has expired nobody can connect; held locks are then lost "
+                        "with the next broken connection";
+    const char *fix = "renew the certificate, and monitor its renewal";
     if (!expires_us)
         return;
     if (left_us <= 0)
-        ADD(x, HF_PROBLEM, id, "nobody can connect any more, once what is connected is not", fix,
+        ADD(x, HF_PROBLEM, id, "nobody can connect; only existing connections still work", fix,
             "%s has expired", whose);
     else if (days < EXPIRY_PROBLEM_DAYS || days < EXPIRY_WARNING_DAYS)
         ADD(x, days < EXPIRY_PROBLEM_DAYS ? HF_PROBLEM : HF_WARNING, id, means, fix,
             "%s expires in %.1f days", whose, days);
     else
-        ADD(x, HF_FINE, id, "it is verified at each connection, and is valid for long enough", "",
+        ADD(x, HF_FINE, id, "it is verified for each connection, and is valid for long enough", "",
             "%s expires in %.0f days", whose, days);
 }
 
@@ -846,9 +850,8 @@ static void report_way(struct examining *x) {
         struct tls_expiries expiries;
         tls->module->expiries(tls, &expiries);
         report_certificate(x, "certificate",
-                           x->redis->route
-                               ? "the first of the servers' certificates, and those above them,"
-                               : "the server's certificate, or one above it,",
+                           x->redis->route ? "the first certificate in the servers' chains"
+                                           : "the server's certificate, or one in its chain,",
                            expiries.server_us);
         report_certificate(x, "client-certificate", "the client certificate", expiries.own_us);
     } else {
@@ -901,25 +904,26 @@ static bool report_denied(struct examining *x, enum purpose purpose, hf_severity
 
 static void report_rights(struct examining *x) {
     bool any = report_denied(x, FOR_LOCKS, HF_PROBLEM, "rights",
-                             "locks fail, all of them or some; a script that is refused halfway "
-                             "leaves the rest to whoever comes next");
-    any |= report_denied(x, FOR_WAKING, HF_WARNING, "wake-ups",
-                         "whoever waits learns that a lock is free only when it asks again, each "
-                         "second; and who was broken, at its next renewal");
+                             "some or all locks fail; if a script is refused halfway, the next one "
+                             "cleans up");
+    any |=
+        report_denied(x, FOR_WAKING, HF_WARNING, "wake-ups",
+                      "waiters are not notified that a lock is free: they ask once a second; and a "
+                      "broken hold is noticed only at its next renewal");
     any |= report_denied(x, FOR_OPERATORS, HF_WARNING, "looking",
                          "ls and watch fail (+scan), or the break of a shared lock (+hgetall)");
     if (!any)
-        ADD(x, HF_FINE, "rights", "nothing of holdfast is refused there", "",
-            "the user \"%s\" has all rights that are needed",
+        ADD(x, HF_FINE, "rights", "the server refuses nothing that holdfast does", "",
+            "the user \"%s\" has all permissions that are needed",
             x->redis->user ? x->redis->user : "default");
 }
 
 static void report_writes(struct examining *x) {
     if (x->refusal && !info_is(x, "role", "slave")) /* which was told */
-        ADD(x, HF_PROBLEM, "write", "nothing can be acquired now, nor perhaps renewed",
+        ADD(x, HF_PROBLEM, "write", "no lock can be acquired now, and perhaps none renewed",
             x->refusal == HF_STORE_FULL ? "raise maxmemory, or find out what fills the server"
-                                        : "mend that; the server's log may say more",
-            "the server takes no writes: %s", x->refused ? x->refused : "");
+                                        : "fix that; the server's log may say more",
+            "the server accepts no writes: %s", x->refused ? x->refused : "");
     findings_measured(x->out, x->us, x->writes);
 }
 

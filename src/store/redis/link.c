@@ -360,7 +360,7 @@ static void wire_received(struct wire *wire, const char *bytes, size_t size) {
     }
     if (!ok && wire_is_open(wire)) {
         link->heard = false; /* whoever talks so is not asked again without a pause */
-        link_break(link, HF_UNREACHABLE, "the server's answer is no Redis protocol, or too long");
+        link_break(link, HF_UNREACHABLE, "the server's answer is not Redis protocol, or too long");
     } else {
         set_timer(link);
     }
@@ -402,7 +402,7 @@ static void ping(struct redis_link *link) {
     static const char bytes[] = "*1\r\n$4\r\nPING\r\n";
     int64_t silent_us = world_now_us(world_of(link)) - link->heard_us;
     if (link->pinged && silent_us >= REDIS_PING_US + link->redis->timeout_us)
-        link_break(link, HF_UNREACHABLE, "the server fell silent");
+        link_break(link, HF_UNREACHABLE, "the server stopped answering");
     else if (silent_us >= REDIS_PING_US && !link->pinged) {
         link->pinged = true;
         link_send(link, bytes,

@@ -425,7 +425,7 @@ static void scan(struct redis *redis, struct listing *listing, const char *curso
     }
     redis_request_free(request);
     listing_fail(redis, listing, STORE_REFUSED, HF_UNREACHABLE,
-                 error_format("the servers became others meanwhile"));
+                 error_format("the servers changed during the listing"));
 }
 
 /* Where there are several servers, those must be known first. */

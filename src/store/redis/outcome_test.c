@@ -257,7 +257,7 @@ TEST(refusals_of_the_script_have_their_reasons) {
     CHECK_EQ_STR(a.op.text, "it is permits out of 12");
     answer_acquire("*2\r\n$5\r\nbelow\r\n$1\r\n9\r\n");
     CHECK_EQ_INT(a.op.reason, HF_NOT_YOURS);
-    CHECK_EQ_STR(a.op.text, "its token has moved on to 9");
+    CHECK_EQ_STR(a.op.text, "its token is now 9");
     answer_acquire("*2\r\n$5\r\nclock\r\n$16\r\n1700000000000000\r\n");
     CHECK_EQ_INT(a.op.reason, HF_CLOCK);
     answer_acquire("*2\r\n$5\r\nspent\r\n$16\r\n9007199254740992\r\n");

@@ -283,7 +283,7 @@ static int read_server(struct redis *redis, const struct url *url, char **ret_te
     const char *database = url_option(url, "database");
     if (is_socket) {
         if (url->host_count || url->path[0] != '/') {
-            *ret_text = error_format("a socket is written redis+unix:///path/of/the/socket");
+            *ret_text = error_format("the URL of a socket is redis+unix:///path/of/the/socket");
             return HF_BAD_URL;
         }
         if (!copy(&redis->server_path, url->path))

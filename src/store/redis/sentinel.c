@@ -187,8 +187,7 @@ static void decide(struct sentinels *all) {
     snprintf(last, sizeof(last), "%s", all->route.why);
     if (knowing_none)
         snprintf(all->route.why, sizeof(all->route.why),
-                 "the sentinels (%.300s) know no master of the name \"%.100s\"", names,
-                 all->service);
+                 "the sentinels (%.300s) know no master named \"%.100s\"", names, all->service);
     else if (naming)
         snprintf(all->route.why, sizeof(all->route.why),
                  "the sentinels (%.300s) do not agree on a master", names);
@@ -398,8 +397,8 @@ int sentinel_open(struct redis *redis, const struct url *url, const char *user,
                   const char *password, struct redis_route **ret_route, char **ret_text) {
     if (!url->host_count || url->path[0] != '/' || !url->path[1] || url->path[1] == '/') {
         *ret_text =
-            error_format("sentinels are written %s://a:26379,b,c/SERVICE, with the name that the "
-                         "master has there",
+            error_format("the URL must be %s://a:26379,b,c/SERVICE, where SERVICE is the name of "
+                         "the master",
                          url->scheme);
         return HF_BAD_URL;
     }

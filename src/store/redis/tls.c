@@ -257,8 +257,7 @@ static void explain(struct channel *c) {
         }
     }
     const char *text = ERR_reason_error_string(error);
-    tell(c, HF_UNREACHABLE, "TLS failed: %s",
-         text ? text : "for no reason that OpenSSL would tell");
+    tell(c, HF_UNREACHABLE, "TLS failed: %s", text ? text : "OpenSSL gives no reason");
 }
 
 /* ---- Files ---- */

@@ -131,7 +131,7 @@ static void stream_received(struct world_stream *stream, const char *bytes, size
     if (wire->tls)
         decrypt(wire, bytes, size);
     else if (is_first && bytes[0] == ALERT)
-        fail(wire, HF_UNREACHABLE, "the server expects TLS: its URL begins with rediss");
+        fail(wire, HF_UNREACHABLE, "the server expects TLS: use a URL that begins with rediss");
     else
         wire->events->received(wire, bytes, size);
 }
@@ -148,8 +148,8 @@ static void stream_closed(struct world_stream *stream, const char *why) {
                  ? ": in plaintext, everybody on the way could read the password and change what "
                    "is locked; use TLS (rediss), or plaintext=yes if that way is safe"
              : in_handshake ? ", in the TLS handshake"
-             : in_vain      ? " without a word; if it expects TLS, its URL begins with rediss"
-                            : "");
+             : in_vain ? " without an answer; if it expects TLS, use a URL that begins with rediss"
+                       : "");
     forget_connection(wire);
     wire->events->closed(wire, too_far ? HF_BAD_URL : HF_UNREACHABLE, text);
 }

@@ -196,13 +196,13 @@ TEST(plaintext_to_a_server_that_hangs_up_for_want_of_tls_is_told) {
     fake_hang_up(fake_stream(rig.world, 0), "the server closed the connection");
     fake_pass_us(rig.world, S);
     CHECK_EQ_INT(b.op.outcome, STORE_UNKNOWN);
-    CHECK(strstr(b.op.text, "its URL begins with rediss"));
+    CHECK(strstr(b.op.text, "a URL that begins with rediss"));
     ask_acquire(&rig, &a, "x", 0);
     fake_accept(fake_last(rig.world));
     CHECK_EQ_STR(next_command(fake_last(rig.world)), "PING");
     CHECK_EQ_STR(next_command(fake_last(rig.world)), "");
     fake_hang_up(fake_last(rig.world), "the server closed the connection");
-    check_refused(HF_UNREACHABLE, "its URL begins with rediss");
+    check_refused(HF_UNREACHABLE, "a URL that begins with rediss");
     over();
 }
 
@@ -211,7 +211,7 @@ TEST(plaintext_to_a_server_that_answers_with_an_alert_is_told) {
     ask_acquire(&rig, &a, "x", 0);
     fake_accept(fake_stream(rig.world, 0));
     fake_answer(fake_stream(rig.world, 0), "\x15\x03\x03\0\x02\x02\x46", 7);
-    check_refused(HF_UNREACHABLE, "its URL begins with rediss");
+    check_refused(HF_UNREACHABLE, "a URL that begins with rediss");
     over();
 }
 

@@ -89,19 +89,21 @@ static void examine_file_system(struct examining *x) {
     const char *path = x->s->file.path;
     if (magic == TMPFS_MAGIC || magic == RAMFS_MAGIC)
         ADD(x, HF_NOTE, "file-system",
-            "after a restart of the host the file is gone; no lock is lost by that, for leases end "
-            "with the boot, but then the wall clock alone keeps tokens rising",
-            "if tokens guard something that outlives the host's memory, name a file on a disk",
+            "the file is gone after a restart of the host; no lock is lost, since leases end with "
+            "the "
+            "boot, but only the wall clock then keeps tokens rising",
+            "if tokens protect data that survives a restart, name a file on a disk",
             "%s is in memory (%s)", path, name);
     else if (magic == OVERLAYFS_SUPER_MAGIC)
         ADD(x, HF_NOTE, "file-system",
-            "the layer belongs to one container: others have a file of their own there, and do not "
-            "meet these locks",
-            "for locks among containers, name a file on a volume that all of them mount",
-            "%s is in a layer (%s)", path, name);
+            "the layer belongs to one container: others have a file of their own there, and their "
+            "locks do not exclude these",
+            "to share locks among containers, name a file on a volume that all of them mount",
+            "%s is in a container's layer (%s)", path, name);
     else
-        ADD(x, HF_FINE, "file-system", "locks reach all processes of this host that use the file",
-            "", "%s is on this host (%s)", path, name);
+        ADD(x, HF_FINE, "file-system",
+            "all processes of this host that use the file share its locks", "",
+            "%s is on this host (%s)", path, name);
 }
 
 static void examine_access(struct examining *x) {
@@ -111,18 +113,18 @@ static void examine_access(struct examining *x) {
     unsigned mode = file.st_mode & 07777;
     if (mode & 020)
         ADD(x, HF_NOTE, "access", "every member of the group can take, keep and break any lock",
-            "if that is not meant: chmod 600, for the file and those beside it",
+            "if you do not want that: chmod 600 the file and those next to it",
             "the file can be written by group %u (mode %04o, owner %u)", file.st_gid, mode,
             file.st_uid);
     else if (mode & 044)
         ADD(x, HF_NOTE, "access",
-            "others can read which locks there are, who holds them, and with which command",
-            "if that is not meant: chmod 600, for the file and those beside it",
+            "others can see which locks there are, who holds them, and with which command",
+            "if you do not want that: chmod 600 the file and those next to it",
             "the file can be read by others than its owner (mode %04o, owner %u)", mode,
             file.st_uid);
     else
         ADD(x, HF_FINE, "access", "nobody else can take or see its locks", "",
-            "the file is its owner's alone (mode %04o, owner %u)", mode, file.st_uid);
+            "only its owner can use the file (mode %04o, owner %u)", mode, file.st_uid);
 }
 
 static void examine_space(struct examining *x) {
@@ -131,11 +133,12 @@ static void examine_space(struct examining *x) {
         return;
     uint64_t room = (uint64_t)system.f_bavail * system.f_frsize;
     bool no_files = system.f_files && !system.f_favail;
-    const char *means = "without room nothing can be acquired, and what is held cannot be renewed "
-                        "and is lost when its lease ends";
+    const char *means =
+        "without space no lock can be acquired, and held locks cannot be renewed and "
+        "are lost when their leases end";
     if (no_files)
         ADD(x, HF_PROBLEM, "free-space", means, "remove files, or name a file elsewhere",
-            "the file system can take no more files");
+            "the file system has no room for more files");
     else if (room < SPACE_NEEDED / 8)
         ADD(x, HF_PROBLEM, "free-space", means, "make room, or name a file elsewhere",
             "%" PRIu64 " KB are free", room >> 10);
@@ -160,14 +163,14 @@ static void examine_durability(struct examining *x) {
     sqlite3_finalize(row);
     if (strcmp(mode, "wal") != 0)
         ADD(x, HF_WARNING, "durability",
-            "each acquire and each release waits for the disk, and whoever only looks gets in the "
-            "way of those who lock",
-            "end its users; then, with the sqlite3 shell: PRAGMA journal_mode = WAL",
-            "somebody has switched the file's log off (journal_mode %s)", mode);
+            "each acquire and each release waits for the disk, and reading blocks those who lock",
+            "end the programs that use it; then, with the sqlite3 shell: PRAGMA journal_mode = WAL",
+            "somebody has switched off the file's log (journal_mode %s)", mode);
     else
         ADD(x, HF_FINE, "durability",
-            "a killed process loses nothing; a power failure may take the last commits: leases "
-            "end with the boot anyway, and tokens keep a floor by the wall clock",
+            "a killed process loses nothing; a power failure may lose the last commits, which does "
+            "no "
+            "harm: leases end with the boot anyway, and the wall clock keeps tokens rising",
             "", "commits are in the log, which is synced when it is written back (synchronous %s)",
             synchronous == 1   ? "NORMAL"
             : synchronous == 0 ? "OFF"
@@ -185,12 +188,12 @@ static void examine_size(struct examining *x) {
     const char *more = names == NAMES_COUNTED ? " or more" : "";
     if (names >= MANY_NAMES)
         ADD(x, HF_NOTE, "size",
-            "each name that was ever locked is kept for a week, for its token; it costs room, "
-            "hardly time",
-            "if names are made up for each use, a few names that are used again do as well",
+            "each name is kept for a week after its last use, for its token; that costs space, but "
+            "hardly any time",
+            "if names are made up for each use, use a few names again and again instead",
             "%" PRId64 "%s names in %" PRId64 " KB", names, more, kb);
     else
-        ADD(x, HF_FINE, "size", "a name is forgotten when it was not used for a week", "",
+        ADD(x, HF_FINE, "size", "a name is forgotten a week after its last use", "",
             "%" PRId64 " names in %" PRId64 " KB", names, kb);
 }
 
@@ -201,9 +204,9 @@ static void examine_log(struct examining *x) {
     int64_t size = stat(path, &file) == 0 ? file.st_size : 0;
     if (size > LOG_TOO_LONG)
         ADD(x, HF_WARNING, "log",
-            "it cannot be written back while somebody reads an old state; it grows until the disk "
+            "it cannot be written back while a process reads an old state; it grows until the disk "
             "is full",
-            "end the process that has the file open in a transaction (fuser shows who has it open)",
+            "end the process that keeps a transaction open (fuser shows who uses the file)",
             "the log has %" PRId64 " MB", size >> 20);
     else
         ADD(x, HF_FINE, "log", "it is written back in time", "", "the log has %" PRId64 " KB",
@@ -223,23 +226,27 @@ static void examine_clock(struct examining *x) {
     int64_t ahead_us = tokens[0] - wall_us;
     if (wall_us < CLOCK_BEGIN_US || wall_us > CLOCK_END_US)
         ADD(x, HF_WARNING, "clock",
-            "leases do not mind; tokens rise by counting only, and a counter that was lost starts "
-            "below what it had reached",
-            "set the clock (chrony, systemd-timesyncd), before programs that lock are started",
-            "the wall clock shows %" PRId64 " s since 1970, which cannot be", wall_us / 1000000);
+            "leases are unaffected; tokens rise only by counting, so that they go down if the "
+            "counter "
+            "is lost",
+            "set the clock (chrony, systemd-timesyncd) before starting programs that lock",
+            "the wall clock shows %" PRId64 " s since 1970, which cannot be right",
+            wall_us / 1000000);
     else if (ahead_us > STORE_FLOOR_AHEAD_US && tokens[0] > tokens[1])
         ADD(x, HF_WARNING, "clock",
-            "tokens go on rising by counting, but a program that holds one of the large ones can "
-            "be refused a lock that is new (\"a clock is wrong\")",
-            "set the clock right; if it is right, holdfast was used while it was ahead: move the "
-            "file away once what the tokens guard can forget them",
+            "tokens keep rising by counting, but a program that has seen one of the large ones may "
+            "be "
+            "refused a lock with a new name (\"a clock is wrong\")",
+            "correct the clock; if it is right, holdfast was used while it was ahead: move the "
+            "file "
+            "away once the resources that check tokens can be reset",
             "a token was granted %" PRId64 " days ahead of the wall clock",
             ahead_us / (INT64_C(86400) * 1000000));
     else
         ADD(x, HF_FINE, "clock",
-            "holders and the store share one clock, which no setting of the time of day moves: "
+            "holders and the store share this clock, and setting the time of day does not move it: "
             "there is no skew",
-            "", "leases are counted on this host's clock since it was started");
+            "", "leases are measured by this host's time since boot");
 }
 
 /* A transaction that writes a page and changes nothing: the number that is there. */
@@ -261,8 +268,8 @@ static void cannot_write(struct examining *x, int failure) {
     if ((failure & 0xff) == SQLITE_NOMEM || failure == SQLITE_IOERR_NOMEM)
         x->no_memory = true;
     else
-        ADD(x, HF_PROBLEM, "write", "nothing can be acquired or renewed now",
-            "look at the disk, and for a process that was stopped in the middle of using the file",
+        ADD(x, HF_PROBLEM, "write", "no lock can be acquired or renewed now",
+            "check the disk, and look for a process that was stopped while using the file",
             "the file cannot be written (%s)", sqlite3_errstr(failure));
     database_rollback(&x->s->db);
 }
@@ -292,34 +299,34 @@ static void examine_processes(struct examining *x) {
         close(other);
     if (!x->s->facts.self.pid_space)
         ADD(x, HF_NOTE, "processes",
-            "a holder that was killed is not noticed: its lock is free when its lease ends",
+            "a killed holder is not noticed: its lock is free when its lease ends",
             "mount a /proc of this process's own pid namespace, or use a shorter lease",
             "/proc is not that of this process's pid namespace");
     else if (other < 0)
         ADD(x, HF_NOTE, "processes",
-            "when a holder of another user was killed and its pid is in use again, that is not "
-            "noticed: its lock is free when its lease ends",
-            "nothing, unless the file is shared among users: then mount /proc without hidepid",
+            "if a holder of another user is killed and its pid is reused, that is not noticed: its "
+            "lock is free when its lease ends",
+            "only if the file is shared among users: mount /proc without hidepid",
             "/proc does not show other users' processes");
     else
         ADD(x, HF_FINE, "processes",
-            "the lock of a process that was killed is free at once, not when its lease ends", "",
-            "a dead process can be told from a living one");
+            "the lock of a killed process is free at once, not only when its lease ends", "",
+            "dead processes can be detected");
 }
 
 static void examine_sockets(struct examining *x) {
     size_t living, dead;
     if (!wake_count(x->s, &living, &dead))
         ADD(x, HF_WARNING, "wake-ups",
-            "whoever waits learns that a lock is free only when it asks again, each second",
-            "give this user the folder, or remove what is in its place",
-            "the sockets beside the file (%s-wake) cannot be used", x->s->file.path);
+            "waiters are not notified that a lock is free: they ask once a second",
+            "make this user the owner of the folder, or remove what is in its place",
+            "the sockets next to the file (%s-wake) cannot be used", x->s->file.path);
     else if (dead > MANY_DEAD_SOCKETS)
         ADD(x, HF_NOTE, "wake-ups",
-            "nothing: they are removed bit by bit when programs start to use the file", "",
-            "%zu sockets of killed processes are left over beside the file", dead);
+            "nothing: they are removed gradually when programs start to use the file", "",
+            "%zu sockets of killed processes are left next to the file", dead);
     else
-        ADD(x, HF_FINE, "wake-ups", "whoever waits is woken at once", "",
+        ADD(x, HF_FINE, "wake-ups", "waiters are woken at once", "",
             "%zu programs listen for wake-ups; %zu sockets are left over", living, dead);
 }
 

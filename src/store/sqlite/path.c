@@ -267,7 +267,7 @@ int file_find(const char *url_path, struct file *ret, char **ret_text) {
     } else if (!split(url_path, &folder, &name)) {
         r = HF_NO_MEMORY;
     } else if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
-        *ret_text = error_format("%s is a folder; a file is wanted, as in sqlite:%s/locks.db",
+        *ret_text = error_format("%s is a folder; name a file, for example sqlite:%s/locks.db",
                                  url_path, folder);
         r = HF_BAD_URL;
     }
