@@ -1,5 +1,5 @@
-/* A binary heap of times: the earliest first. Nodes live inside the things that are due and know their
- * place, so a change costs the logarithm of what lies between. Only heap_reserve allocates: a thing
+/* A binary heap of times: the earliest first. Nodes live inside the objects that are due and know their
+ * place, so a change costs at most the logarithm of the size. Only heap_reserve allocates: an object
  * for which room was reserved can be scheduled at any time without failing. */
 #ifndef BASE_HEAP_H
 #define BASE_HEAP_H

@@ -1,6 +1,6 @@
-/* A doubly linked list whose nodes live inside the things they link. A list is its head, a node that
+/* A doubly linked list whose nodes live inside the objects they link. A list is its head, a node that
  * points to itself when empty. A node that is in no list is initialised too, so that removing it again
- * does nothing: whoever ends a thing need not know which list it is in. */
+ * does nothing: to end an object, you need not know which list it is in. */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 
@@ -11,7 +11,7 @@ struct list {
     struct list *prev, *next;
 };
 
-/* The thing of which `node` is the field `member`. */
+/* The object whose field `member` is `node`. */
 #define container_of(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
 
 static inline void list_init(struct list *node) {

@@ -1,5 +1,5 @@
-/* A hash table whose nodes live inside the things that it finds. The table knows hashes only: the caller
- * walks the nodes of a hash and compares. Adding never fails: without memory to grow, chains get
+/* A hash table whose nodes live inside the objects that it finds. The table knows hashes only: the caller
+ * walks the nodes with a hash and compares. Adding never fails: without memory to grow, chains get
  * longer. */
 #ifndef BASE_MAP_H
 #define BASE_MAP_H

@@ -1,5 +1,5 @@
-/* holdfast acquire: for scripts that lock here and unlock there. It leaves a process in the background that
- * has the lock, and prints what the shell needs to find it. */
+/* holdfast acquire: for scripts that lock in one place and unlock in another. It leaves a process in the
+ * background that holds the lock, and prints what the shell needs to find it. */
 #include "cli/holder.h"
 #include "cli/options.h"
 #include "cli/tree.h"

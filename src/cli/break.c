@@ -1,4 +1,4 @@
-/* holdfast break: an operator ends somebody's hold.
+/* holdfast break: an operator ends somebody else's hold.
  *
  * The token says which hold is meant, so that what was looked at is what is broken: if it was released and
  * taken again meanwhile, nothing happens. */

@@ -1,8 +1,8 @@
-/* What the commands share: the global settings, the table of commands, and how a failure is told.
+/* What the commands share: the global settings, the table of commands, and how failures are reported.
  *
- * The command uses the public header of the library and nothing else of it, but for the source of
- * base/url.h: what must not be shown is decided in one place. Each command is one
- * file with one `const struct command`; main.c has the table of them. */
+ * The command uses the public header of the library and nothing else of it, except base/url.h, so that
+ * one place decides what must not be shown. Each command is one file with one `const struct command`;
+ * main.c has the table of them. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 

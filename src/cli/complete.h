@@ -1,5 +1,5 @@
-/* Which words can stand where the user pressed Tab: found in the tables of commands and options and in the
- * usage of each command ("fence check FILE NAME TOKEN"), so that there is no list to keep. */
+/* Which words can follow where the user pressed Tab. They come from the tables of commands and options and
+ * from the usage of each command ("fence check FILE NAME TOKEN"), so there is no second list to maintain. */
 #ifndef CLI_COMPLETE_H
 #define CLI_COMPLETE_H
 

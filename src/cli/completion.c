@@ -1,5 +1,5 @@
-/* holdfast completion: the scripts that let a shell complete our words. They are small and the same for all
- * versions: what is typed is handed to the command itself (complete.h). */
+/* holdfast completion: the scripts for the shells. They are small and the same for all versions, since they
+ * pass what was typed to the command itself (complete.h). */
 #include "cli/complete.h"
 #include "cli/options.h"
 #include "cli/text.h"

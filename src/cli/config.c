@@ -1,4 +1,4 @@
-/* The text of a configuration file, taken apart: in place, in one copy of it. */
+/* The parser of configuration files. It works in place, on one copy of the text. */
 #include "cli/config.h"
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* The text of a configuration file, taken apart:
+/* The parser of configuration files:
  *
  *     # a comment: the whole line
  *     url = sqlite:/var/lib/jobs/locks.db
@@ -7,10 +7,10 @@
  *     url = rediss://app@db.example:6379/0
  *     password-file = /etc/app/redis-password
  *
- * What stands before the first section, or in [default], counts always; what stands in [profile NAME] when
- * that profile is asked for. A value goes to the end of its line, without the spaces around it and
- * without one pair of double quotes; there are no escapes. Which keys there are and what their values
- * mean is not known here: see settings.h. */
+ * Settings before the first section, or in [default], always apply; those in [profile NAME] when
+ * that profile is selected. A value extends to the end of its line; the spaces around it and one pair
+ * of double quotes are removed, and there are no escapes. The keys and the meaning of their values are
+ * not known here: see settings.h. */
 #ifndef CLI_CONFIG_H
 #define CLI_CONFIG_H
 

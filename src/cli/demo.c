@@ -1,5 +1,5 @@
-/* holdfast demo: some seconds that show what a lock here does, with the real command on the embedded store,
- * without network. It is a shell script that prints each command before it runs it, so that the reader
+/* holdfast demo: shows in a few seconds what a lock does, with the real command on the embedded store and
+ * without a network. It is a shell script that prints each command before it runs it, so that the reader
  * can repeat them. */
 #include "cli/cli.h"
 #include "cli/options.h"

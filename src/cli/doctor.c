@@ -1,6 +1,6 @@
-/* holdfast doctor: what the store's configuration, and this host, do to your locks.
+/* holdfast doctor: how the store's configuration and this host affect your locks.
  *
- * The store tells of itself (hf_examine). What is added here is what no store can know: the lease that is to
+ * The store reports on itself (hf_examine). This file adds what no store can know: the lease that will
  * be used, the clocks of this host, and whose store the default one is. */
 #include "cli/cli.h"
 #include "cli/json.h"

@@ -1,4 +1,4 @@
-/* How a failure is told, and with which exit code. The table below is the one place where errors of the
+/* How failures are reported, and with which exit code. The table below is the one place where errors of the
  * library become exit codes and advice. */
 #include "base/url.h"
 #include "cli/cli.h"

@@ -1,4 +1,4 @@
-/* The background process of `holdfast acquire`: it has the lock until it is told to let go, the process that
+/* The background process of `holdfast acquire`: it has the lock until `holdfast release`, the process that
  * it is for has ended, or its time is up; and how `renew` and `release` talk to it.
  *
  * Each holder listens on a unix socket, named by the id of the hold, in a folder that only its user can

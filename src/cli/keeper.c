@@ -134,7 +134,7 @@ static void interrupted(struct keeper *k, int signal) {
 
 /* ---- The command ---- */
 
-/* NULL: there shall be none. */
+/* NULL: none. */
 static void set_variable(const char *name, size_t number, const char *value) {
     char key[40];
     snprintf(key, sizeof(key), number ? "%s_%zu" : "%s", name, number);

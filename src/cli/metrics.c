@@ -1,9 +1,9 @@
-/* --metrics-file: counters that go on over many runs.
+/* --metrics-file: counters that continue from run to run.
  *
  * The file is read, added to and replaced (rename) under a flock of FILE.lock, so that runs that end at the
- * same time lose nothing and a reader sees a whole file. It is a table: a row for each label (the name of
- * the lock with --metrics-names, else none), a column for each sample. What is not a sample of ours is
- * dropped when it is read; a file that has none of ours at all, and is not empty, is somebody else's, and
+ * same time lose nothing and a reader always sees a complete file. It is a table: a row for each label (the
+ * name of the lock with --metrics-names, else none), a column for each sample. Samples that are not ours are
+ * dropped when the file is read. A file that is not empty and has none of ours belongs to somebody else, and
  * is left alone. */
 #include "cli/metrics.h"
 
@@ -45,7 +45,7 @@ enum column {
     COLUMNS
 };
 
-/* In the order of the columns; those of one family follow each other. `help` is told once for a family. */
+/* In the order of the columns; those of one family follow each other. `help` is printed once for a family. */
 static const struct {
     const char *sample, *family, *type, *help;
     bool is_time; /* kept in ms, written in seconds */

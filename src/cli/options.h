@@ -1,7 +1,7 @@
 /* The options of a command: a table, and the one parser that all commands share.
  *
- * Parsing stops at the first word that is not an option, or behind "--"; so what follows may have options
- * of its own. The global options (--url, --json, -q, -v, --help, ...) are taken everywhere that a
+ * Parsing stops at the first word that is not an option, or after "--", so what follows may have options
+ * of its own. The global options (--url, --json, -q, -v, --help, ...) are accepted wherever a
  * command's own are. "-n", "-nq", "-w5s", "-w 5s", "--wait 5s" and "--wait=5s" are understood. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H

@@ -1,4 +1,4 @@
-/* holdfast quorum: declares a set of servers new, so that they vote at once. */
+/* holdfast quorum: declares a new set of servers, so that they vote at once. */
 #include "cli/look.h"
 #include "cli/options.h"
 #include "cli/text.h"

@@ -1,4 +1,4 @@
-/* holdfast release: ends what holdfast acquire began. */
+/* holdfast release: releases a lock taken by holdfast acquire. */
 #include "cli/holder.h"
 #include "cli/options.h"
 

@@ -1,4 +1,4 @@
-/* holdfast renew: more time for what holdfast acquire began, and the question whether it is still held. */
+/* holdfast renew: restarts the time of holdfast acquire --ttl, and tells whether the lock is still held. */
 #include "cli/holder.h"
 #include "cli/json.h"
 #include "cli/options.h"

@@ -65,7 +65,7 @@ struct run {
     struct run_shared *shared;
     int socket; /* to the other process: see enum run_byte */
     pid_t front, keeper, group;
-    sigset_t mask_before;          /* what the command shall find: what we found */
+    sigset_t mask_before;          /* the signal mask at our start, which the command gets */
     struct sigaction child_before; /* the same of SIGCHLD, which we need */
 };
 

@@ -3,16 +3,16 @@
  * taken from the first of these that has it:
  *
  *     the option; [profile NAME] if --profile asked for it; the environment (HOLDFAST_URL);
- *     [profile NAME] if HOLDFAST_PROFILE did; what stands outside of profiles; what is built in
+ *     [profile NAME] if HOLDFAST_PROFILE did; settings outside of profiles; the built-in default
  *
- * and within a section from the user's file before the system's. Which options are settings, the tables of
- * options say: there is no other list.
+ * Within a section the user's file comes before the system's. The tables of options say which options are
+ * settings: there is no other list.
  *
- * Who can write to such a file can have passwords sent to a store of his own, and locks taken where
- * nobody else takes them. So a file is refused if it belongs to another user than us and root, or if
+ * Anybody who can write to such a file can have passwords sent to a store of their own, and locks taken
+ * where nobody else takes them. So a file is refused if it belongs to anybody but us or root, or if
  * its group or others can write to it; if every user can read it, it must not have a password in a
- * URL. And the password-* settings of a file are used with the URL of the same section only, in the
- * same file or one that is asked after the password's: no other URL gets the password. */
+ * URL. The password-* settings of a file are used only with the URL of the same section, in the
+ * same file or one that comes after it: no other URL gets the password. */
 #ifndef CLI_SETTINGS_H
 #define CLI_SETTINGS_H
 

@@ -1,4 +1,4 @@
-/* holdfast stores: where locks can be kept, as far as this build goes. */
+/* holdfast stores: the stores that this build supports. */
 #include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/options.h"

@@ -1,5 +1,5 @@
-/* Tables. On a terminal the columns are in line and share its width, and what does not fit is cut; elsewhere
- * every cell is whole, with a tab between two of them. Rows are kept only until table_flush: a long
+/* Tables. On a terminal the columns are aligned and share its width, and long cells are cut; elsewhere
+ * cells are complete and separated by tabs. Rows are kept only until table_flush: a long
  * table is printed in portions, and its columns are as wide as the widest cell so far. */
 #ifndef CLI_TABLE_H
 #define CLI_TABLE_H

@@ -1,4 +1,4 @@
-/* holdfast version: which one this is. */
+/* holdfast version: prints the version. */
 #include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/options.h"

@@ -1,8 +1,8 @@
-/* The events of holdfast watch: the difference between two looks at the store.
+/* The events of holdfast watch: the differences between two polls of the store.
  *
- * A snapshot is the pages of one walk, kept as they came. Both snapshots are in the order of the names, so one
- * pass through the two finds what differs. Somebody at a lock is known by the owner id, which is that of one
- * attempt: who waits and then holds keeps it. */
+ * A snapshot is the pages of one listing. Both snapshots are in the order of the names, so one
+ * pass through the two finds the differences. A party is identified by its owner id, which belongs to one
+ * attempt: it stays the same when a waiter becomes the holder. */
 #include "cli/clock.h"
 #include "cli/look.h"
 #include "cli/text.h"

@@ -1,8 +1,7 @@
 /* The live table of holdfast watch.
  *
- * It is drawn on the terminal's other screen, so what was there before is there again afterwards. Signals are
- * taken in handlers that do nothing but give the terminal back, so Ctrl-C and Ctrl-Z work also while the
- * store does not answer. */
+ * It uses the terminal's alternate screen, so the previous contents come back afterwards. Signal handlers do
+ * nothing but restore the terminal, so Ctrl-C and Ctrl-Z work even while the store does not answer. */
 #include "cli/lock_table.h"
 #include "cli/look.h"
 #include "cli/text.h"
@@ -179,7 +178,7 @@ static int show(struct watch *watch, bool only_try) {
     return r;
 }
 
-/* Until the next look. False: it shall end. */
+/* Waits until the next poll. False: the user wants to quit. */
 static bool pause_for(int64_t ms) {
     struct pollfd keys = {.fd = has_keys ? STDIN_FILENO : -1, .events = POLLIN};
     int r = poll(&keys, 1, ms > INT32_MAX ? INT32_MAX : (int)ms);

@@ -1,14 +1,14 @@
-/* What a lock does over time: asking, waiting, asking again, holding, renewing, losing, letting go.
+/* What a lock does over time: asking, waiting, retrying, holding, renewing, losing, releasing.
  *
- * The engine is pure. It is told the time (engine_set_time) and what happened (a request of the program, an
- * answer or a word of the store, the clock), and it changes its own state and three lists that the client
- * works off after each call: `out`, operations to submit to the store; `finished`, requests that have
+ * The engine is pure. Its inputs are the time (engine_set_time) and what happened: a request of the program,
+ * an answer or a notification from the store. It changes its own state and three lists that the client
+ * processes after each call: `out`, operations to submit to the store; `finished`, requests that have
  * their result; `news`, holds that were lost or that the engine is done with. It does no I/O, reads no
- * clock, starts no thread, and calls nobody: whoever drives it decides when, and a test drives it by hand.
+ * clock, starts no thread and calls nobody, so a test can drive it by hand.
  *
- * Memory is the caller's: a hold from engine_acquire until the news HOLD_ENDED, a request until it is
- * finished. Room for scheduling is reserved at engine_acquire, which is thus the only call that can fail
- * for want of memory. (A renewal that finds none is tried again, like one that the store did not answer.) */
+ * The caller owns the memory. A hold must live from engine_acquire until the news HOLD_ENDED, a request until
+ * it is finished. engine_acquire reserves room for scheduling, so it is the only call that can fail for lack
+ * of memory. (A renewal that gets none is retried, like one that the store did not answer.) */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -21,12 +21,12 @@
 
 enum hold_state {
     HOLD_ASKING,    /* an ACQUIRE is in flight */
-    HOLD_QUEUED,    /* it will be asked again: at act_at_us, or when woken */
+    HOLD_QUEUED,    /* waiting; asks again at act_at_us, or when woken */
     HOLD_HELD,      /* granted, with time left */
     HOLD_SUSPECT,   /* held, but the last renewal failed */
     HOLD_LOST,      /* final, until it is released */
-    HOLD_RELEASING, /* the program is done with it; the store may have to hear of that */
-    HOLD_OVER,      /* the engine knows it no more */
+    HOLD_RELEASING, /* the program is done with it; the store may not know that yet */
+    HOLD_OVER,      /* the engine no longer knows it */
 };
 
 enum hold_news {
@@ -40,13 +40,13 @@ enum hold_news {
 
 enum request_type { REQUEST_ACQUIRE, REQUEST_RENEW, REQUEST_RELEASE };
 
-/* Who may enter a lock again that it has: a thread, or a key of the program's. */
+/* Who may reenter a lock: the thread that holds it, or whoever has the program's key. */
 struct owner {
     uint64_t key;
     bool is_thread;
 };
 
-/* What a hold has besides if it can be entered again. */
+/* What a reentrant hold has in addition. */
 struct reentry {
     struct map_node node; /* in by_owner, from asking until the hold ends */
     struct hold *hold;
@@ -64,29 +64,29 @@ struct request {
     int result;          /* once finished */
     char *text;          /* particulars of the result or NULL; the client frees it */
     int64_t give_up_us;  /* ACQUIRE: until when to wait; ENGINE_NEVER; 0: try once */
-    int64_t min_left_us; /* ACQUIRE: with less, let go */
+    int64_t min_left_us; /* ACQUIRE: release if less is left */
 };
 
 /* An attempt to acquire, and what it becomes. */
 struct hold {
-    struct store_op op; /* its one operation; what is acquired is described in it for good */
+    struct store_op op; /* its one operation, which always describes what is acquired */
     struct heap_node due;
     struct map_node by_seq;
     struct list link; /* in `news` */
     struct request *requests;
     struct store_renewal *renewal; /* in flight */
-    struct reentry *reentry;       /* NULL: it cannot be entered again */
+    struct reentry *reentry;       /* NULL: not reentrant */
     int64_t asked_us;              /* when the operation was sent */
     int64_t act_at_us;             /* when to ask again, to renew, to repeat the release */
-    int64_t longest_lease_us; /* ever asked for; the store may have given it without our knowing */
-    int64_t deadline_us;      /* held: D; releasing: when the store has forgotten it */
+    int64_t longest_lease_us;      /* ever asked for; the store may have granted it unknown to us */
+    int64_t deadline_us;           /* held: D; releasing: when the store has forgotten it */
     uint8_t state;
     uint8_t news;     /* enum hold_news */
     uint8_t failures; /* in a row, for the backoff */
     bool barges : 1, renews : 1;
     bool in_flight : 1;  /* op is with the store */
-    bool woken : 1;      /* a WAKE came while the question was in flight */
-    bool may_exist : 1;  /* the store may know this attempt, and must hear that it is over */
+    bool woken : 1;      /* a WAKE came while the request was in flight */
+    bool may_exist : 1;  /* the store may know this attempt, so it must be released there */
     bool had_answer : 1; /* the store has answered it at least once */
     bool was_lost : 1;
     bool watched : 1; /* the client wants to know more: see enum hold_news */
@@ -99,7 +99,7 @@ struct engine_config {
     uint64_t random; /* a seed, for jitter */
 };
 
-/* The largest token that was seen of a name, which is known by its hash: of so many names, in rows. */
+/* The largest token seen for a name, which is identified by its hash: a cache of this many names, in rows. */
 enum { ENGINE_SEEN_ROWS = 256, ENGINE_SEEN_IN_ROW = 4 };
 struct seen_token {
     uint64_t name, token;
@@ -120,35 +120,35 @@ struct engine {
 void engine_init(struct engine *engine, const struct engine_config *config);
 void engine_free(struct engine *engine);
 
-/* The time of what is told next. Time that goes back stands still. */
+/* The time of the calls that follow. A time before the last one is ignored. */
 void engine_set_time(struct engine *engine, int64_t now_us, int64_t wall_us);
 
-/* What a lease gives, less the drift of clocks: its time counted from the sending of the request. */
+/* How long a lease is valid from when the request was sent: the lease minus the drift of clocks. */
 int64_t engine_validity_us(const struct engine *engine, int64_t lease_us);
 
 /* Starts to acquire what hold->op describes (name, label, kind, capacity, weight, lease_us), with the
- * hold's barges, renews, watched and reentry (its owner); everything else zeroed. The request says for how
- * long. HF_OK or HF_NO_MEMORY. */
+ * hold's barges, renews, watched and reentry (its owner); everything else must be zero. The request says how
+ * long to wait. HF_OK or HF_NO_MEMORY. */
 int engine_acquire(struct engine *engine, struct hold *hold, struct request *request);
 
-/* The hold that this owner has of the name, entered once more; NULL in *ret_hold when there is none.
- * HF_WRONG_KIND, HF_BAD_WEIGHT when it cannot serve for what `wanted` asks. */
+/* Enters this owner's hold of the name once more; *ret_hold is NULL if there is none. HF_WRONG_KIND or
+ * HF_BAD_WEIGHT if the hold does not cover what `wanted` asks for. */
 int engine_reenter(struct engine *engine, const struct store_op *wanted, const struct owner *owner,
                    struct hold **ret_hold);
 
-/* Ends the waiting of a pending request, with HF_CANCELLED or another reason. An acquire is withdrawn. */
+/* Finishes a pending request with `reason`: HF_CANCELLED or another. An acquire is withdrawn. */
 void engine_cancel(struct engine *engine, struct request *request, int reason);
 
 /* Renews now, for lease_us. HF_LOST and the like come as the request's result. */
 void engine_renew(struct engine *engine, struct hold *hold, struct request *request,
                   int64_t lease_us);
 
-/* Lets go (or leaves once, if it was entered more often). `request` may be NULL: nobody waits. After the
- * last release the hold is the engine's until HOLD_ENDED. */
+/* Releases (or leaves once, if it was reentered). `request` may be NULL: nobody waits. After the
+ * last release the hold belongs to the engine until HOLD_ENDED. */
 void engine_release(struct engine *engine, struct hold *hold, struct request *request);
 
-/* The end: every request finishes with HF_CLOSED, every hold is let go. When the store has been closed,
- * and so nothing is in flight any more, engine_abandon ends what it did not confirm. */
+/* The end: every request finishes with HF_CLOSED, every hold is released. Once the store has been closed, so
+ * that nothing is in flight, engine_abandon ends the holds whose release it did not confirm. */
 void engine_shutdown(struct engine *engine);
 void engine_abandon(struct engine *engine);
 
@@ -158,12 +158,12 @@ void engine_wake(struct engine *engine, uint64_t seq); /* or STORE_ALL_WAITING *
 void engine_gone(struct engine *engine, uint64_t seq);
 void engine_forgot(struct engine *engine, store_concerns *concerns, void *context);
 
-/* Does what is due. Call it again, after what it put out was submitted, while engine_due_us is not later
- * than now: a very large number of renewals is done in portions. */
+/* Does what is due. Submit its operations and call it again while engine_due_us is not later than now:
+ * a very large number of renewals is sent in portions. */
 void engine_tick(struct engine *engine);
 int64_t engine_due_us(const struct engine *engine); /* ENGINE_NEVER: nothing */
 
-/* Time left until D; 0 when it is not held. */
+/* Time left until D; 0 if it is not held. */
 int64_t engine_left_us(const struct engine *engine, const struct hold *hold);
 
 #endif

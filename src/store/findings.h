@@ -1,6 +1,5 @@
-/* What an examination found: how a store builds the hf_examination that EXAMINE answers with. Strings are
- * copied. Each call says false when there is no memory; the examination is then still sound and must
- * be freed. */
+/* How a store builds the hf_examination that EXAMINE returns. Strings are copied. Each call returns false
+ * if there is no memory; the examination is then still valid and must be freed. */
 #ifndef STORE_FINDINGS_H
 #define STORE_FINDINGS_H
 

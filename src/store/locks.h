@@ -1,6 +1,5 @@
-/* What a look found: how a store builds the hf_locks that INSPECT and LIST answer with. Strings are
- * copied; NULL stands for "". Each call says false when there is no memory; the list is then still
- * sound and must be freed. */
+/* How a store builds the hf_locks that INSPECT and LIST return. Strings are copied; NULL means "". Each
+ * call returns false if there is no memory; the list is then still valid and must be freed. */
 #ifndef STORE_LOCKS_H
 #define STORE_LOCKS_H
 

@@ -1,37 +1,36 @@
 /* The contract between the client and a store.
  *
- * A store is whatever keeps the locks. It is asked with operations, which are data, and answers by
- * completing them; besides it may say WAKE (a hint that an attempt should ask again), GONE (a hold was
- * ended at the store by somebody else) and FORGOT (holds that it can vouch for no more). A store is one `struct store_driver`: built in, or the one symbol
- * of a module. The rules:
+ * A store is whatever keeps the locks. The client submits operations, which are data, and the store completes
+ * them. It may also send WAKE (a hint that an attempt should ask again), GONE (somebody else ended a hold in
+ * the store) and FORGOT (holds that it may have lost). A store is one `struct store_driver`: built in, or the
+ * one symbol of a module. The rules:
  *
  *  1. Every operation that was submitted completes exactly once, also when the store is closed (then as
- *     UNKNOWN, or as what it was). It may complete inside `submit`. Of two operations of one attempt, the one
- *     that completes first was done first.
- *  2. An outcome is DONE, QUEUED, NOT_YOURS, REFUSED with a reason (not done, for certain), or UNKNOWN
- *     (sent, and no answer). UNKNOWN is never turned into one of the others.
- *  3. Every operation may be repeated: it carries its attempt id (the client's id and `seq`), and a repeat
- *     finds its own effect. An ACQUIRE of a hold that it owns answers DONE with its token, raised to
- *     `floor` if that is above, and moves its expiry, only ever later. (The caller has been told no token
- *     yet, or one that is not below an older repeat's floor: what was told never changes.)
+ *     UNKNOWN, or with its real outcome). It may complete inside `submit`. Of two operations of one attempt,
+ *     the one that completes first was done first.
+ *  2. An outcome is DONE, QUEUED, NOT_YOURS, REFUSED with a reason (certainly not done), or UNKNOWN
+ *     (sent, but not answered). UNKNOWN is never turned into one of the others.
+ *  3. Every operation may be repeated: it carries its attempt id (the client's id and `seq`), by which the
+ *     store recognises a repeat. An ACQUIRE of a hold that it owns answers DONE with its token, raised to
+ *     `floor` if that is larger, and extends its lease, but never shortens it. (The caller has seen no token
+ *     yet, or one that is not below an older repeat's floor: a token that was reported never changes.)
  *  4. A place in the queue is leased (`wait_lease_us`, from the last ACQUIRE that asked for it). When the
- *     lock is let go it is reserved for the next live waiter until that one's wait lease ends, and
+ *     lock is released it is reserved for the next live waiter until that one's wait lease ends, and
  *     WAKE is sent; the waiter's next ACQUIRE takes it, with token and lease. So a dead waiter costs its
  *     wait lease, and nothing depends on WAKE. A WAKE may come before the QUEUED that it follows.
- *     The queue is first in, first out: what waits is not overtaken, except with STORE_BARGE, which takes
- *     what fits at once and waits before those without it.
+ *     The queue is first in, first out: a waiter is not overtaken, except by STORE_BARGE, which takes
+ *     the lock if there is room and waits ahead of those without it.
  *  5. A store does not block (bounded local disk work apart), does not log, and calls nothing but the
  *     functions in `struct store_host`, on the thread that called it, under the client's mutex.
  *  6. Tokens: a grant takes token' = max(token + 1, floor, base) in the very step that grants. `floor` is
- *     the client's proposal; beyond a day ahead of the store's clock (or base) it is cut to that if the
- *     name has a counter, and the request is refused with HF_CLOCK if it has none. With `below` not 0 the
- *     request is refused with HF_NOT_YOURS if the counter is above it; if it is just that, the token is
- *     `below` again. A counter that nobody used
- *     for a week may be forgotten. No token reaches 2^53.
+ *     the client's proposal. If it is more than a day ahead of the store's clock (or base), it is cut to that
+ *     limit if the name has a counter, and the request is refused with HF_CLOCK if it has none. If `below` is
+ *     not 0, the request is refused with HF_NOT_YOURS if the counter is above it; if they are equal, the token
+ *     is `below` again. A counter that nobody used for a week may be forgotten. No token reaches 2^53.
  *  7. A release, a renewal and a break compare and act in one step, and never touch another's hold.
- *  8. A name has the kind and capacity of those who hold it or wait for it: another is HF_WRONG_KIND.
- *  9. A store that votes (STORE_VOTE, host->set) votes for one set only (HF_BAD_STORE otherwise); if it has
- *     forgotten which, and so maybe to whom it gave its vote, it does not vote for the longest lease
+ *  8. A name has the kind and capacity of those who hold it or wait for it; any other is HF_WRONG_KIND.
+ *  9. A store that votes (STORE_VOTE, host->set) votes in one set only (HF_BAD_STORE otherwise). If it has
+ *     forgotten which one, it may also have forgotten its votes, so it does not vote for the longest lease
  *     (HF_UNREACHABLE).
  * 10. With a name's counter the store keeps its last break: when, of which token, by whom, why. */
 #ifndef STORE_STORE_H
@@ -73,8 +72,9 @@ enum store_flags {
     STORE_BARGE = 2,   /* ACQUIRE: ahead of those who wait */
     STORE_HEAD = 4,    /* QUEUED: nobody waits in front of this attempt */
     STORE_FOREIGN = 8, /* QUEUED, BUSY: held by a client that is not holdfast */
-    STORE_VOTE = 16, /* ACQUIRE: one of several stores: nobody queues here; RELEASE, BREAK: and all
-                        * who were refused here hear of it (host->freed) */
+    STORE_VOTE =
+        16, /* ACQUIRE: a vote of one of several stores: nobody queues here; RELEASE, BREAK:
+                        * all who were refused here are notified (host->freed) */
     STORE_MINE = 32, /* ACQUIRE: only if it is mine already; else REFUSED with HF_NOT_YOURS */
 };
 
@@ -82,20 +82,20 @@ enum store_flags {
 struct store_facts {
     int64_t ahead_us, uncertain_us; /* its clock before this host's; uncertain_us 0: not known */
     int64_t up_us;                  /* since it was started, at most */
-    int64_t number;                 /* by which it knows itself in its set */
-    int64_t silent_us;              /* for how much longer it does not vote */
-    bool durable;                   /* it keeps whatever it has acknowledged */
+    int64_t number;                 /* its own number in its set */
+    int64_t silent_us;              /* for how much longer it will not vote */
+    bool durable;                   /* it keeps everything it has acknowledged */
     bool local;                     /* it is on this host */
     bool set_known;                 /* as for the next: */
     char set[256];                  /* in which it votes; "": none yet */
     char run[64];                   /* of its process */
     char version[64];
     char host[256];   /* as in the URL */
-    char address[64]; /* as it knows itself */
+    char address[64]; /* as it reports itself */
 };
 
 /* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq, lease_us); it becomes
- * NULL when the hold ends while the renewal is in flight: then there is nothing to renew. */
+ * NULL if the hold ends while the renewal is in flight; there is then nothing to renew. */
 struct store_renewal {
     const struct store_op *of;
     enum store_outcome outcome;
@@ -107,7 +107,7 @@ struct store_op {
     uint8_t outcome;  /* enum store_outcome, set by the store */
     uint8_t kind;     /* enum store_kind */
     uint8_t flags;    /* enum store_flags: in and out */
-    int reason;       /* REFUSED: the hf_error; UNKNOWN too, if there is one to tell */
+    int reason;       /* REFUSED: the hf_error; UNKNOWN: the same, or 0 */
     char *text;       /* particulars of the failure or NULL; malloc'd, the submitter frees it */
     uint64_t seq;     /* with the client's id, the attempt id */
     uint64_t mark; /* the store's own: 0 in an attempt's first operation, and kept for its next */
@@ -132,7 +132,7 @@ struct store_op {
     union {
         struct {
             uint64_t token;  /* ACQUIRE: out, granted; BREAK: in */
-            int64_t left_us; /* QUEUED, BUSY: after which the head does well to ask again;
+            int64_t left_us; /* QUEUED, BUSY: when the head of the queue should retry;
                               * DONE of a vote: which store it is, by a number of its own, or 0 */
         };
         struct hf_locks *locks;      /* INSPECT, LIST: out; the submitter frees it */
@@ -147,7 +147,7 @@ struct store_identity {
     const char *command;
     int64_t pid;
     int64_t
-        guard_pid; /* must be dead, too, before a death frees a lock; 0: none; or HF_LEASE_ONLY */
+        guard_pid; /* must also be dead before the client counts as dead; 0: none; HF_LEASE_ONLY */
 };
 
 typedef bool store_concerns(void *context, const char *name);
@@ -160,14 +160,14 @@ struct store_host {
     int64_t wait_lease_us, max_lease_us;
     uint64_t token_floor; /* raise the store's token base to this */
     const char *set;      /* of a store that votes: which set of stores it is in; else NULL */
-    bool founds;          /* it is a new set: a store that knows of none votes at once */
-    bool durable;         /* it keeps what it acknowledged, also when it is started anew */
+    bool founds;          /* it is a new set: a store that belongs to none votes at once */
+    bool durable;         /* it keeps what it acknowledged, even across a restart */
     void (*completed)(struct store_host *host, struct store_op *op);
     void (*wake)(struct store_host *host, uint64_t seq);
     void (*gone)(struct store_host *host, uint64_t seq);
     void (*freed)(struct store_host *host, const char *name); /* of a store that votes: a hint */
-    /* The store may have forgotten what it had granted, as at a fail-over: every hold whose name `concerns` says
-     * yes to (NULL: every one) is lost, whatever the store still has of it, which its release lets go. */
+    /* The store may have forgotten what it had granted, as in a fail-over: every hold whose name `concerns`
+     * accepts (NULL: every hold) is lost, even if the store still has it; its release then frees it there. */
     void (*forgot)(struct store_host *host, store_concerns *concerns, void *context);
 };
 
@@ -191,7 +191,7 @@ struct store_driver {
     const char *scheme;
     const char *tier;      /* as in hf_store_info */
     unsigned capabilities; /* enum store_capability */
-    const char *lacks;     /* why it can do no more, for people; NULL: not told */
+    const char *lacks;     /* why it cannot do the rest, for people; may be NULL */
     /* Opens without waiting for a server. On failure an hf_error and, maybe, malloc'd particulars. */
     int (*open)(struct store_host *host, const struct url *url, struct store **ret_store,
                 char **ret_text);
@@ -209,7 +209,7 @@ static inline void store_complete(struct store_host *host, struct store_op *op,
     host->completed(host, op);
 }
 
-/* Takes `text` over; NULL for no particulars. */
+/* Takes ownership of `text`, which may be NULL. */
 static inline void store_refuse(struct store_host *host, struct store_op *op, int reason,
                                 char *text) {
     op->reason = reason;

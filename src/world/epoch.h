@@ -1,6 +1,6 @@
-/* Telling a forked child from its parent without touching anything that the parent's threads may have
- * left locked. Every process has an epoch, a number that no ancestor of it has; an object notes the
- * epoch it was made in and is of use only there. */
+/* Distinguishes a forked child from its parent without touching anything that the parent's threads may have
+ * left locked. Every process has an epoch, a number that none of its ancestors has. An object records the
+ * epoch it was made in and can be used only there. */
 #ifndef WORLD_EPOCH_H
 #define WORLD_EPOCH_H
 

@@ -1,10 +1,10 @@
-/* Looking up a name, which may take as long as the name service likes and cannot be called off: so each
+/* Resolving a name. That may take as long as the name service likes and cannot be cancelled, so each
  * look-up has a thread of its own, which nobody waits for.
  *
- * Design notes. A look-up belongs to two, the thread and the stream that wants it; whoever is last to let
- * go of it frees it. Its mutex guards who that is, and that the bell is rung only while the stream, and so
- * the world with its bell, are still there. A forked child has not got the thread, and the mutex may be in
- * whatever state the thread left it: there the look-up is freed without a question. */
+ * Design notes. A look-up has two owners, the thread and the stream that wants it; the last one to finish
+ * frees it. Its mutex guards who that is, and that the bell is rung only while the stream, and so
+ * the world with its bell, still exist. A forked child does not have the thread, and the mutex may be in
+ * any state: there the look-up is freed without locking it. */
 #include "world/epoch.h"
 #include "world/real.h"
 

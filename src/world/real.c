@@ -4,13 +4,13 @@
  * Design notes.
  *
  * `now` must not run slower than BOOTTIME (which counts suspends but is slewed by NTP) nor than
- * MONOTONIC_RAW (which nobody slews, but which stops in suspend). So it adds up, stretch by stretch,
+ * MONOTONIC_RAW (which is not slewed, but stops in suspend). So it adds up, interval by interval,
  * the larger of what the two have counted since an anchor. Anchors are at least a second apart:
- * were there one for each reading, a thread that is preempted between reading the one and the
+ * with one for each reading, a thread that is preempted between reading the one and the
  * other would add its pause twice.
  *
- * What epoll hands back is slot and generation, not a pointer: between the wait, which has no mutex,
- * and the dispatch, which has, a watch may have gone and its slot been used again. */
+ * epoll returns a slot and a generation, not a pointer: between the wait, without the mutex, and the
+ * dispatch, with it, a watch may have been removed and its slot reused. */
 #include "world/real.h"
 
 #include <assert.h>

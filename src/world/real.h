@@ -1,5 +1,5 @@
 /* The inside of the real world: what its files share. real.c has clocks, timers, watches and bells; stream.c
- * the streams; lookup.c finds the addresses of a name; search.c does so for those who ask for no more. */
+ * the streams; lookup.c resolves names for them; search.c for those who want only the addresses. */
 #ifndef WORLD_REAL_H
 #define WORLD_REAL_H
 

@@ -1,19 +1,18 @@
-/* The streams of the real world: connecting, address by address, and what flows then. No call to a stream
- * calls its owner: that is left to the world's dispatch, and a stream that fails within a call sets its
- * timer to now for it. Nothing here waits.
+/* The streams of the real world: connecting, address by address, then sending and receiving. No call to a
+ * stream calls its owner: the world's dispatch does, and a stream that fails within a call sets its
+ * timer to now for that. Nothing here waits.
  *
  * Design notes.
  *
- * Looking up and connecting share one deadline. Each address has its share of what is left, so that one
- * that swallows packets leaves time for those after it, and what one does not use is the others'.
+ * Resolving and connecting share one deadline. Each address has its share of what is left, so that one
+ * that drops packets leaves time for those after it; they also get the time that one did not use.
  *
- * The owner may close a stream in each of its functions, and open it again, maybe with its state at the same
- * place in memory. So a function is called last of all, or (`received`) the world is asked afterwards
+ * The owner may close a stream in each of its functions, and open it again, perhaps with its state at the
+ * same address. So the owner's function is called last, or (`received`) the world is asked afterwards
  * whether the stream is still the one being read.
  *
- * A process may fork while a thread is in the middle of anything here, and the child then discards what it
- * finds. Hence a pointer is changed before what it points to is freed, and a descriptor forgotten before it
- * is closed. */
+ * A process may fork at any point in here, and the child then discards what it finds. So a pointer is
+ * changed before its target is freed, and a descriptor is forgotten before it is closed. */
 #include "world/real.h"
 
 #include <assert.h>

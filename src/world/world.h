@@ -1,17 +1,17 @@
-/* The port to the outside. Whatever the library knows of time, chance and descriptors comes through a
- * world: the real one (real.c) or another that a test or the simulator puts in its place. Nothing above
- * reads a clock or a descriptor in another way.
+/* The port to the outside. The library gets time, randomness and I/O only through a world: the real one
+ * (real.c), or another that a test or the simulator substitutes. Nothing above reads a clock or a
+ * descriptor in any other way.
  *
  * A world belongs to one client and is not thread-safe: it is used under the client's mutex. There are
  * two exceptions: world_bell_ring may be called from any thread, and world_wait_for is called by the one
- * thread that drives, without the mutex, so that others can set timers and watches meanwhile.
+ * thread that drives, without the mutex, so that others can set timers and watches at the same time.
  *
  * Clocks, all in microseconds:
- *   now   for deadlines: never slower than CLOCK_BOOTTIME nor CLOCK_MONOTONIC_RAW over any stretch, so
+ *   now   for deadlines: never slower than CLOCK_BOOTTIME nor CLOCK_MONOTONIC_RAW over any interval, so
  *         that it counts suspends and does not trust a slewed clock. Its zero means nothing.
- *   host  plain CLOCK_BOOTTIME: what the processes and threads of this host share; the "server's clock"
- *         of the stores that live here.
- *   wall  the time of day since the epoch, as good as it is. */
+ *   host  plain CLOCK_BOOTTIME, which the processes and threads of this host share: the "server's clock"
+ *         of the stores on this host.
+ *   wall  the time of day since the epoch, as the host knows it. */
 #ifndef WORLD_WORLD_H
 #define WORLD_WORLD_H
 
@@ -56,9 +56,9 @@ struct world_flusher {
     void (*fn)(struct world_flusher *flusher);
 };
 
-/* Finds the addresses of a host for a library that connects by itself and would look the name up while
- * everybody waits. `done` is called once, while the world dispatches: with the addresses in numbers, or
- * with none and a sentence that says why. Both live during the call. */
+/* Finds the addresses of a host for a library that connects by itself and would block everybody while it
+ * resolves the name. `done` is called once, while the world dispatches: with numeric addresses, or
+ * with none and a sentence that says why. Both are valid during the call. */
 struct world_lookup {
     void (*done)(struct world_lookup *lookup, const char *const *addresses, size_t count,
                  const char *why);
@@ -74,12 +74,12 @@ enum world_reach world_reach_of(const struct sockaddr *address);
 /* The same of a host that is written as an address; false for a name. */
 bool world_reach_of_text(const char *host, enum world_reach *ret_reach);
 
-/* A stream of bytes to a server: a TCP connection, a unix socket, or what another world makes of it. It
- * belongs to whoever opened it, who fills in `events`, `peer` and `farthest` before and lets them live as long. The
+/* A stream of bytes to a server: a TCP connection, a unix socket, or what another world makes of it. Its
+ * owner fills in `events`, `peer` and `farthest` before opening it; they must live as long as the stream. The
  * functions are called while the world dispatches, never from within a call to the stream: `opened` once
  * when bytes can flow, `received` for what came, `closed` once when it could not be opened or has ended,
- * with a sentence; bytes and sentence live during the call. After `closed` it may be opened again. In each
- * of them the stream may be closed. */
+ * with a sentence. Bytes and sentence are valid during the call. After `closed` it may be opened again. The
+ * owner may close the stream in each of them. */
 struct world_stream {
     struct world *world;
     const struct world_stream_events *events;
@@ -95,8 +95,8 @@ struct world_stream_events {
     void (*closed)(struct world_stream *stream, const char *why);
 };
 
-/* Where a stream goes. A name is looked up, without stopping anybody, each time that it is opened;
- * its addresses are tried one after the other, each for its share of the time. Those beyond `farthest` are left out,
+/* Where a stream goes. A name is resolved each time the stream is opened, without blocking anybody; its
+ * addresses are tried in turn, each for its share of the time. Those beyond `farthest` are left out,
  * and if there are no others the stream is closed, with `reach` above `farthest`. */
 struct world_peer {
     const char *host; /* a name or an address; NULL: see path */
@@ -144,7 +144,7 @@ struct world {
 int world_open_real(struct world **ret_world);
 void world_close(struct world *world);
 
-/* What every kind of world does alike; for those who make one. */
+/* What all worlds have in common; for whoever makes one. */
 void world_init(struct world *world, const struct world_ops *ops);
 
 static inline int64_t world_now_us(struct world *world) {
@@ -180,19 +180,19 @@ void world_unwatch(struct world *world, struct world_watch *watch);
 void world_bell_add(struct world *world, struct world_bell *bell, void (*fn)(struct world_bell *));
 void world_bell_drop(struct world_bell *bell);
 void world_bell_ring(struct world_bell *bell);
-/* The same, under the mutex only: what is rung while the world dispatches is heard before that ends, and need end no
- * wait for it. */
+/* The same, but only under the mutex: a ring while the world dispatches is handled before that ends, so it
+ * need not end a wait. */
 void world_bell_ring_within(struct world_bell *bell);
 
-/* HF_OK: it is being opened, and an event will tell. HF_SYSTEM or HF_NO_MEMORY: nothing was begun. */
+/* HF_OK: it is being opened, and `opened` or `closed` follows. HF_SYSTEM or HF_NO_MEMORY: nothing was started. */
 int world_stream_open(struct world_stream *stream);
 
 /* Queues bytes, all or (HF_NO_MEMORY) none of them; from the first `opened` on. They go out, with
- * whatever else was queued for this stream, in one write at the next flush. A failure to write is told
- * by `closed`. */
+ * whatever else was queued for this stream, in one write at the next flush. `closed` reports a failure to
+ * write. */
 int world_stream_send(struct world_stream *stream, const void *bytes, size_t size);
 
-/* Ends it at once, whatever its state, and without an event. What was queued and not flushed is lost. */
+/* Closes it at once, in any state, and without an event. Bytes that were not flushed are lost. */
 void world_stream_close(struct world_stream *stream);
 
 /* A flusher must be initialised once, and dropped before it goes away. */

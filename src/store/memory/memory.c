@@ -1,15 +1,15 @@
 /* The memory store: locks among the threads of one process, and the reference for the lock model. Other
- * stores are compared with this one, so it prefers the plain way to the fast one.
+ * stores are compared with this one, so it is simple rather than fast.
  *
  * A space is a set of names, shared by all clients of the process that open the same URL. A name has at
- * most one lock; a claim is somebody's place at it: WAITING in the queue, RESERVED (it is this claim's
- * turn, and it has until its wait lease ends to ask again) or HELD. The weight of the reserved and
- * the held counts as used. Claims end by release, by break, or by time: nothing watches the clock, but
- * whoever asks next sweeps what has ended before (sweep), and what sweeping frees goes to those who wait
+ * most one lock. A claim is somebody's place at it: WAITING in the queue, RESERVED (it is this claim's
+ * turn, and it must ask again before its wait lease ends) or HELD. The weights of reserved and
+ * held claims count as used. Claims end by release, by break, or by time. Nothing watches the clock: the
+ * next request removes claims that have expired (sweep), and gives what that frees to the waiters
  * (advance). The host's clock is the store's clock.
  *
- * Threads: one mutex for each space. A client calls with its own mutex held, so a client can never be
- * called from here: what another client must hear is put in its session's inbox and its bell is rung. */
+ * Threads: one mutex for each space. A client calls with its own mutex held, so this code must never call
+ * a client: a message for another client is put in its session's inbox, and its bell is rung. */
 #include "base/error.h"
 #include "base/map.h"
 #include "base/url.h"
@@ -344,7 +344,7 @@ static void take(struct session *session, struct claim *claim, struct store_op *
     store_complete(session->host, op, STORE_DONE);
 }
 
-/* How long until the first of the holders ends, if nobody lets go before. */
+/* How long until the first lease ends, unless somebody releases before. */
 static int64_t left_us(struct lock *lock, int64_t now_us) {
     struct claim *first = first_of(&lock->holders);
     return first ? first->until_us - now_us : 0;

@@ -836,11 +836,11 @@ static void report_plaintext(struct examining *x, enum world_reach reach) {
     if (reach == WORLD_THIS_HOST)
         return;
     ADD(x, reach == WORLD_PUBLIC ? HF_WARNING : HF_NOTE, "plaintext",
-        "whoever is on the way can read the password, and take and break every lock",
-        "rediss:// in the URL, which is TLS: docs/stores/redis.md",
+        "anybody on the network path can read the password, and take and break every lock",
+        "use TLS, with rediss:// in the URL: docs/stores/redis.md",
         reach == WORLD_PUBLIC
-            ? "the server is beyond any private network, and what goes there is not encrypted"
-            : "the server is another host of a private network, and what goes there is not "
+            ? "the server has a public address, and the connection is not encrypted"
+            : "the server is another host of a private network, and the connection is not "
               "encrypted");
 }
 

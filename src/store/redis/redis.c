@@ -449,9 +449,9 @@ static int check_plaintext(struct redis *redis, const struct url *url, char **re
         if (!world_reach_of_text(url->hosts[i].host, &reach) || reach != WORLD_PUBLIC)
             continue;
         *ret_text =
-            error_format("%s:// to %.255s, which is not a private address, would let everybody on "
-                         "the way read the password and change what is locked: use rediss%s://, "
-                         "which is TLS, or add the option plaintext=yes if that way is safe",
+            error_format("%s:// to %.255s, which is not a private address, would let anybody on "
+                         "the network path read the password and change locks: use rediss%s://, "
+                         "which is TLS, or add the option plaintext=yes if the path is safe",
                          url->scheme, url->hosts[i].host, url->scheme + strlen("redis"));
         return HF_BAD_URL;
     }

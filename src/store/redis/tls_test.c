@@ -384,11 +384,11 @@ static void resume(int version) {
     over();
 }
 
-TEST(a_session_is_resumed_for_an_hour_after_the_certificate_was_seen) {
+TEST(a_session_is_resumed_for_an_hour_after_the_certificate_was_verified) {
     resume(TLS1_3_VERSION);
 }
 
-TEST(so_it_is_in_tls_1_2) {
+TEST(a_session_is_resumed_for_an_hour_in_tls_1_2) {
     resume(TLS1_2_VERSION);
 }
 

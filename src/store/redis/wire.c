@@ -145,8 +145,8 @@ static void stream_closed(struct world_stream *stream, const char *why) {
     char text[WHY_SIZE];
     snprintf(text, sizeof(text), "%s%s", why,
              too_far
-                 ? ": in plaintext, everybody on the way could read the password and change what "
-                   "is locked; use TLS (rediss), or plaintext=yes if that way is safe"
+                 ? ": in plaintext, anybody on the network path could read the password and change "
+                   "locks; use TLS (rediss), or plaintext=yes if the path is safe"
              : in_handshake ? ", in the TLS handshake"
              : in_vain ? " without an answer; if it expects TLS, use a URL that begins with rediss"
                        : "");

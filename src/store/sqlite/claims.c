@@ -363,7 +363,7 @@ static enum store_outcome take(struct session *s, struct claim mine, struct stor
     return STORE_DONE;
 }
 
-/* How long until the first of the holders ends, if nobody lets go before. */
+/* How long until the first lease ends, unless somebody releases before. */
 static int64_t left_us(const struct lock *lock, int64_t now_us) {
     int64_t first_us = INT64_MAX;
     for (size_t i = 0; i < lock->holder_count; i++) {

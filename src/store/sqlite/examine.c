@@ -1,5 +1,5 @@
-/* Examining: what the place of the file, its settings and this process do to its locks. Nothing is changed:
- * the writes that are measured write what is there already. */
+/* EXAMINE: how the place of the file, its settings and this process affect its locks. It changes nothing:
+ * the writes that it measures write what is already there. */
 #include "store/drivers.h"
 #include "store/findings.h"
 #include "store/sqlite/sqlite.h"

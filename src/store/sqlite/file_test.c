@@ -20,7 +20,7 @@ static mode_t mode_of(const char *path) {
     return of.st_mode & 07777;
 }
 
-TEST(the_default_file_is_made_for_this_user_alone) {
+TEST(the_default_file_is_accessible_to_this_user_only) {
     in_folder("");
     become_nobody();
     umask(0);
@@ -265,7 +265,7 @@ TEST(a_limit_on_the_size_of_files_is_told) {
 }
 
 /* failures.md 13: what was deleted is lost, and is not made again silently. */
-TEST(a_deleted_file_loses_its_locks_and_is_made_anew) {
+TEST(a_deleted_file_loses_its_locks_and_is_created_again) {
     hf_client *client = open_client();
     hf_hold *hold = get_now(client, "x");
     CHECK(unlink(the_file()) == 0);

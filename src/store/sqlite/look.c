@@ -1,5 +1,5 @@
-/* Looking: what is there, as one statement sees it. Nothing is changed: what has expired is left out, and
- * whoever asks next for the lock ends it. */
+/* INSPECT and LIST, each in one statement. They change nothing: expired claims are left out, and the next
+ * request for the lock removes them. */
 #include "store/locks.h"
 #include "store/sqlite/sqlite.h"
 

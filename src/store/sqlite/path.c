@@ -1,8 +1,8 @@
-/* Where the file may be. Whoever can write to it can take anybody's lock, so it must belong to the user or
- * to root and be writable to nobody else; and its folder too, since SQLite keeps two more files beside it.
- * Somebody who names a file may share it with a group, by the modes of file and folder; nobody may
- * share it with the world. Symbolic and hard links are refused: two names of one file have two logs. So
- * are network file systems, where neither locks nor shared memory reach the other hosts. */
+/* Where the file may be. Anybody who can write to it can take any lock, so the file and its folder, where
+ * SQLite keeps two more files, must belong to the user or to root, and nobody else may write to them. A file
+ * that the user names may be shared with a group, by the modes of file and folder, but never with
+ * everybody. Symbolic and hard links are refused: two names of one file would have two logs. So
+ * are network file systems, where neither locks nor shared memory reach other hosts. */
 #include "base/error.h"
 #include "store/sqlite/sqlite.h"
 

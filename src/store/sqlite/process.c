@@ -1,7 +1,7 @@
-/* Who lives. Pids are evidence only among processes that see the same ones: the same pid namespace,
- * and the same time namespace, since a process's start time, which tells a pid that was used again,
- * is shown in the reader's time. Where /proc belongs to another pid namespace, or is not there,
- * there is no evidence, and leases decide alone. */
+/* Which processes are alive. A pid proves something only to processes that see the same pids: in the
+ * same pid namespace and the same time namespace, since a process's start time, which reveals a
+ * reused pid, is shown in the reader's time. If /proc belongs to another pid namespace, or is
+ * missing, nothing can be proved, and only leases decide. */
 #include "base/error.h"
 #include "store/sqlite/sqlite.h"
 
