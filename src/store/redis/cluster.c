@@ -353,12 +353,22 @@ static bool is_asked(const struct cluster *cluster, const char *host, uint16_t p
     return false;
 }
 
+/* NULL: all are asked. That is so, too, where some failed at once while others were being asked, and it is time to ask
+ * again. */
+static struct scout *free_scout(struct cluster *cluster) {
+    for (size_t i = 0; i < SCOUTS; i++) {
+        if (!cluster->scouts[i].is_asked)
+            return &cluster->scouts[i];
+    }
+    return NULL;
+}
+
 static void ask_at(struct cluster *cluster, const char *host, uint16_t port) {
     struct redis *redis = cluster->route.redis;
-    struct scout *scout = cluster->scouts;
+    struct scout *scout = free_scout(cluster);
     struct redis_request *request;
-    while (scout->is_asked)
-        scout++;
+    if (!scout)
+        return;
     link_rest(&scout->link);
     snprintf(scout->host, sizeof(scout->host), "%s", host);
     scout->peer.port = port;
@@ -374,22 +384,19 @@ static void ask_at(struct cluster *cluster, const char *host, uint16_t port) {
 
 /* The next who are not asked yet: nodes, then what the URL names, in turn. */
 static void ask_some(struct cluster *cluster) {
-    size_t all = cluster->count + cluster->seed_count, asked = 0;
+    size_t all = cluster->count + cluster->seed_count;
     if (cluster->hint_port) {
         uint16_t port = cluster->hint_port;
         cluster->hint_port = 0;
         ask_at(cluster, cluster->hint_host, port);
-        asked++;
     }
-    for (size_t i = 0; i < all && asked < SCOUTS; i++, cluster->tried++) {
+    for (size_t i = 0; i < all && free_scout(cluster); i++, cluster->tried++) {
         size_t place = cluster->next++ % all;
         const struct world_peer *peer = place < cluster->count
                                             ? &cluster->nodes[place]->peer
                                             : &cluster->seeds[place - cluster->count];
-        if (!is_asked(cluster, peer->host, peer->port)) {
+        if (!is_asked(cluster, peer->host, peer->port))
             ask_at(cluster, peer->host, peer->port);
-            asked++;
-        }
     }
     not_found(cluster, HF_NO_MEMORY); /* if nobody could be asked */
 }
