@@ -134,9 +134,9 @@ static void open_unfailing(bool knows_scripts) {
     allocations = 0;
 }
 
-/* Whatever failed has been told when its time is over, at the latest. */
+/* Whatever failed has been told when its time is over, at the latest: that to find the server, and that to answer. */
 static void check_completed(size_t count) {
-    fake_pass_us(rig.world, 3 * S);
+    fake_pass_us(rig.world, 5 * S);
     for (size_t i = 0; i < count; i++) {
         const struct store_op *op = &asked[i].op;
         CHECK_EQ_INT(asked[i].completions, 1);

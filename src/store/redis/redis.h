@@ -71,7 +71,7 @@ void redis_fail(struct redis *redis, struct redis_request *request, const struct
 /* Sends a request to who serves it. */
 static inline void route_submit(struct redis *redis, struct redis_request *request) {
     if (redis->route)
-        route_place(redis->route, request);
+        route_start(redis->route, request);
     else
         link_submit(&redis->commands, request);
 }

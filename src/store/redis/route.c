@@ -65,6 +65,12 @@ void route_place(struct redis_route *route, struct redis_request *request) {
     }
 }
 
+void route_start(struct redis_route *route, struct redis_request *request) {
+    if (!route->kind->link_for(route, request))
+        request->give_up_us += route->redis->peer.timeout_us;
+    route_place(route, request);
+}
+
 /* ---- Asking ---- */
 
 void route_ask(struct redis_route *route) {

@@ -46,11 +46,12 @@ struct redis_route {
     char why[ROUTE_WHY_SIZE]; /* the last thing that went wrong */
 };
 
-/* For the stores. */
-void route_place(struct redis_route *route, struct redis_request *request);
+/* For the stores. Finding out who serves a request has a time of its own, as long as connecting may take. */
+void route_start(struct redis_route *route, struct redis_request *request);
 void route_close(struct redis_route *route);
 
 /* For the kinds. */
+void route_place(struct redis_route *route, struct redis_request *request);
 int route_init(struct redis_route *route, struct redis *redis, const struct route_kind *kind);
 void route_ask(struct redis_route *route);
 void route_ask_later(struct redis_route *route, int64_t delay_us);

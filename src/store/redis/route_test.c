@@ -100,6 +100,60 @@ TEST(more_than_half_of_the_sentinels_are_enough_and_the_server_must_agree) {
     over();
 }
 
+static void check_is_served_by_m1(void) {
+    answers("m1", "ROLE", IS_MASTER);
+    answers("m1", "acquire", DONE);
+    CHECK_EQ_INT(a.completions, 1);
+    CHECK_EQ_INT(a.op.outcome, STORE_DONE);
+}
+
+TEST(sentinels_that_are_all_slow_are_waited_for_and_the_first_answer_decides) {
+    begin("redis+sentinel://s1,s2,s3/orders?plaintext=yes");
+    ask_acquire(&rig, &a, "x", 0);
+    CHECK(stream_to("s1") && stream_to("s2") && stream_to("s3"));
+    fake_pass_us(rig.world, 1500000);
+    CHECK_EQ_INT(a.completions, 0);
+    answers("s2", "SENTINEL GET-MASTER-ADDR-BY-NAME orders", M1);
+    check_is_served_by_m1();
+    over();
+}
+
+TEST(a_sentinel_is_not_waited_for_longer_than_a_second_when_another_has_answered) {
+    begin("redis+sentinel://s1,s2/orders?plaintext=yes");
+    ask_acquire(&rig, &a, "x", 0);
+    answers("s1", "SENTINEL GET-MASTER-ADDR-BY-NAME orders", M1);
+    fake_pass_us(rig.world, 900000);
+    CHECK(!stream_to("m1"));
+    fake_pass_us(rig.world, 100000);
+    check_is_served_by_m1();
+    over();
+}
+
+TEST(sentinels_that_stay_silent_are_told_when_the_time_for_connecting_is_over) {
+    begin("redis+sentinel://s1,s2/orders?plaintext=yes&connect_timeout=3000");
+    ask_acquire(&rig, &a, "x", 0);
+    CHECK(stream_to("s1") && stream_to("s2"));
+    fake_pass_us(rig.world, 2900000);
+    CHECK_EQ_INT(a.completions, 0);
+    fake_pass_us(rig.world, 200000);
+    CHECK_EQ_INT(a.op.outcome, STORE_REFUSED);
+    CHECK_EQ_INT(a.op.reason, HF_UNREACHABLE);
+    over();
+}
+
+TEST(the_time_to_find_the_master_is_not_taken_from_the_time_for_the_answer) {
+    begin("redis+sentinel://s1/orders?plaintext=yes");
+    ask_acquire(&rig, &a, "x", 0);
+    CHECK(stream_to("s1"));
+    fake_pass_us(rig.world, 1900000);
+    answers("s1", "SENTINEL GET-MASTER-ADDR-BY-NAME orders", M1);
+    answers("m1", "ROLE", IS_MASTER);
+    fake_pass_us(rig.world, 500000);
+    answers("m1", "acquire", DONE);
+    CHECK_EQ_INT(a.op.outcome, STORE_DONE);
+    over();
+}
+
 TEST(a_server_that_is_no_master_gets_no_request_and_the_sentinels_are_asked_again) {
     begin("redis+sentinel://s1,s2,s3/orders?plaintext=yes");
     ask_acquire(&rig, &a, "x", 0);

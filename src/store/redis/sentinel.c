@@ -1,8 +1,9 @@
 /* One master, as the sentinels name it.
  *
  * All sentinels are asked at once, each on a connection of its own that is closed again: one that hangs costs nothing
- * where the others are more than half of all. Else, when all have answered or their time is over, the master is the
- * one that more than half of the answering ones name. Before anything is sent there, the server itself must
+ * where the others are more than half of all. Else, when all have answered or ROUTE_ASK_US is over, the master is the
+ * one that more than half of the answering ones name. If none has answered by then, which a busy machine may cause, the
+ * first to answer decides, until the time for connecting is over. Before anything is sent there, the server itself must
  * say that it is a master (ROLE, in the link's greeting).
  *
  * They are asked when the connection to the master is lost, when it turns out to be a replica (READONLY), and
@@ -38,6 +39,7 @@ struct sentinel {
 
 struct sentinels {
     struct redis_route route;
+    struct world_timer late; /* ROUTE_ASK_US after asking */
     char *service, *user, *password;
     bool known;              /* who the master is */
     struct address master;   /* the one that was named last: redis->peer */
@@ -170,9 +172,14 @@ static const struct address *find_majority(const struct sentinels *all, size_t o
     return NULL;
 }
 
+static bool is_late(const struct sentinels *all) {
+    const struct redis_route *route = &all->route;
+    return world_now_us(route->redis->host->world) >= route->asked_us + ROUTE_ASK_US;
+}
+
 static void decide(struct sentinels *all) {
     size_t naming = count_answers(all, NAMES), knowing_none = count_answers(all, KNOWS_NONE);
-    bool waits = count_answers(all, ASKED) > 0;
+    bool waits = count_answers(all, ASKED) > 0 && !(is_late(all) && naming + knowing_none > 0);
     const struct address *found = find_majority(all, waits ? all->count : naming + knowing_none);
     if (!found && waits)
         return;
@@ -227,10 +234,17 @@ static void sentinel_answered(struct redis *redis, struct redis_request *request
         decide(all);
 }
 
+static void late_due(struct world_timer *timer) {
+    struct sentinels *all = container_of(timer, struct sentinels, late);
+    if (all->route.asking)
+        decide(all);
+}
+
 static void sentinels_ask(struct redis_route *route) {
     struct sentinels *all = of_route(route);
     struct command *command = &route->redis->command;
-    int64_t until_us = world_now_us(route->redis->host->world) + ROUTE_ASK_US;
+    int64_t until_us = route->asked_us + route->redis->peer.timeout_us;
+    world_timer_set(route->redis->host->world, &all->late, route->asked_us + ROUTE_ASK_US);
     for (size_t i = 0; i < all->count; i++)
         all->each[i].answer = ASKED;
     for (size_t i = 0; i < all->count && route->asking; i++) {
@@ -326,6 +340,7 @@ static void sentinels_free(struct sentinels *all) {
 
 static void sentinels_close(struct redis_route *route) {
     struct sentinels *all = of_route(route);
+    world_timer_drop(route->redis->host->world, &all->late);
     for (size_t i = 0; i < all->count; i++) {
         link_rest(&all->each[i].asking);
         link_close(&all->each[i].asking);
@@ -356,8 +371,7 @@ static int open_sentinel(struct sentinels *all, struct sentinel *sentinel,
     snprintf(sentinel->host, sizeof(sentinel->host), "%s", at->host);
     sentinel->peer.host = sentinel->host;
     sentinel->peer.port = at->port ? at->port : SENTINEL_PORT;
-    sentinel->peer.timeout_us =
-        redis->peer.timeout_us < ROUTE_ASK_US ? redis->peer.timeout_us : ROUTE_ASK_US;
+    sentinel->peer.timeout_us = redis->peer.timeout_us;
     struct redis_link *links[] = {&sentinel->asking, &sentinel->news, &sentinel->examined};
     for (int i = 0; i < 3; i++) {
         int r = link_init(links[i], redis, &sentinel->peer);
@@ -405,7 +419,9 @@ int sentinel_open(struct redis *redis, const struct url *url, const char *user,
     struct sentinels *all = calloc(1, sizeof(*all));
     if (!all)
         return HF_NO_MEMORY;
-    int r = route_init(&all->route, redis, &kind);
+    int r = world_timer_add(redis->host->world, &all->late, late_due);
+    if (!r && (r = route_init(&all->route, redis, &kind)) < 0)
+        world_timer_drop(redis->host->world, &all->late);
     if (r < 0) {
         free(all);
         return r;
