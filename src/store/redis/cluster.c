@@ -377,7 +377,7 @@ static void ask_at(struct cluster *cluster, const char *host, uint16_t port) {
     command_add_text(&redis->command, "SLOTS");
     if (redis_send(redis, NULL, -1, slots_answered, scout, 0, &request) < 0)
         return;
-    request->give_up_us = world_now_us(redis->host->world) + ROUTE_ASK_US;
+    request->give_up_us = world_now_us(redis->host->world) + redis->peer.timeout_us;
     scout->is_asked = true;
     link_submit(&scout->link, request);
 }
@@ -593,7 +593,6 @@ static const struct route_kind kind = {
 
 static int fill(struct cluster *cluster, const struct url *url) {
     struct redis *redis = cluster->route.redis;
-    int64_t timeout_us = redis->peer.timeout_us;
     cluster->seeds = calloc(url->host_count, sizeof(*cluster->seeds));
     if (!cluster->seeds)
         return HF_NO_MEMORY;
@@ -608,7 +607,7 @@ static int fill(struct cluster *cluster, const struct url *url) {
         struct scout *scout = &cluster->scouts[cluster->open_scouts];
         scout->cluster = cluster;
         scout->peer.host = scout->host;
-        scout->peer.timeout_us = timeout_us < ROUTE_ASK_US ? timeout_us : ROUTE_ASK_US;
+        scout->peer.timeout_us = redis->peer.timeout_us;
         if (link_init(&scout->link, redis, &scout->peer) < 0)
             return HF_NO_MEMORY;
         cluster->open_scouts++;

@@ -11,7 +11,7 @@
 
 #include "store/redis/link.h"
 
-enum { ROUTE_WHY_SIZE = 600, ROUTE_HOST_SIZE = 256, ROUTE_ASK_US = 1000000 };
+enum { ROUTE_WHY_SIZE = 600, ROUTE_HOST_SIZE = 256 };
 
 struct redis_route;
 struct store_op;

@@ -382,6 +382,17 @@ TEST(who_must_try_again_for_too_long_is_refused_for_certain) {
     over();
 }
 
+TEST(a_node_has_the_time_for_connecting_to_say_who_serves_what) {
+    begin("redis+cluster://seed?plaintext=yes&connect_timeout=3000");
+    ask_acquire(&rig, &a, "x", 0);
+    CHECK(stream_to("seed"));
+    fake_pass_us(rig.world, 2500000);
+    answers("seed", "CLUSTER SLOTS", "*1\r\n" RANGE(0, 16383, NODE_A));
+    answers("na", "acquire holdfast:x", DONE);
+    CHECK_EQ_INT(a.op.outcome, STORE_DONE);
+    over();
+}
+
 TEST(nobody_who_can_be_asked_is_told_with_the_reason) {
     begin("redis+cluster://seed?plaintext=yes");
     ask_acquire(&rig, &a, "x", 0);

@@ -1,7 +1,7 @@
 /* One master, as the sentinels name it.
  *
  * All sentinels are asked at once, each on a connection of its own that is closed again: one that hangs costs nothing
- * where the others are more than half of all. Else, when all have answered or ROUTE_ASK_US is over, the master is the
+ * where the others are more than half of all. Else, when all have answered or LATE_US is over, the master is the
  * one that more than half of the answering ones name. If none has answered by then, which a busy machine may cause, the
  * first to answer decides, until the time for connecting is over. Before anything is sent there, the server itself must
  * say that it is a master (ROLE, in the link's greeting).
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SENTINEL_PORT = 26379 };
+enum { SENTINEL_PORT = 26379, LATE_US = 1000000 };
 
 struct address {
     char host[ROUTE_HOST_SIZE];
@@ -39,7 +39,7 @@ struct sentinel {
 
 struct sentinels {
     struct redis_route route;
-    struct world_timer late; /* ROUTE_ASK_US after asking */
+    struct world_timer late; /* LATE_US after asking */
     char *service, *user, *password;
     bool known;              /* who the master is */
     struct address master;   /* the one that was named last: redis->peer */
@@ -174,7 +174,7 @@ static const struct address *find_majority(const struct sentinels *all, size_t o
 
 static bool is_late(const struct sentinels *all) {
     const struct redis_route *route = &all->route;
-    return world_now_us(route->redis->host->world) >= route->asked_us + ROUTE_ASK_US;
+    return world_now_us(route->redis->host->world) >= route->asked_us + LATE_US;
 }
 
 static void decide(struct sentinels *all) {
@@ -244,7 +244,7 @@ static void sentinels_ask(struct redis_route *route) {
     struct sentinels *all = of_route(route);
     struct command *command = &route->redis->command;
     int64_t until_us = route->asked_us + route->redis->peer.timeout_us;
-    world_timer_set(route->redis->host->world, &all->late, route->asked_us + ROUTE_ASK_US);
+    world_timer_set(route->redis->host->world, &all->late, route->asked_us + LATE_US);
     for (size_t i = 0; i < all->count; i++)
         all->each[i].answer = ASKED;
     for (size_t i = 0; i < all->count && route->asking; i++) {
