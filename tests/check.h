@@ -16,8 +16,12 @@
  *
  * Usage of a test program: prog [-t words] [argument...]. -t runs only the tests whose names
  * contain the words; the arguments are there for the tests as test_args[0 .. test_args_count-1].
- * The output is TAP: one "ok" or "not ok" for each test. A test that cannot be tried on this machine
- * calls SKIP with the reason, which is reported as "ok ... # SKIP reason" and counted apart. */
+ * The output is TAP: what a test printed, then one "ok" or "not ok" for it, in the order of the file.
+ * A test that cannot be tried on this machine calls SKIP with the reason, which is reported as
+ * "ok ... # SKIP reason" and counted apart.
+ *
+ * Two variables are for tests/run: HOLDFAST_TEST_JOBS is how many tests run at once (1), and
+ * HOLDFAST_TEST_ONLY is the whole name of the one test to run. */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 
@@ -40,14 +44,17 @@ struct test_case {
     char name[256];
     void (*run)(void);
     struct test_case *next;
+    pid_t child;       /* 0: not started, or ended */
+    int output;        /* the file that has what it prints */
+    int status;        /* of its end; -1: there is none */
+    char *skip_reason; /* in memory that the child shares with us; empty if it was not skipped */
 };
 
 __attribute__((weak)) struct test_case *test_first;
 __attribute__((weak)) struct test_case **test_end = &test_first;
 __attribute__((weak)) int test_args_count;
 __attribute__((weak)) char **test_args;
-/* Why the running test was skipped, in memory that its process shares with ours; empty if it was not. */
-__attribute__((weak)) char *test_skipped_because;
+__attribute__((weak)) struct test_case *test_current; /* in the child that runs it */
 
 static void test_fail(const char *file, int line, const char *format, ...)
     __attribute__((unused, noreturn, format(printf, 3, 4)));
@@ -55,15 +62,15 @@ static void test_skip(const char *format, ...)
     __attribute__((unused, noreturn, format(printf, 1, 2)));
 static void test_add(struct test_case *test);
 
-#define TEST(name)                                                     \
-    static void test_run_##name(void);                                 \
-    __attribute__((constructor)) static void test_add_##name(void) {   \
-        static struct test_case self = {#name, test_run_##name, NULL}; \
-        test_add(&self);                                               \
-    }                                                                  \
-    static void test_run_##name(void)
-
 #define SKIP(...) test_skip(__VA_ARGS__)
+
+#define TEST(name)                                                                      \
+    static void test_run_##name(void);                                                  \
+    __attribute__((constructor)) static void test_add_##name(void) {                    \
+        static struct test_case self = {#name, test_run_##name, NULL, 0, -1, -1, NULL}; \
+        test_add(&self);                                                                \
+    }                                                                                   \
+    static void test_run_##name(void)
 
 #define CHECK(condition)                                     \
     do {                                                     \
@@ -109,12 +116,12 @@ static void test_fail(const char *file, int line, const char *format, ...) {
     _exit(1);
 }
 
-#define TEST_REASON_SIZE 256
+enum { TEST_REASON_SIZE = 256 };
 
 static void test_skip(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    vsnprintf(test_skipped_because, TEST_REASON_SIZE, format, args);
+    vsnprintf(test_current->skip_reason, TEST_REASON_SIZE, format, args);
     va_end(args);
     exit(0);
 }
@@ -129,47 +136,79 @@ static void test_add(struct test_case *test) {
 }
 
 /* The alarm's default action kills the child, whatever its threads wait for. */
-static int test_run_in_child(const struct test_case *test) {
+static void test_start(struct test_case *test) {
     pid_t parent = getpid();
-    *test_skipped_because = 0;
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent)
-            _exit(2);
-        alarm(TEST_TIMEOUT_S);
-        test->run();
-        exit(0);
-    }
-    int status = -1;
-    if (child > 0)
-        waitpid(child, &status, 0);
-    return status;
+    test->output = memfd_create("output", MFD_CLOEXEC);
+    void *shared =
+        mmap(NULL, TEST_REASON_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (test->output < 0 || shared == MAP_FAILED)
+        return;
+    test->skip_reason = (char *)shared;
+    test->child = fork();
+    if (test->child != 0)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent || dup2(test->output, STDOUT_FILENO) < 0 ||
+        dup2(test->output, STDERR_FILENO) < 0)
+        _exit(2);
+    alarm(TEST_TIMEOUT_S);
+    test_current = test;
+    test->run();
+    exit(0);
 }
 
-static void test_report(int number, const struct test_case *test, int status) {
-    const char *reason = status == 0 ? test_skipped_because : "";
+/* Waits for the end of one of the tests that run. */
+static void test_await_one(void) {
+    int status;
+    pid_t child = wait(&status);
+    if (child < 0)
+        abort();
+    for (struct test_case *test = test_first; test; test = test->next) {
+        if (test->child == child) {
+            test->child = 0;
+            test->status = status;
+        }
+    }
+}
+
+static void test_report(int number, const struct test_case *test) {
+    char text[4096];
+    ssize_t size;
+    int status = test->status;
+    for (off_t at = 0; (size = pread(test->output, text, sizeof text, at)) > 0; at += size)
+        fwrite(text, 1, (size_t)size, stdout);
+    close(test->output);
+    const char *reason = status == 0 ? test->skip_reason : "";
     printf("%sok %d - %s%s%s\n", status == 0 ? "" : "not ", number, test->name,
            *reason ? " # SKIP " : "", reason);
-    if (status == 0)
-        return;
     if (status == -1)
         printf("# could not start a process\n");
     else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
         printf("# hung: \"%s\" had not ended after %d s\n", test->name, TEST_TIMEOUT_S);
     else if (WIFSIGNALED(status))
         printf("# killed by signal %d (%s)\n", WTERMSIG(status), strsignal(WTERMSIG(status)));
-    else
+    else if (status != 0)
         printf("# exit status %d\n", WEXITSTATUS(status));
+    fflush(stdout);
 }
 
-static int test_selected(const struct test_case *test, const char *words) {
-    return !words || strstr(test->name, words);
+/* Leaves only the tests that are to run; returns how many they are. */
+static int test_select(const char *words, const char *only) {
+    int count = 0;
+    for (struct test_case **at = &test_first; *at;) {
+        const char *name = (*at)->name;
+        if ((words && !strstr(name, words)) || (only && strcmp(name, only) != 0)) {
+            *at = (*at)->next;
+        } else {
+            at = &(*at)->next;
+            count++;
+        }
+    }
+    return count;
 }
 
 __attribute__((weak)) int main(int argc, char **argv) {
-    const char *words = NULL;
+    const char *words = NULL, *jobs = getenv("HOLDFAST_TEST_JOBS");
     int first = 1;
     if (argc > 2 && strcmp(argv[1], "-t") == 0) {
         words = argv[2];
@@ -177,21 +216,25 @@ __attribute__((weak)) int main(int argc, char **argv) {
     }
     test_args = argv + first;
     test_args_count = argc - first;
-    test_skipped_because = (char *)mmap(NULL, TEST_REASON_SIZE, PROT_READ | PROT_WRITE,
-                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (test_skipped_because == MAP_FAILED)
-        return 2;
 
-    int count = 0, number = 0, failed = 0;
-    for (struct test_case *test = test_first; test; test = test->next)
-        count += test_selected(test, words);
+    int count = test_select(words, getenv("HOLDFAST_TEST_ONLY")), number = 0, failed = 0;
+    int most = jobs && atoi(jobs) > 0 ? atoi(jobs) : 1, running = 0;
     printf("1..%d\n", count);
+    fflush(stdout);
+    struct test_case *next = test_first;
     for (struct test_case *test = test_first; test; test = test->next) {
-        if (!test_selected(test, words))
-            continue;
-        int status = test_run_in_child(test);
-        test_report(++number, test, status);
-        failed += status != 0;
+        do {
+            for (; next && running < most; next = next->next) {
+                test_start(next);
+                running += next->child > 0;
+            }
+            if (test->child > 0) {
+                test_await_one();
+                running--;
+            }
+        } while (test->child > 0);
+        test_report(++number, test);
+        failed += test->status != 0;
     }
     return failed || count == 0;
 }

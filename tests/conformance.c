@@ -4,22 +4,31 @@
  *     conformance [-t words] URL [SCALE]
  *
  * Each part is a file of its own in conformance/; check.h makes one C file a program, and this is it. A
- * store's own test starts its server, if it has one, and runs this program with the URL. */
+ * store's own test starts its server, if it has one, and runs this program with the URL.
+ *
+ * The whole suite runs once for each store. Where a store is reached in other ways (a socket, TLS, sentinels, a
+ * cluster), HOLDFAST_TEST_SLICE=transport takes what that can change: see slice.c. */
 // NOLINTBEGIN(bugprone-suspicious-include)
+
+/* What crosses the connections in many shapes, breaks them off, or asks several servers. */
 #include "conformance/break.c"
 #include "conformance/calls.c"
 #include "conformance/examine.c"
 #include "conformance/fork.c"
+#include "conformance/look.c"
+#include "conformance/queue.c"
+#include "conformance/several.c"
+#include "conformance/witness.c"
+
+#include "conformance/slice.c"
+
+/* What the engine or the store decides, however they are connected. */
 #include "conformance/holds.c"
 #include "conformance/input.c"
 #include "conformance/kinds.c"
 #include "conformance/leases.c"
-#include "conformance/look.c"
-#include "conformance/queue.c"
 #include "conformance/reentrancy.c"
-#include "conformance/several.c"
 #include "conformance/tokens.c"
-#include "conformance/witness.c"
 
 #include "conformance/needs.c"
 // NOLINTEND(bugprone-suspicious-include)

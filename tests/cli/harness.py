@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from support.tap import Skipped, need_rights_for
+from support.children import run_tests
+from support.tap import need_rights_for
 
 LIMIT_S = 150
 PATIENCE_S = 40  # for what comes at once on a machine that is not busy
@@ -33,10 +33,6 @@ folder = ""
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
-
-
-class TimeUp(Exception):
-    pass
 
 
 def test(function):
@@ -246,36 +242,19 @@ def reap():
         pass
 
 
-def time_is_up(*_):
-    raise TimeUp(f"not done after {LIMIT_S} s")
+def in_folder(function):
+    """The test, with a folder of its own that is cleaned up afterwards."""
+    def run_there():
+        global folder
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        folder = tempfile.mkdtemp(prefix="holdfast-cli-")
+        try:
+            function()
+        finally:
+            clean_up()
 
-
-def run_one(number, function):
-    global folder
-    folder = tempfile.mkdtemp(prefix="holdfast-cli-")
-    trouble, note = None, ""
-    signal.alarm(LIMIT_S)
-    try:
-        function()
-    except Skipped as reason:
-        note = f" # SKIP {reason}"
-    except (Exception, TimeUp) as error:  # pylint: disable=broad-except
-        trouble = "".join(traceback.format_exception(error))
-    finally:
-        signal.alarm(0)
-        clean_up()
-    name = function.__name__.replace("_", " ")
-    print(f"{'not ' if trouble else ''}ok {number} - {name}{note}", flush=True)
-    if trouble:
-        print("\n".join("# " + line for line in trouble.splitlines()), flush=True)
-    return trouble is None
+    return function.__name__.replace("_", " "), run_there
 
 
 def main():
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    signal.signal(signal.SIGALRM, time_is_up)
-    words = sys.argv[3] if len(sys.argv) > 3 else ""
-    chosen = [t for t in tests if words in t.__name__.replace("_", " ")]
-    print(f"1..{len(chosen)}", flush=True)
-    good = [run_one(number, function) for number, function in enumerate(chosen, 1)]
-    sys.exit(0 if good and all(good) else 1)
+    run_tests(map(in_folder, tests), sys.argv[3] if len(sys.argv) > 3 else "", LIMIT_S)

@@ -63,4 +63,5 @@ __attribute__((constructor)) static void leave_out_what_the_store_lacks(void) {
     for (size_t i = 0; lacks("max_lease") && i < sizeof needs_max_lease / sizeof *needs_max_lease;
          i++)
         leave_out(needs_max_lease[i]);
+    take_slice();
 }

@@ -116,11 +116,11 @@ BOTH_FORMS(several_with_too_little_time_left_are_let_go) {
     add_mutexes(&several, 2);
     hf_hold *before = get(b, several.wants[0].name, as_mutex(0)), *hold = NULL;
     hf_acquire_options options = for_only(as_mutex(HF_FOREVER), 20000);
-    options.min_left_ms = 19500;
+    options.min_left_ms = 17000; /* a busy machine has 3 s to take the first */
     struct ask *all = ask_begin((struct ask){
         .client = a, .wants = several.pointers, .want_count = several.count, .options = options});
     AWAIT(left_of(b, several.wants[1].name) > 0);
-    AWAIT(left_of(b, several.wants[1].name) < 19400);
+    AWAIT(left_of(b, several.wants[1].name) < 16900);
     let_go(before);
     CHECK_IS(answer(all, &hold), HF_SHORT);
     CHECK(hold == NULL);

@@ -63,13 +63,13 @@ static int64_t now_ms(void) {
     return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
 }
 
-static void idle(void);
+static void idle(int64_t since_ms);
 
 /* Waits for something that no call waits for. */
 #define AWAIT(condition)                                                                       \
     do {                                                                                       \
-        for (int64_t await_until = now_ms() + PATIENCE_MS; !(condition); idle())               \
-            if (now_ms() > await_until)                                                        \
+        for (int64_t await_since = now_ms(); !(condition); idle(await_since))                  \
+            if (now_ms() > await_since + PATIENCE_MS)                                          \
                 test_fail(__FILE__, __LINE__, "%s: not after %d ms", #condition, PATIENCE_MS); \
     } while (0)
 
@@ -175,11 +175,14 @@ static int loop_once(int wait_ms) {
     return ready;
 }
 
-static void idle(void) {
+/* A pause before the next look, the longer the longer it has taken so far: looking costs, too. */
+static void idle(int64_t since_ms) {
+    int64_t taken_ms = now_ms() - since_ms;
+    int pause_ms = taken_ms < 20 ? 1 : taken_ms > 400 ? 20 : (int)(taken_ms / 20);
     if (form == LOOPING)
-        loop_once(1);
+        loop_once(pause_ms);
     else
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000L}, NULL);
 }
 
 /* Drives the loop until the call has completed. The descriptors must say when: this does not look at the

@@ -29,6 +29,7 @@ from servers.sentinel import info, wait_until
 
 SLOTS = 16384
 NODE_TIMEOUT_MS = 1500
+CALM = ["cluster-node-timeout 30000"]  # a busy machine causes no fail-over
 
 
 def slot_of(key):
@@ -236,7 +237,7 @@ def main():
     users = [documented_user("acl: a Cluster")] if options.acl else []
     with contextlib.ExitStack() as stack:
         tls = stack.enter_context(Authority()).issue("server") if options.tls else None
-        cluster = stack.enter_context(Cluster(users=users, tls=tls))
+        cluster = stack.enter_context(Cluster(users=users, tls=tls, config=CALM))
         program = stack.enter_context(Process())
         url = cluster.url(user="holdfast" if users else None)
         program.launch([word.replace("{url}", url) for word in options.words])

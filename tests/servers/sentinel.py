@@ -29,6 +29,7 @@ from servers.redis import Redis, RedisError, documented_user, documented_users
 
 SERVICE = "orders"
 DOWN_AFTER_MS = 1000
+CALM_MS = 30000  # a busy machine causes no fail-over
 PASSWORD = "HOLDFAST_TEST_PASSWORD"  # the variable
 
 
@@ -187,7 +188,7 @@ def main():
     sentinel_users = documented_users(title="acl: sentinels") if options.acl else []
     with contextlib.ExitStack() as stack:
         tls = stack.enter_context(Authority()).issue("server") if options.tls else None
-        scene = stack.enter_context(Sentinels(users=users, sentinel_users=sentinel_users, tls=tls))
+        scene = stack.enter_context(Sentinels(users=users, sentinel_users=sentinel_users, tls=tls, down_after_ms=CALM_MS))
         program = stack.enter_context(Process())
         url = scene.url(login_at_sentinels("holdfast") if options.acl else "", user="holdfast" if options.acl else None)
         password = {PASSWORD: scene.sentinels[0].password_of("holdfast")} if options.acl else {}

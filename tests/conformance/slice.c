@@ -1,0 +1,32 @@
+/* The slice for transports: the tests of the files above this one, in the form that blocks. The rest is left out if
+ * HOLDFAST_TEST_SLICE is "transport".
+ *
+ * A transport can lose, cut and reorder what is under way, refuse a right, send a request to another server, or
+ * not tell of a wake-up. It cannot change what a lease, a kind or a token means: the engine and the store's scripts
+ * decide that, and they are the same everywhere. Which of the two forms a program uses is decided above the store. */
+#include "suite.h"
+
+static struct test_case **slice_end;
+
+__attribute__((constructor)) static void end_slice(void) {
+    slice_end = test_end;
+}
+
+static bool is_in_a_loop(const struct test_case *test) {
+    static const char words[] = " in a poll loop";
+    size_t size = strlen(test->name);
+    return size >= sizeof words && strcmp(test->name + size + 1 - sizeof words, words) == 0;
+}
+
+static void take_slice(void) {
+    const char *slice = getenv("HOLDFAST_TEST_SLICE");
+    if (!slice || strcmp(slice, "transport") != 0)
+        return;
+    *slice_end = NULL;
+    for (struct test_case **at = &test_first; *at;) {
+        if (is_in_a_loop(*at))
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+    }
+}
