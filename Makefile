@@ -8,6 +8,7 @@
 #   make lint | format        check the sources | format them
 #   make fuzz [SECONDS=60] [TARGET=url]
 #   make sim [SEED=n | N=250000]   the simulator: one history as a story, or many (sim/main.c)
+#   make soak                 the simulator from a random seed on, until it is stopped or finds something: soak.txt
 #   make models | bench       the Spin models, with the long searches | the measurements
 #   make asan | tsan          sanitizer builds, in build-asan and build-tsan
 #   make abi-record           put the library's symbols and structs on record, as they are now
@@ -20,7 +21,7 @@ SECONDS = 60
 N = 250000
 PREFIX = /usr/local
 
-.PHONY: all demo install test fresh lint format fuzz sim models bench asan tsan abi-record clean needs test-needs
+.PHONY: all demo install test fresh lint format fuzz sim soak models bench asan tsan abi-record clean needs test-needs
 
 all: needs
 	@tools/build -Dprefix='$(PREFIX)'
@@ -58,6 +59,10 @@ fuzz: test-needs
 sim: test-needs
 	@tools/build plain
 	@build-plain/sim/sim $(if $(SEED),$(SEED),-n $(N))
+
+soak: test-needs
+	@tools/build plain
+	@sim/soak
 
 models: test-needs
 	@models/run large

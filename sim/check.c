@@ -167,8 +167,8 @@ static void served(struct check *check, struct sim_server *server, struct attemp
     vote->at_us = true_us(check);
     vote->token = grant->token;
     attempt->queued_order = 0;
-    if (!attempt
-             ->node) /* (that it has again what it had lost does not make up for the time between) */
+    /* (That it has again what it had lost does not make up for the time between.) */
+    if (!attempt->node && !grant->below)
         vote->forgot = vote->counter_lost = false;
 }
 
@@ -190,6 +190,7 @@ static void acquire_executed(struct check *check, struct sim_server *server,
     const char *const *arguments = words + 6;
     struct attempt *attempt = find_or_add(check, arguments[0], name_of(words[0]));
     struct check_name *of = &check->names[attempt->name];
+    attempt->capacity = (uint32_t)strtoul(arguments[8], NULL, 10);
     attempt->weight = (uint32_t)strtoul(arguments[9], NULL, 10);
     attempt->barges = strcmp(arguments[6], "1") == 0;
     char word[32];
@@ -251,6 +252,7 @@ static void vote_executed(struct check *check, struct sim_server *server, const 
     bool only_mine = strcmp(arguments[5], "1") == 0;
     if (!attempt->weight)
         supersede(check, attempt);
+    attempt->capacity = (uint32_t)strtoul(arguments[7], NULL, 10);
     attempt->weight = (uint32_t)strtoul(arguments[8], NULL, 10);
     attempt->lease_us = strtoll(arguments[1], NULL, 10) * 1000;
     if (!attempt->node && !only_mine)
@@ -283,6 +285,12 @@ static void renewed(struct check *check, struct sim_server *server, const char *
     lasts(vote, now_us + lease_us);
 }
 
+static void denied(struct check *check, const struct sim_server *server, const char *owner) {
+    struct attempt *attempt = find(check, owner);
+    if (attempt)
+        attempt->votes[server->index].denied = true;
+}
+
 /* `words` are those behind the number of keys; what was not renewed is answered 0, in the same order. */
 static void renewal_executed(struct check *check, struct sim_server *server, size_t keys,
                              const char *const *words, const char *reply) {
@@ -291,6 +299,8 @@ static void renewal_executed(struct check *check, struct sim_server *server, siz
         if (answer[1] == '1')
             renewed(check, server, words[keys + 2 * i],
                     strtoll(words[keys + 2 * i + 1], NULL, 10) * 1000);
+        else
+            denied(check, server, words[keys + 2 * i]);
     }
 }
 
@@ -305,7 +315,7 @@ static void broken(struct check *check, struct sim_server *server, int name, uin
         struct vote *vote = &attempt->votes[server->index];
         if (attempt->name == name && vote->granted && vote->token == token) {
             released(server, attempt);
-            vote->forgot = true;
+            vote->forgot = vote->denied = true;
             check->names[name].counters[server->index].last_token = token + 1;
         }
     }
@@ -353,6 +363,8 @@ void check_executed(struct check *check, struct sim_server *server, size_t count
     case REDIS_RENEW_SHARE:
         if (strcmp(reply, ":1\r\n") == 0)
             renewed(check, server, words[6], strtoll(words[7], NULL, 10) * 1000);
+        else if (strcmp(reply, ":0\r\n") == 0)
+            denied(check, server, words[6]);
         break;
     case REDIS_BREAK:
         if (strcmp(reply, ":1\r\n") == 0)
@@ -411,6 +423,7 @@ void check_time_went_back(struct check *check) {
 
 static bool believes(const struct check *check, const struct attempt *attempt) {
     return attempt->node && !attempt->node->dead &&
+           (attempt->hold->hold.state == HOLD_HELD || attempt->hold->hold.state == HOLD_SUSPECT) &&
            sim_clock_read(&attempt->node->now, true_us(check)) < attempt->hold->hold.deadline_us;
 }
 
@@ -430,15 +443,15 @@ static bool counts(const struct check *check, const struct attempt *attempt) {
     return believes(check, attempt) && !is_voided(check, attempt);
 }
 
-static void check_exclusion(struct check *check, const struct attempt *entering, int name,
-                            uint64_t weight) {
-    uint64_t capacity = check->plan->names[name].capacity;
+/* Of permits of another number there is no room at all. */
+static void check_exclusion(struct check *check, const struct attempt *entering, int name) {
+    uint64_t capacity = entering ? entering->capacity : 0, weight = entering ? entering->weight : 1;
     for (size_t i = 0; i < check->attempt_count; i++) {
         const struct attempt *other = &check->attempts[i];
         if (other == entering || other->name != name || !counts(check, other))
             continue;
         weight += other->weight;
-        if (weight > capacity)
+        if (weight > capacity || other->capacity != capacity)
             check_fail(
                 check, VERDICT_SAFETY, "exclusion: %.8s-%s has \"%s\" while %.8s-%s holds it",
                 entering ? entering->owner : "somebody", entering ? entering->owner + 33 : "",
@@ -487,8 +500,8 @@ void check_looked(struct check *check, struct attempt *attempt) {
 
 /* ---- The holders of a set, one after the other ---- */
 
-static bool is_exclusive(const struct check *check, const struct attempt *attempt) {
-    return attempt->weight == check->plan->names[attempt->name].capacity;
+static bool is_exclusive(const struct attempt *attempt) {
+    return attempt->weight == attempt->capacity;
 }
 
 static bool precedes(const struct check *check, const struct attempt *one,
@@ -540,10 +553,10 @@ static void check_rises(struct check *check, const struct attempt *attempt,
 
 static void check_held_in_set(struct check *check, struct attempt *attempt) {
     check_votes(check, attempt);
-    for (size_t i = 0; i < check->attempt_count && is_exclusive(check, attempt); i++) {
+    for (size_t i = 0; i < check->attempt_count && is_exclusive(attempt); i++) {
         const struct attempt *other = &check->attempts[i];
         if (other != attempt && other->name == attempt->name && other->held_us &&
-            is_exclusive(check, other))
+            is_exclusive(other))
             check_rises(check, attempt, other);
     }
 }
@@ -574,14 +587,14 @@ struct attempt *check_granted(struct check *check, struct sim_node *node, hf_hol
         check_fail(check, VERDICT_SAFETY, "held: \"%s\" was granted with no time left",
                    check_name_of(name));
     if (counts(check, attempt))
-        check_exclusion(check, attempt, name, attempt->weight);
+        check_exclusion(check, attempt, name);
     check_looked(check, attempt);
     return attempt;
 }
 
 void check_foreign(struct check *check, int name) {
     if (!is_set(check)) /* else it has but one vote */
-        check_exclusion(check, NULL, name, check->plan->names[name].capacity);
+        check_exclusion(check, NULL, name);
 }
 
 void check_ended(struct check *check, struct attempt *attempt) {
@@ -590,11 +603,11 @@ void check_ended(struct check *check, struct attempt *attempt) {
     attempt->hold = NULL;
 }
 
-void check_wrote(struct check *check, const struct attempt *attempt) {
+void check_wrote(struct check *check, struct attempt *attempt) {
     struct check_name *name = &check->names[attempt->name];
     const struct attempt *last = name->resource_writer;
     uint64_t token = hf_hold_token(attempt->hold);
-    if (!is_exclusive(check, attempt) || token < name->resource_token)
+    if (!is_exclusive(attempt) || token < name->resource_token)
         return;
     bool stale = !is_set(check) ? attempt->order < name->resource_order && !name->excused
                                 : last && last != attempt && precedes(check, attempt, last) &&

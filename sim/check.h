@@ -15,6 +15,7 @@
  *   calm        who waits does not ask without end
  *   withheld    what was let go is soon free on every server that can be reached
  *   remains     nothing but counters, with an end to them, stays on a server
+ *   told        a loss is told by each means, once, in time, and not before it (told.h)
  *
  * Exclusion and validity are promised while the server keeps what it acknowledged and clocks run as they
  * should: check_forgot says when that ended for what was granted before. Of a set, f = 2Q - N - 1 servers may
@@ -44,6 +45,7 @@ struct vote {
     bool gone;         /* and the server has it no more */
     bool counter_lost; /* since it was granted */
     bool released;     /* or a release came that found nothing */
+    bool denied;       /* a renewal was refused, or it was broken */
     int64_t at_us;     /* when it was granted first, in true time */
     int64_t until_us;  /* by the server's clock, when what was granted ends */
     uint64_t token;
@@ -53,7 +55,7 @@ struct vote {
 struct attempt {
     char owner[LOCKS_OWNER_SIZE];
     int name;
-    uint32_t weight;
+    uint32_t weight, capacity;
     bool barges;
     bool lapsed; /* it once fell silent for longer than its wait lease: its place may be any */
     struct vote votes[SIM_SERVERS_MAX];
@@ -70,6 +72,19 @@ struct attempt {
     struct sim_node *node; /* NULL: it does not believe that it holds it */
     hf_hold *hold;
     int64_t deadline_us; /* as last looked at */
+    int64_t ends_us;     /* while it was held, its deadline by its client's clock */
+    bool lost_event;     /* which it was told by */
+};
+
+/* Locks of one client of whose beginning there was an event, and not of their end. */
+enum { TOLD_OPEN_MAX = 32 };
+struct told_lock {
+    int name;
+    uint64_t token;
+};
+struct told {
+    struct told_lock open[TOLD_OPEN_MAX];
+    size_t count;
 };
 
 /* The counter of a name, at one server. */
@@ -97,6 +112,7 @@ struct check {
     enum verdict verdict;
     char what[256]; /* the first thing that was wrong */
     struct check_name names[PLAN_NAMES_MAX];
+    struct told told[PLAN_CLIENTS_MAX];
     struct attempt attempts[CHECK_ATTEMPTS_MAX];
     size_t attempt_count;
 };
@@ -117,7 +133,7 @@ struct attempt *check_granted(struct check *check, struct sim_node *node, hf_hol
 void check_looked(struct check *check, struct attempt *attempt);
 void check_ended(struct check *check, struct attempt *attempt);
 /* It writes to what the lock guards, whether it still holds it or not. */
-void check_wrote(struct check *check, const struct attempt *attempt);
+void check_wrote(struct check *check, struct attempt *attempt);
 /* Somebody who is not holdfast has got the lock. */
 void check_foreign(struct check *check, int name);
 

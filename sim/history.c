@@ -9,6 +9,7 @@
 #include "sim/history.h"
 
 #include "client/client.h"
+#include "sim/told.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -37,10 +38,12 @@ struct worker {
     int64_t since_us; /* when it came to its state */
     int64_t until_us; /* when it will leave it, if nothing else happens */
     struct sim_event due;
+    struct sim_event watch; /* when it must have been told of a loss */
     hf_call *call;
     hf_call *renewing; /* by hand, if at all */
-    hf_hold *hold;
-    struct attempt *attempt;
+    bool renewed_again;
+    int handle_count; /* 2: it was entered again */
+    struct handle handles[2];
 };
 
 struct client {
@@ -128,27 +131,54 @@ static void next_step(struct worker *worker) {
         worker_wait(worker, IDLE, plan->steps[worker->step].after_us);
 }
 
-static void start_acquire(struct worker *worker) {
-    struct history *h = worker->client->history;
-    const struct plan_step *step = &h->plan->steps[worker->step];
+static const struct plan_step *step_of(const struct worker *worker) {
+    return &worker->client->history->plan->steps[worker->step];
+}
+
+static hf_kind kind_of(const struct plan *plan, int name, uint32_t weight) {
+    enum store_kind kind = plan->names[name].kind;
+    return kind == STORE_MUTEX     ? HF_MUTEX
+           : kind == STORE_PERMITS ? HF_PERMITS
+           : weight == 1           ? HF_READ
+                                   : HF_WRITE;
+}
+
+/* Asks for what the step says, with what is told to this handle. */
+static int ask(struct worker *worker, struct handle *handle, hf_call **ret_call) {
+    const struct plan *plan = worker->client->history->plan;
+    const struct plan_step *step = step_of(worker);
+    hf_client *client = worker->client->handle;
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
-    enum store_kind kind = h->plan->names[step->name].kind;
-    options.kind = kind == STORE_MUTEX     ? HF_MUTEX
-                   : kind == STORE_PERMITS ? HF_PERMITS
-                   : step->weight == 1     ? HF_READ
-                                           : HF_WRITE;
+    options.kind = kind_of(plan, step->name, step->weight);
     options.permits = step->weight;
-    options.capacity = h->plan->names[step->name].capacity;
+    options.capacity = step->capacity;
     options.wait_ms = step->wait_ms;
     options.lease_ms = step->lease_ms;
     options.min_left_ms = step->min_left_ms;
-    options.flags = (step->barges ? HF_BARGE : 0) | (step->renews ? 0 : HF_NO_RENEW);
-    tell(h, "client %d/%d asks for %s \"%s\"%s, lease %" PRId64 " ms, waits %" PRId64 " ms",
+    options.flags = (step->barges ? HF_BARGE : 0) | (step->renews ? 0 : HF_NO_RENEW) |
+                    (step->reenters ? HF_REENTRANT : 0);
+    options.owner_key = (uint64_t)worker->index + 1;
+    options.on_lost = handle_on_lost;
+    options.on_lost_arg = handle;
+    if (!step->other_weight)
+        return hf_acquire_start(client, check_name_of(step->name), &options, ret_call);
+    int other = !step->name;
+    hf_want one = {sizeof(one), check_name_of(step->name), options.kind, options.permits,
+                   options.capacity};
+    hf_want two = {sizeof(two), check_name_of(other), kind_of(plan, other, step->other_weight),
+                   step->other_weight, plan->names[other].capacity};
+    return hf_acquire_all_start(client, (const hf_want *const[]){&one, &two}, 2, &options,
+                                ret_call);
+}
+
+static void start_acquire(struct worker *worker) {
+    struct history *h = worker->client->history;
+    const struct plan_step *step = step_of(worker);
+    tell(h, "client %d/%d asks for %s \"%s\"%s%s, lease %" PRId64 " ms, waits %" PRId64 " ms",
          worker->client->index, worker->index, kind_word(h->plan, step), check_name_of(step->name),
-         step->barges ? ", barging" : "", step->lease_ms, step->wait_ms);
-    int r = hf_acquire_start(worker->client->handle, check_name_of(step->name), &options,
-                             &worker->call);
-    if (r < 0)
+         step->other_weight ? " and the other" : "", step->barges ? ", barging" : "",
+         step->lease_ms, step->wait_ms);
+    if (ask(worker, &worker->handles[0], &worker->call) < 0)
         check_fail(&h->check, VERDICT_SAFETY, "once: an acquire could not begin: %s",
                    hf_last_error());
     worker_wait(worker, ACQUIRING, step->cancel_us ? step->cancel_us : PATIENCE_S * SECOND_US * 2);
@@ -161,37 +191,138 @@ static void acquire_failed(struct worker *worker, int error) {
          hf_call_error(worker->call));
     worker->call = hf_call_free(worker->call);
     bool again = error == HF_UNREACHABLE || error == HF_UNKNOWN || error == HF_STORE_FULL ||
-                 error == HF_SHORT;
+                 error == HF_SHORT || error == HF_WRONG_KIND || error == HF_LOST;
     if (again && ++worker->tries < TRIES_MAX)
         worker_wait(worker, IDLE, 200000 * worker->tries);
     else
         next_step(worker);
 }
 
+static void watch(struct worker *worker) {
+    struct history *h = worker->client->history;
+    int64_t next_us = INT64_MAX;
+    for (int i = 0; i < worker->handle_count; i++) {
+        int64_t one_us = handle_look(&worker->handles[i]);
+        next_us = one_us < next_us ? one_us : next_us;
+    }
+    if (next_us == INT64_MAX)
+        sim_event_clear(&h->time, &worker->watch);
+    else
+        sim_event_set(&h->time, &worker->watch, next_us);
+}
+
+/* A process that pauses is told nothing, and what it learns it learns when it goes on. */
+static void watch_due(struct sim_event *event) {
+    enum { LATER_US = 100000 };
+    struct worker *worker = container_of(event, struct worker, watch);
+    struct client *client = worker->client;
+    if (worker->state != HOLDING || !client->node)
+        return;
+    if (client->node->paused)
+        sim_event_set(&client->history->time, event, client->history->time.now_us + LATER_US);
+    else
+        watch(worker);
+}
+
+/* Takes the hold of a call, of one name or of both. */
+static void take(struct worker *worker, struct handle *handle, hf_call *call) {
+    struct history *h = worker->client->history;
+    const struct plan_step *step = step_of(worker);
+    struct sim_node *node = worker->client->node;
+    hf_hold *hold = hf_call_take_hold(call);
+    if (handle != worker->handles) { /* entered again */
+        *handle = worker->handles[0];
+    } else if (step->other_weight) {
+        handle->attempt_count = 2;
+        handle->attempts[0] = check_granted(&h->check, node, group_at(hold, 0), step->name);
+        handle->attempts[1] = check_granted(&h->check, node, group_at(hold, 1), !step->name);
+    } else {
+        handle->attempt_count = 1;
+        handle->attempts[0] = check_granted(&h->check, node, hold, step->name);
+    }
+    handle_begin(handle, node, hold, step->wants_fd);
+}
+
+/* A program that has the lock enters it once more, which takes no time. */
+static void enter_again(struct worker *worker) {
+    struct history *h = worker->client->history;
+    hf_call *call = NULL;
+    int r = ask(worker, &worker->handles[1], &call);
+    if (r == HF_OK)
+        r = hf_call_status(call);
+    if (r == HF_OK) {
+        take(worker, &worker->handles[1], call);
+        worker->handle_count = 2;
+    } else {
+        check_fail(&h->check, VERDICT_SAFETY, "once: a lock was not entered again: %s",
+                   hf_error_name(r));
+    }
+    hf_call_free(call);
+}
+
+static void for_each_attempt(struct worker *worker,
+                             void (*fn)(struct check *check, struct attempt *attempt)) {
+    for (int i = 0; i < worker->handles[0].attempt_count; i++)
+        fn(&worker->client->history->check, worker->handles[0].attempts[i]);
+}
+
 static void acquired(struct worker *worker) {
     struct history *h = worker->client->history;
-    const struct plan_step *step = &h->plan->steps[worker->step];
-    worker->hold = hf_call_take_hold(worker->call);
+    const struct plan_step *step = step_of(worker);
+    struct handle *handle = &worker->handles[0];
+    take(worker, handle, worker->call);
     worker->call = hf_call_free(worker->call);
-    worker->attempt = check_granted(&h->check, worker->client->node, worker->hold, step->name);
+    worker->handle_count = 1;
+    worker->renewed_again = false;
     h->result->grants++;
     tell(h, "client %d/%d has \"%s\" as %.8s-%s, token %" PRIu64 ", %" PRId64 " ms left",
          worker->client->index, worker->index, check_name_of(step->name),
-         hf_hold_owner(worker->hold), hf_hold_owner(worker->hold) + 33, hf_hold_token(worker->hold),
-         hf_hold_left_ms(worker->hold));
-    check_wrote(&h->check, worker->attempt);
+         hf_hold_owner(handle->hold), hf_hold_owner(handle->hold) + 33, hf_hold_token(handle->hold),
+         hf_hold_left_ms(handle->hold));
+    for_each_attempt(worker, check_wrote);
+    if (step->reenters && !h->check.verdict)
+        enter_again(worker);
     if (step->renew_ms)
-        hf_renew_start(worker->hold, step->renew_ms, &worker->renewing);
+        hf_renew_start(handle->hold, step->renew_ms, &worker->renewing);
     worker_wait(worker, HOLDING, step->hold_us);
+    watch(worker);
+}
+
+/* Leaves what was entered again: the other hold has it still. */
+static void leave_once(struct worker *worker) {
+    struct history *h = worker->client->history;
+    struct handle *first = &worker->handles[0], *second = &worker->handles[1];
+    int before = hf_check(second->hold, 0);
+    hf_call *call = NULL;
+    hf_release_start(first->hold, &call);
+    int r = hf_call_status(call), after = hf_check(second->hold, 0);
+    if (before == HF_OK &&
+        (r != HF_OK || after != HF_OK || hf_check(first->hold, 0) != HF_RELEASED))
+        check_fail(&h->check, VERDICT_SAFETY, "once: a lock that was entered again is left: %s, %s",
+                   hf_error_name(r), hf_error_name(after));
+    hf_call_free(call);
+    first->hold = hf_hold_free(first->hold);
+}
+
+static void free_handles(struct worker *worker) {
+    for (int i = 0; i < worker->handle_count; i++)
+        worker->handles[i].hold = hf_hold_free(worker->handles[i].hold);
+    worker->handle_count = 0;
 }
 
 static void let_go(struct worker *worker) {
     struct history *h = worker->client->history;
-    check_wrote(&h->check, worker->attempt); /* a write that was under way all the time */
-    check_ended(&h->check, worker->attempt);
+    for_each_attempt(worker, check_wrote); /* a write that was under way all the time */
+    for (int i = 0; i < worker->handle_count; i++)
+        handle_release(&worker->handles[i]);
+    for_each_attempt(worker, check_ended);
     worker->renewing = hf_call_free(worker->renewing);
+    sim_event_clear(&h->time, &worker->watch);
     tell(h, "client %d/%d lets go", worker->client->index, worker->index);
-    if (hf_release_start(worker->hold, &worker->call) < 0)
+    struct handle *last = &worker->handles[worker->handle_count - 1];
+    if (worker->handle_count == 2)
+        leave_once(worker);
+    if (hf_release_start(last->hold, &worker->call) < 0)
         check_fail(&h->check, VERDICT_SAFETY, "once: a release could not begin: %s",
                    hf_last_error());
     worker_wait(worker, RELEASING, PATIENCE_S * SECOND_US * 2);
@@ -199,13 +330,23 @@ static void let_go(struct worker *worker) {
 
 static void hold_on(struct worker *worker) {
     struct history *h = worker->client->history;
-    check_looked(&h->check, worker->attempt);
-    if (hf_check(worker->hold, 0) != HF_OK) {
-        h->result->losses++;
-        tell(h, "client %d/%d learns that it has lost it", worker->client->index, worker->index);
-        let_go(worker);
+    const struct plan_step *step = step_of(worker);
+    for_each_attempt(worker, check_looked);
+    watch(worker);
+    if (hf_check(worker->handles[0].hold, 0) != HF_OK) {
+        if (worker->handles[0].told || h->time.now_us >= worker->until_us) {
+            h->result->losses++;
+            tell(h, "client %d/%d learns that it has lost it", worker->client->index,
+                 worker->index);
+            let_go(worker);
+        }
     } else if (h->time.now_us >= worker->until_us) {
         let_go(worker);
+    } else if (step->renew_again_ms && !worker->renewed_again &&
+               h->time.now_us >= worker->since_us + step->hold_us / 2) {
+        worker->renewed_again = true;
+        worker->renewing = hf_call_free(worker->renewing);
+        hf_renew_start(worker->handles[0].hold, step->renew_again_ms, &worker->renewing);
     }
 }
 
@@ -239,7 +380,7 @@ static void worker_look(struct worker *worker) {
         tell(h, "client %d/%d: the release was answered %s", worker->client->index, worker->index,
              hf_error_name(r));
         worker->call = hf_call_free(worker->call);
-        worker->hold = hf_hold_free(worker->hold);
+        free_handles(worker);
         next_step(worker);
         break;
     case FINISHED:
@@ -281,6 +422,11 @@ static const char *url_of(const struct plan *plan) {
     return url;
 }
 
+static void event_told(const hf_event *event, void *arg) {
+    struct client *client = arg;
+    told_event(&client->history->check, client->node, event);
+}
+
 static void client_start(struct client *client) {
     struct history *h = client->history;
     const struct plan_client *plan = &h->plan->clients[client->index];
@@ -288,12 +434,15 @@ static void client_start(struct client *client) {
     options.max_lease_ms = PLAN_MAX_LEASE_MS;
     options.wait_lease_ms = plan->wait_lease_ms;
     options.command = "sim";
+    options.on_event = h->plan->events ? event_told : NULL;
+    options.on_event_arg = client;
     client->node = sim_node_new(
         &h->net, client->index, &client->now, &client->wall,
         sim_random_of(h->plan->seed, CLIENT_RANDOM,
                       (uint64_t)client->index + UINT64_C(100) * (uint64_t)client->lives));
     client->node->context = client;
     client->lives++;
+    told_nothing(&h->check, client->node);
     if (client_open_in(&client->node->world, url_of(h->plan), &options, &client->handle) < 0) {
         fprintf(stderr, "sim: %s\n", hf_last_error());
         exit(70);
@@ -303,19 +452,20 @@ static void client_start(struct client *client) {
 /* The process ends, in whatever it was doing; nothing more of it reaches anybody. */
 static void client_end(struct client *client) {
     sim_node_kill(client->node);
+    told_nothing(&client->history->check, client->node);
     for (int i = 0; i < PLAN_WORKERS_MAX; i++) {
         struct worker *worker = &client->workers[i];
-        if (worker->attempt)
-            check_ended(&client->history->check, worker->attempt);
-        worker->attempt = NULL;
+        if (worker->state == HOLDING)
+            for_each_attempt(worker, check_ended);
     }
     hf_client_close(client->handle);
     for (int i = 0; i < PLAN_WORKERS_MAX; i++) {
         struct worker *worker = &client->workers[i];
         worker->call = hf_call_free(worker->call);
         worker->renewing = hf_call_free(worker->renewing);
-        worker->hold = hf_hold_free(worker->hold);
+        free_handles(worker);
         sim_event_clear(&client->history->time, &worker->due);
+        sim_event_clear(&client->history->time, &worker->watch);
     }
     client->node = NULL;
 }
@@ -343,6 +493,9 @@ static void client_init(struct history *h, int index) {
         worker->index = i;
         worker->step = -1;
         sim_event_add(&h->time, &worker->due, worker_due);
+        sim_event_add(&h->time, &worker->watch, watch_due);
+        for (int j = 0; j < 2; j++)
+            worker->handles[j] = (struct handle){.check = &h->check, .events = h->plan->events};
         next_step(worker);
     }
 }
@@ -725,11 +878,17 @@ static void start(struct history *h) {
     }
 }
 
+static bool is_over(const struct history *h) {
+    return all_finished(h) && told_all(&h->check) && h->time.now_us >= last_fault_us(h->plan);
+}
+
 static void live(struct history *h) {
     int64_t until_us = last_fault_us(h->plan) + PATIENCE_S * INT64_C(1000000);
-    while (!h->check.verdict && !(all_finished(h) && h->time.now_us >= last_fault_us(h->plan)))
+    while (!h->check.verdict && !is_over(h))
         if (!sim_time_step(&h->time, until_us) && h->time.now_us >= until_us)
             break;
+    if (!h->check.verdict && all_finished(h) && !told_all(&h->check))
+        check_fail(&h->check, VERDICT_LIVENESS, "told: there is no event of the end of a lock");
     if (!h->check.verdict && !all_finished(h))
         check_fail(&h->check, VERDICT_LIVENESS, "progress: somebody still waits after %d s",
                    PATIENCE_S);

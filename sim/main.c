@@ -1,10 +1,12 @@
 /* The simulator's command.
  *
- *    sim [-q] SEED            one history, told as a story
- *    sim [-q] -n COUNT [-f FIRST] [-j JOBS]
+ *    sim [-q] [-e EDITION] SEED
+ *                             one history, told as a story
+ *    sim [-q] [-e EDITION] -n COUNT [-f FIRST] [-j JOBS]
  *                             many, in several processes; what went wrong, how often, and how fast
  *
- * With -q, the histories of all seeds are of the quorum store: of one in four they are anyway.
+ * -e makes the plans of an earlier edition, for seeds of that time. With -q all histories are of the
+ * quorum store; without it one in four is.
  * A history that fails is made shorter, by leaving out whatever it fails without, and told. Each hundredth is run
  * twice: the same seed must give the same history. Exit status: 0; 1 safety; 2 liveness; 3 a history that was not
  * the same twice; 64 usage; 70 the simulator itself. */
@@ -23,6 +25,7 @@
 enum { JOBS_MAX = 64, TWICE_EACH = 100, EXIT_NOT_SAME = 3, EXIT_USAGE = 64 };
 
 static enum plan_mix mix = PLAN_ANY;
+static int edition = PLAN_EDITION;
 
 struct job {
     uint64_t seed; /* that it is at */
@@ -48,7 +51,7 @@ static void run_job(struct job *job, uint64_t first, uint64_t end, uint64_t stri
         struct plan plan;
         struct history_result result, again;
         job->seed = seed;
-        plan_make(&plan, seed, mix);
+        plan_make(&plan, seed, mix, edition);
         history_run(&plan, false, &result);
         add(job, &result);
         job->failed = result.verdict;
@@ -98,7 +101,7 @@ static int exit_code(enum verdict verdict) {
 static int tell_failure(uint64_t seed) {
     struct plan plan;
     struct history_result result;
-    plan_make(&plan, seed, mix);
+    plan_make(&plan, seed, mix, edition);
     history_run(&plan, false, &result);
     printf("seed %" PRIu64 " fails: %s\nthe shortest history found that fails so:\n\n", seed,
            result.what);
@@ -177,27 +180,30 @@ static int run_many(uint64_t first, uint64_t count, int job_count) {
 static int run_one(uint64_t seed) {
     struct plan plan;
     struct history_result result;
-    plan_make(&plan, seed, mix);
+    plan_make(&plan, seed, mix, edition);
     history_run(&plan, true, &result);
     printf("\nhash %016" PRIx64 "\n", result.hash);
     return exit_code(result.verdict);
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: sim [-q] SEED | sim [-q] -n COUNT [-f FIRST] [-j JOBS]\n");
+    fprintf(stderr, "usage: sim [-q] [-e EDITION] SEED | sim [-q] [-e EDITION] -n COUNT [-f FIRST] "
+                    "[-j JOBS]\n");
     return EXIT_USAGE;
 }
 
 int main(int argc, char **argv) {
     uint64_t count = 0, first = 1;
     int jobs = (int)sysconf(_SC_NPROCESSORS_ONLN), option;
-    while ((option = getopt(argc, argv, "n:f:j:q")) != -1) {
+    while ((option = getopt(argc, argv, "n:f:j:e:q")) != -1) {
         if (option == 'n')
             count = strtoull(optarg, NULL, 10);
         else if (option == 'f')
             first = strtoull(optarg, NULL, 10);
         else if (option == 'j')
             jobs = atoi(optarg);
+        else if (option == 'e')
+            edition = atoi(optarg);
         else if (option == 'q')
             mix = PLAN_SETS;
         else

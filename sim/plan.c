@@ -2,7 +2,14 @@
 
 #include "sim/clock.h"
 
-enum { PLAN = 1, PLAN_SET = 5, SECOND_US = 1000000, SET_STEPS_MAX = 6, SETS_ONE_IN = 4 };
+enum {
+    PLAN = 1,
+    PLAN_SET = 5,
+    PLAN_MORE = 6,
+    SECOND_US = 1000000,
+    SET_STEPS_MAX = 6,
+    SETS_ONE_IN = 4
+};
 
 /* Before all times that are written as a number above 0. */
 static const int64_t LONG_AGO_US = INT64_C(4000000000000000);
@@ -153,9 +160,30 @@ static void make_set(struct plan *plan, struct sim_random *random) {
     forbid_permits(plan);
 }
 
-void plan_make(struct plan *plan, uint64_t seed, enum plan_mix mix) {
+/* What edition 2 has more, with chances of its own, so that the rest of a plan stays as it was. */
+static void add_more(struct plan *plan, struct sim_random *random) {
+    plan->events = sim_random_one_in(random, 2);
+    for (int i = 0; i < plan->step_count; i++) {
+        struct plan_step *step = &plan->steps[i];
+        const struct plan_name *name = &plan->names[step->name];
+        const struct plan_name *other = &plan->names[!step->name];
+        step->wants_fd = sim_random_one_in(random, 4);
+        step->reenters = sim_random_one_in(random, 8);
+        step->renew_again_ms =
+            sim_random_one_in(random, 8) ? sim_random_between(random, 100, 5000) : 0;
+        if (name->kind == STORE_PERMITS && sim_random_one_in(random, 4))
+            step->capacity = step->weight + (uint32_t)sim_random_below(random, 3);
+        if (plan->name_count == 2 && !step->reenters && sim_random_one_in(random, 4))
+            step->other_weight = other->kind == STORE_RW
+                                     ? (sim_random_one_in(random, 2) ? 1 : STORE_ALL)
+                                     : (uint32_t)sim_random_between(random, 1, other->capacity);
+    }
+}
+
+void plan_make(struct plan *plan, uint64_t seed, enum plan_mix mix, int edition) {
     struct sim_random random = sim_random_of(seed, PLAN, 0);
     struct sim_random set_random = sim_random_of(seed, PLAN_SET, 0);
+    struct sim_random more_random = sim_random_of(seed, PLAN_MORE, 0);
     *plan = (struct plan){.seed = seed, .server_count = 1, .quorum = 1};
     plan->server_ppm[0] = sim_random_between(&random, -3000, 3000);
     plan->client_count = (int)sim_random_between(&random, 1, PLAN_CLIENTS_MAX);
@@ -170,4 +198,8 @@ void plan_make(struct plan *plan, uint64_t seed, enum plan_mix mix) {
     make_faults(plan, &random);
     if (sim_random_one_in(&set_random, SETS_ONE_IN) || mix == PLAN_SETS)
         make_set(plan, &set_random);
+    for (int i = 0; i < plan->step_count; i++)
+        plan->steps[i].capacity = plan->names[plan->steps[i].name].capacity;
+    if (edition > 1)
+        add_more(plan, &more_random);
 }

@@ -15,7 +15,8 @@ enum {
     PLAN_STEPS_MAX = 20,
     PLAN_FAULTS_MAX = 6,
     PLAN_SERVERS_MAX = 5,
-    PLAN_MAX_LEASE_MS = 5000
+    PLAN_MAX_LEASE_MS = 5000,
+    PLAN_EDITION = 2 /* an earlier edition leaves out what was added since */
 };
 
 /* X(name, what it is called). */
@@ -86,6 +87,12 @@ struct plan_step {
     int64_t cancel_us; /* give up after so long; 0: do not */
     int64_t renew_ms;  /* renew by hand for so long, as soon as it is held; 0: do not */
     bool barges, renews;
+    /* Since edition 2: */
+    int64_t renew_again_ms; /* the same when half of its time is over */
+    uint32_t capacity;      /* of permits: as the name has it, or another */
+    uint32_t other_weight;  /* of the other name, which is taken with it; 0: this one only */
+    bool reenters;          /* it is entered again, and left twice */
+    bool wants_fd;
 };
 
 struct plan_fault {
@@ -104,6 +111,7 @@ struct plan {
     bool far;          /* its servers are far from its clients */
     bool durable;      /* its clients say that the servers forget nothing when they restart */
     bool listed_twice; /* by mistake the last of them is named by the first one's name */
+    bool events;       /* its clients are told of them */
     int64_t server_ppm[PLAN_SERVERS_MAX];
     int client_count, name_count, step_count, fault_count;
     struct plan_client clients[PLAN_CLIENTS_MAX];
@@ -114,6 +122,6 @@ struct plan {
 
 /* One server, or a set of them: either, or sets only. */
 enum plan_mix { PLAN_ANY, PLAN_SETS };
-void plan_make(struct plan *plan, uint64_t seed, enum plan_mix mix);
+void plan_make(struct plan *plan, uint64_t seed, enum plan_mix mix, int edition);
 
 #endif

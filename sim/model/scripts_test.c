@@ -1,5 +1,5 @@
-/* The shipped scripts by themselves, in states that take a rare chain of events to come by: keys that were lost one by
- * one, votes that come late. What they do in all other states is shown through the store. */
+/* The shipped scripts in states that only a rare chain of events leads to: some keys were lost, votes came
+ * late. Everything else that they do is tested through the store. */
 #include "check.h"
 
 #include "sim/model/bytes.h"
@@ -32,7 +32,7 @@ static void over(void) {
     text_free(&heard);
 }
 
-/* What the script answers, with blanks between the words. `key_count` of the keys of the lock "a" are given. */
+/* Calls a script with the first `key_count` keys of the lock "a". Returns the answer as words. */
 static const char *call(enum redis_script_id script, size_t key_count, const char *const *words) {
     static const char *const keys[] = {"holdfast:a",     "{holdfast:a}.s", "{holdfast:a}.q",
                                        "{holdfast:a}.w", "{holdfast:a}.h", "{holdfast:a}.i",

@@ -248,10 +248,10 @@ static void lose(struct engine *e, struct hold *hold) {
 
 /* ---- Tokens that were seen ----
  *
- * A name's next token is asked to be above the last one, in case that its counter was lost and the clock has gone back.
- * Each name for itself: one with a counter far ahead would take all others there, and of those that have no
- * counter the store would refuse it as a clock error. Only so many names are remembered: beyond, the one in the same row
- * whose token is the oldest is not. */
+ * The floor of a name is above the last token that was seen of it, in case the store lost the counter
+ * and the clock went back. It must not be above the tokens of other names: a single counter far ahead
+ * would drag all of them along, and the store refuses such a floor for a name without a counter.
+ * Memory is bounded: in a full row, the entry with the smallest token is replaced. */
 
 static struct seen_token *find_seen(struct engine *e, const char *name) {
     uint64_t hash = map_hash(name, strlen(name), 0);
@@ -663,14 +663,14 @@ void engine_wake(struct engine *e, uint64_t seq) {
         wake(e, hold);
 }
 
-/* Of a set, some servers may still have it. What the store has of a hold that is lost in this way or the next, its
- * release lets go: may_exist stays. */
+/* Some servers of a set may still have it: may_exist stays, so that it is released there. */
 void engine_gone(struct engine *e, uint64_t seq) {
     struct hold *hold = find(e, seq);
     if (hold && is_held(hold))
         lose(e, hold);
 }
 
+/* The same: whatever the store still has of these holds is released. */
 void engine_forgot(struct engine *e, store_concerns *concerns, void *context) {
     for (struct map_node *node = map_first(&e->by_seq); node; node = map_after(&e->by_seq, node)) {
         struct hold *hold = container_of(node, struct hold, by_seq);

@@ -99,7 +99,7 @@ struct engine_config {
     uint64_t random; /* a seed, for jitter */
 };
 
-/* The largest token seen for a name, which is identified by its hash: a cache of this many names, in rows. */
+/* The largest token that was seen of a name, by the hash of the name. */
 enum { ENGINE_SEEN_ROWS = 256, ENGINE_SEEN_IN_ROW = 4 };
 struct seen_token {
     uint64_t name, token;

@@ -221,8 +221,8 @@ static inline void store_refuse(struct store_host *host, struct store_op *op, in
  * malloc'd particulars. (registry.c) */
 int store_find(const char *scheme, const struct store_driver **ret_driver, char **ret_text);
 
-/* The token of a grant by rule 6. `counter` is 0 where the name has none; of a repeat, it is the token that the hold
- * has. (rules.c) */
+/* The token of a grant by rule 6. `counter` is the name's, 0 where it has none; for a repeat it is the
+ * token that the hold has. (rules.c) */
 int store_next_token(uint64_t counter, bool repeats, uint64_t floor, uint64_t below, uint64_t base,
                      int64_t server_wall_us, uint64_t *ret_token, char **ret_text);
 

@@ -1,11 +1,13 @@
 /* Parting: releases that must reach every node.
  *
- * Whatever is let go, or was lost, is released on all nodes that may have it, also on those that did not answer; and
- * again, until a node confirms or every lease must have ended: at longer and longer intervals, and as soon as a node
- * that was silent is heard of again. While it is silent, what it was asked for may still be under way to it, and a lease
- * not have begun. As a node may have to be sent a request twice (NOSCRIPT),
- * a vote may come behind its release, which is seen from the order of the answers: then it is given back when its own
- * comes. */
+ * Whatever is released, or was lost, is released on all nodes that may have it, including those that did
+ * not answer. That is repeated until a node confirms or every lease must have ended: at longer and longer
+ * intervals, and as soon as a node that was silent answers again. A silent node may still get the vote
+ * that it was sent, and begin its lease only then, so the leases count from the last time that it was
+ * silent.
+ *
+ * As a node may have to be sent a request twice (NOSCRIPT), a vote may come behind its release. The order
+ * of the answers shows it, and the vote is given back when its own answer comes. */
 #include "store/quorum/quorum.h"
 
 #include "base/error.h"

@@ -224,7 +224,7 @@ static struct store_op released_without_3_and_4(void) {
     return op;
 }
 
-/* For longer than two leases node 4 gives this answer to each release. Returns how many there were. */
+/* Node 4 answers each release like this for longer than two leases. Returns how many there were. */
 static int repeats_answered(enum store_outcome outcome) {
     int repeats = 0;
     for (int64_t us = 0; us < 130000 * MS; us += 100 * MS) {

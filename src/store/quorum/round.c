@@ -188,8 +188,8 @@ void quorum_completed(struct store_host *host, struct store_op *op) {
         world_bell_ring_within(&q->bell);
 }
 
-/* What is known of the node itself, for the next time that it is silent. Only a vote shows that it votes. True: it has
- * been heard of. */
+/* What is known of the node itself, for the next time that it is silent. Only a vote shows that it votes.
+ * True if the node itself has answered. */
 static bool note_answer(struct errand *errand) {
     const struct store_op *op = &errand->op;
     struct node *node = errand->node;

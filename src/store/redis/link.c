@@ -7,14 +7,14 @@
  * A request that was never sent is refused as soon as a connection fails: then it is certain that the server
  * did not act, and why is known. One that was sent waits for the next connection until its time is over.
  *
- * A request whose time is over comes back without a reply. A connection is given up only when it has itself kept a
- * request waiting for as long: if each request that was sent again over a new one could end it, a link that is slow
- * and never idle would be opened again and again, and none of its connections live to see a reply. What is given up
- * before that has a stand-in, so that replies still match requests.
+ * A request whose time is over comes back without a reply. Its connection is closed only when a request
+ * has waited on that connection for the whole timeout. If requests that were sent again could close the
+ * next connection as well, a slow link that is never idle would reconnect for ever without seeing a
+ * reply. A request that is given up earlier leaves a stand-in, so that replies still match requests.
  *
- * All requests have the same patience, so the first in each list is the first whose time is over; except for
- * those that were sent again with the text of their script, behind younger ones, and those behind a stand-in
- * (early_us). */
+ * All requests have the same patience, so the first in each list is the first whose time is over. The
+ * exceptions are requests that were sent again with the text of their script, and those behind a
+ * stand-in (early_us). */
 #include "store/redis/link.h"
 
 #include "store/redis/command.h"
@@ -432,7 +432,7 @@ static bool give_up(struct redis_link *link, struct redis_request *request, cons
     return true;
 }
 
-/* True: the connection is of no use, as the first that was sent over it has waited for as long as anything may. */
+/* The oldest request on this connection has had no reply for the whole timeout. */
 static bool is_silent(struct redis_link *link, int64_t now_us) {
     struct redis_request *first = first_of(&link->sent);
     return first && first->sent_us + link->redis->timeout_us <= now_us;

@@ -1,5 +1,5 @@
--- Ends the hold that has a token, whoever has it, and moves the token on. In a set, where a token is the largest of
--- several servers', two shares may have the same: both are ended, or one server would end this and another that.
+-- Ends the hold that has a token, whoever has it, and moves the token on. In a set two readers may have the
+-- same token. Both are ended then: otherwise each server might end a different one.
 --
 -- KEYS  K S Q W H I      ARGV  1 token  2 by whom  3 why  4 prefix of the channels  5 the name, if it was voted
 --                              for: all who were refused may try again

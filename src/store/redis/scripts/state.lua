@@ -33,8 +33,8 @@ local function weight_of(id)
     return tonumber(string.match(call('HGET', I, id) or '', '^%d+ (%d+)'))
 end
 
--- The weight in use, where that, or what shares weigh, was lost. A reader weighs 1; a permit holder whose record was
--- lost may have all permits.
+-- Counts the weight in use again, after S or the records of shares were lost. A reader without a record weighs
+-- 1; a permit holder without one may have all permits.
 local function count_used()
     local kind = string.sub(k, 2)
     used = 0

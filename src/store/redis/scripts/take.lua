@@ -22,7 +22,8 @@ end
 
 local function take_my_share(till)
     local lost = not weight_of(me)
-    local had, was = string.match(lost and '0 ' .. record(now) or call('HGET', I, me), '^(%d+) (.*)$')
+    local mine = lost and '0 ' .. record(now) or call('HGET', I, me)
+    local had, was = string.match(mine, '^(%d+) (.*)$')
     local held = had ~= '0'
     token, refused = next_token(held and tonumber(had) or s.t, held)
     if not token then

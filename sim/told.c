@@ -1,0 +1,200 @@
+#include "sim/told.h"
+
+#include "client/client.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+
+static int64_t true_us(const struct handle *handle) {
+    return handle->check->net->time->now_us;
+}
+
+static void fail(const struct handle *handle, const char *what) {
+    const struct attempt *attempt = handle->attempts[0];
+    check_fail(handle->check, VERDICT_SAFETY, "told: %.8s-%s %s", attempt->owner,
+               attempt->owner + 33, what);
+}
+
+/* The deadline of all that it holds, in true time. When one of several names is lost, the others are
+ * released: their last deadline counts. */
+static int64_t deadline_us(const struct handle *handle) {
+    int64_t first_us = INT64_MAX;
+    for (int i = 0; i < handle->attempt_count; i++) {
+        struct attempt *attempt = handle->attempts[i];
+        const struct hold *hold = &attempt->hold->hold;
+        if (hold->state != HOLD_RELEASING && hold->state != HOLD_OVER)
+            attempt->ends_us = hold->deadline_us;
+        first_us = attempt->ends_us < first_us ? attempt->ends_us : first_us;
+    }
+    return sim_clock_when(&handle->node->now, first_us);
+}
+
+/* ---- Whether it is lost ---- */
+
+static bool was_taken_away(const struct check *check, const struct attempt *attempt) {
+    int denied = 0, servers = check->plan->server_count - check->plan->listed_twice;
+    for (int i = 0; i < check->plan->server_count; i++)
+        denied += attempt->votes[i].denied;
+    return denied > servers - check->plan->quorum;
+}
+
+static bool may_be_lost(const struct handle *handle) {
+    for (int i = 0; i < handle->attempt_count; i++) {
+        if (was_taken_away(handle->check, handle->attempts[i]))
+            return true;
+    }
+    return true_us(handle) >= deadline_us(handle);
+}
+
+/* ---- Whether that is told ---- */
+
+static bool is_readable(int fd) {
+    struct pollfd polled = {.fd = fd, .events = POLLIN};
+    return poll(&polled, 1, 0) == 1;
+}
+
+static bool had_event(const struct handle *handle) {
+    for (int i = 0; i < handle->attempt_count; i++) {
+        if (handle->attempts[i]->lost_event)
+            return true;
+    }
+    return false;
+}
+
+static void check_was_told(const struct handle *handle) {
+    if (handle->told != 1)
+        fail(handle, "was lost, and on_lost was not called in time");
+    else if (handle->fd >= 0 && !is_readable(handle->fd))
+        fail(handle, "was lost, and its descriptor says nothing");
+    else if (handle->events && !had_event(handle))
+        fail(handle, "was lost, and there was no event in time");
+}
+
+static void check_not_told(const struct handle *handle) {
+    if (handle->told)
+        fail(handle, "is held, and on_lost was called");
+    else if (handle->fd >= 0 && is_readable(handle->fd))
+        fail(handle, "is held, and its descriptor says that it is lost");
+}
+
+static void check_left(const struct handle *handle) {
+    int64_t left_ms = hf_hold_left_ms(handle->hold);
+    if (hf_check(handle->hold, left_ms) != HF_OK || hf_check(handle->hold, left_ms + 1) != HF_SHORT)
+        fail(handle, "has time left that hf_check does not know of");
+}
+
+int64_t handle_look(struct handle *handle) {
+    int64_t now_us = true_us(handle), ends_us = deadline_us(handle);
+    bool is_held = hf_check(handle->hold, 0) == HF_OK;
+    if (is_held && now_us >= ends_us)
+        fail(handle, "is over, and hf_check says that it is held");
+    else if (is_held && handle->lost_us)
+        fail(handle, "is held again, and had been lost");
+    else if (is_held)
+        check_not_told(handle);
+    else if (!may_be_lost(handle))
+        fail(handle, "is held, and hf_check says that it is lost");
+    if (is_held)
+        return ends_us + TOLD_US;
+    if (!handle->lost_us)
+        handle->lost_us = now_us < ends_us ? now_us : ends_us;
+    if (now_us < handle->lost_us + TOLD_US)
+        return handle->lost_us + TOLD_US;
+    check_was_told(handle);
+    return INT64_MAX;
+}
+
+void handle_begin(struct handle *handle, struct sim_node *node, hf_hold *hold, bool wants_fd) {
+    handle->node = node;
+    handle->hold = hold;
+    handle->told = 0;
+    handle->lost_us = 0;
+    handle->fd = wants_fd ? hf_hold_fd(hold) : -1;
+    if (hf_check(hold, 0) == HF_OK)
+        check_left(handle);
+}
+
+void handle_on_lost(hf_hold *hold, void *arg) {
+    struct handle *handle = arg;
+    if (handle->node->dead)
+        return;
+    if (hold != handle->hold || handle->told++)
+        fail(handle, "was lost, and on_lost was called more than once");
+    else if (handle->attempts[0]->node && !may_be_lost(handle))
+        fail(handle, "is held, and on_lost was called");
+}
+
+void handle_release(struct handle *handle) {
+    bool is_held = hf_check(handle->hold, 0) == HF_OK;
+    if (is_held)
+        check_not_told(handle);
+}
+
+/* ---- Events ---- */
+
+static struct told_lock *find_open(struct told *told, const hf_event *event) {
+    for (size_t i = 0; i < told->count; i++) {
+        struct told_lock *lock = &told->open[i];
+        if (lock->token == event->token && strcmp(check_name_of(lock->name), event->name) == 0)
+            return lock;
+    }
+    return NULL;
+}
+
+/* Two readers of one client may have the same token in a set: the event is that of one that is lost. */
+static void event_lost(struct check *check, struct sim_node *node, const hf_event *event) {
+    bool is_held = false;
+    for (size_t i = 0; i < check->attempt_count; i++) {
+        struct attempt *attempt = &check->attempts[i];
+        if (attempt->node != node || attempt->held_token != event->token || attempt->lost_event ||
+            strcmp(check_name_of(attempt->name), event->name) != 0)
+            continue;
+        struct handle handle = {
+            .check = check, .node = node, .attempts = {attempt}, .attempt_count = 1};
+        if (may_be_lost(&handle)) {
+            attempt->lost_event = true;
+            return;
+        }
+        is_held = true;
+    }
+    if (is_held)
+        check_fail(check, VERDICT_SAFETY, "told: \"%s\" is held, and there is an event of its loss",
+                   event->name);
+}
+
+void told_event(struct check *check, struct sim_node *node, const hf_event *event) {
+    struct told *told = &check->told[node->index];
+    struct told_lock *open = find_open(told, event);
+    if (node->dead || event->type == HF_EVENT_NOT_ACQUIRED)
+        return;
+    if (event->type == HF_EVENT_ACQUIRED) {
+        if (told->count < TOLD_OPEN_MAX)
+            told->open[told->count++] = (struct told_lock){
+                .name = strcmp(event->name, check_name_of(0)) == 0 ? 0 : 1, .token = event->token};
+        return;
+    }
+    if (!open) {
+        check_fail(check, VERDICT_SAFETY,
+                   "told: an event %d of \"%s\", which had none of its being acquired, or of its "
+                   "end",
+                   event->type, event->name);
+        return;
+    }
+    if (event->type == HF_EVENT_LOST)
+        event_lost(check, node, event);
+    if (event->type == HF_EVENT_LOST || event->type == HF_EVENT_RELEASED)
+        *open = told->open[--told->count];
+}
+
+void told_nothing(struct check *check, const struct sim_node *node) {
+    check->told[node->index].count = 0;
+}
+
+bool told_all(const struct check *check) {
+    for (int i = 0; i < check->plan->client_count; i++) {
+        if (check->told[i].count)
+            return false;
+    }
+    return true;
+}
