@@ -79,7 +79,9 @@ static void take_signals(struct front *f) {
 static int end_without_keeper(struct front *f, const char *why) {
     struct run_shared *shared = f->run->shared;
     bool held = shared->tokens[0] != 0;
+    cgroup_kill(shared->cgroup);
     tree_kill(); /* with the keeper, if it is only stopped */
+    cgroup_remove(shared->cgroup);
     shared->ended = RUN_KEEPER_GONE;
     shared->lost = held;
     char name[300];
@@ -178,6 +180,7 @@ int front_main(struct run *run) {
     if (open_descriptors(&f) < 0) {
         fail_say("cannot start (%s)", strerror(errno));
         tree_kill(); /* the keeper, and the command if it is quick */
+        cgroup_remove(run->shared->cgroup);
         return EXIT_INTERNAL;
     }
     code = loop(&f);

@@ -177,7 +177,8 @@ __attribute__((noreturn)) static void become_command(struct keeper *k, pid_t kee
     sigaction(SIGCHLD, &k->run->child_before, NULL);
     sigprocmask(SIG_SETMASK, &k->run->mask_before, NULL);
     if (k->shared->front_stopped)
-        raise(SIGSTOP); /* the job was stopped while it waited: the command is part of it */
+        kill(getpid(),
+             SIGSTOP); /* the job was stopped while it waited: the command is part of it */
     execvp(k->settings->command[0], k->settings->command);
     k->shared->start_errno = errno;
     _exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN);
@@ -192,7 +193,8 @@ static void start_command(struct keeper *k) {
     pid_t keeper = getpid();
     set_environment(k);
     ring(k, RUN_BELL); /* before there is anything to end */
-    k->child = fork();
+    cgroup_make(k->shared->cgroup);
+    k->child = cgroup_fork(k->shared->cgroup);
     if (k->child == 0)
         become_command(k, keeper);
     if (k->child < 0) {
@@ -233,8 +235,10 @@ static void kill_tree(struct keeper *k, bool died) {
         return;
     if (died)
         tree_kill_children();
-    else
+    else {
+        cgroup_kill(k->shared->cgroup);
         tree_signal(getpid(), 0, SIGKILL);
+    }
     k->kill_pause_ms = died || !k->kill_pause_ms
                            ? KILL_AGAIN_MS
                            : earlier(2 * k->kill_pause_ms, KILL_AGAIN_MOST_MS);
@@ -325,6 +329,7 @@ static void watch_acquire(struct keeper *k) {
 }
 
 static void start_release(struct keeper *k) {
+    cgroup_remove(k->shared->cgroup);
     k->phase = RELEASING;
     k->shared->deadline_ms = CLOCK_NEVER;
     k->shared->held_ms = clock_now_ms() - k->acquired_ms;

@@ -11,6 +11,7 @@
  *  - Both are subreapers: a descendant whose parent dies becomes the keeper's child, or the front's
  *    when there is no keeper. So "no child left" means that the whole tree has gone, and nothing
  *    else does.
+ *  - The command has a control group of its own, if one can be made (cgroup.h).
  *  - The keeper writes D, the deadline, to a page that both have. If D − 200 ms comes and the page
  *    has no later one, the front ends the tree: the keeper has been stopped. If the keeper dies,
  *    the front ends the tree; if the front dies, the keeper does. Either kills without a grace,

@@ -3,6 +3,7 @@
 #define CLI_RUN_H
 
 #include "cli/ask.h"
+#include "cli/cgroup.h"
 #include "cli/cli.h"
 #include "cli/clock.h"
 
@@ -48,8 +49,9 @@ struct run_shared {
     _Atomic int start_errno;     /* why the command could not be executed; written by its process */
     _Atomic uint64_t tokens[RUN_NAMES_MAX]; /* of the name and of --also; 0: it is not held */
     _Atomic pid_t child;
-    _Atomic bool front_stopped; /* written by the front */
-    _Atomic int ended;          /* enum run_end; 0: not yet */
+    char cgroup[CGROUP_PATH_SIZE]; /* of the command; "": it has none of its own */
+    _Atomic bool front_stopped;    /* written by the front */
+    _Atomic int ended;             /* enum run_end; 0: not yet */
     int exit_code;
     int child_status; /* as of waitpid; -1: there was no child */
     int released;     /* of hf_release; HF_PENDING: nothing was to be released */

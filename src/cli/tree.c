@@ -108,8 +108,8 @@ static int by_pid(const void *a, const void *b) {
 
 static bool is_below(const struct processes *all, pid_t pid, pid_t root) {
     struct process key = {.pid = pid};
-    if (pid == root)
-        return true;
+    if (pid == root || !all->count)
+        return pid == root;
     const struct process *found =
         bsearch(&key, all->items, all->count, sizeof(*all->items), by_pid);
     return found && found->below;

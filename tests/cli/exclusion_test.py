@@ -21,7 +21,7 @@ def rounds(usual):
     return int(os.environ.get("ROUNDS", usual))
 
 
-def start_writing(kind, *options):
+def start_writing(kind, *options, start=start):
     """A run whose command writes: (process, pid of its keeper, the file, a time that is not after its
     deadline)."""
     path = f"{harness.folder}/written"
@@ -71,11 +71,16 @@ def end_by_max_hold(process, _, __):
     contains(err, "the command was ended")
 
 
-def check_chains():
-    for number in range(rounds(24)):
+def start_without_cgroup(*words):
+    hide = 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"'
+    return harness.start_unshared("-m", "sh", "-c", hide, "sh", harness.HOLDFAST, *words)
+
+
+def check_chains(start):
+    for number in range(rounds(18)):
         end = (end_by_killing_the_keeper, end_by_killing_the_front, end_by_max_hold)[number % 3]
         options = ("--max-hold", "300ms", "--grace", "1ms") if end is end_by_max_hold else ()
-        process, keeper, path, _ = start_writing("chain", *options)
+        process, keeper, path, _ = start_writing("chain", *options, start=start)
         watcher = start_watching(path)
         end(process, keeper, watcher)
         size = os.path.getsize(path)
@@ -87,7 +92,12 @@ def check_chains():
 
 @test
 def a_command_that_forks_without_end_has_ended_before_the_next_holder_works():
-    check_chains()
+    check_chains(start)
+
+
+@test
+def a_command_that_forks_without_end_is_ended_without_a_control_group_too():
+    check_chains(start_without_cgroup)
 
 
 # ---- Both processes killed ----

@@ -303,6 +303,47 @@ def one_who_forks_all_the_time_is_ended_too():
     assert not list(harness.marked())
 
 
+def group_of(pid):
+    """The folder of its control group (v2); skips the test where the command gets none of its own."""
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        mounts = [line.split() for line in file if " - cgroup2 " in line]
+    with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
+        own = next((line[3:].strip() for line in file if line.startswith("0::")), "")
+    if not mounts or "holdfast-" not in own:
+        raise harness.Skipped("no control group can be made here")
+    return mounts[0][4] + own
+
+
+@test
+def the_control_group_of_the_command_goes_with_it():
+    for end in ("the command", "the front", "the keeper"):
+        process = start("run", "a", "--", harness.HOLDFAST, "run", "--ttl", "3s", "x", "-c",
+                        "echo $$; exec sleep 1000")
+        pid = int(read_line(process.stdout))
+        inner = group_of(pid)
+        outer = os.path.dirname(inner)
+        assert os.path.isdir(inner) and "holdfast-" in os.path.basename(outer)
+        outer_keeper = int(outer.rpartition("-")[2])
+        os.kill({"the command": pid, "the front": process.pid, "the keeper": outer_keeper}[end],
+                signal.SIGKILL)
+        wait_until(lambda: not os.path.exists(outer), f"the groups are gone after {end}")
+        finish(process)
+
+
+@test
+def the_control_group_of_a_killed_run_goes_with_the_next():
+    process, keeper, pids = start_tree()
+    group = group_of(pids[0])
+    process.send_signal(signal.SIGSTOP)
+    os.kill(keeper, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    harness.end_marked()
+    assert os.path.isdir(group)
+    equal(harness.run("run", "y", "true")[0], 0)
+    assert not os.path.exists(group)
+
+
 @test
 def nested_runs_end_as_one_tree():
     process = start("run", "a", "--", harness.HOLDFAST, "run", "--ttl", "3s", "x", "-c", TREE)
