@@ -97,7 +97,7 @@ extern "C" {
     X(DENIED, -18, "the store does not permit it")                                  \
     X(BAD_STORE, -19, "the store's data is damaged or was not written by holdfast") \
     X(STORE_FULL, -20, "the store has no room left")                                \
-    X(CLOCK, -21, "a clock is wrong")                                               \
+    X(CLOCK, -21, "a clock is wrong, or clients differ in max_lease")               \
     X(NO_MEMORY, -22, "out of memory")                                              \
     X(SYSTEM, -23, "a system call failed")                                          \
     X(CLOSED, -24, "the client has been closed")                                    \

@@ -35,7 +35,7 @@ static const struct {
     {HF_DENIED, EXIT_DENIED, "check the owner and the permissions, or the user in the URL"},
     {HF_BAD_STORE, EXIT_CONFIG, "use another place, or move the existing data away"},
     {HF_STORE_FULL, EXIT_UNREACHABLE, "make room, then try again"},
-    {HF_CLOCK, EXIT_CONFIG, "correct the clocks of this host and of the store"},
+    {HF_CLOCK, EXIT_CONFIG, "use the same --max-lease everywhere, and correct the clocks"},
     {HF_NO_MEMORY, EXIT_INTERNAL, ""},
     {HF_SYSTEM, EXIT_INTERNAL, ""},
     {HF_CLOSED, EXIT_INTERNAL, ""},

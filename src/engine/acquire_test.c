@@ -490,13 +490,17 @@ STORY(a_holder_with_more_left_than_any_lease_is_a_clock_error) { /* not "busy" *
     expect_op(b, STORE_ACQUIRE);
     answer_queued(a, 60001, 0);
     expect_acquired(a, HF_CLOCK);
-    CHECK_EQ_STR(a->text, "its holder's lease shows 60 s left, and no lease is longer than "
-                          "max_lease, 60 s");
+    CHECK_EQ_STR(a->text,
+                 "its holder's lease has 60 s left, and this client's max_lease is 60 s: either "
+                 "the holder has a longer max_lease, which must be the same for all "
+                 "clients, or a clock was set back");
     expect_op(a, STORE_RELEASE);
     answer_busy(b, 7200000, 0);
     expect_acquired(b, HF_CLOCK);
-    CHECK_EQ_STR(b->text, "its holder's lease shows 7200 s left, and no lease is longer than "
-                          "max_lease, 60 s");
+    CHECK_EQ_STR(b->text,
+                 "its holder's lease has 7200 s left, and this client's max_lease is 60 s: either "
+                 "the holder has a longer max_lease, which must be the same for all "
+                 "clients, or a clock was set back");
     expect_over(b);
 }
 

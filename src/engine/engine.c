@@ -344,8 +344,9 @@ static bool is_clock_error(const struct engine *e, const struct store_op *op) {
 }
 
 static char *clock_text(const struct engine *e, const struct store_op *op) {
-    return error_format("its holder's lease shows %" PRId64 " s left, and no lease is longer than "
-                        "max_lease, %" PRId64 " s",
+    return error_format("its holder's lease has %" PRId64 " s left, and this client's max_lease is "
+                        "%" PRId64 " s: either the holder has a longer max_lease, which must be "
+                        "the same for all clients, or a clock was set back",
                         op->left_us / 1000000, e->config.max_lease_us / 1000000);
 }
 

@@ -262,6 +262,14 @@ def a_store_that_is_not_there_is_78():
 
 
 @test
+def a_lease_beyond_max_lease_is_told_with_both_causes():
+    """The holder permits itself longer leases than the one who asks."""
+    code, _, err = run("--max-lease", "1h", "run", "--ttl", "30m", "x", "--", HOLDFAST, "run", "-n", "x", "true")
+    equal(code, 78)
+    contains(err, "max_lease is 60 s", "the holder has a longer max_lease", "a clock was set back", "--max-lease")
+
+
+@test
 def a_store_that_cannot_be_reached_is_69():
     code, _, err = run("--url", "sqlite:/no/such/folder/db", "run", "x", "--", "true")
     equal(code, 69)
