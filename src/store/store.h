@@ -184,12 +184,13 @@ struct store {
     const struct store_driver *driver;
 };
 
-#define STORE_ABI 5
+#define STORE_ABI 6
 
 struct store_driver {
     unsigned abi; /* STORE_ABI of the tree that it was built in */
     const char *scheme;
     const char *tier;      /* as in hf_store_info */
+    uint16_t port;         /* of its servers, if a URL names none; 0: it has no ports */
     unsigned capabilities; /* enum store_capability */
     const char *lacks;     /* why it cannot do the rest, for people; may be NULL */
     /* Opens without waiting for a server. On failure an hf_error and, maybe, malloc'd particulars. */
@@ -225,6 +226,10 @@ int store_find(const char *scheme, const struct store_driver **ret_driver, char 
  * token that the hold has. (rules.c) */
 int store_next_token(uint64_t counter, bool repeats, uint64_t floor, uint64_t below, uint64_t base,
                      int64_t server_wall_us, uint64_t *ret_token, char **ret_text);
+
+/* What differs in two names of sets, "id/servers/quorum/longest lease in ms[/durable]", for people: malloc'd; maybe NULL.
+ * (rules.c) */
+char *store_compare_sets(const char *theirs, const char *ours);
 
 /* For HF_WRONG_KIND: malloc'd "it is a mutex", "it is permits out of 5"; maybe NULL. (rules.c) */
 char *store_describe_kind(enum store_kind kind, uint32_t capacity);

@@ -217,6 +217,10 @@ def row_20_other_sets_and_servers_listed_twice_are_refused():
         equal(one.release("a"), "OK")
         with Redis() as another, puppets(1, new_set([servers[4], *servers[:4]], name=None)) as (same,):
             equal(same.hold("c", "x") is not None, True)  # in whichever order
+            equal(same.release("c"), "OK")
+            with puppets(1, new_set(servers, name=None).replace("127.0.0.1", "LocalHost")) as (spelled,):
+                equal(spelled.hold("d", "x") is not None, True)
+                equal(spelled.release("d"), "OK")
             for url in (new_set(servers, name="other"), new_set(servers, name=None, more="&quorum=4"),
                         new_set(servers[:3], name=None), new_set([*servers[:4], another], name=None)):
                 with puppets(1, url) as (other,):

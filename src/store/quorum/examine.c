@@ -79,6 +79,19 @@ static bool votes(const struct examining *x, size_t node) {
     return *facts->set ? is_of_set(x, node) && (founds || facts->silent_us <= 0) : founds;
 }
 
+static bool add_other_set(hf_examination *own, const char *theirs, const char *ours) {
+    char *difference = store_compare_sets(theirs, ours);
+    bool ok = findings_add(own, HF_WARNING, "vote",
+                           "it refuses to vote; other clients use it in another set, and locks of "
+                           "the two sets do not exclude each other",
+                           "use the same servers, quorum and max_lease in all clients; to change a "
+                           "set: docs/stores/quorum.md",
+                           "the server votes in the set %s, not in %s: %s", theirs, ours,
+                           difference ? difference : "");
+    free(difference);
+    return ok;
+}
+
 static bool judge_vote(const struct examining *x, size_t index, hf_examination *own) {
     const struct store_facts *facts = &x->facts[index];
     const struct node *node = node_of(x, index);
@@ -100,15 +113,7 @@ static bool judge_vote(const struct examining *x, size_t index, hf_examination *
             "before the first lock of a set: holdfast quorum init; else wait",
             "the server does not belong to a set");
     if (!is_of_set(x, index))
-        return findings_add(
-            own, HF_WARNING, "vote",
-            "it refuses to vote; other clients use it in another set, and locks of "
-            "the two sets do not exclude each other",
-            "use the same id, number of servers, quorum and max_lease in all clients; "
-            "to change a set: docs/stores/quorum.md",
-            "the server votes in the set %s, not in %s "
-            "(id/servers/quorum/max_lease)",
-            facts->set, set);
+        return add_other_set(own, facts->set, set);
     return findings_add(own, HF_WARNING, "vote", fewer, init,
                         "the server restarted, may have forgotten votes, and will not vote for "
                         "another %" PRId64 " s",

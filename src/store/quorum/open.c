@@ -11,13 +11,14 @@
 #include "store/drivers.h"
 #include "store/quorum/quorum.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_TIMEOUT_MS = 50, TIMEOUT_MAX_MS = 10000 };
+enum { DEFAULT_TIMEOUT_MS = 50, TIMEOUT_MAX_MS = 10000, HOST_SIZE = 256 };
 
 static bool is_of_set(const struct url *url, const char *key) {
     return strcmp(key, "quorum") == 0 || strcmp(key, "node_timeout") == 0 ||
@@ -61,12 +62,37 @@ static uint64_t hash(uint64_t seed, const char *text, size_t size) {
     return hash;
 }
 
+/* One way to write each host: clients that write it differently are of one set all the same. An IPv6 address has many
+ * forms; a name's case and its last dot mean nothing; "localhost" is 127.0.0.1 (::1 may be another server). What would
+ * have to be looked up stays as it is, since it may lead elsewhere tomorrow. */
+static void normalise_host(const char *host, char ret[HOST_SIZE]) {
+    struct in6_addr six;
+    size_t size = strlen(host);
+    if (inet_pton(AF_INET6, host, &six) == 1) {
+        bool is_four = IN6_IS_ADDR_V4MAPPED(&six);
+        inet_ntop(is_four ? AF_INET : AF_INET6, is_four ? six.s6_addr + 12 : six.s6_addr, ret,
+                  HOST_SIZE);
+        return;
+    }
+    if (size > 1 && host[size - 1] == '.')
+        size--;
+    snprintf(ret, HOST_SIZE, "%.*s", (int)size, host);
+    for (char *c = ret; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    if (strcmp(ret, "localhost") == 0)
+        strcpy(ret, "127.0.0.1");
+}
+
 /* What a set is called that was not given a name: by its nodes, in whichever order. So clients whose lists differ
  * do not vote in one set, where their quorums need not meet. */
-static uint64_t hash_nodes(const struct url *url) {
+static uint64_t hash_nodes(const struct url *url, uint16_t usual_port) {
     uint64_t sum = 0;
-    for (size_t i = 0; i < url->host_count; i++)
-        sum += hash(url->hosts[i].port, url->hosts[i].host, strlen(url->hosts[i].host));
+    for (size_t i = 0; i < url->host_count; i++) {
+        char host[HOST_SIZE];
+        normalise_host(url->hosts[i].host, host);
+        uint16_t port = url->hosts[i].port == usual_port ? 0 : url->hosts[i].port;
+        sum += hash(port, host, strlen(host));
+    }
     for (const char *path = url->path; !url->host_count && *path; path += *path == ',') {
         size_t size = strcspn(path, ",");
         sum += hash(0, path, size);
@@ -144,7 +170,8 @@ static int open_node(struct quorum *q, struct node *node, const struct store_dri
     return r;
 }
 
-static int read_set(struct quorum *q, const struct url *url, char **ret_text) {
+static int read_set(struct quorum *q, const struct store_driver *driver, const struct url *url,
+                    char **ret_text) {
     uint64_t quorum = q->node_count / 2 + 1, timeout_ms = DEFAULT_TIMEOUT_MS;
     const char *id = url_option(url, "id");
     char name[24];
@@ -160,7 +187,7 @@ static int read_set(struct quorum *q, const struct url *url, char **ret_text) {
     q->quorum = (size_t)quorum;
     q->node_timeout_us = (int64_t)timeout_ms * 1000;
     /* What all clients of a set must agree on. */
-    snprintf(name, sizeof(name), "%016" PRIx64, hash_nodes(url));
+    snprintf(name, sizeof(name), "%016" PRIx64, hash_nodes(url, driver->port));
     q->set = error_format("%s/%zu/%zu/%" PRId64 "%s", id ? id : name, q->node_count, q->quorum,
                           q->host->max_lease_us / 1000, q->durable ? "/durable" : "");
     return q->set ? HF_OK : HF_NO_MEMORY;
@@ -207,7 +234,7 @@ int quorum_open(struct store_host *host, const struct url *url, struct store **r
     q->store.driver = &store_quorum;
     q->host = host;
     q->node_count = count;
-    r = read_set(q, url, ret_text);
+    r = read_set(q, driver, url, ret_text);
     if (!r)
         r = quorum_start(q);
     if (r < 0) {

@@ -177,10 +177,11 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
                          "another %" PRId64 " ms",
                          left_us(reply) / 1000));
     } else if (reply_is(word, "set")) {
+        char *difference = store_compare_sets(text, redis->host->set);
         store_refuse(redis->host, op, HF_BAD_URL,
-                     error_format("it votes in the set %s, not in %s: all clients must list the "
-                                  "same servers and have the same quorum and longest lease",
-                                  text, redis->host->set));
+                     error_format("it votes in the set %s, not in %s: %s", text,
+                                  redis->host->set, difference ? difference : ""));
+        free(difference);
     } else if (reply_is(word, "kind")) {
         store_refuse(redis->host, op, HF_WRONG_KIND, describe_kind(what));
     } else if (reply_is(word, "below")) {
