@@ -65,10 +65,17 @@ static const char *call(enum redis_script_id script, size_t key_count, const cha
     return answer;
 }
 
-static const char *acquire_permits(const char *owner, const char *weight) {
+static const char *acquire_permits_of(const char *capacity, const char *owner, const char *weight,
+                                      bool waits) {
+    char kind[8];
+    snprintf(kind, sizeof(kind), "p%s", capacity);
     return call(REDIS_ACQUIRE, 6,
-                (const char *const[]){owner, LEASE_MS, "0", "0", "0", "0", "0", "p3", "3", weight,
-                                      "", "channel:", NULL});
+                (const char *const[]){owner, LEASE_MS, waits ? "3000" : "0", "0", "0", "0", "0",
+                                      kind, capacity, weight, "", "channel:", NULL});
+}
+
+static const char *acquire_permits(const char *owner, const char *weight) {
+    return acquire_permits_of("3", owner, weight, false);
 }
 
 static const char *vote(const char *owner, const char *floor, const char *below, bool reads) {
@@ -144,5 +151,17 @@ TEST(permits_are_not_used_up_by_shares_whose_records_were_lost) {
     CHECK_EQ_STR(acquire_permits(B, "1"), "done 2");
     CHECK_EQ_STR(release(A), ":1");
     CHECK_EQ_STR(acquire_permits(A, "2"), "done 3");
+    over();
+}
+
+TEST(a_queue_whose_kind_was_lost_is_not_served_as_another_kind) {
+    begin();
+    CHECK_EQ_STR(acquire_permits(A, "3"), "done 1");
+    CHECK_EQ_STR(acquire_permits_of("3", B, "1", true), "queued :5000 :0 :0");
+    CHECK(model_evict(redis, "{holdfast:a}.s"));
+    CHECK_EQ_STR(acquire_permits_of("2", C, "1", true), "queued :5000 :0 :0");
+    CHECK_EQ_STR(release(A), ":1");
+    CHECK_EQ_STR(acquire_permits_of("2", C, "1", true), "done 1");
+    CHECK_EQ_STR(acquire_permits_of("3", B, "1", true), "kind p2");
     over();
 }

@@ -26,6 +26,9 @@ end
 -- A place in the queue, kept by asking again. Who barges stands before those who do not.
 local function queue_up()
     local wait = tonumber(ARGV[3])
+    if not s.q then -- a queue from before S was lost: it may be for another kind, and its waiters ask again
+        call('DEL', Q, W)
+    end
     local since = string.match(call('HGET', W, me) or '', '^%d+ %d+ (%d+)')
     if not since or not call('ZSCORE', Q, me) then
         local ticket = call('HINCRBY', S, 'n', 1)
