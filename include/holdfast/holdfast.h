@@ -14,8 +14,8 @@
  *              strictly increase, whatever the clocks of the holders do.
  *  Ownership   A release or a renewal never touches somebody else's lock.
  *  Honesty     HF_OK is returned only while the lease is still valid. You are notified once of a
- *              lost lock, in each way that you asked for, and late only if your process was not
- *              running.
+ *              lost lock, in each way that you asked for, within 50 ms of its deadline whatever
+ *              the store does, and late only if your process was not running.
  *  Liveness    The lock of a dead holder is free when its lease ends, as long as the store
  *              answers. A dead waiter delays the others by its wait lease at most.
  *
@@ -41,8 +41,16 @@
  *    that you can write `hold = hf_hold_free(hold)`.
  *  - The library does not log and does not install signal handlers. hf_process says when it calls
  *    your functions.
+ *  - Only calls that have a _start form, and hf_call_wait, wait for the store; opening and closing a
+ *    client may wait for a local disk. All other calls return at once, even while other threads
+ *    wait. With sqlite: a call waits for as long as the disk takes, and for up to 3 seconds
+ *    if another process keeps the file locked.
+ *  - No call is a cancellation point: a thread that is cancelled (pthread_cancel) while it waits
+ *    in the library finishes its call first.
  *  - After fork() every call on a handle in the child returns HF_FORKED; freeing a handle there
- *    frees its memory and does nothing else. The child may open clients of its own.
+ *    frees its memory and does nothing else. The child may open clients of its own. fork() waits
+ *    10 ms at most for a local disk; if the disk takes longer, the child cannot open sqlite:
+ *    (HF_SYSTEM), but a program that it executes can.
  *  - Times are in milliseconds, on a clock that keeps running while the host is suspended.
  *    Strings are arbitrary bytes, UTF-8 by convention.
  *
@@ -170,8 +178,9 @@ HF_API int hf_client_open(const char *url, const hf_client_options *options,
                           hf_client **ret_client);
 
 /* Closes the client. Pending calls complete with HF_CLOSED, locks that are still held are released
- * (waiting at most a second for the store to confirm), callbacks that are still due run in this
- * call, and threads are joined. Holds and calls remain valid handles: calls on them return
+ * (waiting at most a second for the store to confirm, or until a local disk is done), callbacks that
+ * are still due run in this call and must return, and threads are joined. Holds and calls remain valid
+ * handles: calls on them return
  * HF_CLOSED, and they must still be freed. Must not be called from one of the client's own
  * callbacks. Returns NULL; NULL does nothing. */
 HF_API hf_client *hf_client_close(hf_client *client);
@@ -260,10 +269,10 @@ HF_API int hf_acquire_all(hf_client *client, const hf_want *const *wants, size_t
 
 /* HF_OK: the lock is held, with at least `need_ms` left before its deadline (0: any time at all). Ask
  * for as long as the next step of your work takes. HF_SHORT: held, but with less time left. HF_LOST,
- * HF_RELEASED, HF_CLOSED, HF_FORKED: not held. Does not ask the store and does not block. */
+ * HF_RELEASED, HF_CLOSED, HF_FORKED: not held. Does not ask the store, and never waits for it. */
 HF_API int hf_check(hf_hold *hold, int64_t need_ms);
 
-/* Milliseconds until the deadline; 0 if the lock is not held. */
+/* Milliseconds until the deadline; 0 if the lock is not held. Never waits for the store. */
 HF_API int64_t hf_hold_left_ms(hf_hold *hold);
 
 /* The fencing token of this grant: above 0, below 2^53. With several names, that of the index-th
@@ -468,7 +477,8 @@ HF_API int hf_call_status(hf_call *call);
 HF_API const char *hf_call_error(hf_call *call);
 
 /* Blocks until the call has completed and returns its result, or HF_PENDING if that takes longer than
- * `wait_ms` (HF_FOREVER: no limit). Any number of threads may wait for one call. */
+ * `wait_ms` (HF_FOREVER: no limit), whatever the store does. Any number of threads may wait for one
+ * call. */
 HF_API int hf_call_wait(hf_call *call, int64_t wait_ms);
 
 /* Completes a pending call with HF_CANCELLED. An acquire gives up its place in the queue; what other
@@ -510,8 +520,8 @@ HF_API int hf_fd(hf_client *client);
  *
  * Callbacks run here once hf_fd has been called; until then they run one at a time on a thread of the
  * library that does nothing else. They never run on a thread that renews locks, nor with a mutex of the
- * library locked: they may block, call the library, and free the object they are called for.
- * Returns HF_OK, CLOSED or FORKED. */
+ * library locked: they may block, call the library, free the object they are called for, and end their
+ * thread (pthread_exit). Returns HF_OK, CLOSED or FORKED. */
 HF_API int hf_process(hf_client *client);
 
 /* ---- The library -------------------------------------------------------------------------- */

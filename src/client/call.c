@@ -64,7 +64,7 @@ static void free_and_unlock(hf_call *call) {
     list_remove(&call->link);
     if (call->owns_hold)
         hold_drop(call->hold);
-    client_pump(c);
+    client_post(c);
     free_memory(call);
     client_unref(c);
 }
@@ -74,7 +74,7 @@ int call_hand_out(hf_call *call, int r, hf_call **ret_call) {
         free_and_unlock(call);
         return r;
     }
-    client_pump(call->client);
+    client_post(call->client);
     *ret_call = call;
     client_unlock(call->client);
     return HF_OK;
@@ -273,7 +273,7 @@ static void cancel(hf_call *call) {
         if (call->requests[i].hold)
             engine_cancel(&call->client->engine, &call->requests[i], HF_CANCELLED);
     }
-    client_pump(call->client);
+    client_post(call->client);
 }
 
 int hf_call_cancel(hf_call *call) {

@@ -1,6 +1,7 @@
 /* Opening and closing a client, and telling a forked child. */
 #include "client/client.h"
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/url.h"
 #include "world/epoch.h"
@@ -69,6 +70,7 @@ void client_unref(hf_client *c) {
         return;
     }
     pthread_cond_destroy(&c->keeper_cond);
+    pthread_cond_destroy(&c->guard_cond);
     pthread_cond_destroy(&c->dispatcher_cond);
     pthread_cond_destroy(&c->ran);
     pthread_mutex_destroy(&c->mutex);
@@ -106,25 +108,34 @@ static void completed(struct store_host *host, struct store_op *op) {
 }
 
 static void wake(struct store_host *host, uint64_t seq) {
-    engine_wake(&container_of(host, hf_client, host)->engine, seq);
+    hf_client *c = container_of(host, hf_client, host);
+    client_from_store(c);
+    engine_wake(&c->engine, seq);
+    client_to_store(c);
 }
 
 static void gone(struct store_host *host, uint64_t seq) {
     hf_client *c = container_of(host, hf_client, host);
+    client_from_store(c);
     client_take_completed(c); /* the grant that it ends may be among them */
     engine_gone(&c->engine, seq);
+    client_to_store(c);
 }
 
 static void forgot(struct store_host *host, store_concerns *concerns, void *context) {
     hf_client *c = container_of(host, hf_client, host);
+    client_from_store(c);
     client_take_completed(c);
     engine_forgot(&c->engine, concerns, context);
+    client_to_store(c);
 }
 
 static void timer_due(struct world_timer *timer) {
     hf_client *c = container_of(timer, hf_client, timer);
+    client_from_store(c);
     client_tell_time(c);
     engine_tick(&c->engine);
+    client_to_store(c);
 }
 
 /* ---- Opening ---- */
@@ -172,6 +183,7 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
     c->loop_fd = c->signal_fd = -1;
     pthread_mutex_init(&c->mutex, NULL);
     client_init_cond(&c->keeper_cond);
+    client_init_cond(&c->guard_cond);
     client_init_cond(&c->dispatcher_cond);
     client_init_cond(&c->ran);
     list_init(&c->completed);
@@ -215,6 +227,8 @@ static int open_store(hf_client *c, const struct url *url) {
     int r = store_find(url->scheme, &driver, &text);
     if (!r)
         r = driver->open(&c->host, url, &c->store, &text);
+    c->store_blocks = !r && driver->capabilities & STORE_BLOCKS && c->world->threads;
+    c->store_is_quick = !r && driver->capabilities & STORE_QUICK;
     if (r < 0)
         error_note_text(r, text);
     free(text);
@@ -245,18 +259,17 @@ int client_open_in(struct world *world, const char *url, const hf_client_options
         world_close(world);
         return r < 0 ? r : error_set_text(HF_NO_MEMORY, NULL);
     }
-    init(c, world, &options);
-    pthread_mutex_lock(&c->mutex);
+    init(c, world, &options); /* nobody else has it yet: this needs no mutex */
     r = set_identity(c, &options);
     if (!r && world_timer_add(world, &c->timer, timer_due) < 0)
         r = error_set_text(HF_NO_MEMORY, NULL);
     if (!r)
         r = open_url(c, url);
     if (r < 0) {
+        pthread_mutex_lock(&c->mutex);
         dismantle(c);
         return r;
     }
-    pthread_mutex_unlock(&c->mutex);
     *ret_client = c;
     return HF_OK;
 }
@@ -265,10 +278,14 @@ int hf_client_open(const char *url, const hf_client_options *options, hf_client 
     if (!ret_client)
         return error_set(HF_BAD_ARGUMENT, "ret_client is NULL");
     struct world *world;
+    int cancelling = cancel_disable();
     int r = world_open_real(&world);
     if (r < 0)
-        return error_set(r, "%s", strerror(errno));
-    return client_open_in(world, url, options, ret_client);
+        r = error_set(r, "%s", strerror(errno));
+    else
+        r = client_open_in(world, url, options, ret_client);
+    cancel_restore(cancelling);
+    return r;
 }
 
 /* ---- Closing ---- */
@@ -302,16 +319,14 @@ static void close_forked(hf_client *c) {
     client_unref(c);
 }
 
-hf_client *hf_client_close(hf_client *c) {
-    if (!c)
-        return NULL;
+static void close_client(hf_client *c) {
     if (!client_lock(c)) {
         close_forked(c);
-        return NULL;
+        return;
     }
     if (c->closed) {
         client_unlock(c);
-        return NULL;
+        return;
     }
     client_tell_time(c);
     c->closed = true;
@@ -323,10 +338,19 @@ hf_client *hf_client_close(hf_client *c) {
     client_stop_keeper(c);
     notice_stop(c);
     pthread_mutex_lock(&c->mutex);
+    client_to_store(c);
     c->store->driver->close(c->store);
+    client_from_store(c);
     abandon(c);
     if (notice_run_all(c)) /* events: how what was abandoned ended */
         dismantle(c);
+}
+
+hf_client *hf_client_close(hf_client *c) {
+    int cancelling = cancel_disable();
+    if (c)
+        close_client(c);
+    cancel_restore(cancelling);
     return NULL;
 }
 

@@ -1,5 +1,5 @@
-/* The client: where threads meet. One mutex guards a client with its engine, its store and its world;
- * everything below runs under it and knows nothing of threads.
+/* The client: where threads meet. One mutex guards a client with its engine; the store and its world
+ * are called by one thread at a time (drive.c). Everything below knows nothing of threads.
  *
  *   client.c   opening, closing, forks
  *   drive.c    who waits for the outside, and works off what the engine and the store put out
@@ -45,7 +45,10 @@ struct hf_client {
     struct store_host host;
     struct engine engine;
     struct world_timer timer; /* for the engine */
-    struct list completed;    /* operations that the store has answered */
+    bool inside;              /* somebody calls the store or its world */
+    bool store_blocks;        /* and does so without the mutex */
+    bool store_is_quick;      /* and need not care for cancellation */
+    struct list completed;    /* operations that the store has answered; of whoever is inside */
     struct list looks;        /* calls whose operation the store has */
 
     /* drive.c */
@@ -56,7 +59,11 @@ struct hf_client {
     int64_t drove_us;       /* when somebody last drove */
     pthread_t keeper;
     pthread_cond_t keeper_cond;
-    bool keeper_runs, keeper_sleeps, keeper_stops;
+    bool keeper_runs, keeper_sleeps, keeper_polls, keeper_stops;
+    pthread_t guard;
+    pthread_cond_t guard_cond;
+    bool guard_runs;
+    int64_t guarded_us; /* the guard will look at what is due then */
 
     /* notice.c */
     struct list notices;
@@ -184,16 +191,23 @@ void client_unref(hf_client *client);
 int client_read_options(void *own, size_t own_size, const void *given);
 
 /* drive.c: all under the mutex. */
+/* Works off what the engine has put out, and what the store answers. It may wait for a store that blocks. */
 void client_pump(hf_client *client);
-void client_take_completed(hf_client *client);
-void client_take_answers(hf_client *client); /* what client_pump does without asking more */
+/* The same for calls that do not block: what would wait is left to the keeper. */
+void client_post(hf_client *client);
+/* Around each call of the store, by who is inside, and the other way round when the store calls. */
+void client_to_store(hf_client *client);
+void client_from_store(hf_client *client);
+void client_take_completed(hf_client *client); /* by who is inside, too */
+void client_take_answers(hf_client *client);
 void client_tell_time(hf_client *client);
 /* Blocks until the call is done or until_us. */
 void client_await(hf_client *client, hf_call *call, int64_t until_us);
 /* Drives until the engine has no holds left, or until_us, and nobody else waits or drives. */
 void client_drain(hf_client *client, int64_t until_us);
 void client_signal(hf_client *client, struct waiter *waiter);
-int client_start_keeper(hf_client *client); /* HF_OK, or HF_SYSTEM with the text set */
+/* The client's own threads. HF_OK, or HF_SYSTEM with the text set. */
+int client_start_keeper(hf_client *client);
 void client_stop_keeper(hf_client *client); /* without the mutex */
 int client_start_thread(pthread_t *ret_thread, void *(*main)(void *), hf_client *client);
 void client_init_cond(pthread_cond_t *cond);

@@ -11,9 +11,19 @@
  * renewals. It keeps out of the way of those who drive: it takes the drive only when nobody has had it
  * for some 10 ms and the world has something ready.
  *
+ * One thread at a time is inside: it calls the store and its world. Operations that others put out meanwhile
+ * are its to submit before it leaves. A store that blocks (STORE_BLOCKS) is called without the mutex,
+ * and then three rules keep everybody else from waiting for it:
+ *   - calls that do not block never go inside, but leave what they put out to the keeper; so do
+ *     threads that wait for a limited time;
+ *   - the guard, another thread of the client's, never goes inside. It has the engine do what is due when
+ *     nobody else does: deadlines need no store;
+ *   - whoever finds somebody inside sleeps, and can be told meanwhile that its call is over.
+ *
  * Nothing here calls the program: callbacks are for notice.c. */
 #include "client/client.h"
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 #include <assert.h>
@@ -22,7 +32,11 @@
 #include <string.h>
 #include <time.h>
 
-enum { KEEPER_PATIENCE_US = 10000 };
+enum {
+    KEEPER_PATIENCE_US = 10000,
+    GUARD_PATIENCE_US = 5000, /* with those who should have done what is due */
+    ROUNDS_INSIDE = 64        /* for others, too; then it is somebody else's turn */
+};
 
 void client_tell_time(hf_client *c) {
     engine_set_time(&c->engine, world_now_us(c->world), world_wall_us(c->world));
@@ -46,19 +60,33 @@ void client_take_completed(hf_client *c) {
 
 static void take_finished(hf_client *c) {
     struct list *node;
-    while ((node = list_pop(&c->engine.news)))
-        hold_had_news(container_of(node, struct hold, link));
-    while ((node = list_pop(&c->engine.finished)))
-        call_request_finished(container_of(node, struct request, link));
+    while (!list_empty(&c->engine.news) || !list_empty(&c->engine.finished)) {
+        while ((node = list_pop(&c->engine.news)))
+            hold_had_news(container_of(node, struct hold, link));
+        while ((node = list_pop(&c->engine.finished)))
+            call_request_finished(container_of(node, struct request, link));
+    }
+}
+
+/* What was put out may have had to wait for somebody inside. */
+static void tell_times(hf_client *c, struct list *out) {
+    client_tell_time(c);
+    list_each(node, out)
+        engine_submitting(&c->engine, container_of(node, struct store_op, link));
 }
 
 static bool submit_out(hf_client *c) {
     struct list out, *node;
+    if (list_empty(&c->engine.out))
+        return false;
     list_move(&c->engine.out, &out);
-    bool any = !list_empty(&out);
+    if (c->store_blocks)
+        tell_times(c, &out);
+    client_to_store(c);
     while ((node = list_pop(&out)))
         c->store->driver->submit(c->store, container_of(node, struct store_op, link));
-    return any;
+    client_from_store(c);
+    return true;
 }
 
 /* The kernel's timer is left alone when it is early enough: it then wakes somebody for nothing, once. */
@@ -69,21 +97,91 @@ static void set_timer(hf_client *c) {
 }
 
 void client_take_answers(hf_client *c) {
-    while (!list_empty(&c->completed) || !list_empty(&c->engine.finished) ||
-           !list_empty(&c->engine.news)) {
+    do {
         client_take_completed(c);
         take_finished(c);
+    } while (!list_empty(&c->completed));
+}
+
+/* ---- Inside ---- */
+
+void client_to_store(hf_client *c) {
+    if (c->store_blocks)
+        pthread_mutex_unlock(&c->mutex);
+}
+
+void client_from_store(hf_client *c) {
+    if (c->store_blocks)
+        pthread_mutex_lock(&c->mutex);
+}
+
+static bool may_go_inside(const hf_client *c) {
+    return !c->inside && !list_empty(&c->engine.out);
+}
+
+static void wake_keeper(hf_client *c) {
+    pthread_cond_signal(&c->keeper_cond);
+    if (c->keeper_polls)
+        world_bell_ring(&c->bell);
+}
+
+/* The guard sleeps until what was due first when it last looked; it is woken when something is due before. */
+static void set_guard(hf_client *c) {
+    int64_t due_us = engine_due_us(&c->engine);
+    if (due_us >= c->guarded_us)
+        return;
+    c->guarded_us = due_us;
+    pthread_cond_signal(&c->guard_cond);
+}
+
+static void hand_on(hf_client *c);
+
+static void go_inside(hf_client *c, bool dispatches) {
+    int cancelling = c->store_is_quick ? 0 : cancel_disable();
+    c->inside = true;
+    if (dispatches) {
+        client_to_store(c);
+        world_dispatch(c->world);
+        client_from_store(c);
     }
+    int rounds = 0;
+    do
+        client_take_answers(c);
+    while (rounds++ < ROUNDS_INSIDE && submit_out(c));
+    client_to_store(c);
+    world_flush(c->world);
+    client_from_store(c);
+    set_timer(c);
+    c->inside = false;
+    if (c->store_blocks) {
+        if (!list_empty(&c->engine.out))
+            wake_keeper(c);
+        hand_on(c);
+    }
+    if (!c->store_is_quick)
+        cancel_restore(cancelling);
 }
 
 void client_pump(hf_client *c) {
     if (!c->world)
         return; /* closed */
-    do
-        client_take_answers(c);
-    while (submit_out(c));
-    world_flush(c->world);
-    set_timer(c);
+    if (c->inside)
+        take_finished(c);
+    else
+        go_inside(c, false);
+    if (c->store_blocks)
+        set_guard(c);
+}
+
+void client_post(hf_client *c) {
+    if (!c->store_blocks) {
+        client_pump(c);
+        return;
+    }
+    take_finished(c);
+    if (may_go_inside(c))
+        wake_keeper(c);
+    set_guard(c);
 }
 
 /* ---- Driving ---- */
@@ -97,8 +195,8 @@ static void drive(hf_client *c, struct waiter *me, int64_t at_most_us) {
     pthread_mutex_lock(&c->mutex);
     c->driver_waits = false;
     client_tell_time(c);
-    world_dispatch(c->world);
-    client_pump(c);
+    if (!c->inside) /* else what is ready stays ready */
+        go_inside(c, true);
     c->driver = NULL;
     c->drove_us = c->engine.now_us;
 }
@@ -154,13 +252,19 @@ void client_init_cond(pthread_cond_t *cond) {
 void client_await(hf_client *c, hf_call *call, int64_t until_us) {
     if (call->result != HF_PENDING)
         return;
+    int cancelling = cancel_disable();
+    bool drives = !c->store_blocks || until_us == WORLD_NEVER;
     struct waiter me;
     client_init_cond(&me.cond);
-    list_append(&c->waiting, &me.link);
+    list_init(&me.link);
+    if (drives)
+        list_append(&c->waiting, &me.link);
     list_append(&call->waiters, &me.of_call);
     int64_t left;
     while (call->result == HF_PENDING && (left = left_us(c, until_us)) > 0) {
-        if (c->driver)
+        if (drives && may_go_inside(c))
+            client_pump(c);
+        else if (!drives || c->driver || c->inside)
             sleep_on(c, &me.cond, left);
         else
             drive(c, &me, left);
@@ -169,17 +273,23 @@ void client_await(hf_client *c, hf_call *call, int64_t until_us) {
     list_remove(&me.of_call);
     hand_on(c);
     pthread_cond_destroy(&me.cond);
+    cancel_restore(cancelling);
+}
+
+static bool others_are_here(const hf_client *c) {
+    return c->driver || c->inside || c->waiting.next->next != &c->waiting;
 }
 
 void client_drain(hf_client *c, int64_t until_us) {
     struct waiter me;
     client_init_cond(&me.cond);
     list_append(&c->waiting, &me.link);
-    while ((c->engine.hold_count && left_us(c, until_us) > 0) || c->driver ||
-           c->waiting.next->next != &c->waiting) {
+    while ((c->engine.hold_count && left_us(c, until_us) > 0) || others_are_here(c)) {
         /* Those whose calls were completed by the closing have been signalled and leave by themselves. */
-        if (c->driver || c->waiting.next->next != &c->waiting)
+        if (others_are_here(c))
             sleep_on(c, &me.cond, KEEPER_PATIENCE_US);
+        else if (may_go_inside(c))
+            client_pump(c);
         else
             drive(c, &me, left_us(c, until_us));
     }
@@ -196,10 +306,12 @@ static void keeper_sleep(hf_client *c, int64_t us) {
 }
 
 static void wait_until_ready(hf_client *c) {
+    c->keeper_polls = true;
     pthread_mutex_unlock(&c->mutex);
     struct pollfd world = {.fd = c->world->fd, .events = POLLIN};
     poll(&world, 1, -1);
     pthread_mutex_lock(&c->mutex);
+    c->keeper_polls = false;
 }
 
 static int64_t idle_us(hf_client *c) {
@@ -209,9 +321,13 @@ static int64_t idle_us(hf_client *c) {
 static void *keeper_main(void *arg) {
     hf_client *c = arg;
     struct waiter me = {0}; /* it never waits for a call, and so needs no condition */
+    cancel_disable();
     pthread_mutex_lock(&c->mutex);
     while (!c->keeper_stops) {
-        if (c->driver) {
+        if (c->store_blocks && may_go_inside(c)) {
+            client_pump(c);
+            notice_signal(c); /* the program's loop does not see the world of such a store */
+        } else if (c->driver || c->inside) {
             keeper_sleep(c, WORLD_NEVER);
         } else if (idle_us(c) < KEEPER_PATIENCE_US) {
             sleep_on(c, &c->keeper_cond, KEEPER_PATIENCE_US);
@@ -220,6 +336,8 @@ static void *keeper_main(void *arg) {
             if (!c->driver && idle_us(c) >= KEEPER_PATIENCE_US && !c->keeper_stops) {
                 drive(c, &me, 0);
                 c->drove_us = 0; /* its own turns do not count: what is due next is its business */
+                if (c->store_blocks)
+                    notice_signal(c);
                 hand_on(c);
             }
         }
@@ -227,6 +345,31 @@ static void *keeper_main(void *arg) {
     pthread_mutex_unlock(&c->mutex);
     return NULL;
 }
+
+/* ---- The guard ---- */
+
+static void *guard_main(void *arg) {
+    hf_client *c = arg;
+    cancel_disable();
+    pthread_mutex_lock(&c->mutex);
+    while (!c->keeper_stops) {
+        client_tell_time(c);
+        int64_t due_us = engine_due_us(&c->engine);
+        int64_t early_us =
+            due_us == ENGINE_NEVER ? WORLD_NEVER : due_us + GUARD_PATIENCE_US - c->engine.now_us;
+        if (early_us > 0) {
+            c->guarded_us = due_us;
+            sleep_on(c, &c->guard_cond, early_us);
+        } else {
+            engine_tick(&c->engine);
+            client_post(c);
+        }
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return NULL;
+}
+
+/* ---- Threads ---- */
 
 /* With all signals blocked: they belong to the program's threads. */
 int client_start_thread(pthread_t *ret_thread, void *(*main)(void *), hf_client *c) {
@@ -241,18 +384,25 @@ int client_start_thread(pthread_t *ret_thread, void *(*main)(void *), hf_client 
 int client_start_keeper(hf_client *c) {
     if (c->keeper_runs || !c->world->threads)
         return HF_OK;
-    int r = client_start_thread(&c->keeper, keeper_main, c);
+    int r = HF_OK;
+    if (c->store_blocks && !c->guard_runs) {
+        r = client_start_thread(&c->guard, guard_main, c);
+        c->guard_runs = r == HF_OK;
+    }
+    if (!r)
+        r = client_start_thread(&c->keeper, keeper_main, c);
     c->keeper_runs = r == HF_OK;
     return r;
 }
 
 void client_stop_keeper(hf_client *c) {
-    if (!c->keeper_runs)
-        return;
     pthread_mutex_lock(&c->mutex);
     c->keeper_stops = true;
-    pthread_cond_signal(&c->keeper_cond);
-    world_bell_ring(&c->bell);
+    wake_keeper(c);
+    pthread_cond_signal(&c->guard_cond);
     pthread_mutex_unlock(&c->mutex);
-    pthread_join(c->keeper, NULL);
+    if (c->keeper_runs)
+        pthread_join(c->keeper, NULL);
+    if (c->guard_runs)
+        pthread_join(c->guard, NULL);
 }

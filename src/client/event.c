@@ -25,8 +25,9 @@ static struct event_counts *counts_of(const hf_hold *hold) {
 
 static void run_event(struct notice *notice) {
     struct event *event = container_of(notice, struct event, notice);
+    pthread_cleanup_push(free, event); /* the callback may end its thread */
     event->client->on_event(&event->event, event->client->on_event_arg);
-    free(event);
+    pthread_cleanup_pop(1);
 }
 
 static void tell(hf_hold *hold, hf_event_type type, int error) {

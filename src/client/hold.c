@@ -5,6 +5,7 @@
  * the store granted late, and after hf_hold_free it may still be releasing. */
 #include "client/client.h"
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "store/locks.h"
 
@@ -98,7 +99,7 @@ int hold_check_options(hf_client *c, const hf_acquire_options *given, hf_acquire
 /* ---- Making and freeing ---- */
 
 static void describe(struct store_op *op, const hf_acquire_options *options) {
-    op->lease_us = options->lease_ms * 1000;
+    atomic_init(&op->lease_us, options->lease_ms * 1000);
     op->capacity = op->weight = 1;
     switch (options->kind) {
     case HF_MUTEX:
@@ -190,8 +191,10 @@ int hold_new(hf_client *c, const char *name, const hf_acquire_options *options,
 static void free_memory(hf_hold *hold) {
     struct hold_more *more = hold->more;
     if (more) {
+        int cancelling = cancel_disable();
         if (more->lost_fd >= 0)
             close(more->lost_fd);
+        cancel_restore(cancelling);
         free(more->members);
         free(more);
     }
@@ -327,9 +330,8 @@ void hold_tell_lost(hf_hold *hold) {
     struct hold_more *more = hold->more;
     if (!more || hold->released)
         return;
-    uint64_t one = 1;
-    if (more->lost_fd >= 0 && write(more->lost_fd, &one, sizeof(one)) < 0)
-        assert(!"an eventfd that was never written takes a 1");
+    if (more->lost_fd >= 0)
+        world_signal(more->lost_fd);
     if (more->on_lost)
         notice_add(hold->client, &more->lost_notice, run_on_lost);
 }
@@ -599,7 +601,7 @@ hf_hold *hf_hold_free(hf_hold *hold) {
     client_ref(c);
     hold_drop(hold);
     if (!c->closed)
-        client_pump(c);
+        client_post(c);
     client_unref(c);
     return NULL;
 }

@@ -26,8 +26,8 @@ static int keep_strings(hf_call *call) {
     return HF_OK;
 }
 
-/* Starts the operation; in any case leaves the client. */
-static int start(hf_client *c, const struct store_op *op, hf_call **ret_call) {
+/* Starts the operation, for who will block or not; in any case leaves the client. */
+static int start(hf_client *c, const struct store_op *op, bool blocks, hf_call **ret_call) {
     hf_call *call = call_new(c, CALL_LOOK);
     if (!call)
         return HF_NO_MEMORY;
@@ -39,28 +39,38 @@ static int start(hf_client *c, const struct store_op *op, hf_call **ret_call) {
                       examines ? "examined" : "looked into");
     if (!r)
         r = keep_strings(call);
+    if (!r && c->store_blocks && !blocks)
+        r = client_start_keeper(c); /* which submits it */
     if (!r) {
         call->op_in_flight = true;
         list_append(&c->looks, &call->link);
         list_append(&c->engine.out, &call->op.link);
     }
-    return call_hand_out(call, r, ret_call);
+    if (r < 0 || !blocks)
+        return call_hand_out(call, r, ret_call);
+    *ret_call = call;
+    client_unlock(c);
+    return HF_OK;
 }
 
-int hf_inspect_start(hf_client *c, const char *name, hf_call **ret_call) {
-    if (!ret_call)
-        return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
+static int no_place(void) {
+    return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
+}
+
+static int inspect(hf_client *c, const char *name, bool blocks, hf_call **ret_call) {
     int r = hold_check_name(name, "it", 1);
     if (!r)
         r = client_enter(c);
     struct store_op op = {.type = STORE_INSPECT, .name = name};
-    return r < 0 ? r : start(c, &op, ret_call);
+    return r < 0 ? r : start(c, &op, blocks, ret_call);
 }
 
-int hf_list_start(hf_client *c, const char *prefix, const char *after, size_t limit,
-                  hf_call **ret_call) {
-    if (!ret_call)
-        return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
+int hf_inspect_start(hf_client *c, const char *name, hf_call **ret_call) {
+    return ret_call ? inspect(c, name, false, ret_call) : no_place();
+}
+
+static int list(hf_client *c, const char *prefix, const char *after, size_t limit, bool blocks,
+                hf_call **ret_call) {
     if (limit == 0 || limit > LIST_LIMIT)
         return error_set(HF_BAD_ARGUMENT, "limit is %zu, not 1 to %d", limit, LIST_LIMIT);
     int r = hold_check_name(prefix, "the prefix", 0);
@@ -70,13 +80,16 @@ int hf_list_start(hf_client *c, const char *prefix, const char *after, size_t li
         r = client_enter(c);
     struct store_op op = {
         .type = STORE_LIST, .name = prefix ? prefix : "", .after = after, .limit = limit};
-    return r < 0 ? r : start(c, &op, ret_call);
+    return r < 0 ? r : start(c, &op, blocks, ret_call);
 }
 
-int hf_break_start(hf_client *c, const char *name, uint64_t token, const char *reason,
-                   hf_call **ret_call) {
-    if (!ret_call)
-        return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
+int hf_list_start(hf_client *c, const char *prefix, const char *after, size_t limit,
+                  hf_call **ret_call) {
+    return ret_call ? list(c, prefix, after, limit, false, ret_call) : no_place();
+}
+
+static int break_hold(hf_client *c, const char *name, uint64_t token, const char *reason,
+                      bool blocks, hf_call **ret_call) {
     int r = hold_check_name(name, "it", 1);
     if (!r && token == 0)
         r = error_set(HF_BAD_ARGUMENT, "no hold has the token 0");
@@ -87,15 +100,22 @@ int hf_break_start(hf_client *c, const char *name, uint64_t token, const char *r
     if (!r)
         r = client_enter(c);
     struct store_op op = {.type = STORE_BREAK, .name = name, .label = reason, .token = token};
-    return r < 0 ? r : start(c, &op, ret_call);
+    return r < 0 ? r : start(c, &op, blocks, ret_call);
+}
+
+int hf_break_start(hf_client *c, const char *name, uint64_t token, const char *reason,
+                   hf_call **ret_call) {
+    return ret_call ? break_hold(c, name, token, reason, false, ret_call) : no_place();
+}
+
+static int examine(hf_client *c, bool blocks, hf_call **ret_call) {
+    int r = client_enter(c);
+    struct store_op op = {.type = STORE_EXAMINE, .name = ""};
+    return r < 0 ? r : start(c, &op, blocks, ret_call);
 }
 
 int hf_examine_start(hf_client *c, hf_call **ret_call) {
-    if (!ret_call)
-        return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
-    int r = client_enter(c);
-    struct store_op op = {.type = STORE_EXAMINE, .name = ""};
-    return r < 0 ? r : start(c, &op, ret_call);
+    return ret_call ? examine(c, false, ret_call) : no_place();
 }
 
 /* The blocking form of a call that was started, or not: r. */
@@ -113,7 +133,7 @@ int hf_inspect(hf_client *c, const char *name, hf_locks **ret_locks) {
     hf_call *call = NULL;
     if (!ret_locks)
         return error_set(HF_BAD_ARGUMENT, "ret_locks is NULL");
-    int r = hf_inspect_start(c, name, &call);
+    int r = inspect(c, name, true, &call);
     return finish(r, call, ret_locks);
 }
 
@@ -122,13 +142,13 @@ int hf_list(hf_client *c, const char *prefix, const char *after, size_t limit,
     hf_call *call = NULL;
     if (!ret_locks)
         return error_set(HF_BAD_ARGUMENT, "ret_locks is NULL");
-    int r = hf_list_start(c, prefix, after, limit, &call);
+    int r = list(c, prefix, after, limit, true, &call);
     return finish(r, call, ret_locks);
 }
 
 int hf_break(hf_client *c, const char *name, uint64_t token, const char *reason) {
     hf_call *call = NULL;
-    int r = hf_break_start(c, name, token, reason, &call);
+    int r = break_hold(c, name, token, reason, true, &call);
     return finish(r, call, NULL);
 }
 
@@ -136,7 +156,7 @@ int hf_examine(hf_client *c, hf_examination **ret_examination) {
     hf_call *call = NULL;
     if (!ret_examination)
         return error_set(HF_BAD_ARGUMENT, "ret_examination is NULL");
-    int r = hf_examine_start(c, &call);
+    int r = examine(c, true, &call);
     if (r < 0)
         return r;
     r = hf_call_wait(call, HF_FOREVER);

@@ -2,13 +2,16 @@
  *
  * A callback that is due is a notice in the client's list. It is run without the mutex, one at a time, by
  * hf_process, if the program has asked for hf_fd, or else by the dispatcher, a thread that does nothing
- * else. Never by a thread that drives: a callback that blocks must not stop a renewal.
+ * else. Never by a thread that drives: a callback that blocks must not stop a renewal. A callback may end its
+ * thread (pthread_exit): others then run the rest.
  *
  * hf_fd is an epoll of two: the world's own descriptor (something is ready to be driven) and an eventfd
  * that says that callbacks or completed calls wait for the program. They cannot be one: whoever drives
- * empties the first, and only the program the second. */
+ * empties the first, and only the program the second. With a store that blocks there is only the second:
+ * the keeper drives, since hf_process must not wait. */
 #include "client/client.h"
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -21,6 +24,19 @@ static bool has_loop(const hf_client *c) {
     return c->loop_fd >= 0 || !c->world->threads;
 }
 
+static void has_run(hf_client *c) {
+    c->running = NULL;
+    pthread_cond_broadcast(&c->ran);
+}
+
+static void exited(void *arg) {
+    hf_client *c = arg;
+    if (!client_lock(c))
+        return;
+    has_run(c);
+    client_unlock(c);
+}
+
 /* Runs the first notice; the mutex is given back meanwhile. False, without the mutex, in a child that the
  * callback has forked and that comes back here. */
 static bool run_first(hf_client *c) {
@@ -28,11 +44,12 @@ static bool run_first(hf_client *c) {
     c->runner = pthread_self();
     struct notice *notice = c->running;
     pthread_mutex_unlock(&c->mutex);
+    pthread_cleanup_push(exited, c);
     notice->run(notice); /* after this it may have been freed */
+    pthread_cleanup_pop(0);
     if (!client_lock(c))
         return false;
-    c->running = NULL;
-    pthread_cond_broadcast(&c->ran);
+    has_run(c);
     return true;
 }
 
@@ -44,16 +61,35 @@ bool notice_run_all(hf_client *c) {
     return true;
 }
 
-static void *dispatcher_main(void *arg) {
+/* Ended by a callback: another takes its place. */
+static void dispatcher_exited(void *arg) {
     hf_client *c = arg;
+    if (!client_lock(c))
+        return;
+    if (!c->dispatcher_stops) { /* else it is being joined */
+        pthread_detach(pthread_self());
+        c->dispatcher_runs = false;
+        notice_prepare(c);
+    }
+    client_unlock(c);
+}
+
+static void dispatch(hf_client *c) {
     pthread_mutex_lock(&c->mutex);
     while (!c->dispatcher_stops) {
         if (c->loop_fd < 0 && !notice_run_all(c))
-            return NULL;
+            return;
         if (!c->dispatcher_stops)
             pthread_cond_wait(&c->dispatcher_cond, &c->mutex);
     }
     pthread_mutex_unlock(&c->mutex);
+}
+
+static void *dispatcher_main(void *arg) {
+    cancel_disable();
+    pthread_cleanup_push(dispatcher_exited, arg);
+    dispatch(arg);
+    pthread_cleanup_pop(0);
     return NULL;
 }
 
@@ -66,10 +102,10 @@ int notice_prepare(hf_client *c) {
 }
 
 void notice_signal(hf_client *c) {
-    uint64_t one = 1;
     if (c->signal_fd < 0 || c->signalled)
         return;
-    c->signalled = write(c->signal_fd, &one, sizeof(one)) > 0;
+    world_signal(c->signal_fd);
+    c->signalled = true;
 }
 
 void notice_add(hf_client *c, struct notice *notice, void (*run)(struct notice *)) {
@@ -83,21 +119,25 @@ void notice_add(hf_client *c, struct notice *notice, void (*run)(struct notice *
 void notice_drop(hf_client *c, struct notice *notice) {
     static struct notice freed; /* what runs when what ran has freed itself: nobody waits for it */
     list_remove(&notice->link);
+    if (c->running != notice)
+        return;
+    int cancelling = cancel_disable();
     while (c->running == notice && !pthread_equal(c->runner, pthread_self()))
         pthread_cond_wait(&c->ran, &c->mutex);
+    cancel_restore(cancelling);
     if (c->running == notice)
         c->running = &freed; /* its address may soon be another's */
 }
 
 void notice_stop(hf_client *c) {
+    pthread_mutex_lock(&c->mutex);
+    c->dispatcher_stops = true;
     if (c->dispatcher_runs) {
-        pthread_mutex_lock(&c->mutex);
-        c->dispatcher_stops = true;
         pthread_cond_signal(&c->dispatcher_cond);
         pthread_mutex_unlock(&c->mutex);
         pthread_join(c->dispatcher, NULL);
+        pthread_mutex_lock(&c->mutex);
     }
-    pthread_mutex_lock(&c->mutex);
     while (c->running)
         pthread_cond_wait(&c->ran, &c->mutex);
     if (notice_run_all(c))
@@ -126,7 +166,7 @@ static int open_loop(hf_client *c) {
     int loop_fd = epoll_create1(EPOLL_CLOEXEC);
     c->signal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (loop_fd < 0 || c->signal_fd < 0 || add_to(loop_fd, c->signal_fd) < 0 ||
-        add_to(loop_fd, c->world->fd) < 0) {
+        (!c->store_blocks && add_to(loop_fd, c->world->fd) < 0)) {
         int error = errno;
         close_fd(&loop_fd);
         close_fd(&c->signal_fd);
@@ -156,24 +196,46 @@ static void clear_signal(hf_client *c) {
         c->signalled = false;
 }
 
-int hf_process(hf_client *c) {
-    int r = client_enter(c);
-    if (r < 0)
-        return r;
-    client_ref(c);
+/* False, without the mutex, in a child that a callback has forked. */
+static bool process(hf_client *c) {
     clear_signal(c);
-    if (!c->driver) {
+    if (!c->store_blocks && !c->driver) {
         world_wait_for(c->world, 0);
         world_dispatch(c->world);
         client_pump(c);
         c->drove_us = c->engine.now_us;
     }
-    if (has_loop(c) && !notice_run_all(c)) {
-        client_unref(c);
-        return error_set_text(HF_FORKED, NULL);
-    }
+    return !has_loop(c) || notice_run_all(c);
+}
+
+static void leave(hf_client *c) {
     if (!list_empty(&c->done) || !list_empty(&c->notices))
         notice_signal(c); /* there is more than this call could do */
     client_unref(c);
-    return HF_OK;
+}
+
+static void process_exited(void *arg) {
+    hf_client *c = arg;
+    if (client_lock(c))
+        leave(c);
+    else
+        client_unref(c);
+}
+
+int hf_process(hf_client *c) {
+    int r = client_enter(c);
+    if (r < 0)
+        return r;
+    int cancelling = cancel_disable();
+    client_ref(c);
+    pthread_cleanup_push(process_exited, c);
+    if (!process(c))
+        r = error_set_text(HF_FORKED, NULL);
+    pthread_cleanup_pop(0);
+    if (r < 0)
+        client_unref(c);
+    else
+        leave(c);
+    cancel_restore(cancelling);
+    return r;
 }

@@ -118,6 +118,13 @@ static void put_out(struct engine *e, struct store_op *op) {
     list_append(&e->out, &op->link);
 }
 
+void engine_submitting(struct engine *e, struct store_op *op) {
+    if (op->type == STORE_RENEW)
+        container_of(op, struct renewals, op)->asked_us = e->now_us;
+    else if (op->type == STORE_ACQUIRE || op->type == STORE_RELEASE)
+        hold_of_op(op)->asked_us = e->now_us;
+}
+
 static char *take_text(struct store_op *op) {
     char *text = op->text;
     op->text = NULL;
@@ -425,8 +432,9 @@ static void acquire_answered(struct engine *e, struct hold *hold) {
 
 /* The time to wait has passed. Was it a long queue, or a store that fell silent? */
 static void give_up(struct engine *e, struct hold *hold) {
-    bool silent = hold->op.outcome == STORE_UNKNOWN || !hold->had_answer;
-    withdraw(e, hold, silent ? HF_UNKNOWN : HF_TIMEOUT, take_text(&hold->op));
+    bool has_op = !hold->in_flight; /* else it is the store's, and says nothing yet */
+    bool silent = !hold->had_answer || (has_op && hold->op.outcome == STORE_UNKNOWN);
+    withdraw(e, hold, silent ? HF_UNKNOWN : HF_TIMEOUT, has_op ? take_text(&hold->op) : NULL);
 }
 
 /* ---- Reentrancy ---- */

@@ -152,6 +152,9 @@ void engine_release(struct engine *engine, struct hold *hold, struct request *re
 void engine_shutdown(struct engine *engine);
 void engine_abandon(struct engine *engine);
 
+/* An operation that was put out a while ago goes to the store only now: its time counts from here. */
+void engine_submitting(struct engine *engine, struct store_op *op);
+
 /* From the store. */
 void engine_completed(struct engine *engine, struct store_op *op);
 void engine_wake(struct engine *engine, uint64_t seq); /* or STORE_ALL_WAITING */

@@ -20,8 +20,10 @@
  *     wait lease, and nothing depends on WAKE. A WAKE may come before the QUEUED that it follows.
  *     The queue is first in, first out: a waiter is not overtaken, except by STORE_BARGE, which takes
  *     the lock if there is room and waits ahead of those without it.
- *  5. A store does not block (bounded local disk work apart), does not log, and calls nothing but the
- *     functions in `struct store_host`, on the thread that called it, under the client's mutex.
+ *  5. One thread at a time calls a store. A store does not log, and calls nothing but the functions in
+ *     `struct store_host`, on the thread that called it. It does not block, unless it says so
+ *     (STORE_BLOCKS: it waits for a disk). Such a store is called without the client's mutex, so that
+ *     nobody else waits for it: the program may end holds and change their leases at the same time.
  *  6. Tokens: a grant takes token' = max(token + 1, floor, base) in the very step that grants. `floor` is
  *     the client's proposal. If it is more than a day ahead of the store's clock (or base), it is cut to that
  *     limit if the name has a counter, and the request is refused with HF_CLOCK if it has none. If `below` is
@@ -39,6 +41,7 @@
 #include "base/list.h"
 
 #include <holdfast/holdfast.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -95,9 +98,10 @@ struct store_facts {
 };
 
 /* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq, lease_us); it becomes
- * NULL if the hold ends while the renewal is in flight; there is then nothing to renew. */
+ * NULL if the hold ends while the renewal is in flight; there is then nothing to renew. A store may use
+ * what it has read from `of` until it calls its host. */
 struct store_renewal {
-    const struct store_op *of;
+    _Atomic(const struct store_op *) of;
     enum store_outcome outcome;
 };
 
@@ -114,7 +118,7 @@ struct store_op {
     const char *name;
     const char *label; /* what operators see; BREAK: why; NULL: nothing */
     uint32_t capacity, weight;
-    int64_t lease_us;
+    _Atomic int64_t lease_us; /* it changes with hf_renew, maybe while a RENEW reads it */
     union {
         struct { /* ACQUIRE */
             uint64_t floor, below;
@@ -178,6 +182,8 @@ enum store_capability {
     STORE_CAN_EXAMINE = 8,
     STORE_CAN_QUEUE = 16, /* rule 4; without it, who waits asks again now and then */
     STORE_CAN_VOTE = 32,  /* rule 9: it may be a node of a set */
+    STORE_BLOCKS = 64,    /* see rule 5 */
+    STORE_QUICK = 128,    /* it makes no system calls, which might be cancellation points */
 };
 
 struct store {

@@ -7,7 +7,7 @@
  * MONOTONIC_RAW (which is not slewed, but stops in suspend). So it adds up, interval by interval,
  * the larger of what the two have counted since an anchor. Anchors are at least a second apart:
  * with one for each reading, a thread that is preempted between reading the one and the
- * other would add its pause twice.
+ * other would add its pause twice. Any thread may read `now`: if an anchor is being moved, it reads it again.
  *
  * epoll returns a slot and a generation, not a pointer: between the wait, without the mutex, and the
  * dispatch, with it, a watch may have been removed and its slot reused. */
@@ -32,18 +32,41 @@ static int64_t clock_us(clockid_t id) {
     return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
 }
 
+static int64_t load(_Atomic int64_t *value) {
+    return atomic_load_explicit(value, memory_order_acquire);
+}
+
+static void store(_Atomic int64_t *value, int64_t to) {
+    atomic_store_explicit(value, to, memory_order_release);
+}
+
+/* Moves the anchor, unless somebody else has since it was read at `turn`. */
+static void move_anchor(struct real *real, unsigned turn, int64_t boot_us, int64_t raw_us,
+                        int64_t now_us) {
+    if (!atomic_compare_exchange_strong(&real->anchoring, &turn, turn + 1))
+        return;
+    store(&real->anchor_boot_us, boot_us);
+    store(&real->anchor_raw_us, raw_us);
+    store(&real->now_us, now_us);
+    atomic_store_explicit(&real->anchoring, turn + 2, memory_order_release);
+}
+
 static int64_t real_now_us(struct world *world) {
     struct real *real = real_of(world);
-    int64_t boot_us = clock_us(CLOCK_BOOTTIME);
-    int64_t raw_us = clock_us(CLOCK_MONOTONIC_RAW);
-    int64_t boot_passed = boot_us - real->anchor_boot_us;
-    int64_t raw_passed = raw_us - real->anchor_raw_us;
+    unsigned turn;
+    int64_t boot_us, raw_us, boot_passed, raw_passed, anchor_us;
+    do {
+        turn = atomic_load_explicit(&real->anchoring, memory_order_acquire);
+        boot_us = clock_us(CLOCK_BOOTTIME);
+        raw_us = clock_us(CLOCK_MONOTONIC_RAW);
+        boot_passed = boot_us - load(&real->anchor_boot_us);
+        raw_passed = raw_us - load(&real->anchor_raw_us);
+        anchor_us = load(&real->now_us);
+    } while (turn % 2 || turn != atomic_load_explicit(&real->anchoring, memory_order_relaxed));
     int64_t passed = boot_passed > raw_passed ? boot_passed : raw_passed;
-    if (passed < ANCHOR_US)
-        return real->now_us + passed;
-    real->anchor_boot_us = boot_us;
-    real->anchor_raw_us = raw_us;
-    return real->now_us += passed;
+    if (passed >= ANCHOR_US)
+        move_anchor(real, turn, boot_us, raw_us, anchor_us + passed);
+    return anchor_us + passed;
 }
 
 static int64_t real_host_us(struct world *world) {
@@ -155,10 +178,7 @@ static void real_unwatch(struct world *world, struct world_watch *watch) {
 }
 
 static void real_ring(struct world *world) {
-    uint64_t one = 1;
-    /* Fails only when the counter is full, and then it is readable as it should be. */
-    if (write(real_of(world)->ring_fd, &one, sizeof(one)) < 0)
-        return;
+    world_signal(real_of(world)->ring_fd);
 }
 
 static void drain(struct world_watch *watch, uint32_t events) {

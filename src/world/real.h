@@ -21,7 +21,8 @@ struct real {
     struct world_watch timer_watch, ring_watch;
     struct real_slot *slots;
     uint32_t slot_count;
-    int64_t now_us, anchor_boot_us, anchor_raw_us;
+    atomic_uint anchoring; /* odd while the anchor is being moved */
+    _Atomic int64_t now_us, anchor_boot_us, anchor_raw_us;
     struct epoll_event events[REAL_EVENTS_AT_ONCE];
     int event_count;
 

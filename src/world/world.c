@@ -1,7 +1,12 @@
 /* Timers and bells, which are the same in every world. */
 #include "world/world.h"
 
+#include "base/cancel.h"
+
+#include <assert.h>
+#include <errno.h>
 #include <holdfast/holdfast.h>
+#include <unistd.h>
 
 void world_init(struct world *world, const struct world_ops *ops) {
     *world = (struct world){.ops = ops, .fd = -1, .armed_us = WORLD_NEVER};
@@ -73,6 +78,15 @@ void world_bell_ring_within(struct world_bell *bell) {
         atomic_store(&bell->rung, true);
     else
         world_bell_ring(bell);
+}
+
+void world_signal(int event_fd) {
+    uint64_t one = 1;
+    int cancelling = cancel_disable();
+    /* EAGAIN: the counter is full, and so it is readable as it should be. */
+    if (write(event_fd, &one, sizeof(one)) < 0)
+        assert(errno == EAGAIN);
+    cancel_restore(cancelling);
 }
 
 int world_stream_open(struct world_stream *stream) {

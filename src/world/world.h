@@ -2,9 +2,9 @@
  * (real.c), or another that a test or the simulator substitutes. Nothing above reads a clock or a
  * descriptor in any other way.
  *
- * A world belongs to one client and is not thread-safe: it is used under the client's mutex. There are
- * two exceptions: world_bell_ring may be called from any thread, and world_wait_for is called by the one
- * thread that drives, without the mutex, so that others can set timers and watches at the same time.
+ * A world belongs to one client and is not thread-safe: like the store, it is used by one thread at a time.
+ * The exceptions: any thread may read the clocks and call world_bell_ring, and world_wait_for is called by the
+ * one thread that drives, while others may set timers and watches.
  *
  * Clocks, all in microseconds:
  *   now   for deadlines: never slower than CLOCK_BOOTTIME nor CLOCK_MONOTONIC_RAW over any interval, so
@@ -180,9 +180,12 @@ void world_unwatch(struct world *world, struct world_watch *watch);
 void world_bell_add(struct world *world, struct world_bell *bell, void (*fn)(struct world_bell *));
 void world_bell_drop(struct world_bell *bell);
 void world_bell_ring(struct world_bell *bell);
-/* The same, but only under the mutex: a ring while the world dispatches is handled before that ends, so it
+/* The same, but only for the thread that uses the world: a ring while it dispatches is handled before that ends, so it
  * need not end a wait. */
 void world_bell_ring_within(struct world_bell *bell);
+
+/* Makes an eventfd readable. It is not a cancellation point. */
+void world_signal(int event_fd);
 
 /* HF_OK: it is being opened, and `opened` or `closed` follows. HF_SYSTEM or HF_NO_MEMORY: nothing was started. */
 int world_stream_open(struct world_stream *stream);
@@ -210,8 +213,8 @@ int world_look_up(struct world *world, struct world_lookup *lookup, const char *
                   int64_t timeout_us);
 void world_lookup_stop(struct world *world, struct world_lookup *lookup);
 
-/* Waits until something is ready, for at most so long (0: does not wait; WORLD_NEVER), without the
- * mutex; then world_dispatch, with it, calls what is: watches, bells, timers. */
+/* Waits until something is ready, for at most so long (0: does not wait; WORLD_NEVER), then world_dispatch
+ * calls what is: watches, bells, timers. */
 static inline void world_wait_for(struct world *world, int64_t at_most_us) {
     world->ops->wait_for(world, at_most_us);
 }

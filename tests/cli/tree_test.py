@@ -6,7 +6,7 @@ import subprocess
 from contextlib import closing
 
 import harness
-from harness import (boot_ms, break_lock, contains, equal, finish, is_free, lives, main, parent_of,
+from harness import (boot_ms, break_lock, contains, environment, equal, finish, is_free, lives, main, parent_of,
                      pass_time, read_line, read_pids, start, state_of, test, wait_gone, wait_until,
                      with_longer_leases)
 
@@ -28,13 +28,13 @@ def start_tree(*options):
     return process, parent_of(pids[0]), pids  # the command printed first, the others in any order
 
 
-def deadline_after(*options):
+def deadline_after(*options, env=None):
     """A run that printed its pid, and a time of CLOCK_BOOTTIME that is not after its first deadline: what
     was left is counted from before the start."""
     before_ms = boot_ms()
     process = start("run", *options, "x", "-c",
                     "trap 'echo TERM' TERM; echo $$ $HOLDFAST_DEADLINE_MS $HOLDFAST_TOKEN; "
-                    "while :; do sleep 1000 & wait; done")
+                    "while :; do sleep 1000 & wait; done", env=env)
     pid, left_ms, token = read_line(process.stdout).split()
     return process, int(pid), before_ms + int(left_ms), token
 
@@ -234,6 +234,34 @@ def check_end_before_deadline(ttl_s):
 @test
 def a_lock_that_cannot_be_renewed_ends_a_tree_that_ignores_term_before_the_deadline():  # row 42
     with_longer_leases(check_end_before_deadline)
+
+
+def check_term_in_time(ttl_s, stalls):
+    """The first renewal finds a store that does not come back, just before the command is to be ended."""
+    stall = f"{harness.folder}/stall"
+    env = environment(LD_PRELOAD=harness.DISK_SHIM, HOLDFAST_TEST_STALL=stall,
+                      ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+    grace_ms = ttl_s * 500
+    process, pid, deadline_ms, _ = deadline_after("--ttl", f"{ttl_s}s", "--grace", f"{grace_ms}ms", env=env)
+    with open(stall, "w") if stalls else closing(block_store()):
+        equal(read_line(process.stdout), "TERM")
+        late_ms = boot_ms() - (deadline_ms - grace_ms)
+        assert 0 <= late_ms < ttl_s * 150, late_ms  # it took some time to start
+        wait_gone(pid)
+        assert boot_ms() < deadline_ms + ttl_s * 50, boot_ms() - deadline_ms
+    if stalls:
+        os.unlink(stall)
+    equal(finish(process)[0], 79)
+
+
+@test
+def a_database_that_is_locked_does_not_delay_the_term():  # which it would for up to 3 s, with these leases
+    with_longer_leases(lambda ttl_s: check_term_in_time(ttl_s, False), leases=(3, 6, 9))
+
+
+@test
+def a_disk_that_stalls_does_not_delay_the_term():
+    with_longer_leases(lambda ttl_s: check_term_in_time(ttl_s, True))
 
 
 def check_end_after_renewal(ttl_s):

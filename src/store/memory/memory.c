@@ -771,7 +771,7 @@ const struct store_driver store_memory = {
     .scheme = "memory",
     .tier = "timed",
     .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
-                    STORE_CAN_EXAMINE | STORE_CAN_VOTE,
+                    STORE_CAN_EXAMINE | STORE_CAN_VOTE | STORE_QUICK,
     .open = memory_open,
     .submit = memory_submit,
     .close = memory_close,

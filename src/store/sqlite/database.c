@@ -242,8 +242,8 @@ int database_explain(struct database *db, const char *path, char **ret_text) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
     case SQLITE_PROTOCOL:
-        *ret_text =
-            error_format("another process has locked %s for a second; is it stopped?", path);
+        *ret_text = error_format("another process has locked %s for %d s; is it stopped?", path,
+                                 BUSY_LIMIT_US / 1000000);
         return HF_UNREACHABLE;
     case SQLITE_FULL:
         *ret_text = error_format("no room is left for %s; free some", path);

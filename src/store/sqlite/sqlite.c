@@ -17,7 +17,8 @@
  * kernel did not let it inherit, and a connection that it opened would rely on them. So each use of
  * SQLite is inside `gate`, which a fork closes: then no connection is in the middle of anything. The first
  * client that the child opens drops the inherited connections, without a trace in the file: after
- * that SQLite knows nothing of them. A child that opens none never touches them.
+ * that SQLite knows nothing of them. A child that opens none never touches them. A fork does not wait for a
+ * disk: after FORK_PATIENCE_US it goes ahead, and SQLite is then of no use to the child.
  *
  * A file that was deleted or replaced is noticed by the next operation, which opens what is there now: the
  * holds of before are gone with it, as a renewal will say. */
@@ -31,6 +32,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+enum { FORK_PATIENCE_US = 10000 };
 
 static struct list sessions = {&sessions, &sessions};
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
@@ -38,16 +42,26 @@ static pthread_once_t gate_once = PTHREAD_ONCE_INIT;
 
 /* ---- Forks ---- */
 
+static _Thread_local bool closed_gate; /* by this thread, to fork */
+static bool forked_amid; /* this process was, while SQLite was at work in its parent */
+
 static void close_gate(void) {
-    pthread_rwlock_wrlock(&gate);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    int64_t ns = until.tv_nsec + FORK_PATIENCE_US * 1000;
+    until.tv_sec += ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    closed_gate = pthread_rwlock_timedwrlock(&gate, &until) == 0;
 }
 
 static void open_gate(void) {
-    pthread_rwlock_unlock(&gate);
+    if (closed_gate)
+        pthread_rwlock_unlock(&gate);
 }
 
 /* In the child the lock belongs to a thread that does not exist there: it gets a new one. */
 static void renew_gate(void) {
+    forked_amid |= !closed_gate;
     gate = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 }
 
@@ -215,6 +229,11 @@ static int sqlite_open(struct store_host *host, const struct url *url, struct st
                                  "sqlite:/var/lib/app/locks.db");
         return HF_BAD_URL;
     }
+    if (forked_amid) {
+        *ret_text = error_format("this process was forked while its parent waited for the disk; "
+                                 "only a program that it executes can use sqlite:");
+        return HF_SYSTEM;
+    }
     struct session *s = calloc(1, sizeof(*s));
     if (!s || !(s->url_path = strdup(url->path))) {
         free(s);
@@ -246,7 +265,7 @@ const struct store_driver store_sqlite = {
     .scheme = "sqlite",
     .tier = "timed",
     .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
-                    STORE_CAN_EXAMINE,
+                    STORE_CAN_EXAMINE | STORE_BLOCKS,
     .open = sqlite_open,
     .submit = sqlite_submit,
     .close = sqlite_close,

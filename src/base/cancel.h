@@ -1,0 +1,19 @@
+/* Thread cancellation. A thread that unwound in the middle of the library would leave a mutex locked, or the
+ * drive taken: so no call of the library is a cancellation point. What may reach one of the system's does
+ * so between these two; a request to cancel then waits until the thread has left. */
+#ifndef BASE_CANCEL_H
+#define BASE_CANCEL_H
+
+#include <pthread.h>
+
+static inline int cancel_disable(void) {
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
+static inline void cancel_restore(int before) {
+    pthread_setcancelstate(before, NULL);
+}
+
+#endif

@@ -1,0 +1,208 @@
+/* Threads that end where they should not: cancelled while they wait in the library, or ended by the
+ * callback that they run. Everybody else goes on: holds are renewed, losses are reported, clients close. */
+#include "store/sqlite/sqlite_test.h"
+
+#include <pthread.h>
+
+static hf_client *open_memory(void) {
+    hf_client *client = NULL;
+    CHECK_IS(hf_client_open("memory:cancel", NULL, &client), HF_OK);
+    return client;
+}
+
+static hf_client *(*const openers[])(void) = {open_memory, open_client};
+
+/* ---- Cancelled ---- */
+
+struct thread {
+    hf_client *client;
+    const char *name;
+    int64_t wait_ms;
+    hf_call *call;
+    int result;
+    pthread_t id;
+};
+
+/* Waits for the lock in a call that blocks; the thread may be cancelled before and after, not in it. */
+static void *acquire_and_release(void *arg) {
+    struct thread *thread = arg;
+    hf_acquire_options options = lasting(thread->wait_ms, LONG_MS);
+    hf_hold *hold = NULL;
+    thread->result = hf_acquire(thread->client, thread->name, &options, &hold);
+    if (hold)
+        thread->result = hf_release(hold);
+    hf_hold_free(hold);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void start_waiting(struct thread *thread) {
+    size_t before = waiters(thread->client, thread->name);
+    CHECK(pthread_create(&thread->id, NULL, acquire_and_release, thread) == 0);
+    AWAIT(waiters(thread->client, thread->name) == before + 1);
+    AWAIT(others_sleep());
+}
+
+static void check_cancelled(pthread_t thread) {
+    void *ended = NULL;
+    CHECK(pthread_join(thread, &ended) == 0);
+    CHECK(ended == PTHREAD_CANCELED);
+}
+
+TEST(a_cancelled_waiter_finishes_its_call_and_stops_no_renewal) {
+    for (size_t i = 0; i < 2; i++) {
+        hf_client *client = openers[i]();
+        hf_hold *renewed = get(client, "renewed", lasting(0, LEASE_MS));
+        hf_hold *held = get_now(client, "awaited");
+        struct thread waits = {.client = client, .name = "awaited", .wait_ms = HF_FOREVER};
+        start_waiting(&waits); /* and drives, for all */
+        CHECK(pthread_cancel(waits.id) == 0);
+        pause_ms(LEASE_MS * 2);
+        CHECK_IS(hf_check(renewed, 0), HF_OK);
+        let_go(held);
+        check_cancelled(waits.id);
+        CHECK_IS(waits.result, HF_OK); /* it got the lock, and gave it back */
+        CHECK_IS(attempt(client, "awaited"), HF_OK);
+        let_go(renewed);
+        hf_client_close(client);
+    }
+}
+
+static void *wait_for_call(void *arg) {
+    struct thread *thread = arg;
+    thread->result = hf_call_wait(thread->call, thread->wait_ms);
+    pthread_testcancel();
+    return NULL;
+}
+
+TEST(of_threads_that_wait_for_one_call_any_can_be_cancelled) {
+    for (size_t i = 0; i < 2; i++) {
+        hf_client *client = openers[i]();
+        hf_hold *held = get_now(client, "awaited");
+        hf_acquire_options options = lasting(HF_FOREVER, LONG_MS);
+        hf_call *call = NULL;
+        CHECK_IS(hf_acquire_start(client, "awaited", &options, &call), HF_OK);
+        struct thread threads[3];
+        for (size_t t = 0; t < 3; t++) {
+            threads[t] = (struct thread){.call = call, .wait_ms = t == 1 ? LONG_MS : HF_FOREVER};
+            CHECK(pthread_create(&threads[t].id, NULL, wait_for_call, &threads[t]) == 0);
+        }
+        AWAIT(others_sleep());
+        pthread_cancel(threads[0].id);
+        pthread_cancel(threads[1].id);
+        let_go(held);
+        check_cancelled(threads[0].id);
+        check_cancelled(threads[1].id);
+        CHECK(pthread_join(threads[2].id, NULL) == 0);
+        for (size_t t = 0; t < 3; t++)
+            CHECK_IS(threads[t].result, HF_OK);
+        hf_call_free(call);
+        hf_client_close(client);
+    }
+}
+
+/* Whoever does something all the time is cancelled in the middle of it, whatever that is. */
+static void *use_all_the_time(void *arg) {
+    struct thread *thread = arg;
+    for (;;)
+        acquire_and_release(thread);
+    return NULL;
+}
+
+TEST(threads_are_cancelled_at_any_time_and_nothing_stays_locked) {
+    for (size_t i = 0; i < 2; i++) {
+        hf_client *client = openers[i]();
+        hf_hold *renewed = get(client, "renewed", lasting(0, LEASE_MS));
+        struct thread stays = {.client = client, .name = "busy", .wait_ms = HF_FOREVER};
+        CHECK(pthread_create(&stays.id, NULL, use_all_the_time, &stays) == 0);
+        for (int round = 0; round < 100; round++) {
+            struct thread thread = {.client = client, .name = "busy", .wait_ms = HF_FOREVER};
+            CHECK(pthread_create(&thread.id, NULL, use_all_the_time, &thread) == 0);
+            nanosleep(&(struct timespec){.tv_nsec = round * 30000}, NULL);
+            pthread_cancel(thread.id);
+            check_cancelled(thread.id);
+        }
+        pthread_cancel(stays.id);
+        check_cancelled(stays.id);
+        CHECK_IS(hf_check(renewed, 0), HF_OK);
+        CHECK_IS(attempt(client, "busy"), HF_OK);
+        let_go(renewed);
+        hf_client_close(client);
+    }
+}
+
+/* ---- Ended by a callback ---- */
+
+static atomic_int calls;
+
+static void end_thread(hf_hold *hold, void *arg) {
+    (void)hold;
+    (void)arg;
+    atomic_fetch_add(&calls, 1);
+    pthread_exit(NULL);
+}
+
+static void end_thread_too(hf_call *call, void *arg) {
+    (void)call;
+    end_thread(NULL, arg);
+}
+
+static void end_thread_at_losses(const hf_event *event, void *arg) {
+    if (event->type == HF_EVENT_LOST)
+        end_thread(NULL, arg);
+}
+
+static hf_hold *get_breakable(hf_client *client, const char *name) {
+    hf_acquire_options options = lasting(0, LONG_MS);
+    options.on_lost = end_thread;
+    return get(client, name, options);
+}
+
+TEST(a_callback_that_ends_its_thread_stops_no_other_callback) {
+    hf_client_options options = HF_CLIENT_OPTIONS_INIT;
+    options.on_event = end_thread_at_losses;
+    hf_client *client = NULL;
+    CHECK_IS(hf_client_open("memory:cancel", &options, &client), HF_OK);
+    for (int i = 1; i <= 5; i++) {
+        hf_hold *hold = get_breakable(client, "broken");
+        CHECK_IS(hf_break(client, "broken", hf_hold_token(hold), NULL), HF_OK);
+        AWAIT(atomic_load(&calls) == 2 * i); /* on_lost and on_event */
+        hf_hold_free(hold);
+    }
+    hf_client_close(client);
+}
+
+static void *process_once(void *client) {
+    hf_process(client);
+    CHECK(!"hf_process came back");
+    return NULL;
+}
+
+TEST(a_callback_that_ends_the_thread_in_hf_process_stops_no_other_callback) {
+    for (size_t i = 0; i < 2; i++) {
+        atomic_store(&calls, 0);
+        hf_client *client = openers[i]();
+        int fd = hf_fd(client);
+        hf_hold *hold = get_breakable(client, "broken");
+        hf_call *call = NULL;
+        CHECK_IS(hf_break_start(client, "broken", hf_hold_token(hold), NULL, &call), HF_OK);
+        CHECK_IS(hf_call_notify(call, end_thread_too, NULL), HF_OK);
+        for (int done = 0; done < 2; done = atomic_load(&calls)) {
+            struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+            CHECK_EQ_INT(poll(&poll_fd, 1, PATIENCE_MS), 1);
+            if (hf_check(hold, 0) == HF_OK || hf_call_status(call) == HF_PENDING) {
+                pause_ms(1); /* there is something to do, but not yet a callback */
+                if (i == 0)
+                    CHECK_IS(hf_process(client), HF_OK);
+                continue;
+            }
+            pthread_t thread;
+            CHECK(pthread_create(&thread, NULL, process_once, client) == 0);
+            pthread_join(thread, NULL);
+            CHECK_EQ_INT(atomic_load(&calls), done + 1);
+        }
+        hf_hold_free(hold);
+        hf_call_free(call);
+        hf_client_close(client);
+    }
+}

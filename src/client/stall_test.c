@@ -1,0 +1,451 @@
+/* A store that does not come back: the disk stalls, or another process keeps the database locked. Whatever
+ * it does, and for however long: checks and forks do not wait, calls that do not block do not, and
+ * each loss is reported by its deadline.
+ *
+ * The disk stalls in a shim below SQLite, for 1 to 10 seconds. What is late on a busy machine is tried again:
+ * a call that waits for the store is late each time. */
+#define TEST_TIMEOUT_S 240
+#include "store/sqlite/sqlite_test.h"
+
+#include <pthread.h>
+
+enum {
+    SOON_MS = 50, /* the promise: after the deadline, or for a call that does not block */
+    LEASE_SHORT_MS = 900,
+    TRIES = 4,
+};
+
+/* ---- The disk ---- */
+
+enum stall { NOWHERE, IN_LOG, IN_DATABASE };
+
+static atomic_int stall_in; /* enum stall: where the next write stalls */
+static atomic_bool stalled; /* it does */
+static atomic_int stall_for_ms;
+
+static enum stall file_of(int fd) {
+    char link[64], path[PATH_MAX] = "";
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof(path) - 1) < 0)
+        return NOWHERE;
+    size_t size = strlen(path);
+    return size > 4 && strcmp(path + size - 4, "-wal") == 0  ? IN_LOG
+           : size > 3 && strcmp(path + size - 3, ".db") == 0 ? IN_DATABASE
+                                                             : NOWHERE;
+}
+
+static ssize_t write_at(int fd, const void *bytes, size_t size, off_t at) {
+    int where = (int)file_of(fd);
+    if (where != NOWHERE && atomic_compare_exchange_strong(&stall_in, &where, NOWHERE)) {
+        atomic_store(&stalled, true);
+        pause_ms(atomic_load(&stall_for_ms));
+        atomic_store(&stalled, false);
+    }
+    return pwrite(fd, bytes, size, at);
+}
+
+static void put_shim_below_sqlite(void) {
+    sqlite3_vfs *vfs = sqlite3_vfs_find("unix");
+    CHECK(vfs);
+    static const char *const names[] = {"pwrite", "pwrite64"};
+    for (size_t i = 0; i < 2; i++)
+        vfs->xSetSystemCall(vfs, names[i], (sqlite3_syscall_ptr)write_at);
+}
+
+static void stall_next_write(enum stall where, int for_ms) {
+    atomic_store(&stall_for_ms, for_ms);
+    atomic_store(&stall_in, (int)where);
+}
+
+/* ---- What is reported, and when ---- */
+
+struct witness {
+    _Atomic int64_t on_lost_ms, event_ms;
+};
+
+static void note_lost(hf_hold *hold, void *arg) {
+    (void)hold;
+    atomic_store(&((struct witness *)arg)->on_lost_ms, now_ms());
+}
+
+static void note_event(const hf_event *event, void *arg) {
+    if (event->type == HF_EVENT_LOST && strcmp(event->name, "watched") == 0)
+        atomic_store(&((struct witness *)arg)->event_ms, now_ms());
+}
+
+static hf_client *open_watched(struct witness *witness) {
+    hf_client_options options = HF_CLIENT_OPTIONS_INIT;
+    options.on_event = note_event;
+    options.on_event_arg = witness;
+    hf_client *client = NULL;
+    CHECK_IS(hf_client_open(url_of(the_file()), &options, &client), HF_OK);
+    return client;
+}
+
+static hf_hold *get_watched(hf_client *client, struct witness *witness) {
+    hf_acquire_options options = lasting(0, LEASE_SHORT_MS);
+    options.on_lost = note_lost;
+    options.on_lost_arg = witness;
+    return get(client, "watched", options);
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static bool is_readable(int fd) {
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    return poll(&poll_fd, 1, 0) == 1;
+}
+
+static int64_t fork_ms(void) {
+    int64_t before = now_ms();
+    pid_t child = fork();
+    int64_t took = now_ms() - before;
+    CHECK(child >= 0);
+    if (child == 0)
+        _exit(0);
+    CHECK(waitpid(child, NULL, 0) == child);
+    return took;
+}
+
+/* What a program that looks all the time sees of a hold while the store is stalled: how long the calls took,
+ * and how long after the deadline each means reported the loss. */
+struct seen {
+    int64_t check_ms, left_ms, fork_ms, check_late_ms, fd_late_ms, on_lost_late_ms, event_late_ms;
+};
+
+static struct seen watch_until_lost(hf_hold *hold, struct witness *witness, int fd) {
+    struct seen seen = {.fork_ms = INT64_MAX};
+    int64_t deadline_ms = 0, checked_ms = 0, readable_ms = 0;
+    bool told = false;
+    int64_t give_up_ms = now_ms() + PATIENCE_MS;
+    do {
+        CHECK(now_ms() < give_up_ms);
+        int64_t before = now_ms();
+        int64_t left = hf_hold_left_ms(hold);
+        int64_t between = now_ms();
+        int status = hf_check(hold, 0);
+        int64_t after = now_ms();
+        seen.left_ms = larger(seen.left_ms, between - before);
+        seen.check_ms = larger(seen.check_ms, after - between);
+        if (left > 0)
+            deadline_ms = between + left;
+        if (status == HF_LOST && !checked_ms)
+            checked_ms = after;
+        if (!readable_ms && is_readable(fd))
+            readable_ms = now_ms();
+        if (atomic_load(&stalled)) {
+            int64_t took = fork_ms();
+            seen.fork_ms = took < seen.fork_ms ? took : seen.fork_ms;
+        }
+        pause_ms(1);
+        told = checked_ms && readable_ms && atomic_load(&witness->on_lost_ms) &&
+               atomic_load(&witness->event_ms);
+    } while (!told);
+    seen.check_late_ms = checked_ms - deadline_ms;
+    seen.fd_late_ms = readable_ms - deadline_ms;
+    seen.on_lost_late_ms = atomic_load(&witness->on_lost_ms) - deadline_ms;
+    seen.event_late_ms = atomic_load(&witness->event_ms) - deadline_ms;
+    return seen;
+}
+
+static bool is_as_promised(const struct seen *seen) {
+    return seen->check_ms <= SOON_MS && seen->left_ms <= SOON_MS && seen->fork_ms <= SOON_MS &&
+           seen->check_late_ms <= SOON_MS && seen->fd_late_ms <= SOON_MS &&
+           seen->on_lost_late_ms <= SOON_MS && seen->event_late_ms <= SOON_MS;
+}
+
+/* True if it is to be tried again. */
+static bool is_late(const struct seen *seen, int tries) {
+    if (is_as_promised(seen))
+        return false;
+    if (tries + 1 == TRIES)
+        test_fail(
+            __FILE__, __LINE__,
+            "hf_check took %d ms, hf_hold_left_ms %d, fork %d; after the deadline hf_check told "
+            "in %d ms, the descriptor in %d, on_lost in %d, the event in %d",
+            (int)seen->check_ms, (int)seen->left_ms, (int)seen->fork_ms, (int)seen->check_late_ms,
+            (int)seen->fd_late_ms, (int)seen->on_lost_late_ms, (int)seen->event_late_ms);
+    return true;
+}
+
+/* ---- Another thread, in the stalled call ---- */
+
+struct worker {
+    hf_client *client;
+    void (*run)(struct worker *worker);
+    hf_hold *hold;
+    int result;
+    pthread_t thread;
+};
+
+static void *work(void *arg) {
+    struct worker *worker = arg;
+    worker->run(worker);
+    return NULL;
+}
+
+static void start_worker(struct worker *worker) {
+    CHECK(pthread_create(&worker->thread, NULL, work, worker) == 0);
+    AWAIT(atomic_load(&stalled));
+}
+
+static void acquire_other(struct worker *worker) {
+    hf_acquire_options options = lasting(HF_FOREVER, LONG_MS);
+    worker->result = hf_acquire(worker->client, "other", &options, &worker->hold);
+}
+
+static void release_other(struct worker *worker) {
+    worker->result = hf_release(worker->hold);
+}
+
+static void wait_for_renewal(struct worker *worker) {
+    worker->result = HF_OK; /* the library's own thread is in it */
+}
+
+/* The log is written back when it has grown. */
+static void acquire_until_stalled(struct worker *worker) {
+    while (!worker->result && atomic_load(&stall_in) != NOWHERE)
+        worker->result = attempt(worker->client, "other");
+}
+
+static void check_stall(void (*run)(struct worker *), enum stall where, int for_ms) {
+    put_shim_below_sqlite();
+    struct seen seen;
+    int tries = 0;
+    do {
+        struct witness witness = {0};
+        struct worker worker = {.client = open_watched(&witness), .run = run};
+        if (run == release_other)
+            worker.hold = get_now(worker.client, "other");
+        hf_hold *hold = get_watched(worker.client, &witness);
+        int fd = hf_hold_fd(hold);
+        CHECK(fd >= 0);
+        stall_next_write(where, for_ms);
+        start_worker(&worker);
+        seen = watch_until_lost(hold, &witness, fd);
+        pthread_join(worker.thread, NULL);
+        CHECK_IS(worker.result, HF_OK);
+        CHECK_IS(hf_release(hold), HF_LOST);
+        hf_hold_free(hold);
+        hf_hold_free(worker.hold);
+        hf_client_close(worker.client);
+    } while (is_late(&seen, tries++));
+}
+
+TEST(a_disk_that_stalls_in_an_acquire_delays_no_word_of_a_loss) {
+    check_stall(acquire_other, IN_LOG, 3000);
+}
+
+TEST(a_disk_that_stalls_in_a_renewal_delays_no_word_of_a_loss) {
+    check_stall(wait_for_renewal, IN_LOG, 2000);
+}
+
+TEST(a_disk_that_stalls_in_a_release_delays_no_word_of_a_loss) {
+    check_stall(release_other, IN_LOG, 10000);
+}
+
+TEST(a_disk_that_stalls_in_a_checkpoint_delays_no_word_of_a_loss) {
+    check_stall(acquire_until_stalled, IN_DATABASE, 6000);
+}
+
+/* ---- A hold that is renewed again in time is not lost ---- */
+
+TEST(a_short_stall_loses_nothing) {
+    put_shim_below_sqlite();
+    struct witness witness = {0};
+    hf_client *client = open_watched(&witness);
+    hf_acquire_options options = lasting(0, 8000);
+    options.on_lost = note_lost;
+    options.on_lost_arg = &witness;
+    hf_hold *hold = get(client, "watched", options);
+    stall_next_write(IN_LOG, 1000);
+    AWAIT(atomic_load(&stalled));
+    AWAIT(!atomic_load(&stalled));
+    AWAIT(hf_hold_left_ms(hold) > 4000);
+    let_go(hold);
+    hf_client_close(client);
+    CHECK_EQ_INT(atomic_load(&witness.on_lost_ms), 0);
+}
+
+/* ---- A foreign process that keeps a write transaction open ---- */
+
+struct foreign {
+    atomic_bool has_it, ends;
+};
+
+static void keep_locked(void *arg) {
+    struct foreign *foreign = arg;
+    sqlite3 *db = NULL;
+    CHECK_EQ_INT(sqlite3_open_v2(the_file(), &db, SQLITE_OPEN_READWRITE, NULL), 0);
+    sqlite3_busy_timeout(db, PATIENCE_MS);
+    CHECK_EQ_INT(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), 0);
+    atomic_store(&foreign->has_it, true);
+    while (!atomic_load(&foreign->ends))
+        pause_ms(1);
+    CHECK_EQ_INT(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), 0);
+    sqlite3_close(db);
+}
+
+static struct foreign *start_foreign(pid_t *ret_pid) {
+    struct foreign *foreign = shared(sizeof(*foreign));
+    *ret_pid = spawn(keep_locked, foreign);
+    AWAIT(atomic_load(&foreign->has_it));
+    return foreign;
+}
+
+static void end_foreign(struct foreign *foreign, pid_t pid) {
+    atomic_store(&foreign->ends, true);
+    check_ends_well(pid);
+}
+
+TEST(a_foreign_transaction_delays_no_word_of_a_loss) {
+    struct seen seen;
+    int tries = 0;
+    do {
+        struct witness witness = {0};
+        hf_client *client = open_watched(&witness);
+        hf_hold *hold = get_watched(client, &witness);
+        int fd = hf_hold_fd(hold);
+        pid_t pid;
+        struct foreign *foreign = start_foreign(&pid);
+        seen = watch_until_lost(hold, &witness, fd);
+        seen.fork_ms = fork_ms();
+        end_foreign(foreign, pid);
+        hf_hold_free(hold);
+        hf_client_close(client);
+    } while (is_late(&seen, tries++));
+}
+
+#define TIMED(statement)                                          \
+    do {                                                          \
+        int64_t timed_before = now_ms();                          \
+        statement;                                                \
+        int64_t timed_took = now_ms() - timed_before;             \
+        if (timed_took > SOON_MS) {                               \
+            printf("# %s: %d ms\n", #statement, (int)timed_took); \
+            slow++;                                               \
+        }                                                         \
+    } while (0)
+
+TEST(calls_that_do_not_block_do_not_wait_for_a_locked_database) {
+    int tries = 0, slow;
+    do {
+        slow = 0;
+        hf_client *client = open_client();
+        hf_hold *kept = get_now(client, "kept"), *freed = get_now(client, "freed");
+        pid_t pid;
+        struct foreign *foreign = start_foreign(&pid);
+        hf_acquire_options options = lasting(HF_FOREVER, LONG_MS);
+        hf_call *acquire = NULL, *release = NULL, *renew = NULL, *look = NULL, *dropped = NULL;
+        TIMED(CHECK_IS(hf_acquire_start(client, "new", &options, &acquire), HF_OK));
+        TIMED(CHECK_IS(hf_acquire_start(client, "dropped", &options, &dropped), HF_OK));
+        TIMED(CHECK_IS(hf_renew_start(kept, 0, &renew), HF_OK));
+        TIMED(CHECK_IS(hf_inspect_start(client, "kept", &look), HF_OK));
+        TIMED(CHECK_IS(hf_release_start(kept, &release), HF_OK));
+        TIMED(CHECK_IS(hf_call_status(acquire), HF_PENDING));
+        TIMED(CHECK_IS(hf_call_cancel(dropped), HF_OK));
+        TIMED(hf_call_free(dropped));
+        TIMED(hf_hold_free(freed));
+        TIMED(CHECK(hf_hold_token(kept) > 0));
+        TIMED(CHECK(hf_fd(client) >= 0));
+        TIMED(CHECK_IS(hf_process(client), HF_OK));
+        TIMED(CHECK_IS(hf_call_wait(release, 1), HF_PENDING));
+        end_foreign(foreign, pid);
+        CHECK_IS(hf_call_wait(acquire, HF_FOREVER), HF_OK);
+        CHECK_IS(hf_call_wait(release, HF_FOREVER), HF_OK);
+        CHECK_IS(hf_call_wait(look, PATIENCE_MS), HF_OK);
+        hf_call_free(acquire);
+        hf_call_free(release);
+        hf_call_free(renew);
+        hf_call_free(look);
+        hf_hold_free(kept);
+        hf_client_close(client);
+    } while (slow && ++tries < TRIES);
+    CHECK(tries < TRIES);
+}
+
+/* ---- Others of the same client ---- */
+
+TEST(a_wait_ends_in_time_while_another_thread_is_in_a_stalled_store) {
+    put_shim_below_sqlite();
+    struct worker worker = {.client = open_client(), .run = acquire_other};
+    stall_next_write(IN_LOG, 4000);
+    start_worker(&worker);
+    hf_acquire_options options = lasting(300, LONG_MS);
+    hf_hold *hold = NULL;
+    CHECK_IS(hf_acquire(worker.client, "mine", &options, &hold), HF_UNKNOWN);
+    CHECK(atomic_load(&stalled)); /* still */
+    pthread_join(worker.thread, NULL);
+    CHECK_IS(worker.result, HF_OK);
+    AWAIT(holders(worker.client, "mine") == 0); /* what came of it was let go */
+    let_go(worker.hold);
+    hf_client_close(worker.client);
+}
+
+TEST(who_asks_behind_a_stalled_call_has_its_whole_lease) {
+    put_shim_below_sqlite();
+    struct worker worker = {.client = open_client(), .run = acquire_other};
+    stall_next_write(IN_LOG, 4000);
+    start_worker(&worker);
+    hf_hold *hold = get(worker.client, "mine", lasting(HF_FOREVER, 3000));
+    CHECK_IS(hf_check(hold, 1000), HF_OK);
+    pthread_join(worker.thread, NULL);
+    let_go(hold);
+    let_go(worker.hold);
+    hf_client_close(worker.client);
+}
+
+TEST(a_program_with_a_loop_hears_of_the_loss_from_hf_process) {
+    put_shim_below_sqlite();
+    int64_t late_ms = 0;
+    int tries = 0;
+    do {
+        struct witness witness = {0};
+        hf_client *client = open_watched(&witness);
+        int fd = hf_fd(client);
+        hf_hold *hold = get_watched(client, &witness);
+        stall_next_write(IN_LOG, 4000);
+        AWAIT(atomic_load(&stalled));
+        int64_t deadline_ms = now_ms() + hf_hold_left_ms(hold);
+        int wakes = 0;
+        while (!atomic_load(&witness.on_lost_ms)) {
+            struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+            CHECK_EQ_INT(poll(&poll_fd, 1, PATIENCE_MS), 1);
+            CHECK_IS(hf_process(client), HF_OK);
+            CHECK(wakes++ < 100); /* it does not spin */
+        }
+        late_ms = now_ms() - deadline_ms;
+        CHECK_EQ_INT(atomic_load(&witness.event_ms) > 0, true);
+        hf_hold_free(hold);
+        hf_client_close(client);
+    } while (late_ms > SOON_MS && ++tries < TRIES);
+    CHECK(tries < TRIES);
+}
+
+/* ---- The child of a fork that did not wait ---- */
+
+TEST(a_child_forked_amid_a_stall_is_told_that_it_cannot_use_the_store) {
+    put_shim_below_sqlite();
+    struct worker worker = {.client = open_client(), .run = acquire_other};
+    stall_next_write(IN_LOG, 3000);
+    start_worker(&worker);
+    AWAIT(others_sleep());
+    pid_t child = fork();
+    if (child == 0) {
+        hf_client_close(worker.client);
+        CHECK_IS(try_open(the_file()), HF_SYSTEM);
+        _exit(0);
+    }
+    check_ends_well(child);
+    pthread_join(worker.thread, NULL);
+    let_go(worker.hold);
+    child = fork_safely(); /* and one that is forked now can */
+    if (child == 0) {
+        CHECK_IS(try_open(the_file()), HF_OK);
+        _exit(0);
+    }
+    check_ends_well(child);
+    hf_client_close(worker.client);
+}
