@@ -96,14 +96,9 @@ __attribute__((format(printf, 2, 3))) static void tell(struct history *h, const 
 }
 
 static const char *kind_word(const struct plan *plan, const struct plan_step *step) {
-    switch (plan->names[step->name].kind) {
-    case STORE_RW:
-        return step->weight == 1 ? "to read" : "to write";
-    case STORE_PERMITS:
+    if (plan->names[step->name].kind == STORE_PERMITS)
         return "permits of";
-    default:
-        return "the mutex";
-    }
+    return step->weight == 1 ? "a share of" : "the lock";
 }
 
 /* ---- Workers ---- */
@@ -136,11 +131,9 @@ static const struct plan_step *step_of(const struct worker *worker) {
 }
 
 static hf_kind kind_of(const struct plan *plan, int name, uint32_t weight) {
-    enum store_kind kind = plan->names[name].kind;
-    return kind == STORE_MUTEX     ? HF_MUTEX
-           : kind == STORE_PERMITS ? HF_PERMITS
-           : weight == 1           ? HF_READ
-                                   : HF_WRITE;
+    if (plan->names[name].kind == STORE_PERMITS)
+        return HF_PERMITS;
+    return weight == 1 ? HF_SHARED : HF_EXCLUSIVE;
 }
 
 /* Asks for what the step says, with what is told to this handle. */

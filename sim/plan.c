@@ -35,13 +35,13 @@ const char *plan_fault_text(enum fault_kind kind) {
 static void make_name(struct plan_name *name, struct sim_random *random) {
     switch (sim_random_below(random, 4)) {
     case 0:
-        *name = (struct plan_name){STORE_RW, STORE_ALL};
+        *name = (struct plan_name){STORE_LOCK, STORE_ALL, .shares = true};
         break;
     case 1:
         *name = (struct plan_name){STORE_PERMITS, (uint32_t)sim_random_between(random, 2, 4)};
         break;
     default:
-        *name = (struct plan_name){STORE_MUTEX, 1};
+        *name = (struct plan_name){STORE_LOCK, STORE_ALL};
     }
 }
 
@@ -64,6 +64,13 @@ static int64_t choose_hold_us(struct sim_random *random, int64_t lease_ms) {
     }
 }
 
+static uint32_t choose_weight(const struct plan_name *name, struct sim_random *random) {
+    bool permits = name->kind == STORE_PERMITS;
+    uint32_t most = permits ? name->capacity : name->shares ? 2 : 1;
+    uint32_t weight = (uint32_t)sim_random_between(random, 1, most);
+    return permits || weight < most ? weight : STORE_ALL;
+}
+
 static void make_step(struct plan *plan, struct plan_step *step, struct sim_random *random) {
     static const int64_t leases_ms[] = {200, 600, 1500, 4000};
     const struct plan_name *name;
@@ -71,8 +78,7 @@ static void make_step(struct plan *plan, struct plan_step *step, struct sim_rand
     step->worker = (uint8_t)sim_random_below(random, PLAN_WORKERS_MAX);
     step->name = (uint8_t)sim_random_below(random, (uint64_t)plan->name_count);
     name = &plan->names[step->name];
-    step->weight = name->kind == STORE_RW ? (sim_random_one_in(random, 2) ? 1 : STORE_ALL)
-                                          : (uint32_t)sim_random_between(random, 1, name->capacity);
+    step->weight = choose_weight(name, random);
     step->after_us = sim_random_between(random, 0, sim_random_one_in(random, 3) ? 2000000 : 50000);
     step->lease_ms = leases_ms[sim_random_below(random, 4)];
     step->wait_ms = sim_random_one_in(random, 6)   ? 0
@@ -113,11 +119,11 @@ static void make_faults(struct plan *plan, struct sim_random *random) {
 static void forbid_permits(struct plan *plan) {
     for (int i = 0; i < plan->name_count; i++) {
         if (plan->names[i].kind == STORE_PERMITS)
-            plan->names[i] = (struct plan_name){STORE_MUTEX, 1};
+            plan->names[i] = (struct plan_name){STORE_LOCK, STORE_ALL};
     }
     for (int i = 0; i < plan->step_count; i++) {
-        if (plan->names[plan->steps[i].name].kind == STORE_MUTEX)
-            plan->steps[i].weight = 1;
+        if (!plan->names[plan->steps[i].name].shares)
+            plan->steps[i].weight = STORE_ALL;
     }
 }
 
@@ -174,9 +180,7 @@ static void add_more(struct plan *plan, struct sim_random *random) {
         if (name->kind == STORE_PERMITS && sim_random_one_in(random, 4))
             step->capacity = step->weight + (uint32_t)sim_random_below(random, 3);
         if (plan->name_count == 2 && !step->reenters && sim_random_one_in(random, 4))
-            step->other_weight = other->kind == STORE_RW
-                                     ? (sim_random_one_in(random, 2) ? 1 : STORE_ALL)
-                                     : (uint32_t)sim_random_between(random, 1, other->capacity);
+            step->other_weight = choose_weight(other, random);
     }
 }
 

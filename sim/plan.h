@@ -67,6 +67,7 @@ const char *plan_fault_text(enum fault_kind kind);
 struct plan_name {
     enum store_kind kind;
     uint32_t capacity;
+    bool shares; /* some hold it shared */
 };
 
 struct plan_client {

@@ -25,7 +25,7 @@
  *  between hf_check() and the write that follows it, for longer than the lease had left. The
  *  next holder then works at the same time. No lock service can prevent that, but the resource
  *  can: pass it the token with every write, and let it refuse any token smaller than the largest
- *  it has seen. Only tokens of exclusive holds (HF_MUTEX, HF_WRITE) can be used that way; see
+ *  it has seen. Only tokens of exclusive holds can be used that way; see
  *  hf_hold_is_exclusive.
  *
  * CONVENTIONS
@@ -187,22 +187,22 @@ HF_API hf_client *hf_client_close(hf_client *client);
 
 /* ---- Acquiring ---------------------------------------------------------------------------- */
 
-/* A lock is a name with a capacity, and each hold uses some of it. The name keeps its kind and
- * capacity while anybody holds it or waits for it; using it as another kind then fails with
- * HF_WRONG_KIND. Requests are served first in, first out: a later one never overtakes one that
- * waits, so readers cannot starve a writer (HF_BARGE opts out). */
+/* A name is either a lock, which is held exclusively (a mutex, a writer) or shared (readers), or a
+ * number of permits. It is what its holders and waiters use it as; a request that needs it to be
+ * the other, or to have another number of permits, fails with HF_WRONG_KIND. Requests are served
+ * first in, first out: a later one never overtakes one that waits, so shared requests cannot
+ * starve an exclusive one (HF_BARGE opts out). */
 typedef enum hf_kind {
-    HF_MUTEX = 1,   /* one holder */
-    HF_READ = 2,    /* read/write lock, shared with other readers */
-    HF_WRITE = 3,   /* read/write lock, exclusive */
-    HF_PERMITS = 4, /* `permits` out of `capacity` */
+    HF_EXCLUSIVE = 1, /* a lock, one holder; the default */
+    HF_SHARED = 2,    /* a lock, together with others who share it */
+    HF_PERMITS = 3,   /* `permits` out of `capacity` */
 } hf_kind;
 
 /* Take the lock as soon as there is room, ahead of those who wait. */
 #define HF_BARGE 0x1u
 /* If this owner (the calling thread, or `owner_key`) already holds the lock through a request with
  * this flag, succeed at once and count. Each acquire returns its own hold; the lock is released
- * with the last of them. A reader cannot become a writer this way (HF_WRONG_KIND), and k permits
+ * with the last of them. A shared hold cannot become exclusive this way (HF_WRONG_KIND), and k permits
  * cannot become more (HF_BAD_WEIGHT). */
 #define HF_REENTRANT 0x2u
 /* No automatic renewal: the lock ends with its lease unless you call hf_renew. */
@@ -224,10 +224,10 @@ typedef struct hf_acquire_options {
     void *on_lost_arg;
 } hf_acquire_options;
 
-#define HF_ACQUIRE_OPTIONS_INIT                                                               \
-    {                                                                                         \
-        sizeof(hf_acquire_options), HF_MUTEX, 1, 1, HF_FOREVER, HF_DEFAULT_LEASE_MS, 0, 0, 0, \
-            NULL, NULL, NULL                                                                  \
+#define HF_ACQUIRE_OPTIONS_INIT                                                                   \
+    {                                                                                             \
+        sizeof(hf_acquire_options), HF_EXCLUSIVE, 1, 1, HF_FOREVER, HF_DEFAULT_LEASE_MS, 0, 0, 0, \
+            NULL, NULL, NULL                                                                      \
     }
 
 /* Acquires the lock `name`. The caller must free the hold. The client's own thread renews the lock
@@ -254,7 +254,7 @@ typedef struct hf_want {
 } hf_want;
 
 #define HF_WANT_INIT \
-    { sizeof(hf_want), NULL, HF_MUTEX, 1, 1 }
+    { sizeof(hf_want), NULL, HF_EXCLUSIVE, 1, 1 }
 
 /* Acquires all of the `count` (1 to 64) names or none, within one wait_ms. They are acquired in
  * the byte order of their names, so two callers cannot deadlock, whatever order they give. The one
@@ -280,7 +280,7 @@ HF_API int64_t hf_hold_left_ms(hf_hold *hold);
 HF_API uint64_t hf_hold_token(const hf_hold *hold);
 HF_API uint64_t hf_hold_token_at(const hf_hold *hold, size_t index);
 
-/* 1 if nobody else can hold the lock at the same time (HF_MUTEX, HF_WRITE, all of the permits), so
+/* 1 if nobody else can hold the lock at the same time (HF_EXCLUSIVE, all of the permits), so
  * that the token fences; 0 for shared holds. With several names: 1 if that is true for all. */
 HF_API int hf_hold_is_exclusive(const hf_hold *hold);
 
@@ -341,7 +341,7 @@ typedef struct hf_node {
 typedef struct hf_lock_info {
     size_t size;
     const char *name;
-    hf_kind kind;      /* HF_MUTEX, HF_PERMITS, or HF_WRITE for any read/write lock */
+    hf_kind kind;      /* HF_SHARED: a lock whose holders share it; HF_EXCLUSIVE: any other lock */
     uint32_t capacity; /* HF_PERMITS: the number of permits */
     uint64_t token;    /* the largest granted that the store remembers */
     size_t holder_count;
@@ -539,9 +539,9 @@ typedef struct hf_store_info {
     const char *tier;    /* what its locks are worth: "strict", "timed", "best effort" */
     int available;       /* 0: a module that it needs is missing */
     const char *missing; /* which one, where it was looked for, and what would bring it; or "" */
-    int shares;          /* 1: has read/write locks, … */
-    int permits;         /* … permits, … */
-    int queues;          /* … and a queue: first come, first served. Every store has mutexes. */
+    int shares;          /* 1: locks can be shared, … */
+    int permits;         /* … there are permits, … */
+    int queues;          /* … and a queue: first come, first served */
 } hf_store_info;
 
 /* The index-th store, NULL after the last. Yours to read until this thread asks for another. */

@@ -239,7 +239,7 @@ enum { NAMES = 3, OWNERS = 7, TOKENS = 8 };
 static const struct kind {
     const char *text;
     uint32_t capacity;
-} kinds[] = {{"m", 1}, {"rw", 2147483647}, {"p5", 5}};
+} kinds[] = {{"rw", 2147483647}, {"p5", 5}, {"p2", 2}};
 
 /* What has been seen, to ask for later. */
 struct seen {

@@ -80,8 +80,8 @@ static const char *acquire_permits(const char *owner, const char *weight) {
 
 static const char *vote(const char *owner, const char *floor, const char *below, bool reads) {
     return call(REDIS_VOTE, 7,
-                (const char *const[]){owner, LEASE_MS, floor, below, "0", "0", reads ? "rw" : "m",
-                                      reads ? "2147483647" : "1", "1", "", "set", "60000", "1", "7",
+                (const char *const[]){owner, LEASE_MS, floor, below, "0", "0", "rw", "2147483647",
+                                      reads ? "1" : "2147483647", "", "set", "60000", "1", "7",
                                       NULL});
 }
 

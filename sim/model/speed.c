@@ -29,8 +29,8 @@ static void send_call(struct client *client, enum redis_script_id script, int ca
     static const char *const keys[] = {"holdfast:a",     "{holdfast:a}.s", "{holdfast:a}.q",
                                        "{holdfast:a}.w", "{holdfast:a}.h", "{holdfast:a}.i"};
     static const char *const rest[] = {
-        "10000", "2000", "1700000000000000",     "0",         "0", "0", "m",
-        "1",     "1",    "4711 4 7 hostcommand", "holdfast:@"};
+        "10000",      "2000",       "1700000000000000",     "0",         "0", "0", "rw",
+        "2147483647", "2147483647", "4711 4 7 hostcommand", "holdfast:@"};
     struct text request = {NULL, 0, 0};
     char owner[64];
     const struct redis_script *what = &redis_scripts[script];

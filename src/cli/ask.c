@@ -24,17 +24,8 @@ int ask_check(const struct cli *cli, const struct ask *ask) {
 
 static hf_kind kind_of(const struct ask *ask) {
     if (ask->shared)
-        return HF_READ;
-    if (ask->permits.whole)
-        return HF_PERMITS;
-    return ask->as_mutex ? HF_MUTEX : HF_WRITE;
-}
-
-bool ask_again(struct ask *ask, int error) {
-    bool again = (error == HF_UNSUPPORTED || error == HF_WRONG_KIND) && kind_of(ask) == HF_WRITE;
-    if (again)
-        ask->as_mutex = true;
-    return again;
+        return HF_SHARED;
+    return ask->permits.whole ? HF_PERMITS : HF_EXCLUSIVE;
 }
 
 /* The loops look at the lock whenever they are woken. That there is a callback to run is what makes hf_fd

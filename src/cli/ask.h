@@ -5,7 +5,7 @@
 #include "cli/options.h"
 
 struct ask {
-    bool no_wait, shared, skip_ok, as_mutex;
+    bool no_wait, shared, skip_ok;
     int64_t wait_ms, exit_code; /* -1: not given */
     struct option_fraction permits;
     const char *label;
@@ -37,12 +37,8 @@ struct ask {
 /* Whether the options fit each other: 0, or EXIT_USAGE, and it was said. */
 int ask_check(const struct cli *cli, const struct ask *ask);
 
-/* What is asked of the library for that. Without -s and -p the lock is asked for as the writer of a
- * read/write lock, so that -s goes with it as in flock(1). Where that is refused (a store that has only
- * mutexes, a program that uses the name as one), ask_again says to ask again, with `as_mutex` set: both
- * are exclusive. */
+/* What is asked of the library for that. */
 void ask_fill(const struct ask *ask, hf_acquire_options *options);
-bool ask_again(struct ask *ask, int error);
 
 /* The exit code and the line ("": none is wanted) for a lock that was not acquired. */
 int ask_refused(const struct cli *cli, const struct ask *ask, hf_client *client, const char *name,

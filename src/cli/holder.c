@@ -78,9 +78,7 @@ static int acquire(struct holder *h) {
     int r = hf_acquire_start(h->client, h->settings->name, &options, &call);
     int status = r < 0 ? r : wait_for(h, call);
     int code = EXIT_SUCCESS;
-    if (ask_again(&h->ask, status))
-        code = acquire(h);
-    else if (status < 0)
+    if (status < 0)
         code = refused(h, status, r < 0 ? hf_last_error() : hf_call_error(call));
     else
         h->hold = hf_call_take_hold(call);

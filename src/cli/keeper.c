@@ -119,8 +119,6 @@ static int start_acquire(struct keeper *k) {
 /* Starts asking; an error at once is an answer, too. */
 static void ask(struct keeper *k) {
     int r = start_acquire(k);
-    if (r < 0 && ask_again(&k->ask, r))
-        r = start_acquire(k);
     k->phase = WAITING;
     if (r < 0)
         fail(k, r, hf_last_error());
@@ -312,11 +310,6 @@ static void watch_acquire(struct keeper *k) {
     int status = hf_call_status(k->call);
     if (status == HF_PENDING) {
         wait_line_step(&k->line);
-        return;
-    }
-    if (ask_again(&k->ask, status)) {
-        k->call = hf_call_free(k->call);
-        ask(k);
         return;
     }
     wait_line_end(&k->line);

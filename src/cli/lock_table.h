@@ -14,7 +14,7 @@ bool lock_table_add(struct table *table, const hf_lock_info *info);
 
 /* Its columns, for help texts. */
 #define LOCK_TABLE_HELP                                                                            \
-    "Columns: NAME; KIND (mutex, read, write, permits held/all); HOLDER (host, process, label or " \
+    "Columns: NAME; KIND (exclusive, shared, permits held/all); HOLDER (host, process, label or "  \
     "command:\n"                                                                                   \
     "the one that has held it for longest, and how many more there are); WAITERS; HELD FOR, LEFT " \
     "(of the\n"                                                                                    \

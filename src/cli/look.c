@@ -75,17 +75,14 @@ const hf_party *look_holder_with(const hf_lock_info *info, uint64_t token) {
 
 /* ---- Kinds ---- */
 
-/* A reader weighs 1, a writer as much as there is. */
 static const char *kind_of_party(const hf_lock_info *info, const hf_party *party) {
     if (info->kind == HF_PERMITS)
         return "permits";
-    if (info->kind == HF_MUTEX)
-        return "mutex";
-    return party->weight > 1 ? "write" : "read";
+    return party->weight > 1 ? "exclusive" : "shared"; /* a shared hold weighs 1 */
 }
 
 static const char *kind_of_lock(const hf_lock_info *info) {
-    return info->kind == HF_PERMITS ? "permits" : info->kind == HF_MUTEX ? "mutex" : "rw";
+    return info->kind == HF_PERMITS ? "permits" : info->kind == HF_SHARED ? "shared" : "exclusive";
 }
 
 /* ---- For people ---- */

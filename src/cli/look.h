@@ -38,7 +38,7 @@ enum { LOOK_PARTY_SIZE = 2600, LOOK_NAME_SIZE = 1100 };
 /* "web3 pid 411 (deploy.sh)", safe on a terminal. Returns `ret`. */
 char *look_party(char *ret, size_t size, const hf_party *party);
 
-/* "mutex", "read", "write", or what is held out of what, "permits 2/5". Returns `ret`. */
+/* "exclusive", "shared", or what is held out of what, "permits 2/5". Returns `ret`. */
 char *look_kind(char *ret, size_t size, const hf_lock_info *info);
 
 /* "2026-08-02 14:03:11", local time. Returns `ret`. */

@@ -24,7 +24,7 @@ static void print_table(void) {
     for (size_t i = 0; (store = hf_store_at(i)); i++) {
         char scheme[64], locks[64];
         snprintf(scheme, sizeof(scheme), "%s:", store->scheme);
-        snprintf(locks, sizeof(locks), "mutex%s%s", store->shares ? ", read/write" : "",
+        snprintf(locks, sizeof(locks), "exclusive%s%s", store->shares ? ", shared" : "",
                  store->permits ? ", permits" : "");
         printf("%-17s %-12s %-27s %-6s %s%s\n", scheme, store->tier, locks,
                store->queues ? "yes" : "no", store->available ? "" : "missing: ", store->summary);
@@ -74,8 +74,7 @@ const struct command stores_command = {
                "(as good as\n"
                "the clock and the disk of one server), best effort (a fail-over or a restart may "
                "lose them).\n"
-               "A store with a queue serves those who wait in the order in which they came. Every "
-               "store has mutexes.\n"
+               "A store with a queue serves those who wait in the order in which they came.\n"
                "\n"
                "Examples:\n"
                "  holdfast stores\n"

@@ -178,8 +178,8 @@ TEST(a_child_that_frees_its_handles_loses_no_memory) {
     hf_hold *first;
     CHECK_EQ_INT(hf_acquire(a, "again", &options, &first), HF_OK);
     CHECK_EQ_INT(hf_acquire(a, "again", &options, &again), HF_OK);
-    const hf_want want[2] = {{sizeof(hf_want), "two", HF_MUTEX, 1, 1},
-                             {sizeof(hf_want), "three", HF_MUTEX, 1, 1}};
+    const hf_want want[2] = {{sizeof(hf_want), "two", HF_EXCLUSIVE, 1, 1},
+                             {sizeof(hf_want), "three", HF_EXCLUSIVE, 1, 1}};
     const hf_want *const wants[] = {&want[0], &want[1]};
     CHECK_EQ_INT(hf_acquire_all(a, wants, 2, NULL, &several), HF_OK);
     hf_call *waits, *granted, *looked;

@@ -142,7 +142,7 @@ static int begin_acquire_all(hf_call *call, const hf_want *const *wants, size_t 
     int r = client_read_options(&options, sizeof(options), given);
     if (r < 0)
         return r;
-    options.kind = HF_MUTEX;
+    options.kind = HF_EXCLUSIVE;
     r = hold_check_options(c, &options, &options);
     if (!r)
         r = group_new(c, wants, count, &options, &call->hold);

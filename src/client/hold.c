@@ -47,11 +47,10 @@ static int check_lease(hf_client *c, int64_t lease_ms) {
 static int check_kind(hf_client *c, const hf_acquire_options *options) {
     unsigned needs = 0;
     switch (options->kind) {
-    case HF_MUTEX:
+    case HF_EXCLUSIVE:
         break;
-    case HF_READ:
-    case HF_WRITE:
-        needs = STORE_CAN_RW;
+    case HF_SHARED:
+        needs = STORE_CAN_SHARE;
         break;
     case HF_PERMITS:
         if (options->permits == 0 || options->permits > options->capacity ||
@@ -66,7 +65,7 @@ static int check_kind(hf_client *c, const hf_acquire_options *options) {
     const struct store_driver *driver = c->store->driver;
     if (needs & ~driver->capabilities)
         return error_set(HF_UNSUPPORTED, "%s: has no %s%s%s", driver->scheme,
-                         needs == STORE_CAN_RW ? "read/write locks" : "permits",
+                         needs == STORE_CAN_SHARE ? "shared holds" : "permits",
                          driver->lacks ? ": " : "", driver->lacks ? driver->lacks : "");
     return HF_OK;
 }
@@ -100,22 +99,11 @@ int hold_check_options(hf_client *c, const hf_acquire_options *given, hf_acquire
 
 static void describe(struct store_op *op, const hf_acquire_options *options) {
     atomic_init(&op->lease_us, options->lease_ms * 1000);
-    op->capacity = op->weight = 1;
-    switch (options->kind) {
-    case HF_MUTEX:
-        op->kind = STORE_MUTEX;
-        break;
-    case HF_READ:
-    case HF_WRITE:
-        op->kind = STORE_RW;
-        op->capacity = STORE_ALL;
-        op->weight = options->kind == HF_READ ? 1 : STORE_ALL;
-        break;
-    case HF_PERMITS:
-        op->kind = STORE_PERMITS;
-        op->capacity = options->capacity;
-        op->weight = options->permits;
-    }
+    op->kind = options->kind == HF_PERMITS ? STORE_PERMITS : STORE_LOCK;
+    op->capacity = options->kind == HF_PERMITS ? options->capacity : STORE_ALL;
+    op->weight = options->kind == HF_PERMITS  ? options->permits
+                 : options->kind == HF_SHARED ? 1
+                                              : STORE_ALL;
 }
 
 static struct owner owner_of(const hf_acquire_options *options) {

@@ -170,7 +170,7 @@ TEST(acquire_renew_release) {
 }
 
 static void acquire_and_free(void) {
-    static const hf_kind kinds[] = {HF_MUTEX, HF_READ, HF_WRITE, HF_PERMITS};
+    static const hf_kind kinds[] = {HF_EXCLUSIVE, HF_SHARED, HF_PERMITS};
     hf_client *a = open_unfailing();
     hf_hold *hold;
     int losses = 0;
@@ -250,7 +250,7 @@ static void acquire_several(void) {
     want[0].name = "y";
     want[1].name = "x";
     want[2].name = "z";
-    want[2].kind = HF_READ;
+    want[2].kind = HF_SHARED;
     hf_hold *hold;
     if (done(hf_acquire_all(a, wants, 3, NULL, &hold))) {
         done(hf_renew(hold, 0));
@@ -284,11 +284,11 @@ static void wait_in_vain(void) {
     options.wait_ms = 1;
     r = hf_acquire(a, "taken", &options, &hold);
     CHECK(r == HF_TIMEOUT || r == HF_NO_MEMORY);
-    options.kind = HF_READ;
+    options.kind = HF_PERMITS;
     r = hf_acquire(a, "taken", &options, &hold);
     CHECK(r == HF_WRONG_KIND || r == HF_NO_MEMORY);
     hf_call *call;
-    options.kind = HF_MUTEX;
+    options.kind = HF_EXCLUSIVE;
     if (done(hf_acquire_start(a, "taken", &options, &call))) {
         r = hf_call_cancel(call);
         CHECK_EQ_INT(r, HF_OK);

@@ -635,7 +635,7 @@ static void *take_several(void *arg) {
         const hf_want *pointers[5];
         int offset = rand_r(&seed) % NAMES_MAX, step = rand_r(&seed) % 4 * 2 + 1;
         for (int j = 0; j < 5; j++) { /* an odd step visits each of the 8 names once */
-            wants[j] = (hf_want){sizeof(hf_want), name_of(offset + j * step), HF_MUTEX, 1, 1};
+            wants[j] = (hf_want){sizeof(hf_want), name_of(offset + j * step), HF_EXCLUSIVE, 1, 1};
             pointers[j] = &wants[j];
         }
         hf_hold *hold;

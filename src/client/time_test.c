@@ -239,8 +239,8 @@ TEST(a_renewal_by_hand_sets_the_lease_and_never_shortens_it) {
 TEST(one_deadline_is_for_all_of_several_names) {
     hf_client *a = open_client(), *b = open_client();
     hf_hold *x = get(a, "x", lease_of(10000, 0)), *y = get(a, "y", lease_of(10000, 0)), *both;
-    const hf_want wants[2] = {{sizeof(hf_want), "y", HF_MUTEX, 1, 1},
-                              {sizeof(hf_want), "x", HF_MUTEX, 1, 1}};
+    const hf_want wants[2] = {{sizeof(hf_want), "y", HF_EXCLUSIVE, 1, 1},
+                              {sizeof(hf_want), "x", HF_EXCLUSIVE, 1, 1}};
     const hf_want *const pointers[] = {&wants[0], &wants[1]};
     hf_acquire_options options = lease_of(10000, 0);
     options.wait_ms = 60000;

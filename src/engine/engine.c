@@ -443,7 +443,7 @@ static int check_reentry(const struct store_op *held, const struct store_op *wan
     if (held->kind != wanted->kind || held->capacity != wanted->capacity)
         return HF_WRONG_KIND;
     if (wanted->weight > held->weight)
-        return held->kind == STORE_RW ? HF_WRONG_KIND : HF_BAD_WEIGHT;
+        return held->kind == STORE_LOCK ? HF_WRONG_KIND : HF_BAD_WEIGHT;
     return HF_OK;
 }
 

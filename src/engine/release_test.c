@@ -319,7 +319,7 @@ static struct store_op wanted(const char *name, enum store_kind kind, uint32_t c
 
 /* The hold that the owner enters again, or NULL. */
 static struct hold *entered(const char *name, struct owner owner) {
-    struct store_op op = wanted(name, STORE_MUTEX, 1, 1);
+    struct store_op op = wanted(name, STORE_LOCK, STORE_ALL, STORE_ALL);
     struct hold *hold = NULL;
     CHECK_EQ_INT(engine_reenter(&story.engine, &op, &owner, &hold), HF_OK);
     settle();
@@ -437,19 +437,18 @@ static int enters_for(struct store_op has, struct store_op wants) {
 }
 
 TEST(a_hold_serves_for_the_same_and_for_less) {
-    struct store_op mutex = wanted("x", STORE_MUTEX, 1, 1);
-    struct store_op reader = wanted("x", STORE_RW, STORE_ALL, 1);
-    struct store_op writer = wanted("x", STORE_RW, STORE_ALL, STORE_ALL);
+    struct store_op reader = wanted("x", STORE_LOCK, STORE_ALL, 1);
+    struct store_op writer = wanted("x", STORE_LOCK, STORE_ALL, STORE_ALL);
     struct store_op two = wanted("x", STORE_PERMITS, 5, 2);
     struct store_op three = wanted("x", STORE_PERMITS, 5, 3);
     struct store_op of_six = wanted("x", STORE_PERMITS, 6, 2);
-    CHECK_EQ_INT(enters_for(mutex, mutex), HF_OK);
+    CHECK_EQ_INT(enters_for(writer, writer), HF_OK);
     CHECK_EQ_INT(enters_for(writer, reader), HF_OK);
     CHECK_EQ_INT(enters_for(reader, reader), HF_OK);
     CHECK_EQ_INT(enters_for(three, two), HF_OK);
     CHECK_EQ_INT(enters_for(reader, writer), HF_WRONG_KIND);
-    CHECK_EQ_INT(enters_for(mutex, reader), HF_WRONG_KIND);
-    CHECK_EQ_INT(enters_for(two, mutex), HF_WRONG_KIND);
+    CHECK_EQ_INT(enters_for(reader, two), HF_WRONG_KIND);
+    CHECK_EQ_INT(enters_for(two, writer), HF_WRONG_KIND);
     CHECK_EQ_INT(enters_for(two, of_six), HF_WRONG_KIND);
     CHECK_EQ_INT(enters_for(two, three), HF_BAD_WEIGHT);
 }

@@ -207,8 +207,8 @@ static inline struct actor *make(const char *name) {
     actor->hold = &scene->hold;
     actor->hold->renews = true;
     actor->hold->op.name = name;
-    actor->hold->op.kind = STORE_MUTEX;
-    actor->hold->op.capacity = actor->hold->op.weight = 1;
+    actor->hold->op.kind = STORE_LOCK;
+    actor->hold->op.capacity = actor->hold->op.weight = STORE_ALL;
     actor->hold->op.lease_us = LEASE_MS * INT64_C(1000);
     list_append(&story.actors, &actor->link);
     return actor;

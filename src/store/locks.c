@@ -34,10 +34,6 @@ static void *with_room(void *array, size_t count) {
     return is_full ? realloc(array, (count ? count * 2 : 1) * sizeof(void *)) : array;
 }
 
-static hf_kind public_kind(enum store_kind kind) {
-    return kind == STORE_MUTEX ? HF_MUTEX : kind == STORE_RW ? HF_WRITE : HF_PERMITS;
-}
-
 bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, uint32_t capacity,
                uint64_t token) {
     size_t size = strlen(name) + 1;
@@ -52,7 +48,7 @@ bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, u
     lock->info = (hf_lock_info){
         .size = sizeof(lock->info),
         .name = lock->name,
-        .kind = public_kind(kind),
+        .kind = kind == STORE_LOCK ? HF_EXCLUSIVE : HF_PERMITS,
         .capacity = capacity,
         .token = token,
         .broken_by = "",
@@ -164,6 +160,8 @@ static bool add_party(struct hf_locks *locks, enum locks_role role, const hf_par
         return ok;
     }
     bool holds = role == LOCKS_HOLDER;
+    if (holds && lock->info.kind == HF_EXCLUSIVE && party->weight < STORE_ALL)
+        lock->info.kind = HF_SHARED;
     bool ok =
         append_party(&lock->parties[role],
                      holds ? &lock->info.holder_count : &lock->info.waiter_count, party, owner);

@@ -48,15 +48,14 @@ TEST(nothing_found_is_an_empty_list) {
 
 TEST(locks_are_there_in_the_order_in_which_they_were_added) {
     hf_locks *locks = locks_new();
-    CHECK(locks_add(locks, "a", STORE_MUTEX, 1, 7));
-    CHECK(locks_add(locks, "b", STORE_RW, STORE_ALL, 0));
+    CHECK(locks_add(locks, "a", STORE_LOCK, STORE_ALL, 7));
+    CHECK(locks_add(locks, "b", STORE_LOCK, STORE_ALL, 0));
     CHECK(locks_add(locks, "c", STORE_PERMITS, 5, 9));
     CHECK_EQ_INT(hf_locks_count(locks), 3);
     CHECK_EQ_STR(hf_locks_at(locks, 0)->name, "a");
-    CHECK_EQ_INT(hf_locks_at(locks, 0)->kind, HF_MUTEX);
+    CHECK_EQ_INT(hf_locks_at(locks, 0)->kind, HF_EXCLUSIVE);
     CHECK_EQ_INT(hf_locks_at(locks, 0)->token, 7);
     CHECK_EQ_INT(hf_locks_at(locks, 0)->holder_count, 0);
-    CHECK_EQ_INT(hf_locks_at(locks, 1)->kind, HF_WRITE);
     CHECK_EQ_INT(hf_locks_at(locks, 2)->kind, HF_PERMITS);
     CHECK_EQ_INT(hf_locks_at(locks, 2)->capacity, 5);
     CHECK(!hf_locks_at(locks, 3));
@@ -74,7 +73,7 @@ TEST(a_party_is_copied_and_its_owner_abbreviated) {
                       .since_ms = 1700000000000,
                       .left_ms = 900};
     hf_locks *locks = locks_new();
-    CHECK(locks_add(locks, "a", STORE_MUTEX, 1, 7));
+    CHECK(locks_add(locks, "a", STORE_LOCK, STORE_ALL, 7));
     CHECK(locks_add_party(locks, LOCKS_HOLDER, &party, id, 0x2a));
     host[0] = command[0] = label[0] = '?';
     const hf_lock_info *info = hf_locks_at(locks, 0);
@@ -96,7 +95,7 @@ TEST(a_party_is_copied_and_its_owner_abbreviated) {
 
 TEST(what_is_not_known_of_a_party_is_an_empty_string) {
     hf_locks *locks = locks_new();
-    CHECK(locks_add(locks, "a", STORE_MUTEX, 1, 7));
+    CHECK(locks_add(locks, "a", STORE_LOCK, STORE_ALL, 7));
     CHECK(locks_add_party(locks, LOCKS_WAITER, &(hf_party){.weight = 1}, id, 1));
     const hf_party *waiter = hf_locks_at(locks, 0)->waiters[0];
     CHECK_EQ_STR(waiter->host, "");
@@ -112,7 +111,7 @@ TEST(parties_belong_to_the_lock_added_last_and_keep_their_order) {
         hf_party party = {.pid = pid};
         CHECK(locks_add_party(locks, pid % 3 ? LOCKS_WAITER : LOCKS_HOLDER, &party, id, 1));
     }
-    CHECK(locks_add(locks, "b", STORE_MUTEX, 1, 8));
+    CHECK(locks_add(locks, "b", STORE_LOCK, STORE_ALL, 8));
     CHECK(locks_add_party(locks, LOCKS_HOLDER, &(hf_party){.pid = 99}, id, 1));
     const hf_lock_info *a = hf_locks_at(locks, 0), *b = hf_locks_at(locks, 1);
     CHECK_EQ_INT(a->holder_count, 3);
@@ -128,9 +127,9 @@ TEST(parties_belong_to_the_lock_added_last_and_keep_their_order) {
 TEST(the_last_break_is_copied_and_belongs_to_the_lock_added_last) {
     char by[] = "db1 pid 42 (tool)", reason[] = "it hangs";
     hf_locks *locks = locks_new();
-    CHECK(locks_add(locks, "a", STORE_MUTEX, 1, 7));
+    CHECK(locks_add(locks, "a", STORE_LOCK, STORE_ALL, 7));
     CHECK(locks_set_break(locks, &(struct locks_break){0}));
-    CHECK(locks_add(locks, "b", STORE_MUTEX, 1, 9));
+    CHECK(locks_add(locks, "b", STORE_LOCK, STORE_ALL, 9));
     CHECK(locks_set_break(
         locks, &(struct locks_break){1700000000000999, .token = 8, .by = by, .reason = reason}));
     by[0] = reason[0] = '?';
@@ -161,8 +160,8 @@ TEST(who_breaks_is_told_with_host_and_process) {
 TEST(nodes_belong_to_the_lock_added_last_and_votes_to_the_node_added_last) {
     char name[] = "db1:6379", failure[] = "it sleeps";
     hf_locks *locks = locks_new();
-    CHECK(locks_add(locks, "a", STORE_MUTEX, 1, 7));
-    CHECK(locks_add(locks, "b", STORE_MUTEX, 1, 9));
+    CHECK(locks_add(locks, "a", STORE_LOCK, STORE_ALL, 7));
+    CHECK(locks_add(locks, "b", STORE_LOCK, STORE_ALL, 9));
     locks_set_quorum(locks, 2);
     CHECK(locks_add_node(locks, "db0:6379", NULL, 9));
     CHECK(locks_add_party(locks, LOCKS_VOTE, &(hf_party){.pid = 42, .token = 9}, id, 1));
@@ -191,7 +190,7 @@ static hf_locks *build(void) {
     if (!locks)
         return NULL;
     for (int i = 0; i < 3; i++) {
-        if (!locks_add(locks, "a", STORE_MUTEX, 1, 7) ||
+        if (!locks_add(locks, "a", STORE_LOCK, STORE_ALL, 7) ||
             !locks_set_break(locks, &(struct locks_break){1, .token = 1, .by = "h"}))
             return locks;
         for (int j = 0; j < 3; j++) {

@@ -10,8 +10,8 @@
 enum {
     MODULES_MAX = 2, /* of one store */
     SCHEME_MAX = 64, /* of which people are told */
-    ONE_SERVER = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_QUEUE,
-    A_SET = STORE_CAN_RW
+    ONE_SERVER = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE,
+    A_SET = STORE_CAN_SHARE
 };
 
 #define REDIS \
@@ -21,7 +21,7 @@ enum {
 
 static const struct known {
     const char *scheme, *tier, *summary;
-    unsigned can;                      /* STORE_CAN_RW, _PERMITS, _QUEUE */
+    unsigned can;                      /* STORE_CAN_SHARE, _PERMITS, _QUEUE */
     const struct store_driver *driver; /* NULL: it is in the first of its modules */
     const char *modules[MODULES_MAX];
 } stores[] = {
@@ -106,7 +106,7 @@ const hf_store_info *hf_store_at(size_t index) {
         .tier = known->tier,
         .available = 1,
         .missing = "",
-        .shares = !!(known->can & STORE_CAN_RW),
+        .shares = !!(known->can & STORE_CAN_SHARE),
         .permits = !!(known->can & STORE_CAN_PERMITS),
         .queues = !!(known->can & STORE_CAN_QUEUE),
     };

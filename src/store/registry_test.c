@@ -67,9 +67,9 @@ TEST(a_client_works_on_a_module) {
     CHECK_EQ_INT(hf_acquire(client, "x", NULL, &hold), HF_DENIED);
     CHECK_EQ_INT(hf_inspect(client, "x", &locks), HF_DENIED);
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
-    options.kind = HF_READ;
+    options.kind = HF_SHARED;
     CHECK_EQ_INT(hf_acquire(client, "x", &options, &hold), HF_UNSUPPORTED);
-    CHECK(strstr(hf_last_error(), "testmodule: has no read/write locks") != NULL);
+    CHECK(strstr(hf_last_error(), "testmodule: has no shared holds") != NULL);
     options.kind = HF_PERMITS;
     CHECK_EQ_INT(hf_acquire(client, "x", &options, &hold), HF_UNSUPPORTED);
     hf_client_close(client);

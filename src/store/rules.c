@@ -38,14 +38,8 @@ int store_next_token(uint64_t counter, bool repeats, uint64_t floor, uint64_t be
 }
 
 char *store_describe_kind(enum store_kind kind, uint32_t capacity) {
-    switch (kind) {
-    case STORE_MUTEX:
-        return error_format("it is a mutex");
-    case STORE_RW:
-        return error_format("it is a read/write lock");
-    default:
-        return error_format("it is permits out of %" PRIu32, capacity);
-    }
+    return kind == STORE_LOCK ? error_format("it is a lock")
+                              : error_format("it is permits out of %" PRIu32, capacity);
 }
 
 /* The parts of a set's name, found from its end: an id may have a '/' in it. */

@@ -120,8 +120,7 @@ static void check_described(enum store_kind kind, uint32_t capacity, const char 
 }
 
 TEST(a_kind_is_described_in_words) {
-    check_described(STORE_MUTEX, 1, "it is a mutex");
-    check_described(STORE_RW, STORE_ALL, "it is a read/write lock");
+    check_described(STORE_LOCK, STORE_ALL, "it is a lock");
     check_described(STORE_PERMITS, 5, "it is permits out of 5");
 }
 

@@ -48,9 +48,9 @@
 struct url;
 struct world;
 
-enum store_kind { STORE_MUTEX = 1, STORE_RW, STORE_PERMITS };
+enum store_kind { STORE_LOCK = 2, STORE_PERMITS = 3 }; /* stores keep these numbers */
 
-/* The capacity of a read/write lock, and the weight of its writer. A reader weighs 1. */
+/* The capacity of a lock, and the weight of an exclusive hold of it. A shared hold weighs 1. */
 #define STORE_ALL 0x7fffffffu
 /* For `wake`: every attempt that waits should ask again. No attempt has this number. */
 #define STORE_ALL_WAITING 0
@@ -176,7 +176,7 @@ struct store_host {
 };
 
 enum store_capability {
-    STORE_CAN_RW = 1,
+    STORE_CAN_SHARE = 1,
     STORE_CAN_PERMITS = 2,
     STORE_CAN_LOOK = 4,
     STORE_CAN_EXAMINE = 8,
@@ -237,7 +237,7 @@ int store_next_token(uint64_t counter, bool repeats, uint64_t floor, uint64_t be
  * (rules.c) */
 char *store_compare_sets(const char *theirs, const char *ours);
 
-/* For HF_WRONG_KIND: malloc'd "it is a mutex", "it is permits out of 5"; maybe NULL. (rules.c) */
+/* For HF_WRONG_KIND: malloc'd "it is a lock", "it is permits out of 5"; maybe NULL. (rules.c) */
 char *store_describe_kind(enum store_kind kind, uint32_t capacity);
 
 #endif

@@ -78,7 +78,7 @@ def ls_shows_who_holds_and_who_waits():
     table = rows(out)
     equal(table[0], COLUMNS)
     equal([row[:2] for row in table[1:]],
-          [["cache", "permits 2/5"], ["deploy/web", "write"], ["index", "read"]])
+          [["cache", "permits 2/5"], ["deploy/web", "exclusive"], ["index", "shared"]])
     matches(table[1][2], r"^\S+ pid \d+ \(sleep\)$")
     matches(table[2][2], r"^\S+ pid \d+ \(release 7\)$")
     matches(table[3][2], r"^\S+ pid \d+ \(sleep\) \+1$")
@@ -112,10 +112,10 @@ def ls_json_is_one_object_on_a_line():
     hold("b", "-p", "3/4")
     lines = run("ls", "--json")[1].splitlines()
     a, b = map(json.loads, lines)
-    equal((a["name"], a["held"], a["kind"], a["capacity"], a["broken"]), ("a", True, "rw", 1, None))
+    equal((a["name"], a["held"], a["kind"], a["capacity"], a["broken"]), ("a", True, "exclusive", 1, None))
     equal((b["name"], b["kind"], b["capacity"], b["waiters"]), ("b", "permits", 4, []))
     holder, waiter = a["holders"][0], a["waiters"][0]
-    equal((holder["label"], holder["command"], holder["kind"]), ("x", "sleep", "write"))
+    equal((holder["label"], holder["command"], holder["kind"]), ("x", "sleep", "exclusive"))
     equal((type(holder["token"]), holder["token"]), (str, a["token"]))
     assert abs(holder["since_ms"] - time.time() * 1000) < 60000
     assert 10000 < holder["left_ms"] <= 30000
@@ -167,7 +167,7 @@ def inspect_tells_everything_about_a_lock():
     code, out, err = run("inspect", "nightly")
     equal((code, err), (0, ""))
     seen = look("nightly")
-    matches(out, r"^nightly: held, write\n")
+    matches(out, r"^nightly: held, exclusive\n")
     keeper = matches(out, r"  holder   \S+ pid (\d+) since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(\d+m?s\)\n")[1]
     equal(parent_of(int(keeper)), holder.pid)
     contains(out, "  command  sleep\n", "  label    the report\n",
@@ -191,7 +191,7 @@ def inspect_says_with_its_exit_code_whether_a_lock_is_held():
     code, out, _ = run("inspect", "y")
     equal(code, 1)
     matches(out, r"^y: free; the last token was \d+\n$")
-    equal(look("y")["kind"], "rw")
+    equal(look("y")["kind"], "exclusive")
 
 
 # ---- break ----
@@ -360,7 +360,7 @@ def watch_on_a_terminal_is_a_live_table():
     terminal.expect(r"\x1b\[\?1049h")
     terminal.expect(r"\x1b\[H\S+ \S+ · locks · every 50ms · q ends\x1b\[K")
     terminal.expect(r"NAME\S* .* \S*TOKEN")
-    terminal.expect(r"first +write +\S+ pid \d+ \(sleep\) ")
+    terminal.expect(r"first +exclusive +\S+ pid \d+ \(sleep\) ")
     wait_for("first")
     terminal.expect(r"first +write [^\n]*\x1b\[33m1\x1b\[m")
     hold("second")
@@ -455,7 +455,7 @@ def fill(count):
                              " VALUES (?, 1, 1, 7, ?)",
                              ((f"many/{i:06}", int(time.time() / 86400)) for i in range(count)))
         database.execute("INSERT INTO claims SELECT name, 1, 1, 1, ?, zeroblob(16), rowid_of, 7, ?,"
-                         " 1, 1, 0, 0, 0, 0, 'host', 'command', 'label' FROM"
+                         " 1, 1, 0, 0, 0, 0, 'host', 'command', 'label', 0 FROM"
                          " (SELECT name, row_number() OVER () AS rowid_of FROM locks)",
                          (until_us, int(time.time() * 1e6)))
     database.close()

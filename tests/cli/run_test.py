@@ -287,7 +287,7 @@ def help_version_and_stores_are_for_people_and_for_programs():
     contains([store["scheme"] for store in stores], "sqlite", "memory")
     by_scheme = {store["scheme"]: store for store in stores}
     equal([by_scheme["quorum+redis"][key] for key in ("read_write", "permits", "queue")], [True, False, False])
-    contains(run("stores")[1], "mutex, read/write, permits")
+    contains(run("stores")[1], "exclusive, shared, permits")
 
 
 @test

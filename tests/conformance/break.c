@@ -11,9 +11,9 @@ BOTH_FORMS(a_broken_lock_is_lost_to_its_holder_and_goes_to_the_next) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("break");
     atomic_int losses = 0;
-    hf_hold *hold = get(a, name, telling(breakable(as_mutex(0)), &losses));
+    hf_hold *hold = get(a, name, telling(breakable(as_exclusive(0)), &losses));
     int fd = hf_hold_fd(hold);
-    struct ask *next = queue_up(b, name, as_mutex(HF_FOREVER), 1);
+    struct ask *next = queue_up(b, name, as_exclusive(HF_FOREVER), 1);
     CHECK_IS(break_hold(b, name, hf_hold_token(hold)), HF_OK);
     hf_hold *after = granted(next);
     CHECK(hf_hold_token(after) > hf_hold_token(hold));
@@ -24,7 +24,7 @@ BOTH_FORMS(a_broken_lock_is_lost_to_its_holder_and_goes_to_the_next) {
     CHECK_IS(release(hold), HF_LOST);
     hf_hold_free(hold);
     CHECK_IS(hf_check(after, 0), HF_OK);
-    CHECK_IS(attempt(a, name, as_mutex(0)), HF_BUSY);
+    CHECK_IS(attempt(a, name, as_exclusive(0)), HF_BUSY);
     let_go(after);
     CHECK_EQ_INT(atomic_load(&losses), 1);
 }
@@ -32,24 +32,24 @@ BOTH_FORMS(a_broken_lock_is_lost_to_its_holder_and_goes_to_the_next) {
 BOTH_FORMS(a_break_with_another_token_does_nothing) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("wrong");
-    hf_hold *before = get(a, name, as_mutex(0));
+    hf_hold *before = get(a, name, as_exclusive(0));
     uint64_t old = hf_hold_token(before);
     let_go(before);
     CHECK_IS(break_hold(b, name, old), HF_NOT_YOURS);
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     CHECK_IS(break_hold(b, name, old), HF_NOT_YOURS);
     CHECK(strstr(failure, hf_error_string(HF_NOT_YOURS)));
     CHECK_IS(break_hold(b, name, hf_hold_token(hold) + 1), HF_NOT_YOURS);
     CHECK_IS(break_hold(b, fresh_name("never"), 1), HF_NOT_YOURS);
     CHECK_IS(renew(hold, 0), HF_OK);
-    CHECK_IS(attempt(b, name, as_mutex(0)), HF_BUSY);
+    CHECK_IS(attempt(b, name, as_exclusive(0)), HF_BUSY);
     let_go(hold);
 }
 
 BOTH_FORMS(a_break_moves_the_token_on) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("moves");
-    hf_hold *hold = get(a, name, breakable(as_mutex(0)));
+    hf_hold *hold = get(a, name, breakable(as_exclusive(0)));
     uint64_t token = hf_hold_token(hold);
     CHECK_IS(break_hold(b, name, token), HF_OK);
     CHECK_IS(break_hold(b, name, token), HF_NOT_YOURS);
@@ -60,7 +60,7 @@ BOTH_FORMS(a_break_moves_the_token_on) {
     CHECK_EQ_INT(hf_locks_at(locks, 0)->holder_count, 0);
     uint64_t moved = hf_locks_at(locks, 0)->token;
     hf_locks_free(locks);
-    hf_hold *next = get(b, name, as_mutex(0));
+    hf_hold *next = get(b, name, as_exclusive(0));
     CHECK(hf_hold_token(next) > moved);
     let_go(next);
     AWAIT(hf_check(hold, 0) == HF_LOST);
@@ -70,16 +70,16 @@ BOTH_FORMS(a_break_moves_the_token_on) {
 BOTH_FORMS(a_break_ends_one_of_several_holders) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("one");
-    hf_hold *one = get(a, name, breakable(as_reader(0)));
-    hf_hold *two = get(b, name, breakable(as_reader(0)));
+    hf_hold *one = get(a, name, breakable(as_shared(0)));
+    hf_hold *two = get(b, name, breakable(as_shared(0)));
     CHECK_IS(break_hold(a, name, hf_hold_token(two)), HF_OK);
     CHECK_EQ_INT(holders(a, name), 1);
     AWAIT(hf_check(two, 0) == HF_LOST);
     CHECK_IS(renew(one, 0), HF_OK);
-    CHECK_IS(attempt(b, name, as_writer(0)), HF_BUSY);
+    CHECK_IS(attempt(b, name, as_exclusive(0)), HF_BUSY);
     hf_hold_free(two);
     let_go(one);
-    CHECK_IS(attempt(b, name, as_writer(0)), HF_OK);
+    CHECK_IS(attempt(b, name, as_exclusive(0)), HF_OK);
 }
 
 static void check_break(const hf_lock_info *info, uint64_t token, const char *by,
@@ -111,7 +111,7 @@ BOTH_FORMS(who_broke_a_lock_and_why_is_kept_with_its_name) {
         reason[i] = (char)(i + 1);
     reason[255] = '\0';
     const char *name = fresh_name("why");
-    hf_hold *hold = get(a, name, breakable(as_mutex(0)));
+    hf_hold *hold = get(a, name, breakable(as_exclusive(0)));
     hf_locks *locks = look_at(b, name);
     CHECK_EQ_INT(hf_locks_at(locks, 0)->broken_ms, 0);
     CHECK_EQ_INT(hf_locks_at(locks, 0)->broken_token, 0);
@@ -124,7 +124,8 @@ BOTH_FORMS(who_broke_a_lock_and_why_is_kept_with_its_name) {
     check_break(hf_locks_at(locks, 0), hf_hold_token(hold), by, reason);
     hf_locks_free(locks);
     AWAIT(hf_check(hold, 0) == HF_LOST);
-    hf_hold *next = get(a, name, breakable(as_mutex(0))); /* it stays while the name is used on */
+    hf_hold *next =
+        get(a, name, breakable(as_exclusive(0))); /* it stays while the name is used on */
     CHECK_IS(list(b, name, NULL, 10, &locks), HF_OK);
     CHECK_EQ_INT(hf_locks_count(locks), 1);
     check_break(hf_locks_at(locks, 0), hf_hold_token(hold), by, reason);
@@ -144,7 +145,7 @@ BOTH_FORMS(a_reason_has_255_bytes_at_most) {
     memset(reason, 'x', 256);
     reason[256] = '\0';
     const char *name = fresh_name("long");
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     CHECK_IS(break_hold_because(a, name, hf_hold_token(hold), reason), HF_BAD_ARGUMENT);
     CHECK_IS(hf_check(hold, 0), HF_OK);
     CHECK_EQ_INT(holders(a, name), 1);

@@ -11,7 +11,7 @@ static hf_call *start(hf_client *client, const char *name, hf_acquire_options op
 
 /* A call that waits in the queue of `name`, as the `place`-th. */
 static hf_call *start_queued(hf_client *client, const char *name, size_t place) {
-    hf_call *call = start(client, name, as_mutex(HF_FOREVER));
+    hf_call *call = start(client, name, as_exclusive(HF_FOREVER));
     AWAIT(are_waiting(client, name, place));
     CHECK_IS(hf_call_status(call), HF_PENDING);
     return call;
@@ -20,7 +20,7 @@ static hf_call *start_queued(hf_client *client, const char *name, size_t place) 
 BOTH_FORMS(a_call_is_pending_until_it_completes) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("pending");
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     hf_call *call = start_queued(b, name, 1);
     CHECK_IS(hf_call_wait(call, 0), HF_PENDING);
     CHECK_IS(hf_call_wait(call, 20), HF_PENDING);
@@ -41,18 +41,18 @@ BOTH_FORMS(a_call_is_pending_until_it_completes) {
 BOTH_FORMS(a_hold_that_was_not_taken_is_released_with_its_call) {
     hf_client *a = open_client();
     const char *name = fresh_name("untaken");
-    hf_call *call = start(a, name, as_mutex(0));
+    hf_call *call = start(a, name, as_exclusive(0));
     CHECK_IS(outcome(call), HF_OK);
-    CHECK_IS(attempt(a, name, as_mutex(0)), HF_BUSY);
+    CHECK_IS(attempt(a, name, as_exclusive(0)), HF_BUSY);
     hf_call_free(call);
-    CHECK_IS(attempt(a, name, as_mutex(PATIENCE_MS)), HF_OK);
+    CHECK_IS(attempt(a, name, as_exclusive(PATIENCE_MS)), HF_OK);
 }
 
 BOTH_FORMS(a_call_keeps_a_pointer_and_the_text_of_its_failure) {
     hf_client *a = open_client();
     const char *name = fresh_name("data");
-    hf_hold *hold = get(a, name, as_mutex(0));
-    hf_call *call = start(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
+    hf_call *call = start(a, name, as_exclusive(0));
     CHECK(hf_call_data(call) == NULL);
     CHECK_IS(hf_call_queue(call, &name), HF_OK);
     CHECK_IS(outcome(call), HF_BUSY);
@@ -70,7 +70,7 @@ static void *wait_for_grant(void *call) {
 TEST(any_number_of_threads_may_wait_for_one_call) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("threads");
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     hf_call *call = start_queued(b, name, 1);
     pthread_t threads[5];
     for (size_t i = 0; i < 5; i++)
@@ -92,7 +92,7 @@ BOTH_FORMS(a_notice_comes_once) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("notice");
     atomic_int pending = 0, completed = 0, cancelled = 0;
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     hf_call *first = start_queued(b, name, 1), *second = start_queued(b, name, 2);
     CHECK_IS(hf_call_notify(first, count_completion, &pending), HF_OK);
     CHECK_IS(hf_call_notify(second, count_completion, &cancelled), HF_OK);
@@ -103,7 +103,7 @@ BOTH_FORMS(a_notice_comes_once) {
     let_go(hold);
     AWAIT(atomic_load(&pending) == 1);
     CHECK_IS(hf_call_status(first), HF_OK);
-    hf_call *third = start(a, name, as_mutex(0));
+    hf_call *third = start(a, name, as_exclusive(0));
     CHECK_IS(outcome(third), HF_BUSY);
     CHECK_IS(hf_call_notify(third, count_completion, &completed), HF_OK);
     AWAIT(atomic_load(&completed) == 1);
@@ -121,7 +121,7 @@ BOTH_FORMS(a_notice_comes_once) {
 /* Whoever finds a call pending, asks for the descriptor and then waits for it must not wait for ever. */
 TEST(a_descriptor_asked_for_after_the_completion_is_readable) {
     hf_client *a = open_client();
-    hf_call *call = start(a, fresh_name("late"), as_mutex(0));
+    hf_call *call = start(a, fresh_name("late"), as_exclusive(0));
     CHECK_IS(hf_call_wait(call, PATIENCE_MS), HF_OK);
     struct pollfd poll_fd = {.fd = hf_fd(a), .events = POLLIN};
     CHECK(poll_fd.fd >= 0);
@@ -140,7 +140,7 @@ TEST(completed_calls_are_handed_out_once) {
     for (size_t i = 0; i < COUNT; i++) {
         char name[NAME_SIZE + 16];
         snprintf(name, sizeof name, "%s/%zu", prefix, i);
-        calls[i] = start(a, name, as_mutex(0));
+        calls[i] = start(a, name, as_exclusive(0));
         CHECK_IS(hf_call_queue(calls[i], &calls[i]), HF_OK);
         CHECK_IS(hf_call_queue(calls[i], &calls[i]), HF_BAD_ARGUMENT);
     }
@@ -160,13 +160,13 @@ TEST(completed_calls_are_handed_out_once) {
         CHECK_EQ_INT(seen[i], 1);
         hf_call_free(calls[i]);
     }
-    hf_call *waited = start(a, fresh_name("waited"), as_mutex(0));
+    hf_call *waited = start(a, fresh_name("waited"), as_exclusive(0));
     CHECK_IS(hf_call_wait(waited, PATIENCE_MS), HF_OK);
-    hf_call *freed = start(a, fresh_name("freed"), as_mutex(0));
+    hf_call *freed = start(a, fresh_name("freed"), as_exclusive(0));
     CHECK_IS(hf_call_queue(freed, NULL), HF_OK);
     CHECK_IS(outcome(freed), HF_OK);
     hf_call_free(freed);
-    hf_call *noticed = start(a, fresh_name("noticed"), as_mutex(HF_FOREVER));
+    hf_call *noticed = start(a, fresh_name("noticed"), as_exclusive(HF_FOREVER));
     int added = hf_call_notify(noticed, count_completion, &notices);
     CHECK_IS(added, HF_OK);
     AWAIT(atomic_load(&notices) == 1);
@@ -190,7 +190,7 @@ static void go_on(hf_call *call, void *arg) {
     CHECK_IS(hf_release(hold), HF_OK);
     hf_hold_free(hold);
     if (atomic_fetch_sub(&chain->left, 1) > 1) {
-        call = start(chain->client, chain->name, as_mutex(HF_FOREVER));
+        call = start(chain->client, chain->name, as_exclusive(HF_FOREVER));
         CHECK_IS(hf_call_notify(call, go_on, chain), HF_OK);
     }
 }
@@ -200,11 +200,11 @@ BOTH_FORMS(a_notice_may_start_the_next_call_and_free_its_own) {
     struct chain chains[2] = {{a, fresh_name("chain"), 100}};
     chains[1] = (struct chain){b, chains[0].name, 100};
     for (size_t i = 0; i < 2; i++) {
-        hf_call *call = start(chains[i].client, chains[i].name, as_mutex(HF_FOREVER));
+        hf_call *call = start(chains[i].client, chains[i].name, as_exclusive(HF_FOREVER));
         CHECK_IS(hf_call_notify(call, go_on, &chains[i]), HF_OK);
     }
     AWAIT(atomic_load(&chains[0].left) == 0 && atomic_load(&chains[1].left) == 0);
-    CHECK_IS(attempt(a, chains[0].name, as_mutex(PATIENCE_MS)), HF_OK);
+    CHECK_IS(attempt(a, chains[0].name, as_exclusive(PATIENCE_MS)), HF_OK);
 }
 
 /* ---- Many --------------------------------------------------------------------------------- */
@@ -219,12 +219,13 @@ TEST(ten_thousand_acquires_may_be_in_flight) {
     const char *prefix = fresh_name("flight");
     for (size_t i = 0; i < NAMES_HELD; i++) {
         snprintf(names[i], sizeof names[i], "%s/%zu", prefix, i);
-        holds[i] = get(a, names[i], as_mutex(0));
+        holds[i] = get(a, names[i], as_exclusive(0));
     }
     bool *is_done = calloc((size_t)count, sizeof *is_done);
     for (int i = 0; i < count; i++)
-        CHECK_IS(hf_call_queue(start(b, names[i % NAMES_HELD], as_mutex(HF_FOREVER)), &is_done[i]),
-                 HF_OK);
+        CHECK_IS(
+            hf_call_queue(start(b, names[i % NAMES_HELD], as_exclusive(HF_FOREVER)), &is_done[i]),
+            HF_OK);
     for (size_t i = 0; i < NAMES_HELD; i++)
         let_go(holds[i]);
     for (int left = count; left > 0;) {
@@ -241,7 +242,7 @@ TEST(ten_thousand_acquires_may_be_in_flight) {
         hf_call_free(call); /* lets the lock go to the next */
     }
     for (size_t i = 0; i < NAMES_HELD; i++)
-        CHECK_IS(attempt(a, names[i], as_mutex(PATIENCE_MS)), HF_OK);
+        CHECK_IS(attempt(a, names[i], as_exclusive(PATIENCE_MS)), HF_OK);
     free(is_done);
 }
 
@@ -253,7 +254,7 @@ struct mixed {
 
 static void *lock_and_unlock(void *arg) {
     struct mixed *mixed = arg;
-    hf_acquire_options options = as_mutex(HF_FOREVER);
+    hf_acquire_options options = as_exclusive(HF_FOREVER);
     for (int i = 0; i < mixed->rounds; i++) {
         hf_hold *hold;
         CHECK_IS(hf_acquire(mixed->client, mixed->name, &options, &hold), HF_OK);
@@ -271,7 +272,7 @@ TEST(one_client_may_be_used_in_both_ways_at_once) {
     for (size_t i = 0; i < 2; i++)
         CHECK(pthread_create(&threads[i], NULL, lock_and_unlock, &mixed) == 0);
     for (int i = 0; i < mixed.rounds; i++)
-        let_go(get(mixed.client, mixed.name, as_mutex(HF_FOREVER)));
+        let_go(get(mixed.client, mixed.name, as_exclusive(HF_FOREVER)));
     for (size_t i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
 }
@@ -282,7 +283,7 @@ BOTH_FORMS(a_call_may_be_cancelled_as_soon_as_it_was_started) {
     hf_client *a = open_client();
     const char *name = fresh_name("early");
     for (int i = 0; i < 50; i++) {
-        hf_call *call = start(a, name, as_mutex(HF_FOREVER));
+        hf_call *call = start(a, name, as_exclusive(HF_FOREVER));
         CHECK_IS(hf_call_cancel(call), HF_OK);
         int status = outcome(call);
         CHECK(status == HF_OK || status == HF_CANCELLED);
@@ -290,15 +291,15 @@ BOTH_FORMS(a_call_may_be_cancelled_as_soon_as_it_was_started) {
         CHECK_IS(hf_call_status(call), status);
         hf_call_free(call);
     }
-    CHECK_IS(attempt(a, name, as_mutex(PATIENCE_MS)), HF_OK);
+    CHECK_IS(attempt(a, name, as_exclusive(PATIENCE_MS)), HF_OK);
 }
 
 BOTH_FORMS(a_freed_call_gives_up_its_place) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("freed");
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     hf_call *call = start_queued(b, name, 1);
-    struct ask *behind = queue_up(a, name, as_mutex(HF_FOREVER), 2);
+    struct ask *behind = queue_up(a, name, as_exclusive(HF_FOREVER), 2);
     hf_call_free(call);
     AWAIT(are_waiting(a, name, 1));
     let_go(hold);
@@ -310,9 +311,9 @@ BOTH_FORMS(who_cancels_what_was_handed_to_it_passes_it_on) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("passes-on");
     for (int i = 0; i < 20; i++) {
-        hf_hold *hold = get(a, name, as_mutex(PATIENCE_MS));
+        hf_hold *hold = get(a, name, as_exclusive(PATIENCE_MS));
         hf_call *call = start_queued(b, name, 1);
-        struct ask *behind = queue_up(a, name, as_mutex(HF_FOREVER), 2);
+        struct ask *behind = queue_up(a, name, as_exclusive(HF_FOREVER), 2);
         hf_hold_free(hold);
         hf_call_cancel(call);
         int status = outcome(call);
@@ -338,7 +339,7 @@ TEST(a_cancel_may_race_the_grant) {
     const char *name = fresh_name("race");
     int outcomes[2] = {0};
     for (int i = 0; i < times(200); i++) {
-        hf_hold *hold = get(a, name, as_mutex(PATIENCE_MS));
+        hf_hold *hold = get(a, name, as_exclusive(PATIENCE_MS));
         hf_call *call = start_queued(b, name, 1);
         pthread_t releaser, canceller;
         CHECK(pthread_create(&releaser, NULL, free_hold, hold) == 0);
@@ -351,7 +352,7 @@ TEST(a_cancel_may_race_the_grant) {
         CHECK_IS(hf_call_status(call), status);
         hf_call_free(call);
     }
-    CHECK_IS(attempt(a, name, as_mutex(PATIENCE_MS)), HF_OK);
+    CHECK_IS(attempt(a, name, as_exclusive(PATIENCE_MS)), HF_OK);
     AWAIT(waiters(a, name) == 0); /* a release may still be on its way */
 }
 
@@ -366,11 +367,11 @@ TEST(closing_completes_every_call_in_flight) {
     hf_client *a = open_client(), *b = open_client();
     enum { COUNT = 50 };
     const char *name = fresh_name("close");
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     atomic_int notices = 0;
     hf_call *calls[COUNT];
     for (size_t i = 0; i < COUNT; i++) {
-        calls[i] = start(b, name, as_mutex(HF_FOREVER));
+        calls[i] = start(b, name, as_exclusive(HF_FOREVER));
         if (i % 2)
             CHECK_IS(hf_call_notify(calls[i], expect_closed, &notices), HF_OK);
     }
@@ -391,10 +392,10 @@ TEST(closing_completes_every_call_in_flight) {
 BOTH_FORMS(closing_releases_what_completed_and_was_not_taken) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("untaken");
-    hf_call *call = start(b, name, as_mutex(0));
+    hf_call *call = start(b, name, as_exclusive(0));
     CHECK_IS(outcome(call), HF_OK);
     close_client(b);
-    CHECK_IS(attempt(a, name, as_mutex(0)), HF_OK);
+    CHECK_IS(attempt(a, name, as_exclusive(0)), HF_OK);
     hf_call_free(call);
 }
 
@@ -406,7 +407,7 @@ static void *wait_until_closed(void *call) {
 TEST(closing_wakes_who_waits_for_a_call) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("wakes");
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     hf_call *calls[3];
     pthread_t threads[3];
     for (size_t i = 0; i < 3; i++) {

@@ -44,13 +44,13 @@ BOTH_FORMS(a_store_says_what_its_configuration_does_to_locks) {
 BOTH_FORMS(examining_touches_no_lock) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("examined");
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     uint64_t token = hf_hold_token(hold);
     hf_examination_free(examination_of(b));
     CHECK_EQ_INT(holders(b, name), 1);
     CHECK_IS(hf_renew(hold, 0), HF_OK);
     let_go(hold);
-    hf_hold *next = get(b, name, as_mutex(0));
+    hf_hold *next = get(b, name, as_exclusive(0));
     CHECK(hf_hold_token(next) > token);
     let_go(next);
 }

@@ -27,7 +27,7 @@ static void use_in_child(struct handles *of) {
     hf_hold *hold;
     hf_locks *locks;
     hf_call *call;
-    const hf_want want = {sizeof want, of->name, HF_MUTEX, 1, 1}, *wants[] = {&want};
+    const hf_want want = {sizeof want, of->name, HF_EXCLUSIVE, 1, 1}, *wants[] = {&want};
     CHECK_IS(hf_check(of->hold, 0), HF_FORKED);
     CHECK_IS(hf_renew(of->hold, 0), HF_FORKED);
     CHECK_IS(hf_release(of->hold), HF_FORKED);
@@ -58,7 +58,7 @@ static void use_in_child(struct handles *of) {
 static void open_in_child(const char *name) {
     hf_client *own;
     CHECK_IS(hf_client_open(suite_url(), NULL, &own), HF_OK);
-    hf_acquire_options options = as_mutex(0);
+    hf_acquire_options options = as_exclusive(0);
     options.lease_ms = LEASE_MS;
     hf_hold *hold;
     CHECK_IS(hf_acquire(own, fresh_name("child"), &options, &hold), HF_OK);
@@ -75,7 +75,7 @@ static void open_in_child(const char *name) {
 TEST(a_child_has_no_part_in_its_parents_locks) {
     hf_client *a = open_client(), *b = open_client();
     struct handles of = {.client = a, .name = fresh_name("fork")};
-    hf_acquire_options options = as_mutex(0);
+    hf_acquire_options options = as_exclusive(0);
     options.lease_ms = LEASE_MS;
     of.hold = get(a, of.name, options);
     options.wait_ms = HF_FOREVER;
@@ -92,7 +92,7 @@ TEST(a_child_has_no_part_in_its_parents_locks) {
     }
     check_child_ends_well(child);
     CHECK_IS(hf_check(of.hold, 0), HF_OK);
-    CHECK_IS(attempt(b, of.name, as_mutex(0)), HF_BUSY);
+    CHECK_IS(attempt(b, of.name, as_exclusive(0)), HF_BUSY);
     CHECK_EQ_INT(waiters(b, of.name), 1);
     let_go(of.hold);
     CHECK_IS(hf_call_wait(of.pending, PATIENCE_MS), HF_OK);
@@ -119,7 +119,7 @@ static void *work(void *arg) {
 /* Whatever lock of the library's the other threads have at the moment, the child does not wait for it. */
 TEST(a_child_answers_whatever_the_parents_threads_were_doing) {
     struct worker worker = {.client = open_client(), .name = fresh_name("busy")};
-    hf_hold *hold = get(worker.client, fresh_name("fork"), as_mutex(0));
+    hf_hold *hold = get(worker.client, fresh_name("fork"), as_exclusive(0));
     pthread_t threads[2];
     for (size_t i = 0; i < 2; i++)
         CHECK(pthread_create(&threads[i], NULL, work, &worker) == 0);

@@ -4,24 +4,24 @@
 BOTH_FORMS(a_release_may_be_repeated) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("again");
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     CHECK_IS(release(hold), HF_OK);
-    hf_hold *next = get(b, name, as_mutex(0));
+    hf_hold *next = get(b, name, as_exclusive(0));
     CHECK_IS(release(hold), HF_OK);
     CHECK_IS(hf_check(hold, 0), HF_RELEASED);
     CHECK_IS(renew(hold, 0), HF_RELEASED);
     CHECK_EQ_INT(hf_hold_left_ms(hold), 0);
     hf_hold_free(hold);
     CHECK_IS(hf_check(next, 0), HF_OK);
-    CHECK_IS(attempt(a, name, as_mutex(0)), HF_BUSY);
+    CHECK_IS(attempt(a, name, as_exclusive(0)), HF_BUSY);
     let_go(next);
 }
 
 BOTH_FORMS(a_hold_that_is_freed_is_released) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("freed");
-    hf_hold *hold = get(a, name, as_mutex(0));
-    struct ask *waiter = queue_up(b, name, as_mutex(HF_FOREVER), 1);
+    hf_hold *hold = get(a, name, as_exclusive(0));
+    struct ask *waiter = queue_up(b, name, as_exclusive(HF_FOREVER), 1);
     CHECK(hf_hold_free(hold) == NULL);
     let_go(granted(waiter));
 }
@@ -30,14 +30,14 @@ BOTH_FORMS(a_client_that_closes_releases_what_it_holds) {
     hf_client *a = open_client(), *b = open_client();
     const char *names[] = {fresh_name("close"), fresh_name("close")};
     atomic_int losses = 0;
-    hf_hold *holds[] = {get(a, names[0], telling(as_mutex(0), &losses)),
-                        get(a, names[1], telling(as_reader(0), &losses))};
+    hf_hold *holds[] = {get(a, names[0], telling(as_exclusive(0), &losses)),
+                        get(a, names[1], telling(as_shared(0), &losses))};
     int fd = hf_hold_fd(holds[0]);
     CHECK(fd >= 0);
-    struct ask *waiter = queue_up(b, names[0], as_mutex(HF_FOREVER), 1);
+    struct ask *waiter = queue_up(b, names[0], as_exclusive(HF_FOREVER), 1);
     close_client(a);
     let_go(granted(waiter));
-    CHECK_IS(attempt(b, names[1], as_writer(0)), HF_OK);
+    CHECK_IS(attempt(b, names[1], as_exclusive(0)), HF_OK);
     CHECK_IS(hf_hold_fd(holds[1]), HF_CLOSED);
     for (size_t i = 0; i < 2; i++) {
         CHECK_IS(hf_check(holds[i], 0), HF_CLOSED);
@@ -61,7 +61,7 @@ TEST(what_frees_takes_null) {
 BOTH_FORMS(owners_are_told_in_full_only_to_who_acquired) {
     hf_client *a = open_client();
     const char *name = fresh_name("owner");
-    hf_hold *one = get(a, name, as_reader(0)), *two = get(a, name, as_reader(0));
+    hf_hold *one = get(a, name, as_shared(0)), *two = get(a, name, as_shared(0));
     CHECK(strlen(hf_hold_owner(one)) >= 32);
     CHECK(strcmp(hf_hold_owner(one), hf_hold_owner(two)) != 0);
     hf_locks *locks;
@@ -118,7 +118,7 @@ static void start_users(struct shared_hold *shared, pthread_t *ret_threads) {
 TEST(several_threads_may_use_and_release_one_hold) {
     hf_client *a = open_client();
     const char *name = fresh_name("threads");
-    struct shared_hold shared = {.hold = get(a, name, as_mutex(0)), .ended = HF_RELEASED};
+    struct shared_hold shared = {.hold = get(a, name, as_exclusive(0)), .ended = HF_RELEASED};
     pthread_t users[USERS], releasers[USERS];
     start_users(&shared, users);
     for (size_t i = 0; i < USERS; i++)
@@ -128,20 +128,20 @@ TEST(several_threads_may_use_and_release_one_hold) {
         pthread_join(users[i], NULL);
     }
     hf_hold_free(shared.hold);
-    CHECK_IS(attempt(a, name, as_mutex(0)), HF_OK);
+    CHECK_IS(attempt(a, name, as_exclusive(0)), HF_OK);
 }
 
 TEST(a_hold_may_be_used_while_its_client_closes) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("closes");
-    struct shared_hold shared = {.hold = get(a, name, as_mutex(0)), .ended = HF_CLOSED};
+    struct shared_hold shared = {.hold = get(a, name, as_exclusive(0)), .ended = HF_CLOSED};
     pthread_t users[USERS];
     start_users(&shared, users);
     close_client(a);
     for (size_t i = 0; i < USERS; i++)
         pthread_join(users[i], NULL);
     hf_hold_free(shared.hold);
-    CHECK_IS(attempt(b, name, as_mutex(0)), HF_OK);
+    CHECK_IS(attempt(b, name, as_exclusive(0)), HF_OK);
 }
 
 /* ---- Callbacks ---------------------------------------------------------------------------- */
@@ -160,7 +160,7 @@ static void regain(hf_hold *hold, void *arg) {
     struct callback *callback = arg;
     callback->released = hf_release(hold);
     hf_hold_free(hold);
-    hf_acquire_options options = as_mutex(HF_FOREVER);
+    hf_acquire_options options = as_exclusive(HF_FOREVER);
     CHECK_IS(hf_acquire(callback->client, callback->name, &options, &callback->regained), HF_OK);
     atomic_store(&callback->has_ended, true);
 }
@@ -168,7 +168,7 @@ static void regain(hf_hold *hold, void *arg) {
 BOTH_FORMS(a_callback_may_free_its_hold_and_call_the_library) {
     hf_client *a = open_client();
     struct callback callback = {.client = a, .name = fresh_name("regain")};
-    hf_acquire_options options = for_only(as_mutex(0), 200);
+    hf_acquire_options options = for_only(as_exclusive(0), 200);
     options.on_lost = regain;
     options.on_lost_arg = &callback;
     hf_hold *hold = get(a, callback.name, options);
@@ -198,7 +198,7 @@ static void *allow_soon(void *arg) {
 TEST(freeing_a_hold_waits_for_its_callback) {
     hf_client *a = open_client();
     struct callback callback = {0};
-    hf_acquire_options options = for_only(as_mutex(0), 200);
+    hf_acquire_options options = for_only(as_exclusive(0), 200);
     options.on_lost = take_long;
     options.on_lost_arg = &callback;
     hf_hold *hold = get(a, fresh_name("callback"), options);
@@ -214,11 +214,11 @@ TEST(freeing_a_hold_waits_for_its_callback) {
 TEST(a_callback_that_blocks_does_not_stop_the_renewal_of_others) {
     hf_client *a = open_client();
     struct callback callback = {0};
-    hf_acquire_options options = for_only(as_mutex(0), 200);
+    hf_acquire_options options = for_only(as_exclusive(0), 200);
     options.on_lost = take_long;
     options.on_lost_arg = &callback;
     hf_hold *ends = get(a, fresh_name("ends"), options);
-    hf_acquire_options short_lease = as_mutex(0);
+    hf_acquire_options short_lease = as_exclusive(0);
     short_lease.lease_ms = LEASE_MS;
     hf_hold *kept = get(a, fresh_name("kept"), short_lease);
     AWAIT(atomic_load(&callback.has_begun));
@@ -235,7 +235,7 @@ TEST(callbacks_run_in_hf_process_once_hf_fd_was_asked_for) {
     int fd = hf_fd(a); /* before there is anything to lose */
     CHECK(fd >= 0);
     struct callback callback = {.may_end = true};
-    hf_acquire_options options = for_only(as_mutex(0), 200);
+    hf_acquire_options options = for_only(as_exclusive(0), 200);
     options.on_lost = take_long;
     options.on_lost_arg = &callback;
     hf_hold *hold = get(a, fresh_name("process"), options);

@@ -15,7 +15,7 @@ BOTH_FORMS(bad_options_are_refused) {
     char too_long_label[257];
     memset(too_long_label, 'l', 256);
     too_long_label[256] = '\0';
-    hf_acquire_options good = as_mutex(0);
+    hf_acquire_options good = as_exclusive(0);
     struct {
         const char *what, *particular; /* what the text must name */
         hf_acquire_options options;
@@ -32,7 +32,7 @@ BOTH_FORMS(bad_options_are_refused) {
         {"no kind", "0", as_kind((hf_kind)0, 0), HF_BAD_ARGUMENT},
         {"an unknown kind", "5", as_kind((hf_kind)5, 0), HF_BAD_ARGUMENT},
         {"an unknown flag", NULL, with_flags(good, 0x80), HF_BAD_ARGUMENT},
-        {"a negative wait", "-2", as_mutex(-2), HF_BAD_ARGUMENT},
+        {"a negative wait", "-2", as_exclusive(-2), HF_BAD_ARGUMENT},
         {"a negative time left", "-1", good, HF_BAD_ARGUMENT},
         {"a struct of no size", NULL, good, HF_BAD_ARGUMENT},
         {"a label that is too long", "255", with_label(good, too_long_label), HF_BAD_ARGUMENT},
@@ -50,7 +50,7 @@ BOTH_FORMS(bad_options_are_refused) {
             test_fail(__FILE__, __LINE__, "%s is answered with %s, not %s", cases[i].what,
                       hf_error_name(status), hf_error_name(cases[i].expected));
         check_text(status, failure, cases[i].particular);
-        CHECK_IS(attempt(a, name, as_mutex(0)), HF_OK);
+        CHECK_IS(attempt(a, name, as_exclusive(0)), HF_OK);
     }
 }
 
@@ -62,12 +62,12 @@ BOTH_FORMS(bad_names_are_refused) {
     const char *names[] = {"", too_long};
     for (size_t i = 0; i < 2; i++) {
         hf_locks *locks;
-        const hf_want want = {sizeof want, names[i], HF_MUTEX, 1, 1};
+        const hf_want want = {sizeof want, names[i], HF_EXCLUSIVE, 1, 1};
         const hf_want *wants[] = {&want};
         hf_hold *hold;
-        CHECK_IS(attempt(a, names[i], as_mutex(0)), HF_BAD_NAME);
+        CHECK_IS(attempt(a, names[i], as_exclusive(0)), HF_BAD_NAME);
         check_text(HF_BAD_NAME, failure, i ? "255" : NULL);
-        CHECK_IS(acquire_all(a, wants, 1, as_mutex(0), &hold), HF_BAD_NAME);
+        CHECK_IS(acquire_all(a, wants, 1, as_exclusive(0), &hold), HF_BAD_NAME);
         CHECK_IS(inspect(a, names[i], &locks), HF_BAD_NAME);
         CHECK_IS(break_hold(a, names[i], 1), HF_BAD_NAME);
     }
@@ -81,11 +81,9 @@ BOTH_FORMS(a_name_in_use_as_another_kind_is_refused_with_what_it_is) {
         hf_acquire_options held, asked;
         const char *particular;
     } cases[] = {
-        {as_mutex(0), as_reader(0), "mutex"},
-        {as_mutex(0), as_permits(1, 1, HF_FOREVER), "mutex"},
-        {as_reader(0), as_mutex(0), "read/write"},
-        {as_writer(0), as_permits(1, 2, 0), "read/write"},
-        {as_permits(1, 3, 0), as_mutex(HF_FOREVER), "3"},
+        {as_exclusive(0), as_permits(1, 1, HF_FOREVER), "a lock"},
+        {as_shared(0), as_permits(1, 2, 0), "a lock"},
+        {as_permits(1, 3, 0), as_exclusive(HF_FOREVER), "3"},
         {as_permits(1, 3, 0), as_permits(1, 4, 0), "3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -105,7 +103,7 @@ BOTH_FORMS(the_options_of_the_client_bound_its_leases) {
     options.max_lease_ms = 5000;
     hf_client *a = open_client_with(&options);
     const char *name = fresh_name("max-lease");
-    hf_acquire_options asked = as_mutex(0);
+    hf_acquire_options asked = as_exclusive(0);
     asked.lease_ms = 5001;
     CHECK_IS(attempt(a, name, asked), HF_BAD_LEASE);
     check_text(HF_BAD_LEASE, failure, "5000");
@@ -122,14 +120,14 @@ BOTH_FORMS(the_options_of_the_client_bound_its_leases) {
 BOTH_FORMS(times_may_be_as_large_as_a_number_holds) {
     hf_client *a = open_client();
     const char *name = fresh_name("long-wait");
-    hf_hold *hold = get(a, name, as_mutex(INT64_MAX));
-    struct ask *waiter = queue_up(a, name, as_mutex(INT64_MAX), 1);
+    hf_hold *hold = get(a, name, as_exclusive(INT64_MAX));
+    struct ask *waiter = queue_up(a, name, as_exclusive(INT64_MAX), 1);
     let_go(hold);
     hold = granted(waiter);
     CHECK_IS(hf_check(hold, INT64_MAX), HF_SHORT);
     CHECK_IS(renew(hold, INT64_MAX), HF_BAD_LEASE);
     let_go(hold);
-    hf_acquire_options options = as_mutex(0);
+    hf_acquire_options options = as_exclusive(0);
     hf_call *call;
     CHECK_IS(hf_acquire_start(a, name, &options, &call), HF_OK);
     CHECK_IS(hf_call_wait(call, INT64_MAX), HF_OK);
@@ -183,33 +181,33 @@ BOTH_FORMS(a_page_has_a_sensible_size) {
 
 BOTH_FORMS(several_names_are_checked_before_any_is_taken) {
     hf_client *a = open_client();
-    hf_want good = {sizeof good, fresh_name("good"), HF_MUTEX, 1, 1}, bad = good;
+    hf_want good = {sizeof good, fresh_name("good"), HF_EXCLUSIVE, 1, 1}, bad = good;
     const hf_want *wants[65];
     for (size_t i = 0; i < 65; i++)
         wants[i] = &good;
     hf_hold *hold;
-    CHECK_IS(acquire_all(a, wants, 0, as_mutex(0), &hold), HF_BAD_ARGUMENT);
-    CHECK_IS(acquire_all(a, wants, 65, as_mutex(0), &hold), HF_BAD_ARGUMENT);
-    CHECK_IS(acquire_all(a, wants, 2, as_mutex(0), &hold), HF_BAD_ARGUMENT);
+    CHECK_IS(acquire_all(a, wants, 0, as_exclusive(0), &hold), HF_BAD_ARGUMENT);
+    CHECK_IS(acquire_all(a, wants, 65, as_exclusive(0), &hold), HF_BAD_ARGUMENT);
+    CHECK_IS(acquire_all(a, wants, 2, as_exclusive(0), &hold), HF_BAD_ARGUMENT);
     check_text(HF_BAD_ARGUMENT, failure, good.name);
     wants[1] = &bad;
     bad.name = fresh_name("bad");
     bad.kind = (hf_kind)9;
-    CHECK_IS(acquire_all(a, wants, 2, as_mutex(0), &hold), HF_BAD_ARGUMENT);
+    CHECK_IS(acquire_all(a, wants, 2, as_exclusive(0), &hold), HF_BAD_ARGUMENT);
     bad.kind = HF_PERMITS;
     bad.permits = 2;
-    CHECK_IS(acquire_all(a, wants, 2, as_mutex(0), &hold), HF_BAD_WEIGHT);
+    CHECK_IS(acquire_all(a, wants, 2, as_exclusive(0), &hold), HF_BAD_WEIGHT);
     bad = good;
     bad.name = fresh_name("bad");
     bad.size = 0;
-    CHECK_IS(acquire_all(a, wants, 2, as_mutex(0), &hold), HF_BAD_ARGUMENT);
+    CHECK_IS(acquire_all(a, wants, 2, as_exclusive(0), &hold), HF_BAD_ARGUMENT);
     bad.size = sizeof bad;
-    hf_acquire_options reentrant = with_flags(as_mutex(0), HF_REENTRANT);
+    hf_acquire_options reentrant = with_flags(as_exclusive(0), HF_REENTRANT);
     CHECK_IS(acquire_all(a, wants, 2, reentrant, &hold), HF_UNSUPPORTED);
     check_text(HF_UNSUPPORTED, failure, NULL);
     wants[1] = NULL;
-    CHECK_IS(acquire_all(a, wants, 2, as_mutex(0), &hold), HF_BAD_ARGUMENT);
-    CHECK_IS(attempt(a, good.name, as_mutex(0)), HF_OK);
+    CHECK_IS(acquire_all(a, wants, 2, as_exclusive(0), &hold), HF_BAD_ARGUMENT);
+    CHECK_IS(attempt(a, good.name, as_exclusive(0)), HF_OK);
 }
 
 TEST(null_is_refused) {
@@ -217,7 +215,7 @@ TEST(null_is_refused) {
     hf_hold *hold;
     hf_locks *locks;
     hf_call *call;
-    const hf_want want = {sizeof want, "n", HF_MUTEX, 1, 1}, *wants[] = {&want};
+    const hf_want want = {sizeof want, "n", HF_EXCLUSIVE, 1, 1}, *wants[] = {&want};
     CHECK_IS(hf_client_open(suite_url(), NULL, NULL), HF_BAD_ARGUMENT);
     CHECK_IS(hf_acquire(NULL, "n", NULL, &hold), HF_BAD_ARGUMENT);
     CHECK_IS(hf_acquire(a, "n", NULL, NULL), HF_BAD_ARGUMENT);
@@ -306,10 +304,10 @@ TEST(the_last_error_is_of_this_thread) {
 BOTH_FORMS(busy_and_timeout_have_a_text) {
     hf_client *a = open_client();
     const char *name = fresh_name("texts");
-    hf_hold *hold = get(a, name, as_mutex(0));
-    CHECK_IS(attempt(a, name, as_mutex(0)), HF_BUSY);
+    hf_hold *hold = get(a, name, as_exclusive(0));
+    CHECK_IS(attempt(a, name, as_exclusive(0)), HF_BUSY);
     CHECK(strstr(failure, hf_error_string(HF_BUSY)));
-    CHECK_IS(attempt(a, name, as_mutex(50)), HF_TIMEOUT);
+    CHECK_IS(attempt(a, name, as_exclusive(50)), HF_TIMEOUT);
     CHECK(strstr(failure, hf_error_string(HF_TIMEOUT)));
     let_go(hold);
 }

@@ -5,11 +5,11 @@ BOTH_FORMS(an_unrenewed_lease_ends_and_no_other_enters_before) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("expire");
     int64_t begin = now_ms();
-    hf_hold *hold = get(a, name, for_only(as_mutex(0), 500));
+    hf_hold *hold = get(a, name, for_only(as_exclusive(0), 500));
     int64_t now = now_ms(),
             left = hf_hold_left_ms(hold); /* in this order: not after the deadline */
     CHECK(left <= 500);
-    hf_hold *next = get(b, name, as_mutex(HF_FOREVER));
+    hf_hold *next = get(b, name, as_exclusive(HF_FOREVER));
     CHECK(now_ms() >= now + left - 1);
     CHECK(now_ms() - begin >=
           490); /* and D, as drift lets it be, is not much before the lease's end */
@@ -17,7 +17,7 @@ BOTH_FORMS(an_unrenewed_lease_ends_and_no_other_enters_before) {
     CHECK_EQ_INT(hf_hold_left_ms(hold), 0);
     CHECK_IS(hf_check(next, 0), HF_OK);
     hf_hold_free(hold);
-    CHECK_IS(attempt(a, name, as_mutex(0)), HF_BUSY);
+    CHECK_IS(attempt(a, name, as_exclusive(0)), HF_BUSY);
     let_go(next);
 }
 
@@ -29,14 +29,14 @@ BOTH_FORMS(a_lease_that_was_waited_for_ends_in_its_own_time) {
     int status = HF_SHORT;
     for (int i = 0; i < TRIES && status == HF_SHORT;
          i++) { /* it may end before we come to see it */
-        hf_hold *before = get(a, name, as_mutex(PATIENCE_MS));
-        struct ask *ask = queue_up(b, name, for_only(as_mutex(HF_FOREVER), 300), 1);
+        hf_hold *before = get(a, name, as_exclusive(PATIENCE_MS));
+        struct ask *ask = queue_up(b, name, for_only(as_exclusive(HF_FOREVER), 300), 1);
         let_go(before);
         status = answer(ask, &hold);
     }
     CHECK_IS(status, HF_OK);
     AWAIT(hf_check(hold, 0) == HF_LOST);
-    hf_hold *next = granted(ask_for(a, name, as_mutex(HF_FOREVER)));
+    hf_hold *next = granted(ask_for(a, name, as_exclusive(HF_FOREVER)));
     hf_hold_free(hold);
     let_go(next);
 }
@@ -45,7 +45,7 @@ BOTH_FORMS(the_deadline_makes_room_for_the_drift_of_clocks) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
     options.drift_ppm = 100000; /* a tenth */
     hf_client *a = open_client_with(&options);
-    hf_hold *hold = get(a, fresh_name("drift"), for_only(as_mutex(0), 10000));
+    hf_hold *hold = get(a, fresh_name("drift"), for_only(as_exclusive(0), 10000));
     CHECK(hf_hold_left_ms(hold) <= 9000);
     CHECK_IS(renew(hold, 20000), HF_OK);
     CHECK(hf_hold_left_ms(hold) > 9000 && hf_hold_left_ms(hold) <= 18000);
@@ -55,9 +55,10 @@ BOTH_FORMS(the_deadline_makes_room_for_the_drift_of_clocks) {
 BOTH_FORMS(a_try_gets_a_lock_whose_lease_has_ended) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("ended");
-    hf_hold *hold = get(a, name, for_only(as_writer(0), 200));
+    hf_hold *hold = get(a, name, for_only(as_exclusive(0), 200));
     AWAIT(hf_check(hold, 0) == HF_LOST);
-    AWAIT(attempt(b, name, as_writer(0)) == HF_OK); /* D is a little before the store's end of it */
+    AWAIT(attempt(b, name, as_exclusive(0)) ==
+          HF_OK); /* D is a little before the store's end of it */
     hf_hold_free(hold);
 }
 
@@ -79,7 +80,7 @@ BOTH_FORMS(a_loss_is_told_once_by_every_means) {
     hf_client *a = open_client();
     const char *name = fresh_name("told");
     atomic_int losses = 0;
-    hf_hold *hold = get(a, name, telling(for_only(as_mutex(0), 300), &losses));
+    hf_hold *hold = get(a, name, telling(for_only(as_exclusive(0), 300), &losses));
     int fd = hf_hold_fd(hold);
     CHECK(fd >= 0);
     CHECK_EQ_INT(hf_hold_fd(hold), fd);
@@ -91,7 +92,7 @@ BOTH_FORMS(a_loss_is_told_once_by_every_means) {
     CHECK_IS(release(hold), HF_LOST);
     CHECK_IS(renew(hold, 0), HF_LOST);
     CHECK(is_readable(fd));
-    hf_hold *other = get(a, name, for_only(as_mutex(HF_FOREVER), 200));
+    hf_hold *other = get(a, name, for_only(as_exclusive(HF_FOREVER), 200));
     AWAIT(hf_check(other, 0) == HF_LOST);
     hf_hold_free(other);
     hf_hold_free(hold);
@@ -100,7 +101,7 @@ BOTH_FORMS(a_loss_is_told_once_by_every_means) {
 
 BOTH_FORMS(a_descriptor_asked_for_after_the_loss_is_readable) {
     hf_client *a = open_client();
-    hf_hold *hold = get(a, fresh_name("late"), for_only(as_mutex(0), 200));
+    hf_hold *hold = get(a, fresh_name("late"), for_only(as_exclusive(0), 200));
     AWAIT(hf_check(hold, 0) == HF_LOST);
     int fd = hf_hold_fd(hold);
     CHECK(fd >= 0);
@@ -112,11 +113,11 @@ BOTH_FORMS(a_release_is_not_a_loss) {
     hf_client *a = open_client();
     const char *name = fresh_name("not-lost");
     atomic_int losses = 0;
-    hf_hold *hold = get(a, name, telling(for_only(as_mutex(0), LEASE_MS), &losses));
+    hf_hold *hold = get(a, name, telling(for_only(as_exclusive(0), LEASE_MS), &losses));
     int fd = hf_hold_fd(hold);
     CHECK_IS(release(hold), HF_OK);
     hf_hold *next =
-        get(a, name, for_only(as_mutex(0), LEASE_MS)); /* ends after the first would have */
+        get(a, name, for_only(as_exclusive(0), LEASE_MS)); /* ends after the first would have */
     AWAIT(hf_check(next, 0) == HF_LOST);
     CHECK_EQ_INT(atomic_load(&losses), 0);
     CHECK(!is_readable(fd));
@@ -127,8 +128,8 @@ BOTH_FORMS(a_release_is_not_a_loss) {
 
 static hf_hold *get_one_of_many(hf_client *client, const char *prefix, size_t index,
                                 atomic_int *losses) {
-    hf_acquire_options options = index % 3 == 0   ? as_mutex(0)
-                                 : index % 3 == 1 ? as_reader(0)
+    hf_acquire_options options = index % 3 == 0   ? as_exclusive(0)
+                                 : index % 3 == 1 ? as_shared(0)
                                                   : as_permits(1, 2, 0);
     options.lease_ms = LEASE_MS;
     char name[NAME_SIZE + 16];
@@ -145,7 +146,7 @@ BOTH_FORMS(renewal_keeps_many_locks_for_several_leases) {
     for (size_t i = 0; i < COUNT; i++)
         holds[i] = get_one_of_many(a, prefix, i, &losses);
     uint64_t token = hf_hold_token(holds[0]);
-    CHECK_IS(attempt(b, hf_hold_name(holds[0]), as_mutex(5 * LEASE_MS / 2)), HF_TIMEOUT);
+    CHECK_IS(attempt(b, hf_hold_name(holds[0]), as_exclusive(5 * LEASE_MS / 2)), HF_TIMEOUT);
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_IS(hf_check(holds[i], 0), HF_OK);
         CHECK(hf_hold_left_ms(holds[i]) <= LEASE_MS);
@@ -159,7 +160,7 @@ BOTH_FORMS(renewal_keeps_many_locks_for_several_leases) {
 BOTH_FORMS(a_program_may_renew_by_itself) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("manual");
-    hf_hold *hold = get(a, name, for_only(as_mutex(0), LEASE_MS));
+    hf_hold *hold = get(a, name, for_only(as_exclusive(0), LEASE_MS));
     int64_t until = now_ms() + 3 * LEASE_MS / 2;
     while (now_ms() < until) {
         CHECK_IS(renew(hold, 0), HF_OK);
@@ -167,14 +168,14 @@ BOTH_FORMS(a_program_may_renew_by_itself) {
         int64_t next = now_ms() + 100;
         AWAIT(now_ms() >= next);
     }
-    CHECK_IS(attempt(b, name, as_mutex(0)), HF_BUSY);
+    CHECK_IS(attempt(b, name, as_exclusive(0)), HF_BUSY);
     let_go(hold);
 }
 
 BOTH_FORMS(a_renewal_may_lengthen_the_lease_and_never_shortens_it) {
     hf_client *a = open_client();
     const char *name = fresh_name("longer");
-    hf_hold *hold = get(a, name, for_only(as_mutex(0), 5000));
+    hf_hold *hold = get(a, name, for_only(as_exclusive(0), 5000));
     CHECK_IS(renew(hold, 50000), HF_OK);
     CHECK(hf_hold_left_ms(hold) > 20000);
     CHECK(hf_hold_left_ms(hold) <= 50000);
@@ -190,8 +191,8 @@ BOTH_FORMS(a_renewal_may_lengthen_the_lease_and_never_shortens_it) {
 BOTH_FORMS(what_was_lost_stays_lost) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("lost");
-    hf_hold *hold = get(a, name, for_only(as_mutex(0), 200));
-    hf_hold *next = get(b, name, as_mutex(HF_FOREVER));
+    hf_hold *hold = get(a, name, for_only(as_exclusive(0), 200));
+    hf_hold *next = get(b, name, as_exclusive(HF_FOREVER));
     CHECK_IS(renew(hold, 0), HF_LOST);
     CHECK_IS(release(hold), HF_LOST); /* and the next owner's lock is not touched: failures.md 19 */
     CHECK_IS(release(hold), HF_LOST);
@@ -200,13 +201,13 @@ BOTH_FORMS(what_was_lost_stays_lost) {
     hf_hold_free(hold);
     CHECK_IS(renew(next, 0), HF_OK);
     CHECK_EQ_INT(holders(a, name), 1);
-    CHECK_IS(attempt(a, name, as_mutex(0)), HF_BUSY);
+    CHECK_IS(attempt(a, name, as_exclusive(0)), HF_BUSY);
     let_go(next);
 }
 
 BOTH_FORMS(a_loss_that_nobody_used_is_a_loss_all_the_same) {
     hf_client *a = open_client();
-    hf_hold *hold = get(a, fresh_name("idle"), for_only(as_mutex(0), 200));
+    hf_hold *hold = get(a, fresh_name("idle"), for_only(as_exclusive(0), 200));
     int64_t left = hf_hold_left_ms(hold),
             now = now_ms(); /* in this order: not before the deadline */
     AWAIT(now_ms() > now + left + 1);
@@ -253,7 +254,7 @@ TEST(who_was_stopped_past_its_lease_knows_it_at_once) {
         continue_parent(pipe_fds[0], 250);
     }
     hf_client *a = open_client();
-    hf_acquire_options options = as_mutex(0);
+    hf_acquire_options options = as_exclusive(0);
     options.lease_ms = 200;
     for (int i = 0; i < 3; i++) {
         hf_hold *renewed = get(a, fresh_name("stopped"), options);
@@ -273,7 +274,7 @@ TEST(who_was_stopped_past_its_lease_knows_it_at_once) {
 
 BOTH_FORMS(a_check_asks_for_the_time_that_is_needed) {
     hf_client *a = open_client();
-    hf_hold *hold = get(a, fresh_name("need"), for_only(as_mutex(0), 10000));
+    hf_hold *hold = get(a, fresh_name("need"), for_only(as_exclusive(0), 10000));
     CHECK_IS(hf_check(hold, 0), HF_OK);
     CHECK_IS(hf_check(hold, 1000), HF_OK);
     CHECK_IS(hf_check(hold, 10000), HF_SHORT); /* something is always taken off for drift */
@@ -287,7 +288,7 @@ BOTH_FORMS(a_check_asks_for_the_time_that_is_needed) {
 BOTH_FORMS(an_acquire_may_ask_for_time_left) {
     hf_client *a = open_client();
     const char *name = fresh_name("min-left");
-    hf_acquire_options options = for_only(as_mutex(0), 5000);
+    hf_acquire_options options = for_only(as_exclusive(0), 5000);
     options.flags |= HF_REENTRANT;
     options.min_left_ms = 1000;
     hf_hold *hold = get(a, name, options);
@@ -297,7 +298,7 @@ BOTH_FORMS(an_acquire_may_ask_for_time_left) {
     CHECK_IS(attempt(a, name, options), HF_SHORT);
     CHECK_IS(hf_check(hold, 0), HF_OK);
     let_go(hold);
-    CHECK_IS(attempt(a, name, as_mutex(0)), HF_OK);
+    CHECK_IS(attempt(a, name, as_exclusive(0)), HF_OK);
 }
 
 BOTH_FORMS(more_time_than_the_lease_is_never_left) {
@@ -305,7 +306,7 @@ BOTH_FORMS(more_time_than_the_lease_is_never_left) {
     const char *name = fresh_name("min-left");
     const int64_t too_much_ms[] = {5000, 60000, INT64_MAX};
     for (size_t i = 0; i < 3; i++) {
-        hf_acquire_options options = for_only(as_mutex(0), 5000);
+        hf_acquire_options options = for_only(as_exclusive(0), 5000);
         options.min_left_ms = too_much_ms[i];
         int status = attempt(a, name, options);
         CHECK(status == HF_SHORT || status == HF_BAD_ARGUMENT);

@@ -75,9 +75,8 @@ BOTH_FORMS(a_look_tells_the_kind) {
     const struct {
         hf_acquire_options options;
         hf_kind kind;
-    } cases[] = {{as_mutex(0), HF_MUTEX},
-                 {as_reader(0), HF_WRITE},
-                 {as_writer(0), HF_WRITE},
+    } cases[] = {{as_exclusive(0), HF_EXCLUSIVE},
+                 {as_shared(0), HF_SHARED},
                  {as_permits(1, 2, 0), HF_PERMITS}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *name = fresh_name("kind");
@@ -97,7 +96,7 @@ BOTH_FORMS(a_look_at_what_nobody_has_finds_nobody) {
     CHECK_EQ_INT(hf_locks_count(locks), 0);
     hf_locks_free(locks);
     const char *name = fresh_name("released");
-    let_go(get(a, name, as_mutex(0)));
+    let_go(get(a, name, as_exclusive(0)));
     CHECK_IS(inspect(a, name, &locks), HF_OK);
     for (size_t i = 0; i < hf_locks_count(locks); i++) {
         CHECK_EQ_INT(hf_locks_at(locks, i)->holder_count, 0);
@@ -117,7 +116,7 @@ static size_t count_listed(hf_client *client, const char *prefix) {
 BOTH_FORMS(an_ended_lease_is_not_shown_as_held) {
     hf_client *a = open_client();
     const char *name = fresh_name("ended");
-    hf_hold *hold = get(a, name, for_only(as_mutex(0), 200));
+    hf_hold *hold = get(a, name, for_only(as_exclusive(0), 200));
     AWAIT(hf_check(hold, 0) == HF_LOST);
     AWAIT(holders(a, name) == 0);
     AWAIT(count_listed(a, name) ==
@@ -161,7 +160,7 @@ BOTH_FORMS(a_list_comes_in_pages_in_the_order_of_the_names) {
         CHECK(asprintf(&names[i], "%s/%03d", prefix, i) > 0);
     for (int i = 0; i < COUNT; i++) { /* 7 and 250 have no common divisor: each comes once */
         int index = i * 7 % COUNT;
-        holds[index] = get(i % 2 ? a : b, names[index], as_mutex(0));
+        holds[index] = get(i % 2 ? a : b, names[index], as_exclusive(0));
     }
     check_list(a, prefix, 50, names, COUNT);
     check_list(b, prefix, 1000, names, COUNT);
@@ -180,7 +179,7 @@ BOTH_FORMS(a_list_comes_in_pages_in_the_order_of_the_names) {
 BOTH_FORMS(a_list_without_prefix_has_everything) {
     hf_client *a = open_client();
     const char *name = fresh_name("all");
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     const char *prefixes[] = {"", NULL};
     for (size_t i = 0; i < 2; i++) {
         char after[256] = "";
@@ -206,12 +205,12 @@ BOTH_FORMS(a_list_without_prefix_has_everything) {
 
 static void hold_all(hf_client *client, char *const *names, size_t count, hf_hold **ret_holds) {
     for (size_t i = 0; i < count; i++)
-        ret_holds[i] = get(client, names[i], as_mutex(0));
+        ret_holds[i] = get(client, names[i], as_exclusive(0));
 }
 
 static void check_each_is_busy(hf_client *client, char *const *names, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        CHECK_IS(attempt(client, names[i], as_mutex(0)), HF_BUSY);
+        CHECK_IS(attempt(client, names[i], as_exclusive(0)), HF_BUSY);
         CHECK_EQ_INT(holders(client, names[i]), 1);
     }
 }
@@ -235,7 +234,7 @@ BOTH_FORMS(names_may_begin_with_each_other) {
     check_list(b, names[9], 2, names + 9, 1);
     for (size_t i = 0; i < COUNT; i++) {
         let_go(holds[i]);
-        CHECK_IS(attempt(b, names[i], as_mutex(0)), HF_OK);
+        CHECK_IS(attempt(b, names[i], as_exclusive(0)), HF_OK);
         free(names[i]);
     }
 }
@@ -285,7 +284,7 @@ BOTH_FORMS(labels_are_shown_as_they_were_given) {
         label[i] = (char)(i + 1);
     label[255] = '\0';
     const char *name = fresh_name("label");
-    hf_hold *hold = get(a, name, with_label(as_mutex(0), label));
+    hf_hold *hold = get(a, name, with_label(as_exclusive(0), label));
     hf_locks *locks;
     CHECK_IS(inspect(a, name, &locks), HF_OK);
     CHECK_EQ_STR(hf_locks_at(locks, 0)->holders[0]->label, label);

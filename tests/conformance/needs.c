@@ -35,6 +35,7 @@ static const char *const needs_permits[] = {
     "a look tells the kind",
     "permits are not counted up beyond what is held",
     "several names may be of any kind",
+    "a name of another kind leaves all the others free",
 };
 
 static bool starts_with(const char *text, const char *start) {

@@ -37,9 +37,10 @@ BOTH_FORMS(waiters_are_served_in_the_order_in_which_they_came) {
     static const char *const pictures[] = {"1 | 2 3 4 5 6", "2 | 3 4 5 6", "3 | 4 5 6",
                                            "4 | 5 6",       "5 | 6",       "6 |"};
     struct ask *asks[6];
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     for (size_t i = 0; i < 6; i++)
-        asks[i] = queue_up(i % 2 ? a : b, name, with_label(as_mutex(HF_FOREVER), labels[i]), i + 1);
+        asks[i] =
+            queue_up(i % 2 ? a : b, name, with_label(as_exclusive(HF_FOREVER), labels[i]), i + 1);
     uint64_t token = hf_hold_token(hold);
     for (size_t i = 0; i < 6; i++) {
         let_go(hold);
@@ -55,10 +56,10 @@ BOTH_FORMS(a_released_lock_is_kept_for_who_waits) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("kept");
     for (int i = 0; i < 10; i++) {
-        hf_hold *hold = get(a, name, as_mutex(0));
-        struct ask *waiter = queue_up(b, name, as_mutex(HF_FOREVER), 1);
+        hf_hold *hold = get(a, name, as_exclusive(0));
+        struct ask *waiter = queue_up(b, name, as_exclusive(HF_FOREVER), 1);
         CHECK_IS(release(hold), HF_OK);
-        CHECK_IS(attempt(a, name, as_mutex(0)), HF_BUSY);
+        CHECK_IS(attempt(a, name, as_exclusive(0)), HF_BUSY);
         hf_hold_free(hold);
         let_go(granted(waiter));
     }
@@ -70,9 +71,9 @@ BOTH_FORMS(waiters_keep_their_places_beyond_the_wait_lease) {
     options.wait_lease_ms = LEASE_MS;
     hf_client *a = open_client_with(&options), *b = open_client_with(&options);
     const char *name = fresh_name("places");
-    hf_hold *hold = get(a, name, with_label(as_mutex(0), "0"));
-    struct ask *first = queue_up(a, name, with_label(as_mutex(HF_FOREVER), "1"), 1);
-    struct ask *second = queue_up(b, name, with_label(as_mutex(HF_FOREVER), "2"), 2);
+    hf_hold *hold = get(a, name, with_label(as_exclusive(0), "0"));
+    struct ask *first = queue_up(a, name, with_label(as_exclusive(HF_FOREVER), "1"), 1);
+    struct ask *second = queue_up(b, name, with_label(as_exclusive(HF_FOREVER), "2"), 2);
     int64_t until = now_ms() + 3 * LEASE_MS / 2;
     AWAIT(now_ms() > until);
     CHECK_EQ_STR(picture(a, name), "0 | 1 2");
@@ -84,11 +85,11 @@ BOTH_FORMS(waiters_keep_their_places_beyond_the_wait_lease) {
 BOTH_FORMS(a_waiting_writer_is_not_overtaken_by_later_readers) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("starve");
-    hf_hold *reader = get(a, name, with_label(as_reader(0), "r1"));
-    struct ask *writer = queue_up(b, name, with_label(as_writer(HF_FOREVER), "w"), 1);
-    CHECK_IS(attempt(a, name, as_reader(0)), HF_BUSY);
-    CHECK_IS(attempt(b, name, as_reader(0)), HF_BUSY);
-    struct ask *later = queue_up(a, name, with_label(as_reader(HF_FOREVER), "r2"), 2);
+    hf_hold *reader = get(a, name, with_label(as_shared(0), "r1"));
+    struct ask *writer = queue_up(b, name, with_label(as_exclusive(HF_FOREVER), "w"), 1);
+    CHECK_IS(attempt(a, name, as_shared(0)), HF_BUSY);
+    CHECK_IS(attempt(b, name, as_shared(0)), HF_BUSY);
+    struct ask *later = queue_up(a, name, with_label(as_shared(HF_FOREVER), "r2"), 2);
     CHECK_EQ_STR(picture(a, name), "r1 | w r2");
     let_go(reader);
     hf_hold *hold = granted(writer);
@@ -100,10 +101,10 @@ BOTH_FORMS(a_waiting_writer_is_not_overtaken_by_later_readers) {
 BOTH_FORMS(readers_behind_a_writer_enter_together) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("together");
-    hf_hold *writer = get(a, name, as_writer(0));
+    hf_hold *writer = get(a, name, as_exclusive(0));
     struct ask *asks[4];
     for (size_t i = 0; i < 4; i++)
-        asks[i] = queue_up(i % 2 ? a : b, name, with_label(as_reader(HF_FOREVER), "r"), i + 1);
+        asks[i] = queue_up(i % 2 ? a : b, name, with_label(as_shared(HF_FOREVER), "r"), i + 1);
     let_go(writer);
     hf_hold *holds[4];
     for (size_t i = 0; i < 4; i++)
@@ -147,11 +148,11 @@ BOTH_FORMS(permits_are_handed_to_all_who_fit) {
 BOTH_FORMS(barging_takes_what_fits_ahead_of_the_queue) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("barge");
-    hf_hold *reader = get(a, name, with_label(as_reader(0), "r1"));
-    struct ask *writer = queue_up(b, name, with_label(as_writer(HF_FOREVER), "w"), 1);
-    hf_hold *barger = get(b, name, with_flags(with_label(as_reader(0), "r2"), HF_BARGE));
+    hf_hold *reader = get(a, name, with_label(as_shared(0), "r1"));
+    struct ask *writer = queue_up(b, name, with_label(as_exclusive(HF_FOREVER), "w"), 1);
+    hf_hold *barger = get(b, name, with_flags(with_label(as_shared(0), "r2"), HF_BARGE));
     CHECK_EQ_STR(picture(a, name), "r1 r2 | w");
-    CHECK_IS(attempt(a, name, with_flags(as_writer(0), HF_BARGE)), HF_BUSY);
+    CHECK_IS(attempt(a, name, with_flags(as_exclusive(0), HF_BARGE)), HF_BUSY);
     let_go(reader);
     CHECK_EQ_STR(picture(a, name), "r2 | w");
     let_go(barger);
@@ -161,9 +162,9 @@ BOTH_FORMS(barging_takes_what_fits_ahead_of_the_queue) {
 BOTH_FORMS(who_barges_waits_at_the_front) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("front");
-    hf_hold *hold = get(a, name, as_mutex(0));
-    struct ask *patient = queue_up(b, name, with_label(as_mutex(HF_FOREVER), "p"), 1);
-    hf_acquire_options barging = with_flags(as_mutex(HF_FOREVER), HF_BARGE);
+    hf_hold *hold = get(a, name, as_exclusive(0));
+    struct ask *patient = queue_up(b, name, with_label(as_exclusive(HF_FOREVER), "p"), 1);
+    hf_acquire_options barging = with_flags(as_exclusive(HF_FOREVER), HF_BARGE);
     struct ask *barger = queue_up(a, name, with_label(barging, "b"), 2);
     let_go(hold);
     hold = granted(barger);
@@ -175,9 +176,9 @@ BOTH_FORMS(who_barges_waits_at_the_front) {
 BOTH_FORMS(who_times_out_does_not_stand_in_the_way) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("gave-up");
-    hf_hold *reader = get(a, name, with_label(as_reader(0), "r1"));
-    struct ask *writer = queue_up(b, name, with_label(as_writer(LEASE_MS), "w"), 1);
-    struct ask *later = ask_for(a, name, with_label(as_reader(HF_FOREVER), "r2"));
+    hf_hold *reader = get(a, name, with_label(as_shared(0), "r1"));
+    struct ask *writer = queue_up(b, name, with_label(as_exclusive(LEASE_MS), "w"), 1);
+    struct ask *later = ask_for(a, name, with_label(as_shared(HF_FOREVER), "r2"));
     hf_hold *none = NULL;
     CHECK_IS(answer(writer, &none), HF_TIMEOUT);
     CHECK(none == NULL);
@@ -193,10 +194,10 @@ BOTH_FORMS(who_cancels_does_not_stand_in_the_way) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("cancel");
     static const char *const labels[] = {"1", "2", "3", "4", "5"};
-    hf_hold *hold = get(a, name, with_label(as_mutex(0), "0"));
+    hf_hold *hold = get(a, name, with_label(as_exclusive(0), "0"));
     hf_call *calls[5];
     for (size_t i = 0; i < 5; i++) {
-        hf_acquire_options options = with_label(as_mutex(HF_FOREVER), labels[i]);
+        hf_acquire_options options = with_label(as_exclusive(HF_FOREVER), labels[i]);
         CHECK_IS(hf_acquire_start(i % 2 ? a : b, name, &options, &calls[i]), HF_OK);
         AWAIT(waiters(a, name) == i + 1);
     }
@@ -226,8 +227,8 @@ static void *wait_until_cancelled(void *call) {
 TEST(a_thread_that_waits_for_ever_can_be_cancelled_by_another) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("cancel");
-    hf_hold *hold = get(a, name, as_mutex(0));
-    hf_acquire_options options = as_mutex(HF_FOREVER);
+    hf_hold *hold = get(a, name, as_exclusive(0));
+    hf_acquire_options options = as_exclusive(HF_FOREVER);
     hf_call *call;
     CHECK_IS(hf_acquire_start(b, name, &options, &call), HF_OK);
     pthread_t thread;
@@ -244,12 +245,12 @@ TEST(a_thread_that_waits_for_ever_can_be_cancelled_by_another) {
 BOTH_FORMS(a_client_that_closes_does_not_stand_in_the_way) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("closing");
-    hf_hold *hold = get(a, name, as_mutex(0));
-    hf_acquire_options options = as_mutex(HF_FOREVER);
+    hf_hold *hold = get(a, name, as_exclusive(0));
+    hf_acquire_options options = as_exclusive(HF_FOREVER);
     hf_call *call;
     CHECK_IS(hf_acquire_start(b, name, &options, &call), HF_OK);
     AWAIT(are_waiting(a, name, 1));
-    struct ask *behind = queue_up(a, name, as_mutex(HF_FOREVER), 2);
+    struct ask *behind = queue_up(a, name, as_exclusive(HF_FOREVER), 2);
     close_client(b);
     CHECK_IS(hf_call_status(call), HF_CLOSED);
     hf_call_free(call);

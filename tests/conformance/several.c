@@ -21,7 +21,7 @@ static void add_mutexes(struct several *several, size_t count) {
     for (size_t i = 0; i < count; i++) {
         char what[8];
         snprintf(what, sizeof what, "%03zu", 999 - several->count);
-        add(several, fresh_name(what), as_mutex(0));
+        add(several, fresh_name(what), as_exclusive(0));
     }
 }
 
@@ -32,7 +32,7 @@ static int acquire_several(hf_client *client, struct several *several, hf_acquir
 
 static void check_all_free(hf_client *client, struct several *several) {
     for (size_t i = 0; i < several->count; i++) {
-        CHECK_IS(attempt(client, several->wants[i].name, as_mutex(PATIENCE_MS)), HF_OK);
+        CHECK_IS(attempt(client, several->wants[i].name, as_exclusive(PATIENCE_MS)), HF_OK);
         AWAIT(waiters(client, several->wants[i].name) == 0);
     }
 }
@@ -51,13 +51,13 @@ BOTH_FORMS(several_names_are_one_hold) {
     struct several several = {0};
     add_mutexes(&several, 5);
     hf_hold *hold;
-    CHECK_IS(acquire_several(a, &several, with_label(as_mutex(0), "five"), &hold), HF_OK);
+    CHECK_IS(acquire_several(a, &several, with_label(as_exclusive(0), "five"), &hold), HF_OK);
     CHECK_IS(hf_check(hold, 0), HF_OK);
     CHECK_EQ_STR(hf_hold_name(hold), several.wants[0].name);
     CHECK(hf_hold_is_exclusive(hold));
     CHECK_EQ_INT(hf_hold_token(hold), hf_hold_token_at(hold, 0));
     for (size_t i = 0; i < 5; i++) {
-        CHECK_IS(attempt(b, several.wants[i].name, as_mutex(0)), HF_BUSY);
+        CHECK_IS(attempt(b, several.wants[i].name, as_exclusive(0)), HF_BUSY);
         CHECK_EQ_INT(hf_hold_token_at(hold, i), token_of(b, several.wants[i].name));
     }
     CHECK_EQ_INT(hf_hold_token_at(hold, 5), 0);
@@ -74,7 +74,7 @@ BOTH_FORMS(sixty_four_names_are_taken_at_once) {
     struct several several = {0};
     add_mutexes(&several, MOST);
     hf_hold *hold;
-    CHECK_IS(acquire_several(a, &several, as_mutex(0), &hold), HF_OK);
+    CHECK_IS(acquire_several(a, &several, as_exclusive(0), &hold), HF_OK);
     CHECK(hf_hold_token_at(hold, MOST - 1) > 0);
     hf_hold_free(hold);
     check_all_free(a, &several);
@@ -84,17 +84,17 @@ BOTH_FORMS(several_names_may_be_of_any_kind) {
     hf_client *a = open_client(), *b = open_client();
     struct several several = {0};
     add(&several, fresh_name("permits"), as_permits(2, 3, 0));
-    add(&several, fresh_name("read"), as_reader(0));
-    add(&several, fresh_name("mutex"), as_mutex(0));
-    add(&several, fresh_name("write"), as_writer(0));
+    add(&several, fresh_name("read"), as_shared(0));
+    add(&several, fresh_name("mutex"), as_exclusive(0));
+    add(&several, fresh_name("write"), as_exclusive(0));
     hf_hold *hold;
-    CHECK_IS(acquire_several(a, &several, as_mutex(0), &hold), HF_OK);
+    CHECK_IS(acquire_several(a, &several, as_exclusive(0), &hold), HF_OK);
     CHECK(!hf_hold_is_exclusive(hold));
     CHECK_IS(attempt(b, several.wants[0].name, as_permits(1, 3, 0)), HF_OK);
     CHECK_IS(attempt(b, several.wants[0].name, as_permits(2, 3, 0)), HF_BUSY);
-    CHECK_IS(attempt(b, several.wants[1].name, as_reader(0)), HF_OK);
-    CHECK_IS(attempt(b, several.wants[1].name, as_writer(0)), HF_BUSY);
-    CHECK_IS(attempt(b, several.wants[3].name, as_reader(0)), HF_BUSY);
+    CHECK_IS(attempt(b, several.wants[1].name, as_shared(0)), HF_OK);
+    CHECK_IS(attempt(b, several.wants[1].name, as_exclusive(0)), HF_BUSY);
+    CHECK_IS(attempt(b, several.wants[3].name, as_shared(0)), HF_BUSY);
     let_go(hold);
     check_all_free(b, &several);
 }
@@ -114,8 +114,8 @@ BOTH_FORMS(several_with_too_little_time_left_are_let_go) {
     hf_client *a = open_client(), *b = open_client();
     struct several several = {0};
     add_mutexes(&several, 2);
-    hf_hold *before = get(b, several.wants[0].name, as_mutex(0)), *hold = NULL;
-    hf_acquire_options options = for_only(as_mutex(HF_FOREVER), 20000);
+    hf_hold *before = get(b, several.wants[0].name, as_exclusive(0)), *hold = NULL;
+    hf_acquire_options options = for_only(as_exclusive(HF_FOREVER), 20000);
     options.min_left_ms = 17000; /* a busy machine has 3 s to take the first */
     struct ask *all = ask_begin((struct ask){
         .client = a, .wants = several.pointers, .want_count = several.count, .options = options});
@@ -133,19 +133,19 @@ BOTH_FORMS(one_busy_name_leaves_all_the_others_free) {
         struct several several = {0};
         add_mutexes(&several, 4);
         const char *name = several.wants[busy].name;
-        hf_hold *one = get(a, name, as_mutex(0)), *hold = NULL;
-        CHECK_IS(acquire_several(b, &several, as_mutex(0), &hold), HF_BUSY);
+        hf_hold *one = get(a, name, as_exclusive(0)), *hold = NULL;
+        CHECK_IS(acquire_several(b, &several, as_exclusive(0), &hold), HF_BUSY);
         CHECK(strstr(failure, name));
         int64_t wait_ms = 100; /* may pass, on a busy machine, before the busy name's turn comes */
         do {
-            CHECK_IS(acquire_several(b, &several, as_mutex(wait_ms), &hold), HF_TIMEOUT);
+            CHECK_IS(acquire_several(b, &several, as_exclusive(wait_ms), &hold), HF_TIMEOUT);
             wait_ms *= 4;
         } while (!strstr(failure, name) && wait_ms < PATIENCE_MS);
         CHECK(strstr(failure, name));
         CHECK(hold == NULL);
         for (size_t i = 0; i < 4; i++)
             if (i != busy)
-                CHECK_IS(attempt(a, several.wants[i].name, as_mutex(PATIENCE_MS)), HF_OK);
+                CHECK_IS(attempt(a, several.wants[i].name, as_exclusive(PATIENCE_MS)), HF_OK);
         AWAIT(waiters(a, name) == 0);
         let_go(one);
         check_all_free(b, &several);
@@ -156,8 +156,8 @@ BOTH_FORMS(a_name_of_another_kind_leaves_all_the_others_free) {
     hf_client *a = open_client(), *b = open_client();
     struct several several = {0};
     add_mutexes(&several, 3);
-    hf_hold *one = get(a, several.wants[0].name, as_reader(0)), *hold;
-    CHECK_IS(acquire_several(b, &several, as_mutex(HF_FOREVER), &hold), HF_WRONG_KIND);
+    hf_hold *one = get(a, several.wants[0].name, as_permits(1, 2, 0)), *hold;
+    CHECK_IS(acquire_several(b, &several, as_exclusive(HF_FOREVER), &hold), HF_WRONG_KIND);
     CHECK(strstr(failure, several.wants[0].name));
     let_go(one);
     check_all_free(b, &several);
@@ -169,11 +169,11 @@ BOTH_FORMS(several_names_are_waited_for) {
     add_mutexes(&several, 3);
     hf_hold *holds[3];
     for (size_t i = 0; i < 3; i++)
-        holds[i] = get(a, several.wants[i].name, as_mutex(0));
+        holds[i] = get(a, several.wants[i].name, as_exclusive(0));
     struct ask *all = ask_begin((struct ask){.client = b,
                                              .wants = several.pointers,
                                              .want_count = several.count,
-                                             .options = as_mutex(HF_FOREVER)});
+                                             .options = as_exclusive(HF_FOREVER)});
     for (size_t i = 3; i-- > 0;) { /* the last is the first in the order of the names */
         AWAIT(are_waiting(a, several.wants[i].name, 1));
         CHECK(!is_answered(all));
@@ -187,12 +187,12 @@ BOTH_FORMS(cancelling_gives_up_every_name) {
     hf_client *a = open_client(), *b = open_client();
     struct several several = {0};
     add_mutexes(&several, 4);
-    hf_hold *one = get(a, several.wants[0].name, as_mutex(0)); /* the last in order */
-    hf_acquire_options options = as_mutex(HF_FOREVER);
+    hf_hold *one = get(a, several.wants[0].name, as_exclusive(0)); /* the last in order */
+    hf_acquire_options options = as_exclusive(HF_FOREVER);
     hf_call *call;
     CHECK_IS(hf_acquire_all_start(b, several.pointers, several.count, &options, &call), HF_OK);
     AWAIT(are_waiting(a, several.wants[0].name, 1));
-    CHECK_IS(attempt(a, several.wants[3].name, as_mutex(0)), HF_BUSY);
+    CHECK_IS(attempt(a, several.wants[3].name, as_exclusive(0)), HF_BUSY);
     CHECK_IS(hf_call_cancel(call), HF_OK);
     CHECK_IS(outcome(call), HF_CANCELLED);
     hf_call_free(call);
@@ -205,7 +205,7 @@ BOTH_FORMS(the_loss_of_one_is_the_loss_of_all) {
     struct several several = {0};
     add_mutexes(&several, 3);
     atomic_int losses = 0;
-    hf_acquire_options options = telling(as_mutex(0), &losses);
+    hf_acquire_options options = telling(as_exclusive(0), &losses);
     options.lease_ms = LEASE_MS;
     hf_hold *hold;
     CHECK_IS(acquire_several(a, &several, options, &hold), HF_OK);
@@ -226,18 +226,18 @@ BOTH_FORMS(several_names_are_renewed_together) {
     struct several kept = {0}, ended = {0};
     add_mutexes(&kept, 3);
     add_mutexes(&ended, 3);
-    hf_acquire_options options = as_mutex(0);
+    hf_acquire_options options = as_exclusive(0);
     options.lease_ms = LEASE_MS;
     hf_hold *renewed, *expired;
     CHECK_IS(acquire_several(a, &kept, options, &renewed), HF_OK);
-    CHECK_IS(acquire_several(a, &ended, for_only(as_mutex(0), LEASE_MS), &expired), HF_OK);
+    CHECK_IS(acquire_several(a, &ended, for_only(as_exclusive(0), LEASE_MS), &expired), HF_OK);
     AWAIT(hf_check(expired, 0) == HF_LOST);
     check_all_free(b, &ended);
     int64_t until = now_ms() + 300;
     AWAIT(now_ms() > until);
     CHECK_IS(hf_check(renewed, 0), HF_OK);
     for (size_t i = 0; i < 3; i++)
-        CHECK_IS(attempt(b, kept.wants[i].name, as_mutex(0)), HF_BUSY);
+        CHECK_IS(attempt(b, kept.wants[i].name, as_exclusive(0)), HF_BUSY);
     hf_hold_free(expired);
     let_go(renewed);
     check_all_free(b, &kept);
@@ -268,12 +268,12 @@ static void *tangle_thread(void *arg) {
     struct tangle *tangle = arg;
     struct several several = {0};
     for (size_t i = 0; i < TANGLED; i++)
-        add(&several, tangle->names[i], as_mutex(0));
+        add(&several, tangle->names[i], as_exclusive(0));
     for (int round = 0; round < tangle->rounds; round++) {
         shuffle(&several, &tangle->seed);
         size_t count = 2 + (size_t)rand_r(&tangle->seed) % (TANGLED - 1);
         bool is_patient = rand_r(&tangle->seed) % 4;
-        hf_acquire_options options = as_mutex(is_patient ? HF_FOREVER : round % 3);
+        hf_acquire_options options = as_exclusive(is_patient ? HF_FOREVER : round % 3);
         hf_hold *hold;
         int status = hf_acquire_all(tangle->client, several.pointers, count, &options, &hold);
         if (status != HF_OK) {

@@ -292,16 +292,12 @@ static hf_acquire_options as_kind(hf_kind kind, int64_t wait_ms) {
     return options;
 }
 
-static hf_acquire_options as_mutex(int64_t wait_ms) {
-    return as_kind(HF_MUTEX, wait_ms);
+static hf_acquire_options as_exclusive(int64_t wait_ms) {
+    return as_kind(HF_EXCLUSIVE, wait_ms);
 }
 
-static hf_acquire_options as_reader(int64_t wait_ms) {
-    return as_kind(HF_READ, wait_ms);
-}
-
-static hf_acquire_options as_writer(int64_t wait_ms) {
-    return as_kind(HF_WRITE, wait_ms);
+static hf_acquire_options as_shared(int64_t wait_ms) {
+    return as_kind(HF_SHARED, wait_ms);
 }
 
 static hf_acquire_options as_permits(uint32_t permits, uint32_t capacity, int64_t wait_ms) {

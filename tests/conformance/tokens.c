@@ -24,7 +24,7 @@ BOTH_FORMS(tokens_rise_across_clients) {
     const char *name = fresh_name("tokens");
     uint64_t token = 0;
     for (size_t i = 0; i < 30; i++) {
-        hf_hold *hold = get(of[i * 7 % 3], name, as_mutex(0));
+        hf_hold *hold = get(of[i * 7 % 3], name, as_exclusive(0));
         CHECK(hf_hold_token(hold) > token);
         token = hf_hold_token(hold);
         CHECK(token < token_limit);
@@ -38,12 +38,12 @@ BOTH_FORMS(tokens_rise_across_clients) {
 BOTH_FORMS(tokens_of_shared_holds_are_distinct_and_rise_too) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("shared");
-    hf_hold *one = get(a, name, as_reader(0)), *two = get(b, name, as_reader(0));
+    hf_hold *one = get(a, name, as_shared(0)), *two = get(b, name, as_shared(0));
     CHECK(hf_hold_token(two) > hf_hold_token(one));
     uint64_t token = hf_hold_token(two);
     let_go(one);
     let_go(two);
-    hf_hold *writer = get(a, name, as_writer(0));
+    hf_hold *writer = get(a, name, as_exclusive(0));
     CHECK(hf_hold_token(writer) > token);
     let_go(writer);
 }
@@ -51,8 +51,8 @@ BOTH_FORMS(tokens_of_shared_holds_are_distinct_and_rise_too) {
 BOTH_FORMS(a_token_rises_after_a_lease_that_ended) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("expired");
-    hf_hold *paused = get(a, name, for_only(as_mutex(0), 200));
-    hf_hold *next = get(b, name, as_mutex(HF_FOREVER));
+    hf_hold *paused = get(a, name, for_only(as_exclusive(0), 200));
+    hf_hold *next = get(b, name, as_exclusive(HF_FOREVER));
     CHECK(hf_hold_token(next) > hf_hold_token(paused));
     hf_hold_free(paused);
     let_go(next);
@@ -61,7 +61,7 @@ BOTH_FORMS(a_token_rises_after_a_lease_that_ended) {
 BOTH_FORMS(a_token_does_not_change_while_its_lock_is_held) {
     hf_client *a = open_client();
     const char *name = fresh_name("same");
-    hf_hold *hold = get(a, name, as_mutex(0));
+    hf_hold *hold = get(a, name, as_exclusive(0));
     uint64_t token = hf_hold_token(hold);
     for (int i = 0; i < 5; i++)
         CHECK_IS(renew(hold, 0), HF_OK);
@@ -73,8 +73,8 @@ BOTH_FORMS(a_token_does_not_change_while_its_lock_is_held) {
 BOTH_FORMS(a_failed_acquire_does_not_lower_the_token) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("failed");
-    hf_hold *hold = get(a, name, as_mutex(0));
-    CHECK_IS(attempt(b, name, as_mutex(0)), HF_BUSY);
+    hf_hold *hold = get(a, name, as_exclusive(0));
+    CHECK_IS(attempt(b, name, as_exclusive(0)), HF_BUSY);
     CHECK(remembered_token(a, name) >= hf_hold_token(hold));
     let_go(hold);
 }
@@ -84,16 +84,16 @@ BOTH_FORMS(tokens_are_not_below_the_floor_that_was_set) {
     options.token_floor = (uint64_t)wall_us() + UINT64_C(3600) * 1000000;
     hf_client *plain = open_client();
     const char *name = fresh_name("floor");
-    hf_hold *before = get(plain, name, as_mutex(0));
+    hf_hold *before = get(plain, name, as_exclusive(0));
     uint64_t token = hf_hold_token(before);
     CHECK(token < options.token_floor);
     let_go(before);
     hf_client *floored = open_client_with(&options);
-    hf_hold *raised = get(floored, name, as_mutex(0));
+    hf_hold *raised = get(floored, name, as_exclusive(0));
     CHECK(hf_hold_token(raised) >= options.token_floor);
     token = hf_hold_token(raised);
     let_go(raised);
-    hf_hold *after = get(plain, name, as_mutex(0));
+    hf_hold *after = get(plain, name, as_exclusive(0));
     CHECK(hf_hold_token(after) > token);
     let_go(after);
 }

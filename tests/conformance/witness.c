@@ -2,11 +2,11 @@
  * than fit, and whether tokens rise in the order of entry. */
 #include "suite.h"
 
-enum { EVERYBODY = 1 << 20 }; /* what a writer weighs to the witness */
+enum { EVERYBODY = 1 << 20 }; /* what an exclusive hold weighs to the witness */
 
 struct witness {
     const char *name;
-    hf_kind kind; /* HF_WRITE stands for read/write */
+    hf_kind kind; /* HF_SHARED: some of its holders share it */
     uint32_t capacity;
     atomic_uint inside;
     _Atomic uint64_t token; /* of the last exclusive holder */
@@ -26,7 +26,7 @@ static unsigned roll(struct visitor *visitor, unsigned sides) {
 
 static hf_acquire_options choose(struct visitor *visitor, struct witness *witness) {
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
-    options.kind = witness->kind == HF_WRITE && roll(visitor, 3) ? HF_READ : witness->kind;
+    options.kind = witness->kind == HF_SHARED && !roll(visitor, 3) ? HF_EXCLUSIVE : witness->kind;
     options.capacity = witness->capacity;
     options.permits = 1 + roll(visitor, witness->capacity);
     options.wait_ms = roll(visitor, 2) ? HF_FOREVER : (int64_t)roll(visitor, 4);
@@ -68,8 +68,7 @@ static void be_inside(struct visitor *visitor, struct witness *witness, unsigned
 static void visit(struct visitor *visitor) {
     struct witness *witness = &visitor->witnesses[roll(visitor, (unsigned)visitor->witness_count)];
     hf_acquire_options options = choose(visitor, witness);
-    bool is_rw = witness->kind == HF_WRITE;
-    unsigned weight = options.kind == HF_WRITE     ? EVERYBODY
+    unsigned weight = options.kind == HF_EXCLUSIVE ? EVERYBODY
                       : options.kind == HF_PERMITS ? options.permits
                                                    : 1;
     hf_hold *hold;
@@ -81,7 +80,8 @@ static void visit(struct visitor *visitor) {
                (status == HF_BUSY || status == HF_TIMEOUT || status == HF_UNKNOWN)));
         return;
     }
-    be_inside(visitor, witness, weight, is_rw ? EVERYBODY : witness->capacity, hold);
+    be_inside(visitor, witness, weight, options.kind == HF_PERMITS ? witness->capacity : EVERYBODY,
+              hold);
     if (roll(visitor, 4))
         CHECK_IS(hf_release(hold), HF_OK);
     hf_hold_free(hold);
@@ -111,7 +111,7 @@ static void let_them_visit(hf_client *const *shared, size_t shared_count, struct
         /* What was freed is released in the background. */
         AWAIT(holders(shared[0], witnesses[i].name) == 0 &&
               waiters(shared[0], witnesses[i].name) == 0);
-        CHECK_IS(attempt(shared[0], witnesses[i].name, as_mutex(PATIENCE_MS)), HF_OK);
+        CHECK_IS(attempt(shared[0], witnesses[i].name, as_exclusive(PATIENCE_MS)), HF_OK);
         CHECK_EQ_INT(waiters(shared[0], witnesses[i].name), 0);
     }
 }
@@ -119,9 +119,9 @@ static void let_them_visit(hf_client *const *shared, size_t shared_count, struct
 TEST(sixteen_threads_of_four_clients_never_meet_where_they_must_not) {
     hf_client *shared[] = {open_client(), open_client(), open_client(), open_client()};
     struct witness witnesses[] = {
-        {.name = fresh_name("mutex"), .kind = HF_MUTEX, .capacity = 1},
-        {.name = fresh_name("mutex"), .kind = HF_MUTEX, .capacity = 1},
-        {.name = fresh_name("rw"), .kind = HF_WRITE, .capacity = 1},
+        {.name = fresh_name("mutex"), .kind = HF_EXCLUSIVE, .capacity = 1},
+        {.name = fresh_name("mutex"), .kind = HF_EXCLUSIVE, .capacity = 1},
+        {.name = fresh_name("shared"), .kind = HF_SHARED, .capacity = 1},
         {.name = fresh_name("permits"), .kind = HF_PERMITS, .capacity = 3},
         {.name = fresh_name("permits"), .kind = HF_PERMITS, .capacity = 10},
     };
@@ -130,7 +130,7 @@ TEST(sixteen_threads_of_four_clients_never_meet_where_they_must_not) {
 
 TEST(sixteen_threads_of_one_client_never_meet_in_one_mutex) {
     hf_client *shared[] = {open_client()};
-    struct witness witness = {.name = fresh_name("mutex"), .kind = HF_MUTEX, .capacity = 1};
+    struct witness witness = {.name = fresh_name("mutex"), .kind = HF_EXCLUSIVE, .capacity = 1};
     let_them_visit(shared, 1, &witness, 1);
 }
 
@@ -148,7 +148,7 @@ struct sleeper {
  * has lost, or nobody with a larger token has been there. */
 static void *sleep_inside(void *arg) {
     struct sleeper *sleeper = arg;
-    hf_acquire_options options = for_only(as_mutex(HF_FOREVER), 60);
+    hf_acquire_options options = for_only(as_exclusive(HF_FOREVER), 60);
     for (int i = 0; i < times(5); i++) {
         hf_hold *hold;
         int status = hf_acquire(sleeper->client, sleeper->name, &options, &hold);

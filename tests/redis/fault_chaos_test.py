@@ -22,7 +22,7 @@ from servers.suite import main, test
 SECONDS = float(os.environ.get("HOLDFAST_CHAOS_S", 20))
 SEED = int(os.environ.get("HOLDFAST_CHAOS_SEED", random.SystemRandom().randrange(1 << 32)))
 COUNT = 8
-KINDS = {"x": ("mutex",), "y": ("write",)}
+KINDS = {"x": ("exclusive",), "y": ("exclusive",)}
 LEASE_MS = 2500
 suite.LIMIT_S = int(SECONDS) + 150
 

@@ -195,7 +195,7 @@ def a_server_that_is_no_cluster_is_told():
 # ---- A slot migrates ----
 
 
-@test("mutex", "read")
+@test("exclusive", "shared")
 def row_46_while_a_slot_migrates_holds_are_renewed_and_released_and_others_wait(kind):
     with Cluster() as cluster, puppets(2, cluster.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
         source, target = cluster.nodes[:2]
@@ -203,24 +203,24 @@ def row_46_while_a_slot_migrates_holds_are_renewed_and_released_and_others_wait(
         token = one.hold("a", name, kind=kind, lease_ms=LONG_MS).token
         cluster.begin_move(slot(name), target)
         equal(one.renew("a"), "OK")
-        if kind == "mutex":
+        if kind == "exclusive":
             source.command("MIGRATE", "127.0.0.1", target.port, keys(name)["K"], 0, 5000)
         else:
             cluster.move_keys(slot(name), source, target)
         equal(one.renew("a"), "OK")
-        two.acquire("b", name, kind="write" if kind == "read" else kind, wait_ms=-1)
-        if kind == "mutex":
+        two.acquire("b", name, kind="exclusive" if kind == "shared" else kind, wait_ms=-1)
+        if kind == "exclusive":
             equal(one.release("a"), "OK")
         equal(two.seen("acquired", "b"), False)
         cluster.move_keys(slot(name), source, target)
         cluster.end_move(slot(name), source, target)
-        if kind == "read":
+        if kind == "shared":
             equal(one.renew("a"), "OK")
             equal(one.release("a"), "OK")
         line = two.wait("acquired b", "failed b", limit_s=LIMIT_S)
         if line.words[0] == "failed":  # it had no answer before its time was over
             equal(line.words[2], "UNREACHABLE")
-            two.acquire("b", name, kind="write" if kind == "read" else kind, wait_ms=-1)
+            two.acquire("b", name, kind="exclusive" if kind == "shared" else kind, wait_ms=-1)
             line = two.wait("acquired b", limit_s=LIMIT_S)
         assert int(line.words[2]) > token
         equal(is_lost(one, "a"), False)
@@ -286,7 +286,7 @@ class Player(threading.Thread):
         self.ends[end] = self.ends.get(end, 0) + 1
 
     def play(self, lock, names):
-        kind = "all" if len(names) > 1 else "mutex"
+        kind = "all" if len(names) > 1 else "exclusive"
         self.puppet.acquire(lock, ",".join(names), kind=kind, lease_ms=20000, wait_ms=60000)
         line = self.puppet.wait(("acquired", lock), ("failed", lock), limit_s=2 * LIMIT_S)
         if line.words[0] == "failed":
@@ -333,7 +333,7 @@ def row_46_slots_that_migrate_under_load_lose_no_hold():
         print(f"# {mover.moves} moves, {checked} holds, {ends}")
         equal([thread.trouble for thread in (*players, mover) if thread.trouble], [])
         assert not any(thread.is_alive() for thread in (*players, mover)), "somebody does not finish"
-        assert mover.moves > 3 and ends.get("mutex released OK", 0) > 10 and ends.get("all released OK", 0) > 3, ends
+        assert mover.moves > 3 and ends.get("exclusive released OK", 0) > 10 and ends.get("all released OK", 0) > 3, ends
         for puppet, grant in kept.items():
             equal(puppet.renew("kept"), "OK")
             equal(is_lost(puppet, "kept"), False)

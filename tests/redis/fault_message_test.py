@@ -82,7 +82,7 @@ def row_17_an_acquire_whose_reply_was_lost_finds_its_own_grant(kinds):
 def row_17_a_place_in_the_queue_whose_reply_was_lost_is_one_place():
     with Network() as net:
         net.near.hold("a", "x", lease_ms=LONG_MS)
-        net.lose_reply("x", "acquire", "b", "x", "mutex", LONG_MS, -1)
+        net.lose_reply("x", "acquire", "b", "x", "exclusive", LONG_MS, -1)
         wait_until(lambda: net.far.inspect("x")["waiters"], "a waiter")
         equal(waiting(net.server, "x"), 1)
         equal(net.near.release("a"), "OK")
@@ -297,7 +297,7 @@ def row_22_a_break_is_told_at_the_next_renewal_though_nobody_hears_of_it():
 # ---- Tokens ----
 
 
-@test("mutex", "write", "3/3")
+@test("exclusive", "3/3")
 def row_44_tokens_near_2_to_the_53_are_exact(kind):
     with Redis() as server, puppets(2, server.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
         one.hold("a", "x", kind=kind)
@@ -317,19 +317,19 @@ def row_44_tokens_near_2_to_the_53_are_exact(kind):
                 equal(one.release(number), "OK")
 
 
-@test("mutex", "read", "1/3")
+@test("exclusive", "shared", "1/3")
 def row_44_tokens_that_are_used_up_are_an_error_that_leaves_nothing(kind):
     with Redis() as server, puppets(2, server.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
         one.hold("a", "x", kind=kind)
         equal(one.release("a"), "OK")
         server.command("HSET", keys("x")["S"], "t", LIMIT - 2)
         equal(one.hold("last", "x", kind=kind).token, LIMIT - 1)
-        if kind == "mutex":
+        if kind == "exclusive":
             two.acquire("waiter", "x", kind=kind, wait_ms=-1)
             wait_until(lambda: waiting(server, "x") == 1, "a waiter")
         equal(one.renew("last"), "OK")
         equal(one.release("last"), "OK")
-        if kind == "mutex":
+        if kind == "exclusive":
             equal(two.failed("waiter"), "CLOCK")
         for wait_ms in (0, -1):
             two.acquire("b", "x", kind=kind, wait_ms=wait_ms)

@@ -16,7 +16,7 @@ from servers.suite import equal, main, test
 
 LEASE_MS = 8000
 WAIT_LEASE_MS = 1500  # a waiter asks again at a third of that
-HELD = ("mutex", "read", "1/3")  # names and kinds
+HELD = ("exclusive", "shared", "1/3")  # names and kinds
 
 
 def ask_in_trouble(one, two, broken, errors):
@@ -50,10 +50,10 @@ def row_15_each_outcome_is_done_not_done_or_unknown_and_holds_survive(trouble):
         for name in HELD:
             one.hold(name, name, kind=name, lease_ms=LEASE_MS)
         ends_us = deadline_us(one, HELD[0])[0]
-        three.acquire("waiter", "mutex", wait_ms=-1)
-        wait_until(lambda: waiting(server, "mutex") == 1, "a waiter")
+        three.acquire("waiter", "exclusive", wait_ms=-1)
+        wait_until(lambda: waiting(server, "exclusive") == 1, "a waiter")
         one.hold("release", "release", lease_ms=LEASE_MS)
-        one.hold("release-read", "release-read", kind="read", lease_ms=LEASE_MS)
+        one.hold("release-read", "release-read", kind="shared", lease_ms=LEASE_MS)
         broken = three.hold("break", "break", lease_ms=LEASE_MS).token
         with TROUBLES[trouble](server) as errors:
             ask_in_trouble(one, two, broken, errors)
@@ -63,10 +63,10 @@ def row_15_each_outcome_is_done_not_done_or_unknown_and_holds_survive(trouble):
             wait_until(lambda: is_lost(one, name) or deadline_us(one, name)[0] > ends_us + 1000000, "a renewal")
             equal(is_lost(one, name), False)
         for name in ("new", "waited-for", "release", "release-read"):  # what was left there ends with its lease
-            two.acquire(f"{name}-again", name, kind="write" if name == "release-read" else "mutex", wait_ms=-1)
+            two.acquire(f"{name}-again", name, wait_ms=-1)
             two.granted(f"{name}-again")
-        equal(is_lost(one, "mutex"), False)
-        equal(one.release("mutex"), "OK")
+        equal(is_lost(one, "exclusive"), False)
+        equal(one.release("exclusive"), "OK")
         one_of(outcome(three, "waiter"), {"OK", "STORE_FULL"} if trouble == "OOM" else {"OK"})
         for puppet in (one, two, three):
             puppet.quit()
@@ -80,7 +80,7 @@ def row_15_an_error_after_a_lost_reply_does_not_say_that_nothing_was_done():
         warm_up(server)
         one.inspect("x")
         broken = two.hold("break", "y").token
-        for send, told in ((("acquire", "a", "x", "mutex", LONG_MS, 0), ("failed", "a")),
+        for send, told in ((("acquire", "a", "x", "exclusive", LONG_MS, 0), ("failed", "a")),
                            (("break", "y", broken, "to see"), ("broke", "y"))):
             dropped = proxy.drop_reply_to("holdfast:" + ("x" if told[1] == "a" else "y"))
             proxy.refuse()

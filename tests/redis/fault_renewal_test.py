@@ -93,7 +93,7 @@ def row_23_a_hold_survives_an_outage_of_half_its_lease(place):
         for cut, line in lines(stack, place).items():
             for name in kinds:
                 line.puppet.hold(name, name, kind=kinds[name][0], lease_ms=lease_ms)
-            ends_us[line] = deadline_us(line.puppet, "mutex")[0]
+            ends_us[line] = deadline_us(line.puppet, "exclusive")[0]
             cut(line)
         for line, end_us in ends_us.items():
             sleep_until(end_us - lease_ms * 1000 // 2)
@@ -113,7 +113,7 @@ def row_23_a_hold_survives_an_outage_of_half_its_lease(place):
 @patient
 def row_25_the_loss_is_told_at_the_deadline_by_every_means(place):
     lease_ms = 4000
-    kinds = kinds_of(place) | {"not-renewed": ("mutex", "mutex")}
+    kinds = kinds_of(place) | {"not-renewed": ("exclusive", "exclusive")}
     with contextlib.ExitStack() as stack:
         every = lines(stack, place)
         bounds = {}
@@ -187,14 +187,14 @@ def row_24_nothing_acts_on_a_hold_that_was_released():
             lease_ms = (30, 300, 3000)[rounds % 3]
             for number, puppet in enumerate(every):
                 for name in names:
-                    puppet.acquire(name, f"{name}-{number}", kind=("mutex", "read", "1/3")[rounds % 3], wait_ms=-1,
+                    puppet.acquire(name, f"{name}-{number}", kind=("exclusive", "shared", "1/3")[rounds % 3], wait_ms=-1,
                                    lease_ms=lease_ms)
             told = {"OK", "UNKNOWN", "UNREACHABLE"} | ({"LOST"} if lease_ms < 3000 else set())
             for puppet in every:
                 for name in names:
                     while puppet.wait(("acquired", name), ("failed", name)).words[0] == "failed":  # SHORT
                         puppet.acquire(name, f"{name}-{every.index(puppet)}", lease_ms=lease_ms, wait_ms=-1,
-                                       kind=("mutex", "read", "1/3")[rounds % 3])
+                                       kind=("exclusive", "shared", "1/3")[rounds % 3])
                     puppet.send("renew", name, 0)
                     puppet.send("release", name)
                     puppet.send("renew", name, 0)

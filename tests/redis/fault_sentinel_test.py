@@ -264,7 +264,7 @@ def row_11_a_grant_that_too_few_replicas_have_is_let_go_again():
             Puppet(PUPPET, scene.url("?wait_replicas=1&wait_timeout=1900")) as careful, \
             Puppet(PUPPET, scene.url("?wait_replicas=2&wait_timeout=50")) as too_careful, \
             Puppet(PUPPET, scene.url()) as other:
-        for kind in ("mutex", "read", "1/2"):
+        for kind in ("exclusive", "shared", "1/2"):
             token = careful.hold("x", kind, kind=kind).token
             equal(careful.inspect(kind)["holders"][0].token, token)
             equal(careful.release("x"), "OK")

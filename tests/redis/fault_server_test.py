@@ -85,7 +85,7 @@ def row_12_what_was_evicted_is_told_at_the_next_renewal():
 # ---- Somebody deletes ----
 
 # Whose hold is gone with which key.
-LOST_WITH = {"mutex": {"K", "all"}, "read": {"K", "H", "all"}, "1/3": {"K", "H", "all"}}
+LOST_WITH = {"exclusive": {"K", "all"}, "shared": {"K", "H", "all"}, "1/3": {"K", "H", "all"}}
 
 
 def delete(server, name, what):
@@ -119,7 +119,7 @@ def pass_on(waiters, name, tokens):
 def row_13_what_is_deleted_is_told_and_the_queue_goes_on(what):
     with Redis() as server, puppets(4, server.url(), wait_lease_ms=WAIT_LEASE_MS) as every:
         holders, waiters = every[:2], every[2:]
-        sets = {"mutex": (holders[:1], "mutex"), "read": (holders, "write"), "1/3": (holders, "3/3")}
+        sets = {"exclusive": (holders[:1], "exclusive"), "shared": (holders, "exclusive"), "1/3": (holders, "3/3")}
         tokens = {}
         for kind, (having, wanted) in sets.items():
             tokens[kind] = [holder.hold(kind, kind, kind=kind, lease_ms=LEASE_MS).token for holder in having]
@@ -140,8 +140,8 @@ def row_13_what_is_deleted_is_told_and_the_queue_goes_on(what):
                 equal(holder.release(kind), "LOST" if lost else "OK")
         for kind, (having, wanted) in sets.items():
             pass_on(waiters, kind, tokens[kind])
-        tell_holders(holders[:1], "alone", what in LOST_WITH["mutex"])
-        equal(value_of(server, "alone") is None, what in LOST_WITH["mutex"])
+        tell_holders(holders[:1], "alone", what in LOST_WITH["exclusive"])
+        equal(value_of(server, "alone") is None, what in LOST_WITH["exclusive"])
         for kind in sets:
             equal(value_of(server, kind), None)
 
@@ -149,7 +149,7 @@ def row_13_what_is_deleted_is_told_and_the_queue_goes_on(what):
 @test("K", "S", "H", "I")
 def row_13_a_break_after_a_deletion_is_told_as_it_was(what):
     with Redis() as server, puppets(2, server.url()) as (one, two):
-        for kind in ("mutex", "read"):
+        for kind in ("exclusive", "shared"):
             token = one.hold(kind, kind, kind=kind).token
             delete(server, kind, what)
             told = two.break_lock(kind, token, "to see")
@@ -198,8 +198,8 @@ def row_14_scripts_that_are_flushed_all_the_time_stop_nobody():
         with repeating(server, "SCRIPT", "FLUSH") as flushes:
             while time.monotonic() < until:
                 for number, puppet in enumerate(every):
-                    puppet.acquire("own", f"own{number}", kind=("mutex", "read", "1/3")[turns % 3])
-                    puppet.acquire("common", "common", kind=("mutex", "write")[turns % 2], wait_ms=-1)
+                    puppet.acquire("own", f"own{number}", kind=("exclusive", "shared", "1/3")[turns % 3])
+                    puppet.acquire("common", "common", wait_ms=-1)
                 for puppet in every:
                     puppet.granted("own")
                     equal(puppet.renew("own"), "OK")

@@ -114,7 +114,7 @@ def row_4_a_clock_that_steps_forward_ends_leases_and_tokens_still_rise(kinds):
         assert third.token > second.token
 
 
-@test("read", "1/3")
+@test("shared", "1/3")
 def row_4_shares_that_nobody_remembers_take_nothing_from_later_ones(kind):
     """A process that shares a lock dies, and nobody uses the name for longer than its counter is kept."""
     with Redis(clock=SHIM) as server, puppets(3, server.url()) as (one, two, three):
@@ -123,7 +123,7 @@ def row_4_shares_that_nobody_remembers_take_nothing_from_later_ones(kind):
         server.step_clock(9 * DAY_S)
         equal(server.command("EXISTS", *(keys("x")[letter] for letter in "KS")), 0)
         two.hold("b", "x", kind=kind, lease_ms=LONG_MS)
-        three.acquire("c", "x", kind="write" if kind == "read" else "3/3")
+        three.acquire("c", "x", kind="exclusive" if kind == "shared" else "3/3")
         equal(three.failed("c"), "BUSY")
         equal(two.renew("b"), "OK")
         equal(two.release("b"), "OK")

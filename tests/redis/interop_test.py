@@ -38,7 +38,7 @@ UNLOCK = HERE.parents[1] / "scripts/unlock.lua"
 KEY = "holdfast:x"  # of the lock x
 OWNER = re.compile(r"[0-9a-f]{32}-[0-9a-f]+")
 LONG_MS = 60000  # longer than a test may take
-KINDS = ("mutex", "read", "write", "1/3", "3/3")
+KINDS = ("exclusive", "shared", "1/3", "3/3")
 
 
 # ---- The others ----
@@ -140,7 +140,7 @@ def locks_by_hand(server):
     return True
 
 
-def try_lock(puppet, kind="mutex", lock="try"):
+def try_lock(puppet, kind="exclusive", lock="try"):
     """The outcome of trying once; what was granted is let go."""
     puppet.acquire(lock, "x", kind=kind)
     line = puppet.wait(("acquired", lock), ("failed", lock))
@@ -409,7 +409,7 @@ def a_lock_of_others_without_expiry_is_waited_for():
         assert server.command("PTTL", KEY) > 0
 
 
-@test("read", "write", "1/3", "3/3")
+@test("shared", "exclusive", "1/3", "3/3")
 def every_kind_waits_for_a_lock_of_others(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
         lock_by_hand(server)
@@ -427,7 +427,7 @@ def every_kind_waits_for_a_lock_of_others(kind):
 # ---- By the owner id ----
 
 
-@test("mutex", "write")
+@test("exclusive")
 def the_owner_id_that_a_holder_knows_frees_its_lock_by_hand(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
         ours.hold("a", "x", kind=kind, lease_ms=6000)
@@ -479,7 +479,7 @@ def an_owner_id_of_the_past_frees_nothing():
 # ---- What others do to our key ----
 
 
-@test("read", "1/3")
+@test("shared", "1/3")
 def deleting_a_shared_lock_takes_it_from_all_who_share_it(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as one, Puppet(PUPPET, server.url()) as two:
         one.hold("a", "x", kind=kind, lease_ms=6000)
@@ -492,7 +492,7 @@ def deleting_a_shared_lock_takes_it_from_all_who_share_it(kind):
         assert locks_by_hand(server)
 
 
-@test("read", "1/3")
+@test("shared", "1/3")
 def who_shared_a_deleted_lock_does_not_share_the_next(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as one, Puppet(PUPPET, server.url()) as two:
         one.hold("a", "x", kind=kind, lease_ms=LONG_MS)
@@ -505,7 +505,7 @@ def who_shared_a_deleted_lock_does_not_share_the_next(kind):
         assert not locks_by_hand(server)
 
 
-@test("mutex", "read", "1/3")
+@test("exclusive", "shared", "1/3")
 def whoever_overwrites_our_lock_has_it(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
         ours.hold("a", "x", kind=kind, lease_ms=LONG_MS)
@@ -517,7 +517,7 @@ def whoever_overwrites_our_lock_has_it(kind):
         assert server.command("PTTL", KEY) <= LONG_MS // 2
 
 
-@test("mutex", "read")
+@test("exclusive", "shared")
 def a_lock_whose_expiry_was_removed_has_one_again_after_a_renewal(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
         ours.hold("a", "x", kind=kind, lease_ms=LONG_MS)
@@ -534,7 +534,7 @@ MAKE = {"list": ["RPUSH", KEY, "v"], "hash": ["HSET", KEY, "f", "v"], "set": ["S
 def a_key_of_another_type_is_refused_with_an_error_of_its_own(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
         cli(server, *MAKE[kind])
-        for wanted in ("mutex", "read", "write", "1/3"):
+        for wanted in ("exclusive", "shared", "1/3"):
             ours.acquire("a", "x", kind=wanted, wait_ms=-1)
             equal(ours.failed("a"), "BAD_STORE")
         code, _, err = holdfast(server, "run", "x", "true")
@@ -548,7 +548,7 @@ def a_key_of_another_type_is_refused_with_an_error_of_its_own(kind):
         ours.hold("a", "x")
 
 
-@test("mutex", "read", "1/3")
+@test("exclusive", "shared", "1/3")
 def a_lock_that_becomes_a_key_of_another_type_is_lost(kind):
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
         for lock, end in (("renewed", ours.renew), ("released", ours.release)):

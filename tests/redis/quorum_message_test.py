@@ -32,7 +32,7 @@ class Network:
             url = new_set(self.ways, min(self.patience_ms, TIMEOUT_MS), f"&timeout={self.patience_ms}")
             self.near = stack.enter_context(Puppet(PUPPET, new_set(self.servers)))
             self.far = stack.enter_context(Puppet(PUPPET, url))
-            for kind in ("mutex", "read"):
+            for kind in ("exclusive", "shared"):
                 token = self.near.hold(kind, "warm-up", kind=kind).token
                 self.near.renew(kind)
                 self.near.break_lock("warm-up", token + 1)
@@ -313,7 +313,7 @@ def row_24_nothing_acts_on_holds_that_were_released():
         every = near + far
         until, rounds = time.monotonic() + 5, 0
         while time.monotonic() < until:
-            kind = ("mutex", "read", "write")[rounds % 3]
+            kind = ("exclusive", "shared")[rounds % 2]
             for number, puppet in enumerate(every):
                 for name in names:
                     puppet.acquire(name, f"{name}-{number}", kind=kind, wait_ms=-1, lease_ms=LONG_MS)
@@ -354,7 +354,7 @@ def set_counters(servers, name, value):
         server.command("HSET", keys(name)["S"], "t", value)
 
 
-@test("mutex", "write")
+@test("exclusive")
 def row_44_tokens_near_2_to_the_53_are_exact(kind):
     with nodes() as servers, puppets(2, new_set(servers)) as (one, two):
         one.hold("a", "x", kind=kind)
@@ -379,7 +379,7 @@ def row_44_tokens_near_2_to_the_53_are_exact(kind):
         assert two.hold("d", "x", kind=kind).token > start + 11
 
 
-@test("mutex", "read")
+@test("exclusive", "shared")
 def row_44_tokens_that_are_used_up_on_a_majority_are_an_error_that_leaves_nothing(kind):
     with nodes() as servers, puppets(2, new_set(servers)) as (one, two):
         one.hold("a", "x", kind=kind)

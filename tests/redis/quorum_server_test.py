@@ -243,8 +243,8 @@ def row_14_scripts_that_are_flushed_all_the_time_stop_nobody():
         until, turns = time.monotonic() + 4, 0
         while time.monotonic() < until:
             for number, puppet in enumerate(every):
-                puppet.acquire("own", f"own{number}", kind=("mutex", "read", "write")[turns % 3], lease_ms=LONG_MS)
-                puppet.acquire("common", "common", kind=("mutex", "write")[turns % 2], lease_ms=LONG_MS, wait_ms=-1)
+                puppet.acquire("own", f"own{number}", kind=("exclusive", "shared")[turns % 2], lease_ms=LONG_MS)
+                puppet.acquire("common", "common", lease_ms=LONG_MS, wait_ms=-1)
             for puppet in every:
                 puppet.granted("own")
                 equal(puppet.renew("own"), "OK")

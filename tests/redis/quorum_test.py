@@ -265,10 +265,10 @@ def row_21_fifty_clients_storm_one_name():
 def readers_share_a_lock_and_a_writer_is_alone():
     with nodes() as servers, puppets(5, new_set(servers)) as (*readers, writer):
         for _ in range(3):
-            tokens = [reader.hold("r", "x", kind="read", lease_ms=LONG_MS, wait_ms=-1).token for reader in readers]
-            writer.acquire("w", "x", kind="write")
+            tokens = [reader.hold("r", "x", kind="shared", lease_ms=LONG_MS, wait_ms=-1).token for reader in readers]
+            writer.acquire("w", "x", kind="exclusive")
             equal(writer.failed("w"), "BUSY")
-            writer.acquire("w", "x", kind="write", lease_ms=LONG_MS, wait_ms=-1)
+            writer.acquire("w", "x", kind="exclusive", lease_ms=LONG_MS, wait_ms=-1)
             for reader in readers:
                 equal(reader.renew("r"), "OK")
                 equal(is_there(writer, "w"), False)
@@ -276,9 +276,9 @@ def readers_share_a_lock_and_a_writer_is_alone():
                 reader.free("r")
             assert writer.granted("w").token > max(tokens)
             for reader in readers:
-                reader.acquire("busy", "x", kind="read")
+                reader.acquire("busy", "x", kind="shared")
                 equal(reader.failed("busy"), "BUSY")
-                reader.acquire("r", "x", kind="read", lease_ms=LONG_MS, wait_ms=-1)
+                reader.acquire("r", "x", kind="shared", lease_ms=LONG_MS, wait_ms=-1)
             equal([is_there(reader, "r") for reader in readers], [False] * 4)
             equal(writer.release("w"), "OK")
             writer.free("w")
@@ -290,10 +290,10 @@ def readers_share_a_lock_and_a_writer_is_alone():
         wait_until(lambda: nothing_left(servers, "x"), "nothing left")
 
 
-@test("read", "write")
+@test("shared", "exclusive")
 def a_reader_and_a_writer_never_both_have_it_though_each_has_some_votes(kind):
     """Each reaches two nodes, and they meet at the fifth, whose vote is the first one's."""
-    other = {"read": "write", "write": "read"}[kind]
+    other = {"shared": "exclusive", "exclusive": "shared"}[kind]
     with nodes() as servers, proxies(servers) as ways, puppets(1, new_set(ways[:3] + servers[3:])) as (one,), \
             puppets(1, new_set(servers[:3] + ways[3:])) as (two,):
         for way in ways[:2] + ways[3:]:

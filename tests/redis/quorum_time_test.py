@@ -17,7 +17,7 @@ HOUR_S, DAY_S = 3600, 86400
 WITHOUT_HURRY = f"&timeout={LONG_MS}"
 
 
-def check_free(servers, puppet, name, kind="mutex"):
+def check_free(servers, puppet, name, kind="exclusive"):
     """It is, on all nodes."""
     wait_until(lambda: nothing_left(servers, name), "nothing left")
     puppet.hold("free", name, kind=kind)
@@ -79,7 +79,7 @@ def row_2_grants_that_arrive_after_their_lease_are_none(late):
         equal([holder.token for holder in two.inspect("x")["holders"]], [token])
 
 
-@test("mutex", "shared")
+@test("exclusive", "shared")
 def row_2_a_lease_counts_from_before_its_requests_were_sent(kinds):
     lease_ms, late_ms = 30000, 1500
     with nodes() as servers, proxies(servers) as ways, Puppet(PUPPET, new_set(ways, more=WITHOUT_HURRY)) as one:

@@ -121,7 +121,7 @@ class Puppet(Process):
 
     # ---- Acquiring ----
 
-    def acquire(self, lock, name, kind="mutex", lease_ms=None, wait_ms=0, flags=None, min_left_ms=None):
+    def acquire(self, lock, name, kind="exclusive", lease_ms=None, wait_ms=0, flags=None, min_left_ms=None):
         """kind: mutex, read, write, "2/5", or all, of several names with commas between them, and so of tokens; flags:
         "barge,no_renew"; wait_ms: -1 is for ever."""
         self.send("acquire", lock, name, kind, lease_ms, wait_ms, flags, min_left_ms)

@@ -106,7 +106,7 @@ def kinds_flags_and_options_arrive(store):
         equal(puppet.failed("b"), "BUSY")
         puppet.hold("b", "kinds", kind="1/3")
         equal(puppet.inspect("kinds")["capacity"], 3)
-        puppet.acquire("c", "kinds", kind="read")
+        puppet.acquire("c", "kinds", kind="shared")
         equal(puppet.failed("c"), "WRONG_KIND")
         puppet.acquire("c", "kinds", lease_ms=50000)
         equal(puppet.failed("c"), "BAD_LEASE")

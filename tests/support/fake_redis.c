@@ -111,9 +111,9 @@ static void make(struct asked *asked, enum store_op_type type, const char *name)
 
 void make_acquire(struct asked *asked, const char *name, unsigned flags) {
     make(asked, STORE_ACQUIRE, name);
-    asked->op.kind = STORE_MUTEX;
+    asked->op.kind = STORE_LOCK;
     asked->op.flags = (uint8_t)flags;
-    asked->op.capacity = asked->op.weight = 1;
+    asked->op.capacity = asked->op.weight = STORE_ALL;
     asked->op.lease_us = 30000000;
     asked->op.label = "a label";
 }
@@ -121,6 +121,7 @@ void make_acquire(struct asked *asked, const char *name, unsigned flags) {
 void make_share(struct asked *asked) {
     asked->op.kind = STORE_PERMITS;
     asked->op.capacity = 5;
+    asked->op.weight = 1;
 }
 
 void ask_acquire(struct rig *rig, struct asked *asked, const char *name, unsigned flags) {

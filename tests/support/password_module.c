@@ -49,7 +49,7 @@ __attribute__((visibility("default"))) const struct store_driver holdfast_store_
     .abi = STORE_ABI,
     .scheme = "testpassword",
     .tier = "best effort",
-    .capabilities = STORE_CAN_RW,
+    .capabilities = STORE_CAN_SHARE,
     .open = password_open,
     .submit = password_submit,
     .close = password_close,

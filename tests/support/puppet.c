@@ -280,12 +280,10 @@ static int start_all(char *names, const hf_acquire_options *options, hf_call **r
 }
 
 static void read_kind(const char *word, hf_acquire_options *options) {
-    if (strcmp(word, "mutex") == 0)
-        options->kind = HF_MUTEX;
-    else if (strcmp(word, "read") == 0)
-        options->kind = HF_READ;
-    else if (strcmp(word, "write") == 0)
-        options->kind = HF_WRITE;
+    if (strcmp(word, "exclusive") == 0)
+        options->kind = HF_EXCLUSIVE;
+    else if (strcmp(word, "shared") == 0)
+        options->kind = HF_SHARED;
     else if (sscanf(word, "%" SCNu32 "/%" SCNu32, &options->permits, &options->capacity) ==
              2) // NOLINT
         options->kind = HF_PERMITS;

@@ -770,7 +770,7 @@ const struct store_driver store_memory = {
     .abi = STORE_ABI,
     .scheme = "memory",
     .tier = "timed",
-    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
+    .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
                     STORE_CAN_EXAMINE | STORE_CAN_VOTE | STORE_QUICK,
     .open = memory_open,
     .submit = memory_submit,

@@ -103,9 +103,7 @@ static bool add_lock(struct round *round, struct hf_locks *locks, const char *na
             newest = info;
     }
     assert(newest); /* the name is one that a node has */
-    enum store_kind kind = newest->kind == HF_MUTEX     ? STORE_MUTEX
-                           : newest->kind == HF_PERMITS ? STORE_PERMITS
-                                                        : STORE_RW;
+    enum store_kind kind = newest->kind == HF_PERMITS ? STORE_PERMITS : STORE_LOCK;
     bool ok = locks_add(locks, name, kind, newest->capacity, newest->token);
     if (ok)
         locks_set_quorum(locks, (uint32_t)q->quorum);

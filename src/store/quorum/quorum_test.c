@@ -867,7 +867,7 @@ static void show(size_t node, uint64_t token, const hf_party *party) {
     static const uint8_t id[16] = {0xab};
     struct store_op *op = asked(node, STORE_INSPECT);
     op->locks = locks_new();
-    CHECK(locks_add(op->locks, "x", STORE_MUTEX, 1, token));
+    CHECK(locks_add(op->locks, "x", STORE_LOCK, STORE_ALL, token));
     CHECK(!party || locks_add_party(op->locks, LOCKS_HOLDER, party, id, 1));
     answer(node, STORE_INSPECT, STORE_DONE);
 }

@@ -192,12 +192,12 @@ static void pass_us(int64_t us) {
 
 static struct store_op mutex(uint64_t seq, uint8_t flags) {
     return (struct store_op){.type = STORE_ACQUIRE,
-                             .kind = STORE_MUTEX,
+                             .kind = STORE_LOCK,
                              .flags = flags,
                              .seq = seq,
                              .name = "x",
-                             .capacity = 1,
-                             .weight = 1,
+                             .capacity = STORE_ALL,
+                             .weight = STORE_ALL,
                              .lease_us = LEASE_US,
                              .floor = 50};
 }

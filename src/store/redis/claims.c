@@ -41,7 +41,7 @@ static void format_kind(const struct store_op *op, char ret_kind[16]) {
     if (op->kind == STORE_PERMITS)
         snprintf(ret_kind, 16, "p%" PRIu32, op->capacity);
     else
-        strcpy(ret_kind, op->kind == STORE_RW ? "rw" : "m");
+        strcpy(ret_kind, "rw");
 }
 
 static char *describe_kind(const struct reply *kind) {
@@ -49,7 +49,7 @@ static char *describe_kind(const struct reply *kind) {
         return NULL;
     if (kind->text[0] == 'p')
         return store_describe_kind(STORE_PERMITS, (uint32_t)strtoul(kind->text + 1, NULL, 10));
-    return store_describe_kind(strcmp(kind->text, "rw") == 0 ? STORE_RW : STORE_MUTEX, 0);
+    return store_describe_kind(STORE_LOCK, STORE_ALL);
 }
 
 /* A foreign lock without expiry may be free at any time, or never: -1 is left as a long time. */
@@ -179,8 +179,8 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
     } else if (reply_is(word, "set")) {
         char *difference = store_compare_sets(text, redis->host->set);
         store_refuse(redis->host, op, HF_BAD_URL,
-                     error_format("it votes in the set %s, not in %s: %s", text,
-                                  redis->host->set, difference ? difference : ""));
+                     error_format("it votes in the set %s, not in %s: %s", text, redis->host->set,
+                                  difference ? difference : ""));
         free(difference);
     } else if (reply_is(word, "kind")) {
         store_refuse(redis->host, op, HF_WRONG_KIND, describe_kind(what));

@@ -66,7 +66,7 @@ static bool add_party(struct hf_locks *locks, enum locks_role role, const char *
         memcpy(label, record + host_size + command_size, size - host_size - command_size + 1);
     } else {
         label = strcpy(strings + 1, "a client that is not holdfast");
-        party.weight = 1;
+        party.weight = STORE_ALL;
     }
     party.host = strings;
     party.command = command;
@@ -142,9 +142,8 @@ static enum store_kind kind_of(const struct reply *reply, uint32_t *ret_capacity
         *ret_capacity = (uint32_t)strtoul(kind + 1, NULL, 10);
         return STORE_PERMITS;
     }
-    bool rw = kind && strcmp(kind, "rw") == 0;
-    *ret_capacity = rw ? STORE_ALL : 1;
-    return rw ? STORE_RW : STORE_MUTEX;
+    *ret_capacity = STORE_ALL;
+    return STORE_LOCK;
 }
 
 /* Adds what a look found. With `in_use_only` a name that nobody has or waits for is left out. */

@@ -252,7 +252,7 @@ TEST(refusals_of_the_script_have_their_reasons) {
     CHECK(a.op.flags & STORE_FOREIGN);
     answer_acquire("*2\r\n$4\r\nkind\r\n$2\r\nrw\r\n");
     CHECK_EQ_INT(a.op.reason, HF_WRONG_KIND);
-    CHECK_EQ_STR(a.op.text, "it is a read/write lock");
+    CHECK_EQ_STR(a.op.text, "it is a lock");
     answer_acquire("*2\r\n$4\r\nkind\r\n$3\r\np12\r\n");
     CHECK_EQ_STR(a.op.text, "it is permits out of 12");
     answer_acquire("*2\r\n$5\r\nbelow\r\n$1\r\n9\r\n");

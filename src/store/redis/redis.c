@@ -616,7 +616,7 @@ const struct store_driver holdfast_store_driver __attribute__((visibility("defau
     .scheme = "redis",
     .tier = "timed",
     .port = DEFAULT_PORT,
-    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
+    .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
                     STORE_CAN_EXAMINE | STORE_CAN_VOTE,
     .open = redis_open,
     .submit = redis_submit,

@@ -58,10 +58,10 @@ static int pick(unsigned *seed, int below) {
 
 static hf_acquire_options wish(int name, unsigned *seed) {
     hf_acquire_options options = lasting(5000, BRIEF_MS);
-    options.kind = name == 0       ? HF_MUTEX
+    options.kind = name == 0       ? HF_EXCLUSIVE
                    : name == 2     ? HF_PERMITS
-                   : pick(seed, 2) ? HF_READ
-                                   : HF_WRITE;
+                   : pick(seed, 2) ? HF_SHARED
+                                   : HF_EXCLUSIVE;
     options.permits = name == 2 ? (uint32_t)pick(seed, CAPACITY) + 1 : 1;
     options.capacity = CAPACITY;
     return options;
@@ -69,7 +69,9 @@ static hf_acquire_options wish(int name, unsigned *seed) {
 
 /* A reader excludes writers but not readers: as if there were room for many of them. */
 static unsigned weight_of(const hf_acquire_options *options) {
-    return options->kind == HF_PERMITS ? options->permits : options->kind == HF_READ ? 0 : CAPACITY;
+    return options->kind == HF_PERMITS  ? options->permits
+           : options->kind == HF_SHARED ? 0
+                                        : CAPACITY;
 }
 
 static void check_alone(struct worker *me, hf_hold *hold, int name, unsigned weight) {

@@ -40,7 +40,7 @@ static const char schema[] =
     ");"
     "CREATE TABLE locks (" /* the names that are in use, or were within a week */
     " name TEXT NOT NULL PRIMARY KEY,"
-    " kind INTEGER NOT NULL," /* 1 mutex, 2 read/write, 3 permits */
+    " kind INTEGER NOT NULL," /* enum store_kind */
     " capacity INTEGER NOT NULL,"
     " token INTEGER NOT NULL,"               /* the largest ever granted */
     " used_day INTEGER NOT NULL,"            /* when it was last used, in days since the epoch */

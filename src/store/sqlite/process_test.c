@@ -64,9 +64,9 @@ TEST(whoever_comes_after_a_killed_holder_need_not_wait) {
     hf_client *client = open_client();
     CHECK_IS(attempt(client, "x"), HF_OK);
     kill_hard(start_holder(&other, "y", LONG_MS));
-    hf_acquire_options as_writer = lasting(0, LONG_MS);
-    as_writer.kind = HF_WRITE; /* of another kind than the dead one was */
-    let_go(get(client, "y", as_writer));
+    hf_acquire_options permits = lasting(0, LONG_MS);
+    permits.kind = HF_PERMITS; /* of another kind than the dead one was */
+    let_go(get(client, "y", permits));
     hf_client_close(client);
 }
 
@@ -98,8 +98,8 @@ TEST(a_holder_and_the_next_are_killed_together) {
 TEST(one_of_several_readers_is_killed) {
     hf_client *client = open_client();
     hf_acquire_options reading = lasting(0, LONG_MS), writing = lasting(HF_FOREVER, LONG_MS);
-    reading.kind = HF_READ;
-    writing.kind = HF_WRITE;
+    reading.kind = HF_SHARED;
+    writing.kind = HF_EXCLUSIVE;
     hf_hold *own = get(client, "x", reading);
     pid_t child = fork_safely();
     if (child == 0) {

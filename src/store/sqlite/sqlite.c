@@ -264,7 +264,7 @@ const struct store_driver store_sqlite = {
     .abi = STORE_ABI,
     .scheme = "sqlite",
     .tier = "timed",
-    .capabilities = STORE_CAN_RW | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
+    .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
                     STORE_CAN_EXAMINE | STORE_BLOCKS,
     .open = sqlite_open,
     .submit = sqlite_submit,

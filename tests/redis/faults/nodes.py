@@ -16,7 +16,8 @@ MINORITY, MAJORITY = 2, 3  # of five
 AOF = ["appendonly yes", "appendfsync always"]  # a node keeps what it has acknowledged
 
 # A holder and one who must wait for it, of each kind of lock that a set has.
-KINDS = {"mutex": ("mutex", "mutex"), "shared": ("read", "write"), "write": ("write", "read")}
+KINDS = {"exclusive": ("exclusive", "exclusive"), "shared": ("shared", "exclusive"),
+         "excluded": ("exclusive", "shared")}
 
 
 @contextlib.contextmanager

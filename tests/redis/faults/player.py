@@ -52,7 +52,7 @@ class Player(threading.Thread):
             one_of(line.words[2], ("BUSY", "TIMEOUT", "SHORT", "UNKNOWN", "UNREACHABLE"))
             time.sleep(0.02)
             return
-        hold = self.history.granted(name, int(line.words[2]), line.at_us, shared=kind == "read")
+        hold = self.history.granted(name, int(line.words[2]), line.at_us, shared=kind == "shared")
         until = time.monotonic() + self.random.choice((0, 0.05, 0.3, 1, 4))
         while self.history.ask_left(hold, self.puppet, lock) > 0 and time.monotonic() < until:
             time.sleep(0.02)

@@ -24,7 +24,7 @@ TIMES = 5  # that a scenario is played at most
 SLACK_US = 3000000  # how late a loaded machine may be
 
 # A holder and one who must wait for it, of each kind of lock.
-KINDS = {"mutex": ("mutex", "mutex"), "shared": ("read", "write"), "permits": ("2/3", "2/3")}
+KINDS = {"exclusive": ("exclusive", "exclusive"), "shared": ("shared", "exclusive"), "permits": ("2/3", "2/3")}
 
 
 # ---- Time ----
@@ -143,7 +143,7 @@ def script_calls(server):
 def warm_up(server):
     """The server knows the scripts from now on: a request has one reply."""
     with Puppet(PUPPET, server.url()) as puppet:
-        for kind in ("mutex", "read"):
+        for kind in ("exclusive", "shared"):
             token = puppet.hold("a", "warm-up", kind=kind).token
             puppet.renew("a")
             puppet.break_lock("warm-up", token + 1)

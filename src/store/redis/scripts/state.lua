@@ -11,13 +11,13 @@
 -- H  sorted set: who shares it or has a share reserved, by the time at which that ends
 -- I  hash: the token of each of those (0: reserved), and its record
 --
--- A record is "weight since particulars". Times are the server's, in microseconds. Kinds are m, rw, and
+-- A record is "weight since particulars". Times are the server's, in microseconds. Kinds are rw for a lock, and
 -- p5 for permits out of 5. Nothing here watches the clock: whoever comes next ends what has passed.
 local Q, W, H, I = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local k, shared, used, let_go
 
 local function capacity_of(kind)
-    return kind == 'm' and 1 or kind == 'rw' and 2147483647 or tonumber(string.sub(kind, 2))
+    return kind == 'rw' and 2147483647 or tonumber(string.sub(kind, 2))
 end
 
 local function is_ours(value)
