@@ -71,7 +71,15 @@ static const char schema[] =
     " label TEXT NOT NULL,"
     " written_us INTEGER NOT NULL," /* when until_us was, by the same clock */
     " PRIMARY KEY (name, state, ticket)"
-    ") WITHOUT ROWID;";
+    ") WITHOUT ROWID;"
+    "INSERT INTO meta VALUES (1, 0);";
+
+/* From schema 1, which knew the boot id and mutexes (kind 1). What is held stays so until its lease ends. */
+static const char upgrade[] = "ALTER TABLE meta DROP COLUMN boot_id;"
+                              "ALTER TABLE claims ADD COLUMN written_us INTEGER NOT NULL DEFAULT 0;"
+                              "UPDATE claims SET weight = 2147483647"
+                              " WHERE name IN (SELECT name FROM locks WHERE kind = 1);"
+                              "UPDATE locks SET kind = 2, capacity = 2147483647 WHERE kind = 1;";
 
 /* The columns of a claim, as claims.c reads them: CLAIM_COLUMNS. */
 #define CLAIM                                                                                \
@@ -312,7 +320,7 @@ static int64_t number(struct database *db, const char *text) {
     return value;
 }
 
-/* Whether it is ours: 1 yes, 0 not yet (empty), or an error. */
+/* Whether it is ours: 1 yes, 0 not yet (empty, or of the schema before), or an error. */
 static int recognise(struct database *db, const char *path, char **ret_text) {
     execute(db, "BEGIN"); /* somebody may be making it just now: see all of that, or nothing */
     int64_t application = number(db, "PRAGMA application_id");
@@ -323,6 +331,8 @@ static int recognise(struct database *db, const char *path, char **ret_text) {
         return database_explain(db, path, ret_text);
     if (application == APPLICATION_ID && version == SCHEMA_VERSION)
         return 1;
+    if (application == APPLICATION_ID && version == SCHEMA_VERSION - 1)
+        return 0;
     if (application == APPLICATION_ID) {
         *ret_text = error_format("%s was written by another version of holdfast (schema %lld, not "
                                  "%d); use that one, or another file",
@@ -348,14 +358,12 @@ static void switch_to_log(struct database *db) {
 }
 
 static void make_schema(struct database *db) {
-    char meta[256];
-    snprintf(meta, sizeof(meta),
-             "INSERT INTO meta VALUES (1, 0);"
-             "PRAGMA application_id = %d; PRAGMA user_version = %d",
+    char version[128];
+    snprintf(version, sizeof(version), "PRAGMA application_id = %d; PRAGMA user_version = %d",
              APPLICATION_ID, SCHEMA_VERSION);
     execute(db, "BEGIN IMMEDIATE");
-    execute(db, schema);
-    execute(db, meta);
+    execute(db, number(db, "PRAGMA user_version") ? upgrade : schema);
+    execute(db, version);
     execute(db, "COMMIT");
     if (db->failed)
         database_rollback(db);

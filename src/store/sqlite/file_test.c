@@ -150,6 +150,27 @@ TEST(the_database_of_a_later_version_is_kept_as_it_is) {
     CHECK_EQ_INT(query(the_file(), "PRAGMA user_version"), 99);
 }
 
+/* As schema 1 kept a mutex that somebody holds. */
+TEST(the_database_of_the_schema_before_is_brought_up_to_date) {
+    hf_client *client = open_client();
+    hf_hold *hold = get(client, "x", lasting(0, LONG_MS));
+    uint64_t token = hf_hold_token(hold);
+    query(the_file(), "ALTER TABLE meta ADD COLUMN boot_id TEXT NOT NULL DEFAULT 'b';"
+                      "ALTER TABLE claims DROP COLUMN written_us;"
+                      "UPDATE locks SET kind = 1, capacity = 1; UPDATE claims SET weight = 1;"
+                      "PRAGMA user_version = 1");
+    hf_client *other = open_client();
+    CHECK_IS(attempt(other, "x"), HF_BUSY);
+    CHECK_IS(hf_release(hold), HF_OK);
+    hf_hold *next = get(other, "x", lasting(0, LONG_MS));
+    CHECK(hf_hold_token(next) > token);
+    CHECK_EQ_INT(query(the_file(), "PRAGMA user_version"), 2);
+    hf_hold_free(next);
+    hf_hold_free(hold);
+    hf_client_close(other);
+    hf_client_close(client);
+}
+
 TEST(a_damaged_database_is_told) {
     hf_client *client = open_client();
     for (int i = 0; i < 50; i++) {
