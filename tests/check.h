@@ -35,6 +35,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* How many tests of this program may run at once, whatever tests/run asks for: 1 where they share a
+ * server. Define it before the #include to change it. */
+#ifndef TEST_JOBS_MOST
+#define TEST_JOBS_MOST 1000
+#endif
+
 /* A test that takes longer than this hangs. Define it before the #include to change it. */
 #ifndef TEST_TIMEOUT_S
 #define TEST_TIMEOUT_S 120
@@ -219,6 +225,8 @@ __attribute__((weak)) int main(int argc, char **argv) {
 
     int count = test_select(words, getenv("HOLDFAST_TEST_ONLY")), number = 0, failed = 0;
     int most = jobs && atoi(jobs) > 0 ? atoi(jobs) : 1, running = 0;
+    if (most > TEST_JOBS_MOST)
+        most = TEST_JOBS_MOST;
     printf("1..%d\n", count);
     fflush(stdout);
     struct test_case *next = test_first;

@@ -4,6 +4,7 @@
  *     differential_test [-t words] URL CLOCK [SEED]
  *
  * Each random test runs a fixed set of seeds, and one that is new each time; or, if it is given, the one SEED. */
+#define TEST_JOBS_MOST 1 /* they share a server */
 #include "check.h"
 
 #include "sim/model/pair.h"

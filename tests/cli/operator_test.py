@@ -452,9 +452,9 @@ def fill(count):
     until_us = boot_ms() * 1000 + 3600 * 1000000
     with database:
         database.executemany("INSERT INTO locks (name, kind, capacity, token, used_day)"
-                             " VALUES (?, 1, 1, 7, ?)",
+                             " VALUES (?, 2, 2147483647, 7, ?)",
                              ((f"many/{i:06}", int(time.time() / 86400)) for i in range(count)))
-        database.execute("INSERT INTO claims SELECT name, 1, 1, 1, ?, zeroblob(16), rowid_of, 7, ?,"
+        database.execute("INSERT INTO claims SELECT name, 1, 1, 2147483647, ?, zeroblob(16), rowid_of, 7, ?,"
                          " 1, 1, 0, 0, 0, 0, 'host', 'command', 'label', 0 FROM"
                          " (SELECT name, row_number() OVER () AS rowid_of FROM locks)",
                          (until_us, int(time.time() * 1e6)))
