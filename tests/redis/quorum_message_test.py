@@ -313,7 +313,7 @@ def row_24_nothing_acts_on_holds_that_were_released():
         every = near + far
         until, rounds = time.monotonic() + 5, 0
         while time.monotonic() < until:
-            kind = ("exclusive", "shared")[rounds % 2]
+            kind = ("exclusive", "shared", "exclusive")[rounds % 3]
             for number, puppet in enumerate(every):
                 for name in names:
                     puppet.acquire(name, f"{name}-{number}", kind=kind, wait_ms=-1, lease_ms=LONG_MS)
