@@ -24,7 +24,7 @@ if __name__ == "__main__":
 from servers.certificates import Authority
 from servers.process import Process, reserve_port
 from servers.proxy import Proxy, owner_of
-from servers.redis import Redis, RedisError, documented_user
+from servers.redis import Redis, RedisError, documented_user, patient
 from servers.sentinel import info, wait_until
 
 SLOTS = 16384
@@ -240,7 +240,7 @@ def main():
         cluster = stack.enter_context(Cluster(users=users, tls=tls, config=CALM))
         program = stack.enter_context(Process())
         url = cluster.url(user="holdfast" if users else None)
-        program.launch([word.replace("{url}", url) for word in options.words])
+        program.launch([word.replace("{url}", patient(url)) for word in options.words])
         status = program.child.wait()
     sys.exit(status if status >= 0 else 128 - status)
 

@@ -10,8 +10,8 @@
 The second form runs a program with a server: every {url} in its arguments becomes the server's URL, and its exit
 status is passed on. With --acl the URL names the user whose rights docs/stores/redis.md recommends: the first
 of the code block that follows its line "<!-- acl -->". With --tls the server takes nothing else at its port, and
-the URL names the CA of its certificate. With --nodes there are as many servers, and the URL names a new set of them,
-whose nodes are given all the time in the world.
+the URL names the CA of its certificate. With --nodes there are as many servers, and the URL names a new set of them.
+The URL gives the servers much time to answer: a machine that runs many tests is busy.
 
 Import it as servers.redis, with tests/ in sys.path: "redis" alone is also the name of a package of Python's.
 """
@@ -40,6 +40,7 @@ from servers.process import LIMIT_S, Process, reserve_port
 
 REDIS_PORT = 6379  # somebody's real one may be there
 ANSWER_S = 10
+PATIENCE = "timeout=10000&connect_timeout=10000"  # of a program that may be slow, as may the servers beside it
 PAGE = Path(__file__).resolve().parents[2] / "docs/stores/redis.md"
 
 
@@ -274,13 +275,17 @@ def documented_user(addition):
     return " ".join([user, *more.split()[2:]])
 
 
+def patient(url):
+    return url + ("&" if "?" in url else "?") + PATIENCE
+
+
 def run_with_server(words, unix, users, tls):
     with contextlib.ExitStack() as stack:
         certificate = stack.enter_context(Authority()).issue("server") if tls else None
         server = stack.enter_context(Redis(users=users, tls=certificate))
         program = stack.enter_context(Process())
         url = server.url(user=users[0].split()[1] if users else None, unix=unix)
-        program.launch([word.replace("{url}", url) for word in words])
+        program.launch([word.replace("{url}", patient(url)) for word in words])
         status = program.child.wait()
         return status if status >= 0 else 128 - status
 
@@ -295,7 +300,7 @@ def run_with_set(words, count):
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(Redis()) for _ in range(count)]
         program = stack.enter_context(Process())
-        url = set_url(servers, "init=yes&node_timeout=10000")
+        url = patient(set_url(servers, "init=yes&node_timeout=10000"))
         program.launch([word.replace("{url}", url) for word in words])
         status = program.child.wait()
         return status if status >= 0 else 128 - status

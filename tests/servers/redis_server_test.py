@@ -141,7 +141,7 @@ def a_test_that_fails_ends_its_server():
 
 @test
 def a_test_that_is_killed_ends_its_server():
-    script = "redis-cli -u {url} info server; echo process_id:$$; exec sleep 99"
+    script = "redis-cli -u '{url}' info server; echo process_id:$$; exec sleep 99"
     with tempfile.TemporaryDirectory() as folder, Process() as program:
         program.launch([PROGRAM, "--", "sh", "-c", script], stdout=subprocess.PIPE, text=True,
                        env=os.environ | {"TMPDIR": folder})

@@ -25,7 +25,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.certificates import Authority
 from servers.process import LIMIT_S, Process
-from servers.redis import Redis, RedisError, documented_user, documented_users
+from servers.redis import Redis, RedisError, documented_user, documented_users, patient
 
 SERVICE = "orders"
 DOWN_AFTER_MS = 1000
@@ -192,7 +192,7 @@ def main():
         program = stack.enter_context(Process())
         url = scene.url(login_at_sentinels("holdfast") if options.acl else "", user="holdfast" if options.acl else None)
         password = {PASSWORD: scene.sentinels[0].password_of("holdfast")} if options.acl else {}
-        program.launch([word.replace("{url}", url) for word in options.words], env=os.environ | password)
+        program.launch([word.replace("{url}", patient(url)) for word in options.words], env=os.environ | password)
         status = program.child.wait()
     sys.exit(status if status >= 0 else 128 - status)
 
