@@ -354,6 +354,17 @@ static int attempt(hf_client *client, const char *name, hf_acquire_options optio
     return status;
 }
 
+/* What an acquire says whose wait is in vain. The wait may end before the first answer of a store on a busy machine, which
+ * is HF_UNKNOWN: then with a longer one. */
+static int attempt_in_vain(hf_client *client, const char *name, hf_acquire_options options) {
+    int status = attempt(client, name, options);
+    while (status == HF_UNKNOWN && options.wait_ms < PATIENCE_MS / 4) {
+        options.wait_ms *= 4;
+        status = attempt(client, name, options);
+    }
+    return status;
+}
+
 /* ---- Requests that wait ------------------------------------------------------------------- */
 
 /* An acquire that is under way: a thread that blocks in it, or a call in the loop. */
