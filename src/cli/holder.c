@@ -64,8 +64,8 @@ static int wait_for(struct holder *h, hf_call *call) {
         if (status != HF_PENDING)
             break;
         wait_line_step(&line);
-        if (line.look)
-            hf_call_wait(line.look, ANSWER_PATIENCE_MS);
+        if (line.look && hf_call_wait(line.look, ANSWER_PATIENCE_MS) != HF_PENDING)
+            wait_line_step(&line); /* shows what the look found */
     }
     wait_line_end(&line);
     return status;
