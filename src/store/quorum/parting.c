@@ -26,6 +26,7 @@ struct parting {
     int64_t retry_at_us, delay_us;
     enum store_outcome result; /* of a ballot that was lost; 0: the release is what was asked for */
     uint32_t granted;          /* by which nodes: they must have confirmed that before it is told */
+    uint32_t unknown;          /* who left one unanswered: its "not yours" may be due to that one */
     size_t yes, no;
     char name[];
 };
@@ -70,13 +71,15 @@ static void give_up_votes(struct quorum *q, const struct errand *release) {
 static void parting_answered(struct round *round, struct errand *errand) {
     struct parting *parting = container_of(round, struct parting, round);
     struct quorum *q = round->quorum;
+    uint32_t bit = 1u << errand->node->index;
     give_up_votes(q, errand);
     parting->yes += errand->op.outcome == STORE_DONE;
-    parting->no += errand->op.outcome == STORE_NOT_YOURS;
+    parting->no += errand->op.outcome == STORE_NOT_YOURS && !(parting->unknown & bit);
     if (is_confirmed(errand) || q->ending)
         return;
     if (errand->op.outcome == STORE_UNKNOWN) {
         errand->node->owed = true;
+        parting->unknown |= bit;
         parting->until_us = quorum_now_us(q) + q->host->max_lease_us;
     }
     if (quorum_now_us(q) < parting->until_us)

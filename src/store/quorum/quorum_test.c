@@ -803,6 +803,29 @@ TEST(a_release_is_what_a_quorum_says) {
     }
 }
 
+/* The repeat of a release finds nothing, which may be the doing of the first, whose answer was lost. */
+TEST(a_node_that_may_have_released_it_before_is_not_counted_as_one_that_lost_it) {
+    set_open();
+    struct store_op op = held(3), next = mutex(2, 0);
+    refuse(3, HF_BUSY, LEASE_US);
+    refuse(4, HF_BUSY, LEASE_US);
+    op.type = STORE_RELEASE;
+    submit(&op);
+    submit(&next);
+    answer(0, STORE_RELEASE, STORE_UNKNOWN);
+    grant(0, 50); /* it is back, and asked to release once more */
+    answer(0, STORE_RELEASE, STORE_NOT_YOURS);
+    answer(3, STORE_RELEASE, STORE_NOT_YOURS);
+    answer(4, STORE_RELEASE, STORE_NOT_YOURS);
+    confirm(1);
+    CHECK_EQ_INT(op.outcome, 0);
+    pass_us(TIMEOUT_US); /* node 2 is silent */
+    check_done(&op, STORE_UNKNOWN);
+    free(op.text);
+    set_close();
+    free(next.text);
+}
+
 TEST(a_break_is_done_when_what_is_left_is_no_quorum) {
     set_open();
     struct store_op op = {.type = STORE_BREAK, .name = "x", .token = 50, .label = "why"};
