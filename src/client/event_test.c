@@ -82,16 +82,18 @@ static void let_go(hf_hold *hold) {
     hf_hold_free(hold);
 }
 
-/* ---- A store that refuses some operations ---- */
+/* ---- A store that refuses some operations, or does not answer them ---- */
 
 static struct store_driver refusing;
 static void (*real_submit)(struct store *store, struct store_op *op);
 static hf_client *refused_client;
-static int refused_type = -1;
+static int refused_type = -1, unanswered_type = -1;
 
 static void submit(struct store *store, struct store_op *op) {
     if (op->type == refused_type)
         store_refuse(&refused_client->host, op, HF_UNREACHABLE, NULL);
+    else if (op->type == unanswered_type)
+        store_complete(&refused_client->host, op, STORE_UNKNOWN);
     else
         real_submit(store, op);
 }
@@ -288,6 +290,22 @@ TEST(a_release_is_told_when_the_store_has_confirmed_it) {
     hf_hold_free(hold);
     hf_client_close(a);
     CHECK_EQ_INT(told_count, checked);
+}
+
+TEST(a_release_that_may_have_been_done_unanswered_is_no_loss) {
+    hf_client *a = open_refusing();
+    hf_hold *hold = get(a, "x");
+    unanswered_type = STORE_RELEASE;
+    CHECK_EQ_INT(hf_release(hold), HF_UNKNOWN);
+    unanswered_type = -1;
+    virtual_step_host_us(20000 * MS); /* the store has forgotten it when the release is repeated */
+    virtual_pass_us(2000 * MS);
+    hf_process(a);
+    next(HF_EVENT_ACQUIRED, "x", HF_OK);
+    next(HF_EVENT_RELEASED, "x", HF_UNKNOWN);
+    no_more(a);
+    hf_hold_free(hold);
+    hf_client_close(a);
 }
 
 TEST(closing_the_client_tells_the_end_of_everything) {

@@ -604,6 +604,9 @@ void engine_release(struct engine *e, struct hold *hold, struct request *request
 static void release_answered(struct engine *e, struct hold *hold) {
     struct store_op *op = &hold->op;
     bool confirmed = op->outcome == STORE_DONE || op->outcome == STORE_NOT_YOURS;
+    if (op->outcome == STORE_NOT_YOURS && hold->may_be_released)
+        op->outcome = STORE_UNKNOWN; /* the earlier release or somebody else ended it */
+    hold->may_be_released |= op->outcome == STORE_UNKNOWN;
     int result = op->outcome == STORE_DONE        ? HF_OK
                  : op->outcome == STORE_NOT_YOURS ? HF_LOST
                  : op->outcome == STORE_REFUSED   ? op->reason

@@ -89,7 +89,8 @@ struct hold {
     bool may_exist : 1;  /* the store may know this attempt, so it must be released there */
     bool had_answer : 1; /* the store has answered it at least once */
     bool was_lost : 1;
-    bool watched : 1; /* the client wants to know more: see enum hold_news */
+    bool may_be_released : 1; /* a release was not answered, so the store may have done it */
+    bool watched : 1;         /* the client wants to know more: see enum hold_news */
     int renewal_error;
 };
 

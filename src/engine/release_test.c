@@ -59,6 +59,26 @@ STORY(an_unanswered_release_is_told_and_repeated_until_it_is_confirmed) {
     expect_nothing();
 }
 
+STORY(a_repeated_release_that_finds_nothing_does_not_say_lost) { /* row 17 */
+    struct actor *a = held("x");
+    release(a);
+    expect_op(a, STORE_RELEASE);
+    answer_unknown(a); /* the store may have done it */
+    expect_released(a, HF_UNKNOWN);
+    release(a);
+    at_ms(20);
+    expect_op(a, STORE_RELEASE);
+    answer_refused(a, HF_UNREACHABLE);
+    expect_released(a, HF_UNREACHABLE);
+    release(a);
+    at_ms(60);
+    expect_op(a, STORE_RELEASE);
+    answer_not_yours(a);
+    expect_released(a, HF_UNKNOWN);
+    expect_over(a);
+    expect_nothing();
+}
+
 STORY(a_refused_release_is_told_with_its_reason_and_repeated) {
     struct actor *a = held("x");
     release(a);
