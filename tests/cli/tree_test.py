@@ -1,4 +1,5 @@
 """holdfast run: signals, and what happens when the lock is lost or one of the two processes is hit."""
+import json
 import os
 import signal
 import sqlite3
@@ -7,7 +8,7 @@ from contextlib import closing
 
 import harness
 from harness import (boot_ms, break_lock, contains, environment, equal, finish, is_free, lives, main, parent_of,
-                     pass_time, read_line, read_pids, start, state_of, test, wait_gone, wait_until,
+                     pass_time, read_line, read_pids, run, start, state_of, test, wait_gone, wait_until,
                      with_longer_leases)
 
 # A tree with a grandchild in another group, one in another session, and one that lost its parent.
@@ -139,12 +140,13 @@ def check_stopped_keeper(ttl_s):
     before_ms = boot_ms()
     process, keeper, pids = start_tree("--ttl", f"{ttl_s}s")
     os.kill(keeper, signal.SIGSTOP)
-    stopped_ms = boot_ms()
-    assert stopped_ms - before_ms < ttl_s * 300, "too slow to tell: it may have been renewed"
+    asked_ms = boot_ms()
+    left_ms = json.loads(run("inspect", "--json", "x")[1])["holders"][0]["left_ms"]
+    assert boot_ms() - before_ms < ttl_s * 300, "too slow to tell: it may have been renewed"
     wait_gone(*pids)
     gone_ms = boot_ms()
     # The lease less drift: never after the deadline.
-    assert gone_ms < before_ms + ttl_s * 990 - 2, gone_ms - before_ms
+    assert gone_ms < asked_ms + left_ms - ttl_s * 10 - 2, gone_ms - asked_ms
     code, _, err = finish(process)
     equal(code, 79)
     contains(err, "its keeper does not run")
@@ -366,8 +368,7 @@ def the_control_group_of_a_killed_run_goes_with_the_next():
     os.kill(keeper, signal.SIGKILL)
     process.kill()
     process.wait()
-    harness.end_marked()
-    assert os.path.isdir(group)
+    harness.end_marked()  # (a run of another test may be the next)
     equal(harness.run("run", "y", "true")[0], 0)
     assert not os.path.exists(group)
 

@@ -77,9 +77,10 @@ class Authority:
         return Certificate(cert, key, cert if self_signed else self.ca)
 
     def make(self, name, kind, signing, names, start, end):
-        cert, key, request, config = (self.folder / f"{name}.{end}" for end in ("crt", "key", "csr", "cnf"))
-        config.write_text(CONFIG.format(folder=self.folder, name=name, names=names or "DNS:unused"))
-        (self.folder / f"{name}.index").write_text("")
+        folder = self.folder if name == self.name else Path(tempfile.mkdtemp(dir=self.folder))  # tests run at once
+        cert, key, request, config = (folder / f"{name}.{end}" for end in ("crt", "key", "csr", "cnf"))
+        config.write_text(CONFIG.format(folder=folder, name=name, names=names or "DNS:unused"))
+        (folder / f"{name}.index").write_text("")
         openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key)
         openssl("req", "-new", "-config", config, "-key", key, "-subj", f"/CN={name}", "-out", request)
         openssl("ca", "-batch", "-notext", "-config", config, "-extensions", kind, "-in", request, "-out", cert,
