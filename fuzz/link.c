@@ -50,7 +50,7 @@ static void ask(struct play *play, unsigned what) {
         ask_inspect(&play->rig, asked, name);
         break;
     case 5:
-        ask_list(&play->rig, asked, "", what / 8);
+        ask_list(&play->rig, asked, "", 1 + what / 8);
         break;
     default:
         ask_renew(&play->rig, asked, (struct asked *[]){play->held, play->shared, NULL, play->held},
