@@ -173,7 +173,7 @@ bool command_is_companion(const char *key) {
 
 bool command_name_of_state(const char *key, char ret_name[COMMAND_NAME_SIZE]) {
     const char *close = strchr(key, '}'), *name = close ? close + strlen("}.s.") : NULL;
-    if (!command_is_companion(key) || close[2] != 's' || (close[3] && close[3] != '.'))
+    if (!command_is_companion(key) || !close || close[2] != 's' || (close[3] && close[3] != '.'))
         return false;
     size_t size = close[3] ? strlen(name) : (size_t)(close - key - 1);
     if (!size || size >= COMMAND_NAME_SIZE)
