@@ -384,7 +384,8 @@ static const char *user_info(const char *text) {
     const char *colon = text + strcspn(text, ":");
     if (!strncmp(colon, "://", 3))
         return colon + 3;
-    bool is_path = !strncmp(text, "sqlite:", 7) || !strncmp(text, "memory:", 7);
+    const char *scheme = text + (strncmp(text, "quorum+", 7) ? 0 : 7);
+    bool is_path = !strncmp(scheme, "sqlite:", 7) || !strncmp(scheme, "memory:", 7);
     return is_path ? text + strlen(text) : text;
 }
 

@@ -417,6 +417,8 @@ TEST(options_that_look_like_secrets_are_hidden) {
                    "memory:?passphrase=***&pwd=***&credentials=***");
     check_redacted("memory:?token=x&apikey=y&token_floor=7",
                    "memory:?token=***&apikey=***&token_floor=7");
+    check_redacted("quorum+sqlite:a,b,c", "quorum+sqlite:a,b,c");
+    check_redacted("quorum+memory:a,b,c?id=x", "quorum+memory:a,b,c?id=x");
     check_redacted("sqlite:/home/jo@corp/x?password=s3cret", "sqlite:/home/jo@corp/x?password=***");
 }
 
