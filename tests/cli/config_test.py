@@ -121,7 +121,7 @@ def settings_are_in_force():
     code, out, _ = run("run", "x", "--", "sh", "-c", "echo $HOLDFAST_DEADLINE_MS")
     assert code == 0 and 0 < int(out) <= 5000, out
     equal(run("run", "x", "--", HOLDFAST, "run", "x", "true")[0], 75)
-    equal(run("run", "x", "-w", "100ms", "--", HOLDFAST, "run", "-q", "x", "-E", "4", "true")[0], 4)
+    equal(run("run", "x", "-w", "3s", "--", HOLDFAST, "run", "-q", "x", "-E", "4", "true")[0], 4)
     # -n and the wait of the configuration do not exclude each other
     equal(run("run", "x", "--", HOLDFAST, "run", "-n", "--profile", "patient", "x", "true")[0], 75)
     equal(run("run", "-n", "--ttl", "2s", "--grace", "1s", "x", "true")[0], 0)
