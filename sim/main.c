@@ -5,11 +5,13 @@
  *    sim [-q] [-e EDITION] -n COUNT [-f FIRST] [-j JOBS]
  *                             many, in several processes; what went wrong, how often, and how fast
  *
- * -e makes the plans of an earlier edition, for seeds of that time. With -q all histories are of the
- * quorum store; without it one in four is.
- * A history that fails is made shorter, by leaving out whatever it fails without, and told. Each hundredth is run
- * twice: the same seed must give the same history. Exit status: 0; 1 safety; 2 liveness; 3 a history that was not
- * the same twice; 64 usage; 70 the simulator itself. */
+ * -e uses the plans of an earlier edition, for seeds that were found with it. With -q all histories
+ * are of the quorum store; without it one in four is.
+ * A history that fails is made shorter by leaving out everything it fails without, and is then told.
+ * Each hundredth is run twice: the same seed must give the same history. The digest that is printed
+ * for many is the sum of their hashes: if a change leaves it as it was, it changed no history.
+ * Exit status: 0; 1 safety; 2 liveness; 3 a history that was not the same twice; 64 usage; 70 the
+ * simulator itself failed. */
 #include "sim/history.h"
 
 #include <inttypes.h>
@@ -28,7 +30,8 @@ static enum plan_mix mix = PLAN_ANY;
 static int edition = PLAN_EDITION;
 
 struct job {
-    uint64_t seed; /* that it is at */
+    uint64_t seed;   /* that it is at */
+    uint64_t digest; /* the sum of the histories' hashes */
     uint64_t histories, requests, grants, losses, events;
     double virtual_s;
     uint64_t faults[FAULT_KINDS];
@@ -37,6 +40,7 @@ struct job {
 
 static void add(struct job *job, const struct history_result *result) {
     job->histories++;
+    job->digest += result->hash;
     job->requests += result->requests;
     job->grants += result->grants;
     job->losses += result->losses;
@@ -116,6 +120,7 @@ static void print_sum(const struct job *jobs, int count, double seconds) {
     struct job sum = {0};
     for (int i = 0; i < count; i++) {
         sum.histories += jobs[i].histories;
+        sum.digest += jobs[i].digest;
         sum.requests += jobs[i].requests;
         sum.grants += jobs[i].grants;
         sum.losses += jobs[i].losses;
@@ -129,6 +134,7 @@ static void print_sum(const struct job *jobs, int count, double seconds) {
            sum.losses, sum.virtual_s / 3600);
     for (int i = 0; i < FAULT_KINDS; i++)
         printf("%10" PRIu64 "  %s\n", sum.faults[i], plan_fault_text((enum fault_kind)i));
+    printf("digest %016" PRIx64 "\n", sum.digest);
 }
 
 static double now_s(void) {
