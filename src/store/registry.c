@@ -1,8 +1,8 @@
 /* The stores: which one a URL's scheme names, what people are told of it, and the modules that it needs. A scheme that
  * is not listed here may still have a module of its own, from elsewhere (module.h). */
 #include "base/error.h"
+#include "base/module.h"
 #include "store/drivers.h"
-#include "store/module.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -845,9 +845,9 @@ static void report_plaintext(struct examining *x, enum world_reach reach) {
 }
 
 static void report_way(struct examining *x) {
-    struct tls *tls = x->redis->tls;
+    struct net_tls *tls = x->redis->security.tls;
     if (tls) {
-        struct tls_expiries expiries;
+        struct net_tls_expiries expiries;
         tls->module->expiries(tls, &expiries);
         report_certificate(x, "certificate",
                            x->redis->route ? "the first certificate in the servers' chains"

@@ -142,7 +142,7 @@ static void went_down(struct redis_link *link, int reason, const char *why) {
 }
 
 void link_break(struct redis_link *link, int reason, const char *why) {
-    wire_close(&link->wire);
+    net_wire_close(&link->wire);
     went_down(link, reason, why);
 }
 
@@ -151,7 +151,7 @@ void link_break(struct redis_link *link, int reason, const char *why) {
 static void send_waiting(struct redis_link *link) {
     struct redis_request *request;
     while ((request = first_of(&link->waiting))) {
-        if (wire_send(&link->wire, request->bytes, request->size) < 0) {
+        if (net_wire_send(&link->wire, request->bytes, request->size) < 0) {
             link->reason = HF_NO_MEMORY;
             give_back(link, request, NULL, NULL);
             continue;
@@ -166,7 +166,7 @@ static void send_waiting(struct redis_link *link) {
 
 bool link_send(struct redis_link *link, const char *bytes, size_t size) {
     assert(link->state == LINK_READY);
-    return wire_send(&link->wire, bytes, size) == HF_OK;
+    return net_wire_send(&link->wire, bytes, size) == HF_OK;
 }
 
 static void become_ready(struct redis_link *link) {
@@ -229,7 +229,7 @@ static bool greet_with(struct redis_link *link, struct command *command) {
     request->sends = 1;
     request->sent_us = world_now_us(world_of(link));
     request->give_up_us = request->sent_us + link->redis->timeout_us;
-    if (!request->bytes || wire_send(&link->wire, request->bytes, request->size) < 0) {
+    if (!request->bytes || net_wire_send(&link->wire, request->bytes, request->size) < 0) {
         redis_request_free(request);
         return false;
     }
@@ -286,7 +286,7 @@ static bool greet(struct redis_link *link) {
     }
     if (ok && link->redis->votes && link == &link->redis->commands)
         ok = greet_with_boot(link);
-    if (ok && (link->redis->tls || link->doubted) && list_empty(&link->sent)) {
+    if (ok && (link->redis->security.tls || link->doubted) && list_empty(&link->sent)) {
         command_start(command);
         command_add_text(command, "PING");
         ok = greet_with(link, command);
@@ -294,7 +294,7 @@ static bool greet(struct redis_link *link) {
     return ok;
 }
 
-static void wire_opened(struct wire *wire) {
+static void wire_opened(struct net_wire *wire) {
     struct redis_link *link = container_of(wire, struct redis_link, wire);
     link->heard = false;
     link->early_us = WORLD_NEVER;
@@ -316,7 +316,7 @@ static void send_whole_script(struct redis_link *link, struct redis_request *req
     size_t size;
     char *bytes = command_as_eval(request->bytes, request->size, request->script, &size);
     request->sends--;
-    if (!bytes || wire_send(&link->wire, bytes, size) < 0) {
+    if (!bytes || net_wire_send(&link->wire, bytes, size) < 0) {
         free(bytes);
         link->reason = HF_NO_MEMORY;
         give_back(link, request, NULL, NULL);
@@ -344,21 +344,22 @@ static bool answer_first(struct redis_link *link, const struct reply *reply) {
     return true;
 }
 
-static void wire_received(struct wire *wire, const char *bytes, size_t size) {
+static void wire_received(struct net_wire *wire, const char *bytes, size_t size) {
     struct redis_link *link = container_of(wire, struct redis_link, wire);
     bool ok = reply_reader_feed(&link->reader, bytes, size);
     struct reply *reply = NULL;
     link->why[0] = 0;
     link->pinged = false;
     link->heard_us = world_now_us(world_of(link));
-    while (ok && wire_is_open(wire) && (ok = reply_reader_next(&link->reader, &reply)) && reply) {
+    while (ok && net_wire_is_open(wire) && (ok = reply_reader_next(&link->reader, &reply)) &&
+           reply) {
         if (link->pushed && link->state == LINK_READY)
             link->pushed(link, reply);
         else
             ok = answer_first(link, reply);
         reply_free(reply);
     }
-    if (!ok && wire_is_open(wire)) {
+    if (!ok && net_wire_is_open(wire)) {
         link->heard = false; /* whoever talks so is not asked again without a pause */
         link_break(link, HF_UNREACHABLE, "the server's answer is not Redis protocol, or too long");
     } else {
@@ -366,11 +367,11 @@ static void wire_received(struct wire *wire, const char *bytes, size_t size) {
     }
 }
 
-static void wire_closed(struct wire *wire, int reason, const char *why) {
+static void wire_closed(struct net_wire *wire, int reason, const char *why) {
     went_down(container_of(wire, struct redis_link, wire), reason, why);
 }
 
-static const struct wire_events events = {wire_opened, wire_received, wire_closed};
+static const struct net_wire_events events = {wire_opened, wire_received, wire_closed};
 
 /* ---- The door ---- */
 
@@ -378,7 +379,7 @@ void link_want(struct redis_link *link) {
     int64_t now_us = world_now_us(world_of(link));
     bool wanted = link->wanted || !list_empty(&link->waiting);
     if (link->state == LINK_DOWN && wanted && link->retry_at_us <= now_us) {
-        int r = wire_open(&link->wire);
+        int r = net_wire_open(&link->wire);
         link->reason = r < 0 ? r : HF_UNREACHABLE;
         if (!r) {
             link->state = LINK_CONNECTING;
@@ -481,17 +482,17 @@ int link_init(struct redis_link *link, struct redis *redis, const struct world_p
     link->early_us = WORLD_NEVER;
     list_init(&link->waiting);
     list_init(&link->sent);
-    int r = wire_init(&link->wire, redis->host->world, peer, redis->tls, redis->exposed, &events);
+    int r = net_wire_init(&link->wire, redis->host->world, peer, &redis->security, &events);
     if (r < 0)
         return r;
     r = world_timer_add(redis->host->world, &link->timer, timer_due);
     if (r < 0)
-        wire_drop(&link->wire);
+        net_wire_drop(&link->wire);
     return r;
 }
 
 void link_direct(struct redis_link *link, const struct world_peer *peer) {
-    wire_close(&link->wire);
+    net_wire_close(&link->wire);
     link->wire.stream.peer = peer;
     link->state = LINK_DOWN;
     link->doubted = false;
@@ -510,7 +511,7 @@ void link_rest(struct redis_link *link) {
 }
 
 void link_close(struct redis_link *link) {
-    wire_drop(&link->wire);
+    net_wire_drop(&link->wire);
     link->state = LINK_DOWN;
     take_back_sent(link);
     struct redis_request *request;

@@ -10,8 +10,8 @@
 #ifndef REDIS_LINK_H
 #define REDIS_LINK_H
 
+#include "net/wire.h"
 #include "store/redis/reply.h"
-#include "store/redis/wire.h"
 
 struct redis;
 struct redis_request;
@@ -63,7 +63,7 @@ struct redis_link {
     const struct link_guide *guide; /* NULL: none */
     const char *user, *password;    /* to greet with; NULL: none */
     uint64_t database;
-    struct wire wire;
+    struct net_wire wire;
     struct world_timer timer;
     struct reply_reader reader;
     struct list waiting; /* requests that are to be sent */

@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/password.h"
 #include "base/url.h"
-#include "store/module.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -432,54 +431,12 @@ static int read_wait(struct redis *redis, const struct url *url, char **ret_text
     return r;
 }
 
-/* ---- TLS, or plaintext ---- */
-
-/* What the URL names by its address is refused here; what a name leads to, or a server names, where it is connected
- * to (wire.c). */
-static int check_plaintext(struct redis *redis, const struct url *url, char **ret_text) {
-    const char *plaintext = url_option(url, "plaintext");
-    if (plaintext && strcmp(plaintext, "yes") != 0) {
-        *ret_text =
-            error_format("plaintext is \"%s\", where only \"yes\" has a meaning", plaintext);
-        return HF_BAD_URL;
-    }
-    redis->exposed = plaintext;
-    for (size_t i = 0; i < url->host_count && !plaintext; i++) {
-        enum world_reach reach;
-        if (!world_reach_of_text(url->hosts[i].host, &reach) || reach != WORLD_PUBLIC)
-            continue;
-        *ret_text =
-            error_format("%s:// to %.255s, which is not a private address, would let anybody on "
-                         "the network path read the password and change locks: use rediss%s://, "
-                         "which is TLS, or add the option plaintext=yes if the path is safe",
-                         url->scheme, url->hosts[i].host, url->scheme + strlen("redis"));
-        return HF_BAD_URL;
-    }
-    return HF_OK;
-}
-
-static int open_tls(struct redis *redis, const struct url *url, char **ret_text) {
-    const char *name = url_option(url, "server_name");
-    struct tls_settings settings = {
-        .name = name ? name : redis->server_host,
-        .ca = url_option(url, "ca"),
-        .cert = url_option(url, "cert"),
-        .key = url_option(url, "key"),
-    };
-    if (!settings.cert != !settings.key) {
-        *ret_text = error_format("cert and key, the client certificate's files, go together");
-        return HF_BAD_URL;
-    }
-    const void *symbol;
-    int r = module_load(TLS_MODULE, TLS_MODULE_SYMBOL, &symbol, ret_text);
-    if (r < 0)
-        return r;
-    const struct tls_module *module = symbol;
-    if (module->abi != TLS_ABI) {
-        *ret_text = error_format("the module for TLS was built for another version of holdfast");
-        return HF_NO_STORE;
-    }
-    return module->open(&settings, &redis->tls, ret_text);
+/* The scheme of this URL with TLS: redis becomes rediss, whatever stands behind it. */
+static int read_security(struct redis *redis, const struct url *url, char **ret_text) {
+    char tls_scheme[NET_SCHEME_SIZE];
+    const char *kind = strchr(url->scheme, '+');
+    snprintf(tls_scheme, sizeof(tls_scheme), "rediss%s", kind ? kind : "");
+    return net_security_open(&redis->security, url, tls_scheme, ret_text);
 }
 
 static int read_url(struct redis *redis, const struct url *url, char **ret_text) {
@@ -496,11 +453,7 @@ static int read_url(struct redis *redis, const struct url *url, char **ret_text)
         r = read_timeout(url, "connect_timeout", &redis->peer.timeout_us, ret_text);
     if (!r)
         r = read_wait(redis, url, ret_text);
-    if (!r && is_tls(url))
-        r = open_tls(redis, url, ret_text);
-    else if (!r)
-        r = check_plaintext(redis, url, ret_text);
-    return r;
+    return r < 0 ? r : read_security(redis, url, ret_text);
 }
 
 /* ---- The driver ---- */
@@ -530,8 +483,7 @@ static void forget(char *secret) {
 }
 
 static void redis_free(struct redis *redis) {
-    if (redis->tls)
-        redis->tls->module->close(redis->tls);
+    net_security_close(&redis->security);
     command_free(&redis->command);
     forget(redis->password);
     free(redis->user);

@@ -6,8 +6,6 @@
  *   examine.c  what doctor asks; deployment.c: of several servers together
  *   link.c     a connection that is always being restored
  *   route.c    which of several servers a request goes to; sentinel.c, cluster.c: how that is found out
- *   wire.c     its bytes, through TLS or not
- *   tls.c      TLS, a module of its own
  *   command.c  requests as bytes, and the keys of a lock
  *   reply.c    replies from bytes
  *   scripts/   what the server runs; the rules of the lock are there
@@ -33,8 +31,7 @@ struct redis {
     int64_t timeout_us;
     struct world_peer peer;
     struct redis_route *route; /* NULL: there is one server */
-    struct tls *tls;           /* NULL: plaintext, */
-    bool exposed;              /* also beyond private networks: plaintext=yes */
+    struct net_security security;
     struct redis_link commands, subscription;
     uint64_t wait_replicas,
         wait_timeout_ms; /* that must have a grant before it is believed; 0: none */

@@ -1,513 +1,334 @@
-/* TLS as a filter: the module, loaded as the store loads it, against a server in memory. */
+/* The store over TLS: what leaves, what is reported when it fails, and that each request comes back once. The
+ * streams lead to a server in memory. */
 #include "check.h"
-#include "store/module.h"
-#include "store/redis/tls.h"
+#include "support/fake_redis.h"
 #include "support/tls_server.h"
 
-#include <holdfast/holdfast.h>
+#define DONE "*2\r\n$4\r\ndone\r\n$1\r\n5\r\n"
+#define QUEUED "*4\r\n$6\r\nqueued\r\n:100\r\n:0\r\n:0\r\n"
 
-#define NAMES "DNS:db.example,DNS:*.wild.example,IP:10.0.0.7,IP:fe80::1"
+enum { S = 1000000, DAY_S = 86400, STREAMS_MAX = 16 };
 
-enum { DAY_S = 86400, AT_ONCE = 1 << 30 };
+static const int64_t now_s = 1700000000; /* the fake world's wall clock at its beginning */
 
-static const int64_t now_s = 1700000000, hour_us = INT64_C(3600000000);
-
+static struct rig rig;
+static struct asked a, b;
 static struct tls_server server;
-static const struct tls_module *module;
-static struct tls *tls;
-static struct tls_channel *channel;
-static struct tls_peer *peer;
-static char said[1 << 21]; /* by the server */
-static size_t said_size;
-static bool ended; /* the channel said so */
+static struct tls_peer *peers[STREAMS_MAX]; /* of each stream */
+static const char *acquired;                /* the answer to an acquire */
 
-static int open_as(const char *name, const char *ca, char **ret_text) {
-    const void *symbol;
+/* Opens the URL, with the server's CA behind it where it ends with "ca=". */
+static void open_store(const char *begin) {
+    char url[256];
     setenv("HOLDFAST_MODULE_PATH", TLS_MODULE_DIR, 1);
-    CHECK_EQ_INT(module_load(TLS_MODULE, TLS_MODULE_SYMBOL, &symbol, ret_text), HF_OK);
-    module = symbol;
-    CHECK_EQ_INT(module->abi, TLS_ABI);
-    return module->open(&(struct tls_settings){.name = name, .ca = ca}, &tls, ret_text);
-}
-
-static void open_named(const char *name) {
-    char *text = NULL;
-    tls_server_open(&server, NAMES, now_s - DAY_S, now_s + 30 * DAY_S);
-    CHECK_EQ_INT(open_as(name, server.ca, &text), HF_OK);
+    tls_server_open(&server, "DNS:db.example", now_s - DAY_S, now_s + DAY_S);
+    bool trusts = strcmp(begin + strlen(begin) - 3, "ca=") == 0;
+    snprintf(url, sizeof(url), "%s%s", begin, trusts ? server.ca : "");
+    rig_open(&rig, url);
+    acquired = DONE;
 }
 
 static void over(void) {
-    if (channel)
-        module->end(channel);
-    module->close(tls);
-    tls_peer_free(peer);
+    rig_close(&rig);
+    for (size_t i = 0; i < STREAMS_MAX; i++)
+        tls_peer_free(peers[i]);
     tls_server_close(&server);
+    asked_clear(&a);
+    asked_clear(&b);
 }
 
-static void connect_to(const char *host, uint16_t port, int64_t wall_us) {
-    if (channel)
-        module->end(channel);
-    tls_peer_free(peer);
-    channel = module->start(tls, host, port, wall_us);
-    CHECK(channel && !channel->open);
-    peer = tls_peer_new(&server);
-    said_size = 0;
-    ended = false;
+static size_t index_of(const struct fake_stream *stream) {
+    size_t i = 0;
+    while (fake_stream(rig.world, i) != stream)
+        i++;
+    CHECK(i < STREAMS_MAX);
+    return i;
 }
 
-static void connect_at(int64_t wall_us) {
-    connect_to("localhost", 6379, wall_us);
+static bool hears(struct tls_peer *peer, const char *word) {
+    return memmem(peer->said, peer->said_size, word, strlen(word));
 }
 
-static void read_all(void) {
-    int got = 1;
-    while (!ended && got > 0) {
-        got = module->read(channel, said + said_size, sizeof(said) - said_size);
-        said_size += got > 0 ? (size_t)got : 0;
-    }
-    ended |= got < 0;
-}
-
-static bool send_pending(size_t piece) {
-    const char *bytes;
-    size_t size = module->pending(channel, &bytes);
-    for (size_t at = 0; at < size; at += piece)
-        tls_peer_feed(peer, bytes + at, size - at < piece ? size - at : piece);
-    module->sent(channel);
-    return size;
-}
-
-static bool deliver(size_t first, size_t piece) {
-    size_t size, at = 0;
-    char *bytes = tls_peer_take(peer, &size);
-    while (at < size && !ended) {
-        size_t part = at == 0 && first ? first : piece;
-        part = size - at < part ? size - at : part;
-        CHECK(module->feed(channel, bytes + at, part));
-        read_all();
-        at += part;
-    }
-    free(bytes);
-    return size;
-}
-
-/* Lets bytes flow in both directions until none does, in pieces of this size; `first` is that of the first piece that
- * the server sends at once, 0: the same. */
-static void flow(size_t first, size_t piece) {
-    bool more = true;
-    while (more && !ended) {
-        more = send_pending(piece);
-        more |= deliver(first, piece);
-    }
-    send_pending(piece); /* an alert */
-}
-
-static void say(const char *text) {
-    CHECK(module->write(channel, text, strlen(text)));
-}
-
-/* A question and its answer. */
-static void talk(size_t first, size_t piece) {
-    size_t before = said_size;
+static void answer(struct tls_peer *peer) {
+    static const struct {
+        const char *word, *answer;
+    } answers[] = {{"AUTH", "+OK\r\n"}, {"PING", "+PONG\r\n"}};
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
+        if (hears(peer, answers[i].word))
+            tls_peer_say(peer, answers[i].answer, strlen(answers[i].answer));
+    if (hears(peer, "EVAL"))
+        tls_peer_say(peer, acquired, strlen(acquired));
     peer->said_size = 0;
-    say("the question");
-    flow(first, piece);
-    CHECK(peer->said_size == 12 && memcmp(peer->said, "the question", 12) == 0);
-    tls_peer_say(peer, "the answer", 10);
-    flow(first, piece);
-    CHECK(said_size == before + 10 && memcmp(said + before, "the answer", 10) == 0);
 }
 
-static void check_open(void) {
-    if (!channel->open || ended)
-        test_fail(__FILE__, __LINE__, "not open: %s", channel->why);
+static void take_over(struct fake_stream *stream) {
+    struct tls_peer **peer = &peers[index_of(stream)];
+    if (!*peer)
+        *peer = tls_peer_new(&server);
+    tls_peer_feed(*peer, stream->bytes + stream->read, stream->written - stream->read);
+    stream->read = stream->written;
+}
+
+static void send_all(struct fake_stream *stream) {
+    size_t size;
+    char *bytes = tls_peer_take(peers[index_of(stream)], &size);
+    if (size && stream->owner)
+        fake_answer(stream, bytes, size);
+    free(bytes);
+}
+
+/* Says yes to everything. */
+static void serve(struct fake_stream *stream) {
+    if (!stream->accepted)
+        fake_accept(stream);
+    take_over(stream);
+    answer(peers[index_of(stream)]);
+    send_all(stream);
 }
 
 static void check_refused(int reason, const char *words) {
-    CHECK(ended);
-    CHECK_EQ_STR(hf_error_name(channel->reason), hf_error_name(reason));
-    if (!strstr(channel->why, words))
-        test_fail(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", channel->why, words);
-    CHECK_EQ_INT(peer->said_size, 0);
+    CHECK_EQ_INT(a.completions, 1);
+    CHECK_EQ_INT(a.op.outcome, STORE_REFUSED);
+    CHECK_EQ_STR(hf_error_name(a.op.reason), hf_error_name(reason));
+    if (!a.op.text || !strstr(a.op.text, words))
+        test_fail(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", a.op.text ? a.op.text : "",
+                  words);
 }
 
-static void only_version(int version) {
-    CHECK(SSL_CTX_set_min_proto_version(server.context, version));
-    CHECK(SSL_CTX_set_max_proto_version(server.context, version));
+static bool has_left(size_t index, const char *word) {
+    struct fake_stream *stream = fake_stream(rig.world, index);
+    return memmem(stream->bytes, stream->size, word, strlen(word));
 }
 
-/* ---- Bytes ---- */
+/* ---- What leaves ---- */
 
-static void talk_in_pieces(int version) {
-    open_named("db.example");
-    only_version(version);
-    for (size_t piece = 1; piece < 3000; piece = piece * 3 / 2 + 1) {
-        connect_at(now_s * 1000000);
-        flow(0, piece);
-        check_open();
-        talk(0, piece);
-        CHECK_EQ_INT(SSL_version(peer->ssl), version);
-    }
+TEST(what_is_asked_goes_through_tls_and_not_a_word_beside_it) {
+    open_store("rediss://jo:hunter2@db.example?ca=");
+    fake_serve(rig.world, serve, &rig);
+    ask_acquire(&rig, &a, "name", 0);
+    CHECK_EQ_INT(a.op.outcome, STORE_DONE);
+    CHECK(!has_left(0, "AUTH") && !has_left(0, "hunter2") && !has_left(0, "name"));
     over();
 }
 
-TEST(pieces_of_every_size_make_the_same_conversation_in_tls_1_3) {
-    talk_in_pieces(TLS1_3_VERSION);
-}
-
-TEST(pieces_of_every_size_make_the_same_conversation_in_tls_1_2) {
-    talk_in_pieces(TLS1_2_VERSION);
-}
-
-TEST(a_cut_after_every_byte_of_what_the_server_sends_is_nothing) {
-    open_named("db.example");
-    SSL_CTX_set_num_tickets(server.context, 0); /* so that each handshake is a whole one */
-    for (size_t first = 1; first < 1000; first++) {
-        connect_at(now_s * 1000000);
-        flow(first, AT_ONCE);
-        check_open();
-        CHECK(!channel->resumed);
-        talk(first % 40 + 1, AT_ONCE);
-    }
+TEST(nothing_leaves_to_a_server_that_speaks_no_tls) {
+    open_store("rediss://jo:hunter2@db.example?ca=");
+    ask_acquire(&rig, &a, "name", 0);
+    fake_accept(fake_stream(rig.world, 0));
+    fake_answer_text(fake_stream(rig.world, 0), "-ERR unknown command\r\n");
+    check_refused(HF_UNREACHABLE, "does not speak TLS");
+    fake_pass_us(rig.world, 10 * S);
+    for (size_t i = 0; i < fake_stream_count(rig.world); i++)
+        CHECK(!has_left(i, "AUTH") && !has_left(i, "hunter2") && !has_left(i, "name"));
     over();
 }
 
-TEST(a_mebibyte_goes_each_way) {
-    open_named("db.example");
-    connect_at(now_s * 1000000);
-    flow(0, AT_ONCE);
-    check_open();
-    enum { SIZE = 1 << 20 };
-    char *bytes = malloc(SIZE);
-    for (size_t i = 0; i < SIZE; i++)
-        bytes[i] = (char)(i * 7 >> 3);
-    CHECK(module->write(channel, bytes, SIZE));
-    flow(0, 1000);
-    CHECK(peer->said_size == SIZE && memcmp(peer->said, bytes, SIZE) == 0);
-    tls_peer_say(peer, bytes, SIZE);
-    flow(0, 1000);
-    CHECK(said_size == SIZE && memcmp(said, bytes, SIZE) == 0);
+TEST(nothing_leaves_to_a_server_with_another_name) {
+    open_store("rediss://jo:hunter2@db.example?server_name=other.example&ca=");
+    fake_serve(rig.world, serve, &rig);
+    ask_acquire(&rig, &a, "name", 0);
+    check_refused(HF_DENIED, "is not for other.example, but for db.example");
+    take_over(fake_stream(rig.world, 0));
+    CHECK(peers[0]->failed); /* it was told */
+    over();
+}
+
+TEST(without_a_password_the_greeting_is_a_ping) {
+    open_store("rediss://db.example?ca=");
+    ask_acquire(&rig, &a, "x", 0);
+    struct fake_stream *stream = fake_stream(rig.world, 0);
+    fake_accept(stream);
+    for (int i = 0; i < 3; i++) {
+        take_over(stream);
+        send_all(stream);
+    }
+    CHECK(hears(peers[0], "PING") && !hears(peers[0], "EVAL"));
+    peers[0]->said_size = 0;
+    tls_peer_say(peers[0], "+PONG\r\n", 7);
+    send_all(stream);
+    take_over(stream);
+    CHECK(hears(peers[0], "EVAL"));
+    over();
+}
+
+/* ---- Failures ---- */
+
+TEST(a_client_certificate_that_is_missing_is_told_at_once) {
+    static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+    for (size_t i = 0; i < 2; i++) {
+        memset(peers, 0, sizeof(peers));
+        open_store("rediss://db.example?ca=");
+        SSL_CTX_set_max_proto_version(server.context, versions[i]);
+        SSL_CTX_set_verify(server.context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+        fake_serve(rig.world, serve, &rig);
+        ask_acquire(&rig, &a, "x", 0);
+        check_refused(HF_DENIED, "client certificate");
+        over();
+    }
+}
+
+TEST(a_server_that_accepts_and_says_nothing_is_left_in_time) {
+    open_store("rediss://jo:hunter2@db.example?ca=");
+    ask_acquire(&rig, &a, "x", 0);
+    fake_accept(fake_stream(rig.world, 0));
+    fake_pass_us(rig.world, 1700000);
+    CHECK_EQ_INT(a.completions, 0);
+    fake_pass_us(rig.world, 100000);
+    check_refused(HF_UNREACHABLE, "did not answer to TLS in time");
+    CHECK(!fake_stream(rig.world, 0)->owner && !has_left(0, "AUTH"));
+    over();
+}
+
+TEST(a_server_that_hangs_up_in_the_handshake_is_told) {
+    open_store("rediss://db.example?ca=");
+    ask_acquire(&rig, &a, "x", 0);
+    fake_accept(fake_stream(rig.world, 0));
+    fake_hang_up(fake_stream(rig.world, 0), "the server closed the connection");
+    check_refused(HF_UNREACHABLE, "the server closed the connection, in the TLS handshake");
+    over();
+}
+
+/* The first request was sent before anything came, so it may have been done; what follows is not sent. */
+TEST(plaintext_to_a_server_that_hangs_up_for_want_of_tls_is_told) {
+    open_store("redis://localhost?timeout=300");
+    ask_acquire(&rig, &b, "x", 0);
+    fake_accept(fake_stream(rig.world, 0));
+    fake_hang_up(fake_stream(rig.world, 0), "the server closed the connection");
+    fake_pass_us(rig.world, S);
+    CHECK_EQ_INT(b.op.outcome, STORE_UNKNOWN);
+    CHECK(strstr(b.op.text, "a URL that begins with rediss"));
+    ask_acquire(&rig, &a, "x", 0);
+    fake_accept(fake_last(rig.world));
+    CHECK_EQ_STR(next_command(fake_last(rig.world)), "PING");
+    CHECK_EQ_STR(next_command(fake_last(rig.world)), "");
+    fake_hang_up(fake_last(rig.world), "the server closed the connection");
+    check_refused(HF_UNREACHABLE, "a URL that begins with rediss");
+    over();
+}
+
+TEST(plaintext_to_a_server_that_answers_with_an_alert_is_told) {
+    open_store("redis://jo:hunter2@localhost");
+    ask_acquire(&rig, &a, "x", 0);
+    fake_accept(fake_stream(rig.world, 0));
+    fake_answer(fake_stream(rig.world, 0), "\x15\x03\x03\0\x02\x02\x46", 7);
+    check_refused(HF_UNREACHABLE, "a URL that begins with rediss");
+    over();
+}
+
+TEST(an_end_that_is_announced_is_a_lost_connection) {
+    open_store("rediss://db.example?ca=");
+    fake_serve(rig.world, serve, &rig);
+    ask_acquire(&rig, &a, "x", 0);
+    CHECK_EQ_INT(a.op.outcome, STORE_DONE);
+    SSL_shutdown(peers[0]->ssl);
+    send_all(fake_stream(rig.world, 0));
+    CHECK(!fake_stream(rig.world, 0)->owner);
+    ask_acquire(&rig, &b, "x", 0);
+    CHECK_EQ_INT(b.op.outcome, STORE_DONE);
+    CHECK_EQ_INT(fake_stream_count(rig.world), 2);
+    over();
+}
+
+/* What had no answer is sent again over the next connection, of which the first bytes are TLS again. */
+TEST(a_record_that_is_cut_is_a_lost_connection_and_what_was_sent_is_sent_again) {
+    open_store("rediss://db.example?ca=");
+    fake_serve(rig.world, serve, &rig);
+    ask_acquire(&rig, &a, "x", 0);
+    asked_clear(&a);
+    fake_serve(rig.world, NULL, NULL);
+    ask_acquire(&rig, &a, "x", 0);
+    struct fake_stream *stream = fake_stream(rig.world, 0);
+    take_over(stream);
+    tls_peer_say(peers[0], DONE, strlen(DONE));
+    size_t size;
+    char *bytes = tls_peer_take(peers[0], &size);
+    fake_answer(stream, bytes, size - 1);
     free(bytes);
+    CHECK_EQ_INT(a.completions, 0);
+    fake_hang_up(stream, "cut");
+    fake_serve(rig.world, serve, &rig);
+    CHECK_EQ_INT(a.completions, 1);
+    CHECK_EQ_INT(a.op.outcome, STORE_DONE);
     over();
 }
 
-TEST(new_keys_change_nothing) {
-    open_named("db.example");
-    connect_at(now_s * 1000000);
-    flow(0, AT_ONCE);
-    for (int i = 0; i < 5; i++) {
-        CHECK(SSL_key_update(peer->ssl, SSL_KEY_UPDATE_REQUESTED));
-        talk(0, 1);
-    }
+TEST(no_memory_to_send_is_told_and_ends_the_connection) {
+    open_store("rediss://db.example?ca=");
+    fake_serve(rig.world, serve, &rig);
+    ask_acquire(&rig, &a, "x", 0);
+    asked_clear(&a);
+    fake_fail_send(rig.world, HF_NO_MEMORY);
+    ask_acquire(&rig, &a, "x", 0);
+    CHECK_EQ_INT(a.op.outcome, STORE_REFUSED);
+    CHECK_EQ_INT(a.op.reason, HF_NO_MEMORY);
+    CHECK(!fake_stream(rig.world, 0)->owner);
+    fake_fail_send(rig.world, HF_OK);
+    ask_acquire(&rig, &b, "x", 0);
+    fake_pass_us(rig.world, S);
+    CHECK_EQ_INT(b.op.outcome, STORE_DONE);
     over();
 }
 
-TEST(a_new_handshake_within_the_connection_is_declined) {
-    open_named("db.example");
-    only_version(TLS1_2_VERSION);
-    connect_at(now_s * 1000000);
-    flow(0, AT_ONCE);
-    check_open();
-    SSL_renegotiate(peer->ssl);
-    SSL_do_handshake(peer->ssl);
-    flow(0, AT_ONCE);
-    CHECK(peer->failed && ended); /* OpenSSL's server wants it or nothing */
+TEST(nothing_follows_what_could_not_be_sent) {
+    open_store("rediss://db.example?ca=");
+    fake_serve(rig.world, serve, &rig);
+    ask_acquire(&rig, &a, "x", 0);
+    asked_clear(&a);
+    fake_fail_send(rig.world, HF_NO_MEMORY);
+    make_acquire(&a, "x", 0);
+    rig_submit(&rig, &a);
+    fake_fail_send(rig.world, HF_OK);
+    size_t before = fake_stream(rig.world, 0)->size;
+    make_acquire(&b, "y", 0);
+    rig_submit(&rig, &b);
+    CHECK_EQ_INT(fake_stream(rig.world, 0)->size, before);
+    fake_pass_us(rig.world, S);
+    CHECK_EQ_INT(a.op.reason, HF_NO_MEMORY);
+    CHECK_EQ_INT(b.op.outcome, STORE_DONE);
     over();
 }
 
-/* ---- Ends ---- */
-
-TEST(an_end_that_is_announced_is_one) {
-    open_named("db.example");
-    connect_at(now_s * 1000000);
-    flow(0, AT_ONCE);
-    talk(0, AT_ONCE);
-    SSL_shutdown(peer->ssl);
-    flow(0, AT_ONCE);
-    CHECK(ended && channel->reason == HF_UNREACHABLE);
-    CHECK_EQ_STR(channel->why, "the server closed the connection");
-    over();
-}
-
-TEST(what_is_no_tls_is_told) {
-    open_named("db.example");
-    const char *answers[] = {"-ERR unknown command\r\n", "+PONG\r\n",
-                             "HTTP/1.1 400 Bad Request\r\n\r\n", "\0\0\0\0\0\0\0\0"};
-    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
-        connect_at(now_s * 1000000);
-        CHECK(module->feed(channel, answers[i], i == 3 ? 8 : strlen(answers[i])));
-        read_all();
-        check_refused(HF_UNREACHABLE, "does not speak TLS");
-    }
-    over();
-}
-
-TEST(what_was_changed_on_the_way_is_not_believed) {
-    open_named("db.example");
-    size_t size = 1, failures = 0;
-    for (size_t place = 0; place < size; place++) {
-        connect_at(now_s * 1000000);
-        send_pending(AT_ONCE);
-        char *bytes = tls_peer_take(peer, &size);
-        if (place < size) /* a signature may be a byte shorter than the last */
-            bytes[place] ^= 1;
-        CHECK(module->feed(channel, bytes, size));
-        free(bytes);
-        read_all();
-        flow(0, AT_ONCE);
-        failures += !channel->open; /* some bytes say nothing, such as the version of a record */
-        if (channel->open)
-            talk(0, AT_ONCE);
-    }
-    CHECK(failures + 30 > size && size > 500);
-    printf("# %zu of %zu\n", failures, size);
-    over();
-}
-
-TEST(a_server_of_old_versions_alone_is_refused) {
-    open_named("db.example");
-    SSL_CTX_set_cipher_list(server.context, "DEFAULT@SECLEVEL=0");
-    only_version(TLS1_1_VERSION);
-    connect_at(now_s * 1000000);
-    flow(0, AT_ONCE);
-    check_refused(HF_UNREACHABLE, "no TLS of version 1.2 or later");
-    over();
-}
-
-/* ---- Certificates ---- */
-
-TEST(the_time_is_the_one_that_is_told) {
-    open_named("db.example");
-    connect_at((now_s + 31 * DAY_S) * 1000000);
-    flow(0, AT_ONCE);
-    check_refused(HF_DENIED, "the server's certificate expired at 2023-12-14 22:13 UTC");
-    connect_at((now_s - 2 * DAY_S) * 1000000);
-    flow(0, AT_ONCE);
-    check_refused(HF_DENIED, "the server's certificate is not valid before 2023-11-13 22:13 UTC");
-    connect_at((now_s + 29 * DAY_S) * 1000000);
-    flow(0, AT_ONCE);
-    check_open();
-    over();
-}
-
-static void check_name(const char *name, const char *refused_with) {
-    channel = NULL;
-    peer = NULL;
-    open_named(name);
-    connect_at(now_s * 1000000);
-    flow(0, AT_ONCE);
-    if (refused_with)
-        check_refused(HF_DENIED, refused_with);
-    else
-        check_open();
-    over();
-}
-
-TEST(the_certificate_must_be_for_the_name) {
-    check_name("db.example", NULL);
-    check_name("DB.Example", NULL);
-    check_name("db.example.", NULL);
-    check_name("a.wild.example", NULL);
-    check_name("10.0.0.7", NULL);
-    check_name("fe80::1", NULL);
-    check_name("fe80::1%eth0", NULL);
-    check_name("example",
-               "is not for example, but for db.example, *.wild.example, 10.0.0.7, fe80::1");
-    check_name("a.b.wild.example", "is not for");
-    check_name("wild.example", "is not for");
-    check_name("x.db.example", "is not for");
-    check_name("10.0.0.8", "is not for 10.0.0.8");
-    check_name("fe80::2", "is not for fe80::2");
-    check_name("test",
-               "is not for test"); /* its common name, which counts only where there are no names */
-}
-
-TEST(what_openssl_would_take_for_any_name_is_refused) {
-    static const char *const names[] = {"", ".", ".example", ".db.example"};
-    tls_server_open(&server, NAMES, now_s - DAY_S, now_s + DAY_S);
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        char *text = NULL;
-        CHECK_EQ_INT(open_as(names[i], server.ca, &text), HF_BAD_URL);
-        CHECK(text && strstr(text, "no name that a certificate could be for"));
-        free(text);
-    }
-    char name[300], *text = NULL;
-    memset(name, 'x', sizeof(name));
-    name[299] = 0;
-    CHECK_EQ_INT(open_as(name, server.ca, &text), HF_BAD_URL);
-    free(text);
-    tls_server_close(&server);
-}
-
-TEST(who_is_not_trusted_is_told) {
-    struct tls_server other;
-    char *text = NULL;
-    tls_server_open(&server, NAMES, now_s - DAY_S, now_s + DAY_S);
-    tls_server_open(&other, NAMES, now_s - DAY_S, now_s + DAY_S);
-    CHECK_EQ_INT(open_as("db.example", other.ca, &text), HF_OK);
-    connect_at(now_s * 1000000);
-    flow(0, AT_ONCE);
-    check_refused(HF_DENIED, "the server's certificate is self-signed");
-    CHECK(peer->failed); /* it was told, too */
-    tls_server_close(&other);
+TEST(no_memory_for_the_handshake_is_told) {
+    open_store("rediss://db.example?ca=");
+    ask_acquire(&rig, &a, "x", 0);
+    fake_fail_send(rig.world, HF_NO_MEMORY);
+    fake_accept(fake_stream(rig.world, 0));
+    CHECK_EQ_INT(a.op.outcome, STORE_REFUSED);
+    CHECK_EQ_INT(a.op.reason, HF_NO_MEMORY);
     over();
 }
 
 /* ---- Sessions ---- */
 
-static void resume(int version) {
-    open_named("db.example");
-    only_version(version);
-    connect_at(now_s * 1000000);
-    flow(0, AT_ONCE);
-    talk(0, AT_ONCE);
-    CHECK(!channel->resumed);
-    for (int64_t i = 1; i <= 5; i++) {
-        connect_at(now_s * 1000000 + i * hour_us / 5 -
-                   1); /* each leads to the next, but not for ever */
-        flow(0, AT_ONCE);
-        check_open();
-        CHECK(channel->resumed && SSL_session_reused(peer->ssl));
-        talk(0, AT_ONCE);
+TEST(the_subscription_resumes_the_session_of_the_commands) {
+    open_store("rediss://db.example?ca=");
+    acquired = QUEUED;
+    fake_serve(rig.world, serve, &rig);
+    ask_acquire(&rig, &a, "x", STORE_WAIT);
+    CHECK_EQ_INT(a.op.outcome, STORE_QUEUED);
+    CHECK_EQ_INT(fake_stream_count(rig.world), 2);
+    CHECK(!SSL_session_reused(peers[0]->ssl) && SSL_session_reused(peers[1]->ssl));
+    fake_hang_up(fake_stream(rig.world, 0), "cut");
+    fake_pass_us(rig.world, S);
+    ask_acquire(&rig, &b, "y", 0);
+    CHECK_EQ_INT(fake_stream_count(rig.world), 3);
+    CHECK(SSL_session_reused(peers[2]->ssl));
+    over();
+}
+
+TEST(closing_is_possible_at_every_moment) {
+    for (int moment = 0; moment < 4; moment++) {
+        memset(peers, 0, sizeof(peers));
+        open_store("rediss://jo:hunter2@db.example?ca=");
+        ask_acquire(&rig, &a, "x", 0);
+        if (moment > 0)
+            fake_accept(fake_stream(rig.world, 0));
+        for (int i = 1; i < moment; i++) {
+            take_over(fake_stream(rig.world, 0));
+            send_all(fake_stream(rig.world, 0));
+        }
+        rig_close_store(&rig);
+        CHECK_EQ_INT(a.completions, 1);
+        over();
     }
-    connect_at(now_s * 1000000 + hour_us);
-    flow(0, AT_ONCE);
-    check_open();
-    CHECK(!channel->resumed);
-    connect_at(now_s * 1000000 + hour_us + 1);
-    flow(0, AT_ONCE);
-    CHECK(channel->resumed);
-    connect_at(now_s * 1000000); /* the clock went back */
-    flow(0, AT_ONCE);
-    check_open();
-    CHECK(!channel->resumed);
-    over();
-}
-
-TEST(a_session_is_resumed_for_an_hour_after_the_certificate_was_verified) {
-    resume(TLS1_3_VERSION);
-}
-
-TEST(a_session_is_resumed_for_an_hour_in_tls_1_2) {
-    resume(TLS1_2_VERSION);
-}
-
-TEST(a_session_that_did_not_lead_to_a_connection_is_not_tried_again) {
-    open_named("db.example");
-    connect_at(now_s * 1000000);
-    flow(0, AT_ONCE);
-    talk(0, AT_ONCE);
-    connect_at(now_s * 1000000); /* with it, and the server says nothing */
-    connect_at(now_s * 1000000);
-    flow(0, AT_ONCE);
-    check_open();
-    CHECK(!channel->resumed);
-    over();
-}
-
-TEST(a_session_of_another_key_of_the_server_makes_a_whole_handshake) {
-    open_named("db.example");
-    connect_at(now_s * 1000000);
-    flow(0, AT_ONCE);
-    talk(0, AT_ONCE);
-    unsigned char keys[80] = {1};
-    CHECK_EQ_INT(SSL_CTX_set_tlsext_ticket_keys(server.context, keys, sizeof(keys)), 1);
-    connect_at(now_s * 1000000 + 1);
-    flow(0, AT_ONCE);
-    check_open();
-    CHECK(!channel->resumed);
-    over();
-}
-
-TEST(the_first_expiry_is_known_and_kept) {
-    struct tls_expiries expiries;
-    open_named("db.example");
-    module->expiries(tls, &expiries);
-    CHECK(expiries.server_us == 0 && expiries.own_us == 0);
-    for (int i = 0; i < 2; i++) {
-        connect_at(now_s * 1000000);
-        flow(0, AT_ONCE);
-        check_open();
-        module->expiries(tls, &expiries);
-        CHECK_EQ_INT(expiries.server_us, (now_s + 30 * DAY_S) * 1000000);
-    }
-    over();
-}
-
-/* ---- Several servers ---- */
-
-static void open_nameless(void) {
-    char *text = NULL;
-    tls_server_open(&server, NAMES, now_s - DAY_S, now_s + 30 * DAY_S);
-    CHECK_EQ_INT(open_as(NULL, server.ca, &text), HF_OK);
-}
-
-static void shake_hands_with(const char *host, uint16_t port) {
-    connect_to(host, port, now_s * 1000000);
-    flow(0, AT_ONCE);
-}
-
-TEST(without_a_name_each_certificate_must_be_for_its_host) {
-    open_nameless();
-    shake_hands_with("db.example", 1);
-    check_open();
-    shake_hands_with("10.0.0.7", 1);
-    check_open();
-    shake_hands_with("10.0.0.8", 1);
-    check_refused(HF_DENIED, "is not for 10.0.0.8");
-    over();
-}
-
-TEST(a_host_that_no_certificate_could_be_for_is_refused) {
-    open_nameless();
-    channel = module->start(tls, ".example", 1, now_s * 1000000);
-    CHECK(channel && !channel->open);
-    CHECK_EQ_STR(hf_error_name(channel->reason), "HF_DENIED");
-    CHECK(strstr(channel->why, "no name that a certificate could be for"));
-    over();
-}
-
-/* It would take the place of the certificate. */
-static void keep_apart(int version) {
-    open_nameless();
-    only_version(version);
-    shake_hands_with("db.example", 1);
-    talk(0, AT_ONCE);
-    shake_hands_with("elsewhere.example", 1);
-    check_refused(HF_DENIED, "is not for elsewhere.example");
-    shake_hands_with("10.0.0.7", 1);
-    check_open();
-    CHECK(!channel->resumed);
-    shake_hands_with("db.example", 2);
-    check_open();
-    CHECK(!channel->resumed);
-    shake_hands_with("db.example", 1);
-    check_open();
-    CHECK(channel->resumed);
-    over();
-}
-
-TEST(a_session_with_one_server_is_none_with_another) {
-    keep_apart(TLS1_3_VERSION);
-}
-
-TEST(nor_is_it_in_tls_1_2) {
-    keep_apart(TLS1_2_VERSION);
-}
-
-TEST(servers_of_long_ago_are_forgotten_even_while_connected) {
-    open_nameless();
-    shake_hands_with("db.example", 1);
-    struct tls_channel *first = channel;
-    channel = NULL;
-    for (uint16_t port = 2; port < 300; port++)
-        shake_hands_with("db.example", port);
-    talk(0, AT_ONCE);
-    shake_hands_with("db.example", 299);
-    CHECK(channel->resumed);
-    shake_hands_with("db.example", 1);
-    check_open();
-    CHECK(!channel->resumed);
-    module->end(first);
-    over();
 }

@@ -1,4 +1,4 @@
-#include "store/module.h"
+#include "base/module.h"
 
 #include "base/error.h"
 

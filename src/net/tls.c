@@ -13,7 +13,7 @@
  *
  * OpenSSL would clean up at the program's exit while other threads may still be renewing: it is told not to. What is
  * in its queue of errors is cleared before and after each step, so that nobody finds another's. */
-#include "store/redis/tls.h"
+#include "net/tls.h"
 
 #include "base/error.h"
 #include "base/list.h"
@@ -57,7 +57,7 @@ struct server {
 
 /* Our side. */
 struct client {
-    struct tls tls;
+    struct net_tls tls;
     SSL_CTX *context;
     char name[NAME_SIZE]; /* of all servers; "": each has that of its host */
     bool has_passphrase;  /* the key */
@@ -67,7 +67,7 @@ struct client {
 };
 
 struct channel {
-    struct tls_channel channel;
+    struct net_tls_channel channel;
     char name[NAME_SIZE], place[PLACE_SIZE]; /* of its server */
     SSL *ssl;
     BIO *in, *out;
@@ -75,11 +75,11 @@ struct channel {
     int64_t verified_us; /* when those certificates were that its session rests on */
 };
 
-static struct client *client_of(const struct tls *tls) {
+static struct client *client_of(const struct net_tls *tls) {
     return container_of(tls, struct client, tls);
 }
 
-static struct channel *channel_of(const struct tls_channel *channel) {
+static struct channel *channel_of(const struct net_tls_channel *channel) {
     return container_of(channel, struct channel, channel);
 }
 
@@ -236,9 +236,7 @@ static const struct {
      "has no cipher that is accepted here"},
     {SSL_R_TLSV1_ALERT_INSUFFICIENT_SECURITY, HF_DENIED,
      "the server has no cipher that is accepted here"},
-    {SSL_R_WRONG_VERSION_NUMBER, HF_UNREACHABLE,
-     "the server does not speak TLS at this port; a Redis server has another one for it "
-     "(tls-port)"},
+    {SSL_R_WRONG_VERSION_NUMBER, HF_UNREACHABLE, "the server does not speak TLS at this port"},
     {SSL_R_HTTP_REQUEST, HF_UNREACHABLE, "the server does not speak TLS at this port"},
 };
 
@@ -333,7 +331,8 @@ static int load_key(struct client *client, const char *cert, const char *key, ch
     return HF_BAD_URL;
 }
 
-static int load_own(struct client *client, const struct tls_settings *settings, char **ret_text) {
+static int load_own(struct client *client, const struct net_tls_settings *settings,
+                    char **ret_text) {
     const char *cert = settings->cert;
     if (!cert)
         return HF_OK;
@@ -446,7 +445,7 @@ static bool read_name(const char *name, char ret[NAME_SIZE]) {
 
 #define NO_NAME "\"%s\" is no name that a certificate could be for"
 
-static int set_up(struct client *client, const struct tls_settings *settings, char **ret_text) {
+static int set_up(struct client *client, const struct net_tls_settings *settings, char **ret_text) {
     SSL_CTX *context = client->context = SSL_CTX_new(TLS_client_method());
     if (!context || !SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION))
         return HF_NO_MEMORY;
@@ -461,7 +460,7 @@ static int set_up(struct client *client, const struct tls_settings *settings, ch
     return r < 0 ? r : load_own(client, settings, ret_text);
 }
 
-static void close_tls(struct tls *tls) {
+static void close_tls(struct net_tls *tls) {
     struct client *client = client_of(tls);
     while (!list_empty(&client->servers))
         forget_server(client, container_of(client->servers.next, struct server, link));
@@ -469,9 +468,10 @@ static void close_tls(struct tls *tls) {
     free(client);
 }
 
-extern const struct tls_module holdfast_tls;
+extern const struct net_tls_module holdfast_tls;
 
-static int open_tls(const struct tls_settings *settings, struct tls **ret_tls, char **ret_text) {
+static int open_tls(const struct net_tls_settings *settings, struct net_tls **ret_tls,
+                    char **ret_text) {
     if (!OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL))
         return HF_NO_MEMORY;
     struct client *client = calloc(1, sizeof(*client));
@@ -496,9 +496,9 @@ static int open_tls(const struct tls_settings *settings, struct tls **ret_tls, c
     return HF_OK;
 }
 
-static void get_expiries(const struct tls *tls, struct tls_expiries *ret) {
+static void get_expiries(const struct net_tls *tls, struct net_tls_expiries *ret) {
     struct client *client = client_of(tls);
-    *ret = (struct tls_expiries){.own_us = client->expires_us};
+    *ret = (struct net_tls_expiries){.own_us = client->expires_us};
     list_each(node, &client->servers) {
         int64_t at_us = container_of(node, struct server, link)->expires_us;
         if (at_us && (!ret->server_us || at_us < ret->server_us))
@@ -536,7 +536,7 @@ static bool prepare(struct channel *c) {
     return demand(c);
 }
 
-static void end_channel(struct tls_channel *channel) {
+static void end_channel(struct net_tls_channel *channel) {
     struct channel *c = channel_of(channel);
     struct server *server = find_server(client_of(channel->tls), c->place);
     if (!channel->open && server)
@@ -590,8 +590,8 @@ static bool begin(struct channel *c, const char *host, uint16_t port) {
     return !c->channel.reason;
 }
 
-static struct tls_channel *start_channel(struct tls *tls, const char *host, uint16_t port,
-                                         int64_t wall_us) {
+static struct net_tls_channel *start_channel(struct net_tls *tls, const char *host, uint16_t port,
+                                             int64_t wall_us) {
     struct channel *c = calloc(1, sizeof(*c));
     if (!c)
         return NULL;
@@ -606,12 +606,12 @@ static struct tls_channel *start_channel(struct tls *tls, const char *host, uint
     return NULL;
 }
 
-static bool feed(struct tls_channel *channel, const void *bytes, size_t size) {
+static bool feed(struct net_tls_channel *channel, const void *bytes, size_t size) {
     size_t taken;
     return BIO_write_ex(channel_of(channel)->in, bytes, size, &taken) && taken == size;
 }
 
-static int read_said(struct tls_channel *channel, void *room, size_t size) {
+static int read_said(struct net_tls_channel *channel, void *room, size_t size) {
     struct channel *c = channel_of(channel);
     ERR_clear_error();
     size_t got = 0;
@@ -628,7 +628,7 @@ static int read_said(struct tls_channel *channel, void *room, size_t size) {
     return channel->reason ? -1 : (int)got;
 }
 
-static bool write_said(struct tls_channel *channel, const void *bytes, size_t size) {
+static bool write_said(struct net_tls_channel *channel, const void *bytes, size_t size) {
     size_t taken;
     ERR_clear_error();
     bool ok = SSL_write_ex(channel_of(channel)->ssl, bytes, size, &taken);
@@ -636,19 +636,19 @@ static bool write_said(struct tls_channel *channel, const void *bytes, size_t si
     return ok;
 }
 
-static size_t pending(const struct tls_channel *channel, const char **ret_bytes) {
+static size_t pending(const struct net_tls_channel *channel, const char **ret_bytes) {
     char *bytes = NULL;
     long size = BIO_get_mem_data(channel_of(channel)->out, &bytes);
     *ret_bytes = bytes;
     return size > 0 ? (size_t)size : 0;
 }
 
-static void sent(struct tls_channel *channel) {
+static void sent(struct net_tls_channel *channel) {
     (void)BIO_reset(channel_of(channel)->out);
 }
 
-const struct tls_module holdfast_tls __attribute__((visibility("default"))) = {
-    .abi = TLS_ABI,
+const struct net_tls_module holdfast_tls __attribute__((visibility("default"))) = {
+    .abi = NET_TLS_ABI,
     .open = open_tls,
     .close = close_tls,
     .expiries = get_expiries,

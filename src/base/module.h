@@ -5,8 +5,8 @@
  * folder "holdfast", and then where the build was told to install them. So they are found in the build tree, and in
  * an installation that was staged or moved. A program that is linked statically has only the last of these. If
  * HOLDFAST_MODULE_PATH is set, it is the only folder. A set-uid program looks nowhere but where the build said. */
-#ifndef STORE_MODULE_H
-#define STORE_MODULE_H
+#ifndef BASE_MODULE_H
+#define BASE_MODULE_H
 
 #include <limits.h>
 #include <stdbool.h>

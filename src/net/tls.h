@@ -6,31 +6,31 @@
  * that was asked for, and from somebody who is trusted; there is no way to ask for less.
  *
  * It is a module (module.h) of its own, with one symbol, so that OpenSSL is loaded only where a URL asks for it. */
-#ifndef REDIS_TLS_H
-#define REDIS_TLS_H
+#ifndef NET_TLS_H
+#define NET_TLS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define TLS_ABI 2
-#define TLS_MODULE "tls"
-#define TLS_MODULE_SYMBOL "holdfast_tls"
+#define NET_TLS_ABI 2
+#define NET_TLS_MODULE "tls"
+#define NET_TLS_MODULE_SYMBOL "holdfast_tls"
 
-struct tls_settings {
+struct net_tls_settings {
     const char *name;       /* whom certificates must be for; NULL: for the host of each server */
     const char *ca;         /* a file or a folder with those who are trusted; NULL: the system's */
     const char *cert, *key; /* files with what shows who we are; NULL: nothing does */
 };
 
 /* Whom to trust, who we are, and the last sessions with each server, for connections to begin with. */
-struct tls {
-    const struct tls_module *module;
+struct net_tls {
+    const struct net_tls_module *module;
 };
 
 /* One connection. */
-struct tls_channel {
-    struct tls *tls;
+struct net_tls_channel {
+    struct net_tls *tls;
     bool open;    /* the handshake is done: there may be writing */
     bool resumed; /* with a session of before */
     int reason;   /* it has failed, or ended: the hf_error, and a sentence */
@@ -39,32 +39,33 @@ struct tls_channel {
 
 /* When the first certificate expires of the servers' that were seen and those above them, and our own: wall clock, in
  * microseconds. 0: none was seen yet, or there is none. */
-struct tls_expiries {
+struct net_tls_expiries {
     int64_t server_us, own_us;
 };
 
-struct tls_module {
+struct net_tls_module {
     unsigned abi;
     /* HF_OK, HF_NO_MEMORY, or HF_BAD_URL with malloc'd particulars: a file that is missing or wrong. */
-    int (*open)(const struct tls_settings *settings, struct tls **ret_tls, char **ret_text);
+    int (*open)(const struct net_tls_settings *settings, struct net_tls **ret_tls, char **ret_text);
     /* When its channels have ended. */
-    void (*close)(struct tls *tls);
-    void (*expiries)(const struct tls *tls, struct tls_expiries *ret);
+    void (*close)(struct net_tls *tls);
+    void (*expiries)(const struct net_tls *tls, struct net_tls_expiries *ret);
 
     /* Begins a connection to the server at this host, a name or an address, and port, at this time of the wall clock; then
      * there is something to send, or a reason why not. NULL: no memory. */
-    struct tls_channel *(*start)(struct tls *tls, const char *host, uint16_t port, int64_t wall_us);
-    void (*end)(struct tls_channel *channel);
+    struct net_tls_channel *(*start)(struct net_tls *tls, const char *host, uint16_t port,
+                                     int64_t wall_us);
+    void (*end)(struct net_tls_channel *channel);
     /* Takes bytes of the server's. False: no memory. */
-    bool (*feed)(struct tls_channel *channel, const void *bytes, size_t size);
+    bool (*feed)(struct net_tls_channel *channel, const void *bytes, size_t size);
     /* What was said, of what was fed. Above 0: so many bytes. 0: nothing, until more is fed. Below 0: `reason` and
      * `why` tell. There may be something to send in each case. */
-    int (*read)(struct tls_channel *channel, void *room, size_t size);
+    int (*read)(struct net_tls_channel *channel, void *room, size_t size);
     /* When it is open. False: no memory, and then this connection is of no more use. */
-    bool (*write)(struct tls_channel *channel, const void *bytes, size_t size);
+    bool (*write)(struct net_tls_channel *channel, const void *bytes, size_t size);
     /* What is to be sent, until it is said that this was done. */
-    size_t (*pending)(const struct tls_channel *channel, const char **ret_bytes);
-    void (*sent)(struct tls_channel *channel);
+    size_t (*pending)(const struct net_tls_channel *channel, const char **ret_bytes);
+    void (*sent)(struct net_tls_channel *channel);
 };
 
 #endif
