@@ -105,19 +105,19 @@ bool slice_matches(struct slice slice, struct slice pattern) {
 /* ---- Numbers ---- */
 
 bool slice_to_integer(struct slice slice, int64_t *ret_number) {
-    char text[24];
-    if (slice.size == 0 || slice.size >= sizeof(text))
+    bool negative = slice.size && slice.bytes[0] == '-';
+    struct slice digits = negative ? without_first(slice, 1) : slice;
+    int64_t number = 0;
+    if (digits.size == 0 || (digits.bytes[0] == '0' && slice.size > 1))
         return false;
-    memcpy(text, slice.bytes, slice.size);
-    text[slice.size] = 0;
-    const char *digits = text + (text[0] == '-');
-    bool is_zero = strcmp(text, "0") == 0;
-    if (strspn(digits, "0123456789") != strlen(digits) ||
-        (!is_zero && (!*digits || *digits == '0')))
-        return false;
-    errno = 0;
-    *ret_number = strtoll(text, NULL, 10);
-    return errno == 0;
+    for (size_t i = 0; i < digits.size; i++) {
+        int digit = digits.bytes[i] - '0';
+        if (digit < 0 || digit > 9 || __builtin_mul_overflow(number, 10, &number) ||
+            __builtin_add_overflow(number, negative ? -digit : digit, &number))
+            return false;
+    }
+    *ret_number = number;
+    return true;
 }
 
 bool slice_to_double(struct slice slice, double *ret_number) {

@@ -11,6 +11,7 @@
  *
  * An error in Lua leaves C functions by longjmp: what they allocate is Lua's or the model's. */
 #include "sim/model/model.h"
+#include "sim/model/pool.h"
 
 #include <assert.h>
 #include <lauxlib.h>
@@ -22,12 +23,14 @@
 
 struct script {
     char sha1[SHA1_SIZE + 1];
+    struct slice text;
     int function; /* in the registry */
     bool known;
 };
 
 struct scripts {
     struct model_redis *redis;
+    struct pool *pool;
     lua_State *lua;
     int globals, error_handler; /* in the registry */
     struct script *items;       /* sorted by sha1 */
@@ -369,10 +372,10 @@ static void push_globals(struct scripts *scripts) {
 
 struct scripts *scripts_new(struct model_redis *redis) {
     struct scripts *scripts = bytes_allocate(NULL, sizeof(*scripts));
-    lua_State *lua = luaL_newstate();
-    if (!lua)
-        abort();
-    *scripts = (struct scripts){.redis = redis, .lua = lua};
+    struct pool *pool = pool_new();
+    lua_State *lua = lua_newstate(pool_allocate, pool);
+    assert(lua);
+    *scripts = (struct scripts){.redis = redis, .pool = pool, .lua = lua};
     open_libraries(lua);
     push_globals(scripts);
     int failed = luaL_loadstring(lua, prelude) || lua_pcall(lua, 0, 2, 0);
@@ -392,6 +395,9 @@ struct scripts *scripts_new(struct model_redis *redis) {
 
 void scripts_free(struct scripts *scripts) {
     lua_close(scripts->lua);
+    pool_free(scripts->pool);
+    for (size_t i = 0; i < scripts->count; i++)
+        slice_free(scripts->items[i].text);
     text_free(&scripts->answer);
     free(scripts->words);
     free(scripts->items);
@@ -432,8 +438,17 @@ bool scripts_know(const struct scripts *scripts, struct slice sha1) {
     return script && script->known;
 }
 
+/* Most texts have come before: to compare them is quicker than to compute the SHA-1. */
+static struct script *find_text(const struct scripts *scripts, struct slice text) {
+    for (size_t i = 0; i < scripts->count; i++) {
+        if (slice_compare(scripts->items[i].text, text) == 0)
+            return &scripts->items[i];
+    }
+    return NULL;
+}
+
 /* Of the function on the stack. */
-static void add_script(struct scripts *scripts, const char sha1[SHA1_SIZE + 1]) {
+static void add_script(struct scripts *scripts, struct slice text, const char sha1[SHA1_SIZE + 1]) {
     bool found;
     size_t place = find_place(scripts, sha1, &found);
     assert(!found);
@@ -445,6 +460,7 @@ static void add_script(struct scripts *scripts, const char sha1[SHA1_SIZE + 1]) 
     struct script *script = &scripts->items[place];
     memmove(script + 1, script, (scripts->count++ - place) * sizeof(*script));
     memcpy(script->sha1, sha1, SHA1_SIZE + 1);
+    script->text = slice_copy(text);
     script->function = luaL_ref(scripts->lua, LUA_REGISTRYINDEX);
     script->known = true;
 }
@@ -452,19 +468,20 @@ static void add_script(struct scripts *scripts, const char sha1[SHA1_SIZE + 1]) 
 bool scripts_load(struct scripts *scripts, struct slice text, char ret_sha1[SHA1_SIZE + 1],
                   struct text *answer) {
     lua_State *lua = scripts->lua;
-    sha1_hex(text.bytes, text.size, ret_sha1);
-    struct script *script = find(scripts, slice_of(ret_sha1));
+    struct script *script = find_text(scripts, text);
     if (script) {
+        memcpy(ret_sha1, script->sha1, SHA1_SIZE + 1);
         script->known = true;
         return true;
     }
+    sha1_hex(text.bytes, text.size, ret_sha1);
     if (luaL_loadbuffer(lua, text.bytes, text.size, "@user_script")) {
         answer_error(answer, "ERR Error compiling script (new function): %s",
                      lua_tostring(lua, -1));
         lua_settop(lua, 0);
         return false;
     }
-    add_script(scripts, ret_sha1);
+    add_script(scripts, text, ret_sha1);
     return true;
 }
 
