@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/module.h"
+#include "net/options.h"
 #include "world/world.h"
 
 #include <stdio.h>
@@ -48,14 +49,8 @@ static int check_hosts(const struct net_security *security, const struct url *ur
 }
 
 static int read_plaintext(struct net_security *security, const struct url *url, char **ret_text) {
-    const char *plaintext = url_option(url, "plaintext");
-    if (plaintext && strcmp(plaintext, "yes") != 0) {
-        *ret_text =
-            error_format("plaintext is \"%s\", where only \"yes\" has a meaning", plaintext);
-        return HF_BAD_URL;
-    }
-    security->exposed = plaintext;
-    return check_hosts(security, url, ret_text);
+    int r = net_option_yes(url, "plaintext", &security->exposed, ret_text);
+    return r < 0 ? r : check_hosts(security, url, ret_text);
 }
 
 int net_security_open(struct net_security *security, const struct url *url, const char *tls_scheme,

@@ -6,8 +6,9 @@
  * The options quorum, node_timeout (ms), id, durable=yes and init=yes are the set's; all others are each node's.
  * Where a password is (password_file= and so on) is the set's as well: a descriptor can be read once only. */
 #include "base/error.h"
-#include "base/password.h"
 #include "base/url.h"
+#include "net/login.h"
+#include "net/options.h"
 #include "store/drivers.h"
 #include "store/quorum/quorum.h"
 
@@ -24,22 +25,6 @@ static bool is_of_set(const struct url *url, const char *key) {
     return strcmp(key, "quorum") == 0 || strcmp(key, "node_timeout") == 0 ||
            strcmp(key, "id") == 0 || strcmp(key, "init") == 0 || strcmp(key, "durable") == 0 ||
            (url->host_count && strncmp(key, "password_", 9) == 0);
-}
-
-static int read_number(const struct url *url, const char *key, uint64_t least, uint64_t most,
-                       uint64_t *number, char **ret_text) {
-    const char *text = url_option(url, key);
-    if (!text)
-        return HF_OK;
-    char *end = NULL;
-    unsigned long long read = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
-    if (!end || *end || read < least || read > most) {
-        *ret_text =
-            error_format("%s is not a number from %" PRIu64 " to %" PRIu64, key, least, most);
-        return HF_BAD_URL;
-    }
-    *number = read;
-    return HF_OK;
 }
 
 /* How many paths stand in the URL, if it has no hosts. */
@@ -99,15 +84,6 @@ static uint64_t hash_nodes(const struct url *url, uint16_t usual_port) {
         path += size;
     }
     return sum;
-}
-
-static int read_yes(const struct url *url, const char *key, bool *ret, char **ret_text) {
-    const char *text = url_option(url, key);
-    *ret = text && strcmp(text, "yes") == 0;
-    if (!text || *ret)
-        return HF_OK;
-    *ret_text = error_format("%s is not \"yes\"", key);
-    return HF_BAD_URL;
 }
 
 /* The URL of one node, in memory of its own; its options are those that are not the set's. */
@@ -172,20 +148,20 @@ static int open_node(struct quorum *q, struct node *node, const struct store_dri
 
 static int read_set(struct quorum *q, const struct store_driver *driver, const struct url *url,
                     char **ret_text) {
-    uint64_t quorum = q->node_count / 2 + 1, timeout_ms = DEFAULT_TIMEOUT_MS;
+    uint64_t majority = q->node_count / 2 + 1, quorum = majority;
     const char *id = url_option(url, "id");
     char name[24];
-    int r = read_number(url, "quorum", q->node_count / 2 + 1, q->node_count, &quorum, ret_text);
+    q->node_timeout_us = INT64_C(1000) * DEFAULT_TIMEOUT_MS;
+    int r = net_option_number(url, "quorum", majority, q->node_count, &quorum, ret_text);
     if (!r)
-        r = read_number(url, "node_timeout", 1, TIMEOUT_MAX_MS, &timeout_ms, ret_text);
+        r = net_option_ms(url, "node_timeout", TIMEOUT_MAX_MS, &q->node_timeout_us, ret_text);
     if (!r)
-        r = read_yes(url, "init", &q->founds, ret_text);
+        r = net_option_yes(url, "init", &q->founds, ret_text);
     if (!r)
-        r = read_yes(url, "durable", &q->durable, ret_text);
+        r = net_option_yes(url, "durable", &q->durable, ret_text);
     if (r < 0)
         return r;
     q->quorum = (size_t)quorum;
-    q->node_timeout_us = (int64_t)timeout_ms * 1000;
     /* What all clients of a set must agree on. */
     snprintf(name, sizeof(name), "%016" PRIx64, hash_nodes(url, driver->port));
     q->set = error_format("%s/%zu/%zu/%" PRId64 "%s", id ? id : name, q->node_count, q->quorum,
@@ -195,24 +171,19 @@ static int read_set(struct quorum *q, const struct store_driver *driver, const s
 
 static int open_nodes(struct quorum *q, const struct store_driver *driver, const struct url *url,
                       char **ret_text) {
-    struct password password;
-    char why[PASSWORD_WHY_SIZE];
+    struct net_login login = {0};
     struct url own = *url;
-    bool asks = url->host_count && !url->password;
-    int r = asks ? password_read_named(url, "password", &password, why) : 0;
-    if (r < 0) {
-        *ret_text = error_format("%s", why);
-        return HF_BAD_URL;
+    int r = HF_OK;
+    if (url->host_count) {
+        r = net_login_read(&login, url, "", ret_text);
+        own.password = login.password;
     }
-    if (r > 0)
-        own.password = password.text;
-    r = HF_OK;
     for (size_t i = 0; i < q->node_count && !r; i++) {
         q->nodes[i].quorum = q;
         q->nodes[i].index = i;
         r = open_node(q, &q->nodes[i], driver, &own, ret_text);
     }
-    explicit_bzero(&password, sizeof(password));
+    net_login_clear(&login);
     return r;
 }
 

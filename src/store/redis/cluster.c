@@ -472,7 +472,7 @@ static void ask_there(struct redis_link *link, struct redis_request *request,
     command_add_text(&redis->command, "ASKING");
     if (!node || !make_whole(request) ||
         redis_send(redis, NULL, -1, ignore_answer, NULL, 0, &asking) < 0) {
-        route_hold(&cluster->route, request, route_jitter_us(&cluster->route, TRY_AGAIN_US));
+        route_hold(&cluster->route, request, net_jitter_us(redis->host->world, TRY_AGAIN_US));
         return;
     }
     asking->pinned = true;
@@ -486,7 +486,7 @@ static void try_again(struct redis_link *link, struct redis_request *request) {
     if (request->script == REDIS_RELEASE && request->refusals % RELEASE_TRIES == 0)
         redis_release_one_key(link->redis, request);
     snprintf(route->why, sizeof(route->why), "its slot is being moved to another node");
-    route_hold(route, request, route_jitter_us(route, TRY_AGAIN_US));
+    route_hold(route, request, net_jitter_us(link->redis->host->world, TRY_AGAIN_US));
 }
 
 static bool node_turned(struct redis_link *link, struct redis_request *request,
@@ -506,7 +506,7 @@ static bool node_turned(struct redis_link *link, struct redis_request *request,
         try_again(link, request);
     } else {
         snprintf(route->why, sizeof(route->why), "the server says: %.300s", error->text);
-        route_hold(route, request, route_jitter_us(route, DOWN_AGAIN_US));
+        route_hold(route, request, net_jitter_us(link->redis->host->world, DOWN_AGAIN_US));
         route_ask(route);
     }
     return true;
@@ -541,7 +541,7 @@ static struct redis_link *any_link(struct redis_route *route) {
     for (size_t i = 0; (link = cluster_master(route, i)); i++) {
         if (link->state == LINK_READY)
             return link;
-        if (!best || (best->failures && !link->failures))
+        if (!best || (best->backoff.failures && !link->backoff.failures))
             best = link;
     }
     return best;

@@ -262,8 +262,8 @@ static void client_answered(struct redis *redis, struct redis_request *request,
         char ours[VALUE_SIZE], theirs[VALUE_SIZE];
         find_address(reply->text, " addr=", ours);
         find_address(reply->text, " laddr=", theirs);
-        x->from_elsewhere = !x->redis->password && *ours && *theirs && strcmp(ours, theirs) != 0 &&
-                            strncmp(ours, "127.", 4) != 0;
+        x->from_elsewhere = !x->redis->login.password && *ours && *theirs &&
+                            strcmp(ours, theirs) != 0 && strncmp(ours, "127.", 4) != 0;
         if (x->op->facts)
             snprintf(x->op->facts->address, sizeof(x->op->facts->address), "%.63s", theirs);
     }
@@ -381,7 +381,7 @@ static void send_to(struct examining *x, struct redis_link *link, redis_answered
 
 static void ask_watcher(struct examining *x, struct redis_link *watcher) {
     x->deployment.sentinels++;
-    x->deployment.sentinel_user = watcher->user ? watcher->user : "default";
+    x->deployment.sentinel_user = watcher->login->user ? watcher->login->user : "default";
     start_command(x, "PING");
     send_to(x, watcher, watcher_answered, WATCHER_PING);
     x->redis->route->kind->build_question(x->redis->route);
@@ -454,7 +454,7 @@ static void ask(struct examining *x) {
         command_add_text(command, "n");
         send(x, set_answered, 0);
     }
-    if ((!x->redis->password || x->op->facts) && !x->redis->server_path) {
+    if ((!x->redis->login.password || x->op->facts) && !x->redis->server_path) {
         start_command(x, "CLIENT INFO");
         send(x, client_answered, 0);
     }
@@ -893,7 +893,7 @@ static void list_denied(const struct examining *x, enum purpose purpose, char re
 static bool report_denied(struct examining *x, enum purpose purpose, hf_severity severity,
                           const char *id, const char *means) {
     char denied[RIGHTS_SIZE], fix[RIGHTS_SIZE] = "ACL SETUSER ";
-    const char *user = x->redis->user ? x->redis->user : "default";
+    const char *user = x->redis->login.user ? x->redis->login.user : "default";
     list_denied(x, purpose, denied);
     if (!denied[0])
         return false;
@@ -915,7 +915,7 @@ static void report_rights(struct examining *x) {
     if (!any)
         ADD(x, HF_FINE, "rights", "the server refuses nothing that holdfast does", "",
             "the user \"%s\" has all permissions that are needed",
-            x->redis->user ? x->redis->user : "default");
+            x->redis->login.user ? x->redis->login.user : "default");
 }
 
 static void report_writes(struct examining *x) {

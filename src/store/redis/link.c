@@ -25,8 +25,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_RETRY_US = 20000, LAST_RETRY_US = 1000000 };
-
 void redis_request_free(struct redis_request *request) {
     list_remove(&request->link);
     if (request->greets && request->bytes)
@@ -74,16 +72,6 @@ static void set_timer(struct redis_link *link) {
         world_timer_set(world_of(link), &link->timer, at_us);
 }
 
-static int64_t backoff_us(struct redis_link *link) {
-    unsigned doublings = link->failures < 8 ? link->failures : 8;
-    int64_t most_us = (int64_t)FIRST_RETRY_US << doublings;
-    if (most_us > LAST_RETRY_US)
-        most_us = LAST_RETRY_US;
-    uint32_t random;
-    world_random(world_of(link), &random, sizeof(random));
-    return most_us / 2 + random % (most_us / 2);
-}
-
 /* ---- Down ---- */
 
 /* Requests whose time is over come back. */
@@ -129,11 +117,10 @@ static void went_down(struct redis_link *link, int reason, const char *why) {
     if (link->guide)
         link->guide->down(link, why);
     if (was_ready && link->heard) {
-        link->failures = 0;
+        link->backoff.failures = 0;
         link->retry_at_us = now_us;
     } else {
-        link->retry_at_us = now_us + backoff_us(link);
-        link->failures++;
+        link->retry_at_us = now_us + net_backoff_us(&link->backoff, world_of(link));
         refuse_unsent(link, why);
     }
     end_overdue(link, why);
@@ -205,7 +192,7 @@ static void greeting_answered(struct redis *redis, struct redis_request *request
         int reason;
         char *text;
         redis_explain(NULL, reply, NULL, &reason, &text);
-        bool repeats = text && link->password && strstr(text, link->password);
+        bool repeats = text && link->login->password && strstr(text, link->login->password);
         link_break(link, reason, repeats ? "the server refuses the login" : text ? text : "");
         free(text);
     } else if ((why = refusal_of(link, reply))) {
@@ -265,12 +252,12 @@ void link_begin_to_vote(struct redis_link *link) {
 static bool greet(struct redis_link *link) {
     struct command *command = &link->redis->command;
     bool ok = true;
-    if (link->password) {
+    if (link->login->password) {
         command_start(command);
         command_add_text(command, "AUTH");
-        if (link->user)
-            command_add_text(command, link->user);
-        command_add_text(command, link->password);
+        if (link->login->user)
+            command_add_text(command, link->login->user);
+        command_add_text(command, link->login->password);
         ok = greet_with(link, command);
     }
     if (ok && link->database) {
@@ -384,8 +371,7 @@ void link_want(struct redis_link *link) {
         if (!r) {
             link->state = LINK_CONNECTING;
         } else {
-            link->retry_at_us = now_us + backoff_us(link);
-            link->failures++;
+            link->retry_at_us = now_us + net_backoff_us(&link->backoff, world_of(link));
             refuse_unsent(link, NULL);
         }
     }
@@ -475,8 +461,7 @@ static void timer_due(struct world_timer *timer) {
 
 int link_init(struct redis_link *link, struct redis *redis, const struct world_peer *peer) {
     link->redis = redis;
-    link->user = redis->user;
-    link->password = redis->password;
+    link->login = &redis->login;
     link->database = redis->database;
     link->reason = HF_UNREACHABLE;
     link->early_us = WORLD_NEVER;
@@ -497,7 +482,7 @@ void link_direct(struct redis_link *link, const struct world_peer *peer) {
     link->state = LINK_DOWN;
     link->doubted = false;
     link->why[0] = 0;
-    link->failures = 0;
+    link->backoff.failures = 0;
     link->retry_at_us = world_now_us(world_of(link));
     take_back_sent(link);
     set_timer(link);

@@ -10,6 +10,8 @@
 #ifndef REDIS_LINK_H
 #define REDIS_LINK_H
 
+#include "net/backoff.h"
+#include "net/login.h"
 #include "net/wire.h"
 #include "store/redis/reply.h"
 
@@ -61,7 +63,7 @@ enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_GREETING, LINK_READY };
 struct redis_link {
     struct redis *redis;
     const struct link_guide *guide; /* NULL: none */
-    const char *user, *password;    /* to greet with; NULL: none */
+    const struct net_login *login;  /* to greet with */
     uint64_t database;
     struct net_wire wire;
     struct world_timer timer;
@@ -69,12 +71,12 @@ struct redis_link {
     struct list waiting; /* requests that are to be sent */
     struct list sent;    /* those without a reply, in order */
     enum link_state state;
-    bool wanted;         /* to be open also when nothing waits */
-    bool heard;          /* this connection has been of use */
-    bool doubted;        /* over the last connection nothing came */
-    bool pinged;         /* and something must come soon */
-    unsigned failures;   /* to connect, in a row */
-    int64_t retry_at_us; /* DOWN: not before */
+    bool wanted;                /* to be open also when nothing waits */
+    bool heard;                 /* this connection has been of use */
+    bool doubted;               /* over the last connection nothing came */
+    bool pinged;                /* and something must come soon */
+    struct net_backoff backoff; /* after failures to connect */
+    int64_t retry_at_us;        /* DOWN: not before */
     int reason;       /* of the last failure: HF_UNREACHABLE, or what the greeting was answered */
     int64_t early_us; /* when the time of one behind the first that was sent may be over */
     char why[200];    /* how the last connection ended; "": something came since */

@@ -2,9 +2,6 @@
 #include "check.h"
 #include "support/fake_redis.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 static struct rig rig;
 static struct asked a;
 
@@ -111,17 +108,9 @@ TEST(an_unknown_option_is_refused_by_its_name) {
 }
 
 TEST(numbers_that_are_none_or_out_of_range_are_refused) {
-    check_refused("redis://localhost?timeout=", "timeout");
-    check_refused("redis://localhost?timeout=0", "from 1 to 3600000");
-    check_refused("redis://localhost?timeout=-1", "timeout");
-    check_refused("redis://localhost?timeout=+1", "timeout");
-    check_refused("redis://localhost?timeout=%201", "timeout");
-    check_refused("redis://localhost?timeout=5s", "timeout");
-    check_refused("redis://localhost?timeout=1.5", "timeout");
-    check_refused("redis://localhost?timeout=0x10", "timeout");
+    check_refused("redis://localhost?timeout=0", "timeout is not a number from 1 to 3600000");
     check_refused("redis://localhost?timeout=3600001", "timeout");
-    check_refused("redis://localhost?connect_timeout=99999999999999999999", "connect_timeout");
-    check_refused("redis://localhost?connect_timeout=x", "connect_timeout");
+    check_refused("redis://localhost?connect_timeout=0", "connect_timeout");
     check_refused("redis://localhost/x", "the database");
     check_refused("redis://localhost/1/2", "the database");
     check_refused("redis://localhost/-1", "the database");
@@ -157,26 +146,9 @@ TEST(a_prefix_that_is_too_long_or_would_end_a_tag_is_refused) {
 }
 
 TEST(plaintext_beyond_private_networks_is_refused_unless_it_is_asked_for) {
-    static const char *const elsewhere[] = {"128.0.0.1", "0.0.0.0",     "[::]",
-                                            "[::2]",     "203.0.113.5", "[::ffff:203.0.113.5]"};
-    static const char *const near[] = {"localhost",         "127.0.0.1", "[::1]", "10.0.0.7",
-                                       "[::ffff:10.0.0.7]", "[fe80::1]", "redis"};
-    char url[128];
-    for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
-        snprintf(url, sizeof(url), "redis://jo:hunter2@%s", elsewhere[i]);
-        check_refused(url, "plaintext=yes");
-        strcat(url, "?plaintext=yes");
-        rig_open(&rig, url);
-        rig_close(&rig);
-    }
-    for (size_t i = 0; i < sizeof(near) / sizeof(near[0]); i++) {
-        snprintf(url, sizeof(url), "redis://%s", near[i]);
-        rig_open(&rig, url);
-        rig_close(&rig);
-    }
+    check_refused("redis://jo:hunter2@203.0.113.5", "use rediss://");
     check_refused("redis+sentinel://127.0.0.1,203.0.113.5/orders", "use rediss+sentinel://");
     check_refused("redis+cluster://203.0.113.5", "use rediss+cluster://");
-    check_refused("redis://localhost?plaintext=no", "plaintext");
     check_refused("redis://localhost?ca=x", "begins with rediss");
     check_refused("redis+unix:///run/redis.sock?plaintext=yes", "plaintext");
 }
@@ -196,101 +168,14 @@ TEST(a_connection_goes_no_farther_than_its_url_permits) {
 
 /* ---- Passwords ---- */
 
-static const char *file_with(const char *bytes, size_t size) {
-    static char path[64];
-    strcpy(path, "/tmp/holdfast-open-test-XXXXXX");
-    int fd = mkstemp(path);
-    CHECK(fd >= 0 && write(fd, bytes, size) == (ssize_t)size);
-    close(fd);
-    return path;
-}
-
-TEST(a_password_comes_from_a_file_a_variable_or_a_descriptor) {
-    char url[256];
-    const char *path = file_with("hunter2\r\n", 9);
-    snprintf(url, sizeof(url), "redis://jo@localhost?password_file=%s", path);
-    CHECK_EQ_STR(password_of(url), "hunter2");
-    int fd = open(path, O_RDONLY);
-    snprintf(url, sizeof(url), "redis://localhost?password_fd=%d", fd);
-    CHECK_EQ_STR(password_of(url), "hunter2");
-    close(fd);
-    unlink(path);
-    setenv("HOLDFAST_TEST_PASSWORD", " spaces stay ", 1);
-    CHECK_EQ_STR(password_of("redis://localhost?password_env=HOLDFAST_TEST_PASSWORD"),
-                 " spaces stay ");
+TEST(the_password_of_the_url_or_of_its_source_is_sent) {
     CHECK_EQ_STR(password_of("redis://jo:p%40ss@localhost"), "p@ss");
+    setenv("HOLDFAST_TEST_PASSWORD", " spaces stay ", 1);
+    CHECK_EQ_STR(password_of("redis://jo@localhost?password_env=HOLDFAST_TEST_PASSWORD"),
+                 " spaces stay ");
 }
 
-TEST(a_password_that_comes_in_pieces_is_read_whole) {
-    int ends[2];
-    char url[64];
-    CHECK(pipe(ends) == 0);
-    if (fork() == 0) {
-        for (const char *c = "hunter2\n"; *c; c++)
-            if (write(ends[1], c, 1) != 1)
-                _exit(1);
-        _exit(0);
-    }
-    close(ends[1]);
-    snprintf(url, sizeof(url), "redis://localhost?password_fd=%d", ends[0]);
-    CHECK_EQ_STR(password_of(url), "hunter2");
-    close(ends[0]);
-    wait(NULL);
-}
-
-TEST(a_password_file_that_is_not_secret_is_a_bad_url) {
-    char url[128];
-    const char *path = file_with("hunter2\n", 8);
-    snprintf(url, sizeof(url), "redis://localhost?password_file=%s", path);
-    CHECK(chmod(path, 0644) == 0);
-    check_refused(url, "every user of this host can read it");
-    CHECK(chmod(path, 0620) == 0);
-    check_refused(url, "others can write to it");
-    CHECK(chmod(path, 0440) == 0);
-    CHECK_EQ_STR(password_of(url), "hunter2");
-    if (geteuid() == 0) {
-        CHECK(chown(path, 65534, 65534) == 0);
-        check_refused(url, "belongs to another user");
-    }
-    unlink(path);
-}
-
-TEST(a_password_that_cannot_be_found_is_a_bad_url) {
-    char url[256], long_one[2000];
-    check_refused("redis://localhost?password_file=/does/not/exist",
-                  "/does/not/exist (No such file");
-    check_refused("redis://localhost?password_file=/", "directory");
-    check_refused("redis://localhost?password_env=HOLDFAST_TEST_NOT_SET", "not set");
-    check_refused("redis://localhost?password_fd=x", "not the number of a descriptor");
-    check_refused("redis://localhost?password_fd=99999", "Bad file descriptor");
+TEST(a_user_without_a_password_is_refused) {
     check_refused("redis://jo@localhost", "\"jo\" has no password");
-    memset(long_one, 'x', sizeof(long_one));
-    const char *path = file_with(long_one, 1025);
-    snprintf(url, sizeof(url), "redis://localhost?password_file=%s", path);
-    check_refused(url, "longer than 1024");
-    unlink(path);
-    long_one[1999] = 0;
-    setenv("HOLDFAST_TEST_PASSWORD", long_one, 1);
-    check_refused("redis://localhost?password_env=HOLDFAST_TEST_PASSWORD", "longer than 1024");
-}
-
-TEST(the_longest_password_is_sent_whole) {
-    char password[1025], url[128];
-    memset(password, 'x', 1024);
-    password[1024] = 0;
-    const char *path = file_with(password, 1024);
-    snprintf(url, sizeof(url), "redis://localhost?password_file=%s", path);
-    CHECK_EQ_STR(password_of(url), password);
-    unlink(path);
-}
-
-/* Who says where the password is means to use one: without it, everything would go on as nobody. */
-TEST(a_place_for_a_password_that_has_none_is_a_bad_url) {
-    char url[256];
-    const char *path = file_with("\n", 1);
-    snprintf(url, sizeof(url), "redis://localhost?password_file=%s", path);
-    check_refused(url, "password");
-    unlink(path);
-    setenv("HOLDFAST_TEST_PASSWORD", "", 1);
-    check_refused("redis://localhost?password_env=HOLDFAST_TEST_PASSWORD", "password");
+    check_refused("redis+sentinel://a/orders?sentinel_user=eve", "\"eve\" has no password");
 }

@@ -13,12 +13,10 @@
 #include "store/redis/redis.h"
 
 #include "base/error.h"
-#include "base/password.h"
 #include "base/url.h"
+#include "net/options.h"
 
 #include <assert.h>
-#include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,50 +194,8 @@ void redis_subscribe(struct redis *redis) {
 
 /* ---- The URL ---- */
 
-static int parse_number(const char *text, const char *what, uint64_t least, uint64_t most,
-                        uint64_t *ret, char **ret_text) {
-    char *end = NULL;
-    errno = 0;
-    unsigned long long number = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
-    if (!end || *end || errno || number < least || number > most) {
-        *ret_text =
-            error_format("%s is not a number from %" PRIu64 " to %" PRIu64, what, least, most);
-        return HF_BAD_URL;
-    }
-    *ret = number;
-    return HF_OK;
-}
-
 static bool copy(char **ret, const char *text) {
     return !text || (*ret = strdup(text));
-}
-
-/* `given`, or from where the options say; NULL when they do not. */
-static int find_password(const struct url *url, const char *given, const char *what,
-                         struct password *room, const char **ret, char **ret_text) {
-    char why[PASSWORD_WHY_SIZE];
-    int r = given ? 0 : password_read_named(url, what, room, why);
-    *ret = r > 0 ? room->text : given;
-    if (r >= 0)
-        return HF_OK;
-    *ret_text = error_format("%s", why);
-    return HF_BAD_URL;
-}
-
-static int read_login(struct redis *redis, const struct url *url, char **ret_text) {
-    struct password password;
-    const char *found;
-    int r = find_password(url, url->password, "password", &password, &found, ret_text);
-    if (!r && (!copy(&redis->user, url->user) || !copy(&redis->password, found)))
-        r = HF_NO_MEMORY;
-    if (!r && redis->user && !redis->password) {
-        *ret_text = error_format("the user \"%s\" has no password; it may be in a file "
-                                 "(password_file=), a variable or a descriptor",
-                                 redis->user);
-        r = HF_BAD_URL;
-    }
-    explicit_bzero(&password, sizeof(password));
-    return r;
 }
 
 /* A scheme is redis, or rediss for TLS, and what is behind a +. */
@@ -266,8 +222,8 @@ static int read_routed(struct redis *redis, const struct url *url, char **ret_te
     const char *behind = is_sentinel(url) ? strchr(path, '/') : path - 1;
     if (!behind || (url->path[0] == 0 && is_cluster(url)) || !behind[1])
         return HF_OK;
-    return parse_number(behind + 1, "the database", 0, is_cluster(url) ? 0 : INT32_MAX,
-                        &redis->database, ret_text);
+    return net_parse_number(behind + 1, "the database", 0, is_cluster(url) ? 0 : INT32_MAX,
+                            &redis->database, ret_text);
 }
 
 static int read_server(struct redis *redis, const struct url *url, char **ret_text) {
@@ -306,17 +262,9 @@ static int read_server(struct redis *redis, const struct url *url, char **ret_te
     redis->peer.host = redis->server_host;
     redis->peer.path = redis->server_path;
     redis->peer.port = !is_socket && url->hosts[0].port ? url->hosts[0].port : DEFAULT_PORT;
-    return database
-               ? parse_number(database, "the database", 0, INT32_MAX, &redis->database, ret_text)
-               : HF_OK;
-}
-
-static int read_timeout(const struct url *url, const char *key, int64_t *ret_us, char **ret_text) {
-    const char *text = url_option(url, key);
-    uint64_t ms = DEFAULT_TIMEOUT_MS;
-    int r = text ? parse_number(text, key, 1, TIMEOUT_MAX_MS, &ms, ret_text) : HF_OK;
-    *ret_us = (int64_t)ms * 1000;
-    return r;
+    return database ? net_parse_number(database, "the database", 0, INT32_MAX, &redis->database,
+                                       ret_text)
+                    : HF_OK;
 }
 
 static int read_prefix(struct redis *redis, const struct url *url, char **ret_text) {
@@ -419,15 +367,20 @@ static int check_options(const struct url *url, char **ret_text) {
     return HF_OK;
 }
 
-/* How many replicas must have a grant, and how long that may take: less than the answer to a request. */
-static int read_wait(struct redis *redis, const struct url *url, char **ret_text) {
-    const char *count = url_option(url, "wait_replicas"), *time = url_option(url, "wait_timeout");
+/* How long to wait for replies and connections; how many replicas must have a grant, and how long that may take:
+ * less than a reply. */
+static int read_times(struct redis *redis, const struct url *url, char **ret_text) {
+    redis->timeout_us = redis->peer.timeout_us = INT64_C(1000) * DEFAULT_TIMEOUT_MS;
+    int r = net_option_ms(url, "timeout", TIMEOUT_MAX_MS, &redis->timeout_us, ret_text);
+    if (!r)
+        r = net_option_ms(url, "connect_timeout", TIMEOUT_MAX_MS, &redis->peer.timeout_us,
+                          ret_text);
     uint64_t most_ms = (uint64_t)redis->timeout_us / 1000;
     redis->wait_timeout_ms = most_ms / 4 ? most_ms / 4 : 1;
-    int r = count ? parse_number(count, "wait_replicas", 1, 100, &redis->wait_replicas, ret_text)
-                  : HF_OK;
-    if (!r && time)
-        r = parse_number(time, "wait_timeout", 1, most_ms, &redis->wait_timeout_ms, ret_text);
+    if (!r)
+        r = net_option_number(url, "wait_replicas", 1, 100, &redis->wait_replicas, ret_text);
+    if (!r)
+        r = net_option_number(url, "wait_timeout", 1, most_ms, &redis->wait_timeout_ms, ret_text);
     return r;
 }
 
@@ -444,15 +397,11 @@ static int read_url(struct redis *redis, const struct url *url, char **ret_text)
     if (!r)
         r = read_server(redis, url, ret_text);
     if (!r)
-        r = read_login(redis, url, ret_text);
+        r = net_login_read(&redis->login, url, "", ret_text);
     if (!r)
         r = read_prefix(redis, url, ret_text);
     if (!r)
-        r = read_timeout(url, "timeout", &redis->timeout_us, ret_text);
-    if (!r)
-        r = read_timeout(url, "connect_timeout", &redis->peer.timeout_us, ret_text);
-    if (!r)
-        r = read_wait(redis, url, ret_text);
+        r = read_times(redis, url, ret_text);
     return r < 0 ? r : read_security(redis, url, ret_text);
 }
 
@@ -476,17 +425,10 @@ static void redis_submit(struct store *store, struct store_op *op) {
         operations[op->type](redis, op);
 }
 
-static void forget(char *secret) {
-    if (secret)
-        explicit_bzero(secret, strlen(secret));
-    free(secret);
-}
-
 static void redis_free(struct redis *redis) {
     net_security_close(&redis->security);
     command_free(&redis->command);
-    forget(redis->password);
-    free(redis->user);
+    net_login_clear(&redis->login);
     free(redis->prefix);
     free(redis->server_host);
     free(redis->server_path);
@@ -504,20 +446,9 @@ static void redis_close(struct store *store) {
     redis_free(redis);
 }
 
-static int open_sentinels(struct redis *redis, const struct url *url, char **ret_text) {
-    struct password password;
-    const char *given = url_option(url, "sentinel_password"), *found;
-    int r = find_password(url, given, "sentinel_password", &password, &found, ret_text);
-    if (!r)
-        r = sentinel_open(redis, url, url_option(url, "sentinel_user"), found, &redis->route,
-                          ret_text);
-    explicit_bzero(&password, sizeof(password));
-    return r;
-}
-
 static int open_route(struct redis *redis, const struct url *url, char **ret_text) {
     if (is_sentinel(url))
-        return open_sentinels(redis, url, ret_text);
+        return sentinel_open(redis, url, &redis->route, ret_text);
     return is_cluster(url) ? cluster_open(redis, url, &redis->route, ret_text) : HF_OK;
 }
 

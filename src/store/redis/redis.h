@@ -25,7 +25,8 @@ enum { REDIS_PING_US = 5000000, REDIS_COMPANIONS = 6 };
 struct redis {
     struct store store;
     struct store_host *host;
-    char *user, *password, *prefix; /* user, password: NULL if there is none */
+    struct net_login login;
+    char *prefix;
     char *server_host, *server_path;
     uint64_t database;
     int64_t timeout_us;

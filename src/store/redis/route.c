@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ASK_APART_US = 10000, FIRST_RETRY_US = 20000, LAST_RETRY_US = 1000000 };
+enum { ASK_APART_US = 10000 };
 
 static struct world *world_of(const struct redis_route *route) {
     return route->redis->host->world;
@@ -18,12 +18,6 @@ static struct world *world_of(const struct redis_route *route) {
 static void be_back(struct redis_route *route, int64_t at_us) {
     if (at_us != WORLD_NEVER && (!route->timer.node.place || at_us < route->timer.node.at))
         world_timer_set(world_of(route), &route->timer, at_us);
-}
-
-int64_t route_jitter_us(struct redis_route *route, int64_t about_us) {
-    uint32_t random;
-    world_random(world_of(route), &random, sizeof(random));
-    return about_us / 2 + random % (about_us + 1);
 }
 
 static void give_back(struct redis_route *route, struct redis_request *request, int reason,
@@ -76,7 +70,7 @@ void route_start(struct redis_route *route, struct redis_request *request) {
 void route_ask(struct redis_route *route) {
     int64_t now_us = world_now_us(world_of(route)), next_us = route->asked_us + ASK_APART_US;
     int64_t at_us = next_us > now_us ? next_us : now_us;
-    if (route->asking || route->failures) /* which has its own pace */
+    if (route->asking || route->backoff.failures) /* which has its own pace */
         return;
     if (at_us < route->ask_at_us)
         route->ask_at_us = at_us;
@@ -117,14 +111,13 @@ static void place_due(struct redis_route *route, bool all) {
 
 void route_found(struct redis_route *route) {
     route->asking = false;
-    route->failures = 0;
+    route->backoff.failures = 0;
     place_due(route, true);
 }
 
 void route_not_found(struct redis_route *route, int reason) {
-    int64_t most_us = (int64_t)FIRST_RETRY_US << (route->failures < 6 ? route->failures : 6);
+    int64_t delay_us = net_backoff_us(&route->backoff, world_of(route));
     route->asking = false;
-    route->failures++;
     struct list taken, *node;
     list_move(&route->pending, &taken);
     while ((node = list_pop(&taken))) {
@@ -135,10 +128,9 @@ void route_not_found(struct redis_route *route, int reason) {
             give_back(route, request, reason, route->why);
     }
     if (list_empty(&route->pending) && !route->redis->subscription.wanted) {
-        route->failures = 0; /* the next request asks anew */
+        route->backoff.failures = 0; /* the next request asks at once */
         return;
     }
-    int64_t delay_us = route_jitter_us(route, most_us < LAST_RETRY_US ? most_us : LAST_RETRY_US);
     route->ask_at_us = world_now_us(world_of(route)) + delay_us;
     be_back(route, route->ask_at_us);
 }

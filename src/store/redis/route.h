@@ -42,8 +42,8 @@ struct redis_route {
     struct world_timer timer;
     int64_t ask_at_us, asked_us; /* WORLD_NEVER: nobody wants to know */
     bool asking;
-    unsigned failures;        /* to find out, in a row */
-    char why[ROUTE_WHY_SIZE]; /* the last thing that went wrong */
+    struct net_backoff backoff; /* after failures to find out */
+    char why[ROUTE_WHY_SIZE];   /* the last thing that went wrong */
 };
 
 /* For the stores. Finding out who serves a request has a time of its own, as long as connecting may take. */
@@ -63,11 +63,9 @@ void route_not_found(struct redis_route *route, int reason);
 void route_hold(struct redis_route *route, struct redis_request *request, int64_t delay_us);
 /* Takes what a link that went down had. */
 void route_take_back(struct redis_route *route, struct redis_link *link, const char *why);
-/* A delay about as long as this, so that many who wait do not come at once. */
-int64_t route_jitter_us(struct redis_route *route, int64_t about_us);
 
-int sentinel_open(struct redis *redis, const struct url *url, const char *user,
-                  const char *password, struct redis_route **ret_route, char **ret_text);
+int sentinel_open(struct redis *redis, const struct url *url, struct redis_route **ret_route,
+                  char **ret_text);
 int cluster_open(struct redis *redis, const struct url *url, struct redis_route **ret_route,
                  char **ret_text);
 

@@ -40,7 +40,8 @@ struct sentinel {
 struct sentinels {
     struct redis_route route;
     struct world_timer late; /* LATE_US after asking */
-    char *service, *user, *password;
+    char *service;
+    struct net_login login;
     bool known;              /* who the master is */
     struct address master;   /* the one that was named last: redis->peer */
     struct address verified; /* the one that was last used; host "": none was yet */
@@ -329,10 +330,7 @@ static void build_question(struct redis_route *route) {
 }
 
 static void sentinels_free(struct sentinels *all) {
-    if (all->password)
-        explicit_bzero(all->password, strlen(all->password));
-    free(all->password);
-    free(all->user);
+    net_login_clear(&all->login);
     free(all->service);
     free(all->each);
     free(all);
@@ -379,8 +377,7 @@ static int open_sentinel(struct sentinels *all, struct sentinel *sentinel,
             link_close(links[--i]);
         if (r < 0)
             return r;
-        links[i]->user = all->user;
-        links[i]->password = all->password;
+        links[i]->login = &all->login;
         links[i]->database = 0;
     }
     sentinel->news.ready = news_ready;
@@ -388,18 +385,13 @@ static int open_sentinel(struct sentinels *all, struct sentinel *sentinel,
     return HF_OK;
 }
 
-static bool copy(char **ret, const char *text) {
-    return !text || (*ret = strdup(text));
-}
-
-static int fill(struct sentinels *all, const struct url *url, const char *user,
-                const char *password) {
+static int fill(struct sentinels *all, const struct url *url, char **ret_text) {
     const char *service = url->path + 1;
     all->service = strndup(service, strcspn(service, "/"));
     all->each = calloc(url->host_count, sizeof(*all->each));
-    if (!all->service || !all->each || !copy(&all->user, user) || !copy(&all->password, password))
+    if (!all->service || !all->each)
         return HF_NO_MEMORY;
-    int r = HF_OK;
+    int r = net_login_read(&all->login, url, "sentinel_", ret_text);
     while (r == HF_OK && all->count < url->host_count) {
         r = open_sentinel(all, &all->each[all->count], &url->hosts[all->count]);
         all->count += r == HF_OK;
@@ -407,8 +399,8 @@ static int fill(struct sentinels *all, const struct url *url, const char *user,
     return r;
 }
 
-int sentinel_open(struct redis *redis, const struct url *url, const char *user,
-                  const char *password, struct redis_route **ret_route, char **ret_text) {
+int sentinel_open(struct redis *redis, const struct url *url, struct redis_route **ret_route,
+                  char **ret_text) {
     if (!url->host_count || url->path[0] != '/' || !url->path[1] || url->path[1] == '/') {
         *ret_text =
             error_format("the URL must be %s://a:26379,b,c/SERVICE, where SERVICE is the name of "
@@ -426,7 +418,7 @@ int sentinel_open(struct redis *redis, const struct url *url, const char *user,
         free(all);
         return r;
     }
-    r = fill(all, url, user, password);
+    r = fill(all, url, ret_text);
     if (r < 0) {
         route_close(&all->route);
         return r;
