@@ -1,5 +1,5 @@
 /* The stores that the simulator knows, in place of src/store/registry.c: the redis store is linked in. */
-#include "store/drivers.h"
+#include "store/schemes.h"
 
 #include <string.h>
 

@@ -1,54 +1,37 @@
-/* The stores: which one a URL's scheme names, what people are told of it, and the modules that it needs. A scheme that
- * is not listed here may still have a module of its own, from elsewhere (module.h). */
+/* The stores: which one a URL's scheme names, what people are told of it, and the modules that it needs (schemes.h). A
+ * scheme that is in no table may still have a module of its own, from elsewhere (module.h). */
 #include "base/error.h"
 #include "base/module.h"
-#include "store/drivers.h"
+#include "store/schemes.h"
+#include "store/stores.h" /* made of the list in meson.build */
 
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    MODULES_MAX = 2, /* of one store */
-    SCHEME_MAX = 64, /* of which people are told */
-    ONE_SERVER = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE,
-    A_SET = STORE_CAN_SHARE
-};
+enum { SCHEME_MAX = 64 }; /* of which people are told */
 
-#define REDIS \
-    { "redis" }
-#define REDIS_TLS \
-    { "redis", "tls" }
+#define DECLARE(store) extern const struct store_scheme store_##store##_schemes[];
+STORES(DECLARE)
+#define LIST(store) store_##store##_schemes,
+static const struct store_scheme *const tables[] = {STORES(LIST)};
 
-static const struct known {
-    const char *scheme, *tier, *summary;
-    unsigned can;                      /* STORE_CAN_SHARE, _PERMITS, _QUEUE */
-    const struct store_driver *driver; /* NULL: it is in the first of its modules */
-    const char *modules[MODULES_MAX];
-} stores[] = {
-    {"memory", "timed", "threads of one process", ONE_SERVER, &store_memory, {0}},
-    {"sqlite", "timed", "processes of one host, in a file", ONE_SERVER, &store_sqlite, {0}},
-    {"rediss", "timed", "all who reach one Redis server, over TLS", ONE_SERVER, NULL, REDIS_TLS},
-    {"redis", "timed", "all who reach one Redis server, in plaintext", ONE_SERVER, NULL, REDIS},
-    {"redis+unix", "timed", "processes of one host, by a Redis server's socket", ONE_SERVER, NULL,
-     REDIS},
-    {"rediss+sentinel", "best effort", "a Redis master that sentinels watch, over TLS", ONE_SERVER,
-     NULL, REDIS_TLS},
-    {"redis+sentinel", "best effort", "a Redis master that sentinels watch, in plaintext",
-     ONE_SERVER, NULL, REDIS},
-    {"rediss+cluster", "best effort", "a Redis Cluster, over TLS", ONE_SERVER, NULL, REDIS_TLS},
-    {"redis+cluster", "best effort", "a Redis Cluster, in plaintext", ONE_SERVER, NULL, REDIS},
-    {"quorum+rediss", "strict", "a majority of independent Redis servers (Redlock), over TLS",
-     A_SET, &store_quorum, REDIS_TLS},
-    {"quorum+redis", "strict", "a majority of independent Redis servers (Redlock), in plaintext",
-     A_SET, &store_quorum, REDIS},
-};
+enum { TABLE_COUNT = sizeof(tables) / sizeof(tables[0]) };
 
-enum { STORE_COUNT = sizeof(stores) / sizeof(stores[0]) };
+static const struct store_scheme *scheme_at(size_t index) {
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        for (const struct store_scheme *row = tables[i]; row->scheme; row++) {
+            if (index-- == 0)
+                return row;
+        }
+    }
+    return NULL;
+}
 
-static const struct known *find_known(const char *scheme) {
-    for (size_t i = 0; i < STORE_COUNT; i++) {
-        if (strcmp(stores[i].scheme, scheme) == 0)
-            return &stores[i];
+static const struct store_scheme *find_scheme(const char *scheme) {
+    const struct store_scheme *row;
+    for (size_t i = 0; (row = scheme_at(i)); i++) {
+        if (strcmp(row->scheme, scheme) == 0)
+            return row;
     }
     return NULL;
 }
@@ -73,13 +56,14 @@ static int load_driver(const char *module, const struct store_driver **ret_drive
 
 static char *name_stores(const char *unknown) {
     char names[256] = "";
-    for (size_t i = 0; i < STORE_COUNT; i++)
-        error_append(names, sizeof(names), "%s%s:", i ? ", " : "", stores[i].scheme);
+    const struct store_scheme *row;
+    for (size_t i = 0; (row = scheme_at(i)); i++)
+        error_append(names, sizeof(names), "%s%s:", i ? ", " : "", row->scheme);
     return error_format("\"%.*s:\" is none of %s", SCHEME_MAX, unknown, names);
 }
 
 int store_find(const char *scheme, const struct store_driver **ret_driver, char **ret_text) {
-    const struct known *known = find_known(scheme);
+    const struct store_scheme *known = find_scheme(scheme);
     char path[PATH_MAX];
     bool is_set = strncmp(scheme, "quorum+", 7) == 0;
     if (is_set || (known && known->driver)) {
@@ -96,9 +80,9 @@ int store_find(const char *scheme, const struct store_driver **ret_driver, char 
 const hf_store_info *hf_store_at(size_t index) {
     static _Thread_local hf_store_info info;
     static _Thread_local char text[MODULE_TEXT_SIZE];
-    if (index >= STORE_COUNT)
+    const struct store_scheme *known = scheme_at(index);
+    if (!known)
         return NULL;
-    const struct known *known = &stores[index];
     info = (hf_store_info){
         .size = sizeof(info),
         .scheme = known->scheme,
@@ -106,12 +90,12 @@ const hf_store_info *hf_store_at(size_t index) {
         .tier = known->tier,
         .available = 1,
         .missing = "",
-        .shares = !!(known->can & STORE_CAN_SHARE),
-        .permits = !!(known->can & STORE_CAN_PERMITS),
-        .queues = !!(known->can & STORE_CAN_QUEUE),
+        .shares = !!(known->capabilities & STORE_CAN_SHARE),
+        .permits = !!(known->capabilities & STORE_CAN_PERMITS),
+        .queues = !!(known->capabilities & STORE_CAN_QUEUE),
     };
     char path[PATH_MAX];
-    for (size_t i = 0; i < MODULES_MAX && known->modules[i] && info.available; i++) {
+    for (size_t i = 0; i < STORE_MODULES_MAX && known->modules[i] && info.available; i++) {
         info.available = module_find(known->modules[i], path);
         info.missing = info.available ? "" : module_missing(known->modules[i], text);
     }

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/map.h"
 #include "base/url.h"
-#include "store/drivers.h"
+#include "store/schemes.h"
 #include "store/findings.h"
 #include "store/locks.h"
 #include "store/store.h"

@@ -9,8 +9,8 @@
 #include "base/url.h"
 #include "net/login.h"
 #include "net/options.h"
-#include "store/drivers.h"
 #include "store/quorum/quorum.h"
+#include "store/schemes.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

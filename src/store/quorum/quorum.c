@@ -2,7 +2,7 @@
 #include "store/quorum/quorum.h"
 
 #include "base/error.h"
-#include "store/drivers.h"
+#include "store/schemes.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define QUORUM_SET_TEST_H
 
 #include "check.h"
-#include "store/drivers.h"
+#include "store/schemes.h"
 #include "store/quorum/quorum.h"
 #include "support/virtual_world.h"
 

@@ -1,6 +1,6 @@
 /* EXAMINE: how the place of the file, its settings and this process affect its locks. It changes nothing:
  * the writes that it measures write what is already there. */
-#include "store/drivers.h"
+#include "store/schemes.h"
 #include "store/findings.h"
 #include "store/sqlite/sqlite.h"
 

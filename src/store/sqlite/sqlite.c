@@ -26,7 +26,7 @@
 
 #include "base/error.h"
 #include "base/url.h"
-#include "store/drivers.h"
+#include "store/schemes.h"
 #include "world/epoch.h"
 
 #include <pthread.h>
