@@ -5,9 +5,10 @@
  *
  * `now` must not run slower than BOOTTIME (which counts suspends but is slewed by NTP) nor than
  * MONOTONIC_RAW (which is not slewed, but stops in suspend). So it adds up, interval by interval,
- * the larger of what the two have counted since an anchor. Anchors are at least a second apart:
- * with one for each reading, a thread that is preempted between reading the one and the
- * other would add its pause twice. Any thread may read `now`: if an anchor is being moved, it reads it again.
+ * the larger of what the two have counted since an anchor. A thread that is preempted between reading the
+ * one and the other must not make these two readings an anchor, for its pause would then be counted twice:
+ * so an anchor is moved at most once a second, and only by a reading that was not interrupted. Any thread
+ * may read `now`: if an anchor is being moved, it reads it again.
  *
  * epoll returns a slot and a generation, not a pointer: between the wait, without the mutex, and the
  * dispatch, with it, a watch may have been removed and its slot reused. */
@@ -24,12 +25,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ANCHOR_US = 1000000 };
+enum { ANCHOR_US = 1000000, INTERRUPTED_US = 1000 };
 
 static int64_t clock_us(clockid_t id) {
     struct timespec time;
     clock_gettime(id, &time);
     return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
+}
+
+static bool was_interrupted(int64_t since_boot_us) {
+    return clock_us(CLOCK_BOOTTIME) - since_boot_us > INTERRUPTED_US;
 }
 
 static int64_t load(_Atomic int64_t *value) {
@@ -64,7 +69,7 @@ static int64_t real_now_us(struct world *world) {
         anchor_us = load(&real->now_us);
     } while (turn % 2 || turn != atomic_load_explicit(&real->anchoring, memory_order_relaxed));
     int64_t passed = boot_passed > raw_passed ? boot_passed : raw_passed;
-    if (passed >= ANCHOR_US)
+    if (passed >= ANCHOR_US && !was_interrupted(boot_us))
         move_anchor(real, turn, boot_us, raw_us, anchor_us + passed);
     return anchor_us + passed;
 }
@@ -280,8 +285,10 @@ int world_open_real(struct world **ret_world) {
     list_init(&real->searches);
     list_init(&real->unflushed);
     world_bell_add(&real->world, &real->looked_up, looked_up);
-    real->anchor_boot_us = clock_us(CLOCK_BOOTTIME);
-    real->anchor_raw_us = clock_us(CLOCK_MONOTONIC_RAW);
+    do {
+        real->anchor_boot_us = clock_us(CLOCK_BOOTTIME);
+        real->anchor_raw_us = clock_us(CLOCK_MONOTONIC_RAW);
+    } while (was_interrupted(real->anchor_boot_us));
     real->world.fd = epoll_create1(EPOLL_CLOEXEC);
     real->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     real->ring_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
