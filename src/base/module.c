@@ -10,8 +10,8 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-/* The folder of the object that this code is in. Of the main program the loader knows argv[0] at best, and of a
- * relative path not what it was relative to. */
+/* The folder of the object that this code is in. For the main program, the loader knows argv[0] at
+ * best, which may be a relative path. */
 static bool find_own_folder(char ret_folder[PATH_MAX]) {
     static const char here;
     Dl_info info;

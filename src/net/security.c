@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static int open_tls(struct net_security *security, const struct url *url, char **ret_text) {
+static int open_tls(struct net_security *security, const struct url *url,
+                    const char *const *protocols, char **ret_text) {
     struct net_tls_settings settings = {
         .name = url_option(url, "server_name"),
         .ca = url_option(url, "ca"),
         .cert = url_option(url, "cert"),
         .key = url_option(url, "key"),
+        .protocols = protocols,
     };
     if (!settings.cert != !settings.key) {
         *ret_text = error_format("cert and key, the client certificate's files, go together");
@@ -54,10 +56,10 @@ static int read_plaintext(struct net_security *security, const struct url *url, 
 }
 
 int net_security_open(struct net_security *security, const struct url *url, const char *tls_scheme,
-                      char **ret_text) {
+                      const char *const *protocols, char **ret_text) {
     *security = (struct net_security){0};
     snprintf(security->tls_scheme, sizeof(security->tls_scheme), "%s", tls_scheme);
-    return strcmp(url->scheme, tls_scheme) == 0 ? open_tls(security, url, ret_text)
+    return strcmp(url->scheme, tls_scheme) == 0 ? open_tls(security, url, protocols, ret_text)
                                                 : read_plaintext(security, url, ret_text);
 }
 

@@ -1,9 +1,10 @@
 /* How the connections of a store are protected, as its URL says: by TLS, or not at all.
  *
- * A URL asks for TLS by its scheme ("rediss" instead of "redis"). The options ca, cert and key, which are
- * files, and server_name are TLS's. Without TLS, only this host and private networks are connected to, unless
- * the option plaintext=yes says that the path is safe. That rule is kept for every address that is connected
- * to (wire.h), whether the URL, a name service or a server named it. */
+ * A URL asks for TLS by its scheme ("rediss" instead of "redis"). The options ca, cert and key,
+ * which are files, and server_name are TLS's. Without TLS, only this host and private networks are
+ * connected to, unless the option plaintext=yes says that the path is safe. That rule is kept for
+ * every address that is connected to (wire.h), whether the URL, a name service or a server named
+ * it. */
 #ifndef NET_SECURITY_H
 #define NET_SECURITY_H
 
@@ -18,11 +19,11 @@ struct net_security {
     char tls_scheme[NET_SCHEME_SIZE];
 };
 
-/* `tls_scheme` is the scheme of the same URL with TLS. It decides whether this one asks for TLS, and messages
- * recommend it. HF_OK, HF_NO_MEMORY, or HF_BAD_URL or HF_NO_STORE with malloc'd particulars. Call
- * net_security_close in any case. */
+/* `tls_scheme` is the scheme of the same URL with TLS. It decides whether this one asks for TLS,
+ * and messages recommend it. `protocols` are offered to the server (tls.h). HF_OK, HF_NO_MEMORY, or
+ * HF_BAD_URL or HF_NO_STORE with malloc'd particulars. Call net_security_close in any case. */
 int net_security_open(struct net_security *security, const struct url *url, const char *tls_scheme,
-                      char **ret_text);
+                      const char *const *protocols, char **ret_text);
 
 /* When all wires that use it are dropped. Accepts a zeroed one. */
 void net_security_close(struct net_security *security);

@@ -13,7 +13,7 @@ static int open_url(const char *whole) {
     const char *why;
     setenv("HOLDFAST_MODULE_PATH", TLS_MODULE_DIR, 1);
     CHECK_EQ_INT(url_parse(whole, &url, &why), HF_OK);
-    int r = net_security_open(&security, &url, "anys", &text);
+    int r = net_security_open(&security, &url, "anys", NULL, &text);
     url_free(&url);
     return r;
 }
@@ -79,7 +79,7 @@ TEST(a_module_that_is_missing_is_reported) {
     const char *why;
     setenv("HOLDFAST_MODULE_PATH", "/does/not/exist", 1);
     CHECK_EQ_INT(url_parse("anys://host", &url, &why), HF_OK);
-    CHECK_EQ_INT(net_security_open(&security, &url, "anys", &text), HF_NO_STORE);
+    CHECK_EQ_INT(net_security_open(&security, &url, "anys", NULL, &text), HF_NO_STORE);
     CHECK(strstr(text, "holdfast-tls.so is not in /does/not/exist"));
     free(text);
     net_security_close(&security);

@@ -2,17 +2,20 @@
  *
  * Design notes.
  *
- * A resumed session skips the certificates: what was verified when it began is believed for an hour, and not as
- * long as each session leads to the next. In TLS 1.3 a session serves one connection, which brings another one; a
- * whole handshake brings two, as many as a store has links. In TLS 1.2 one serves all. A session with which a
- * handshake failed is not tried again.
+ * A resumed session skips the verification of certificates. So sessions are used for an hour after
+ * the verification that they rest on, however many sessions have followed each other since. In TLS
+ * 1.3 a session serves one connection, which brings the next session; a full handshake brings two.
+ * In TLS 1.2 one session serves all connections. A session whose handshake failed is not tried
+ * again.
  *
- * The end of a connection is not announced (close_notify): each reply says its own length, so nobody can pass off
- * a part for the whole, and a connection that must be given up must not be written to. OpenSSL is told that it was
- * announced, or it would throw the session away.
+ * The end of a connection is not announced (close_notify). The protocols above say how long each
+ * message is, so nobody can pass off a part as the whole, and a connection that is given up must
+ * not be written to. OpenSSL is told that the end was announced, because it would drop the session
+ * otherwise.
  *
- * OpenSSL would clean up at the program's exit while other threads may still be renewing: it is told not to. What is
- * in its queue of errors is cleared before and after each step, so that nobody finds another's. */
+ * OpenSSL must not clean up when the program exits, since other threads may still be renewing. Its
+ * queue of errors is cleared before and after each step, so that nobody finds an error of somebody
+ * else. */
 #include "net/tls.h"
 
 #include "base/error.h"
@@ -20,6 +23,7 @@
 #include "base/password.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/err.h>
@@ -36,33 +40,36 @@
 
 enum {
     SESSIONS_MAX = 4,
-    SERVERS_MAX = 256, /* beyond, who was connected to longest ago is forgotten */
+    SERVERS_MAX = 256, /* after that, the least recently used one is forgotten */
     NAME_SIZE = 256,
     PLACE_SIZE = NAME_SIZE + 8,
     NAMES_SIZE = 160,
-    DATE_SIZE = 32
+    DATE_SIZE = 32,
+    PROTOCOLS_SIZE = 256
 };
 
-/* What is remembered of one. A session stays with the place that it came from, for it stands for that one's name. */
+/* What is remembered of a server. A session is only used for the place that it came from, since it
+ * replaces that server's certificate. */
 struct server {
     struct list link;
     char place[PLACE_SIZE]; /* "host:port" */
     struct session {
         SSL_SESSION *session;
-        int64_t verified_us;  /* when the certificates were that it rests on */
+        int64_t verified_us;  /* when the certificates behind it were verified */
     } sessions[SESSIONS_MAX]; /* the last is the newest */
     size_t session_count;
     int64_t expires_us; /* 0: not seen yet */
 };
 
-/* Our side. */
+/* The client's side. */
 struct client {
     struct net_tls tls;
     SSL_CTX *context;
-    char name[NAME_SIZE]; /* of all servers; "": each has that of its host */
-    bool has_passphrase;  /* the key */
-    int64_t expires_us;   /* the client certificate; 0: there is none */
-    struct list servers;  /* who was connected to last is the last */
+    char name[NAME_SIZE]; /* of all servers; "": each has the name of its host */
+    const char *const *protocols;
+    bool has_passphrase; /* the key has one */
+    int64_t expires_us;  /* the client certificate; 0: there is none */
+    struct list servers; /* the most recently used is the last */
     size_t server_count;
 };
 
@@ -97,7 +104,8 @@ static void format_date(const ASN1_TIME *at, char text[DATE_SIZE]) {
         strcpy(text, "an unknown time");
 }
 
-/* A certificate's texts are anybody's: only what is harmless on a terminal is shown. */
+/* Anybody may have written the texts in a certificate: only what is harmless on a terminal is
+ * shown. */
 static void append_name(char text[NAMES_SIZE], const unsigned char *bytes, int size) {
     size_t used = strlen(text);
     if (used && used + 2 < NAMES_SIZE)
@@ -107,7 +115,7 @@ static void append_name(char text[NAMES_SIZE], const unsigned char *bytes, int s
     text[used] = 0;
 }
 
-/* Whom a certificate is for. */
+/* The names that a certificate is for. */
 static void list_names(const X509 *certificate, char text[NAMES_SIZE]) {
     GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
     text[0] = 0;
@@ -206,7 +214,7 @@ static int certificate_seen(int ok, X509_STORE_CTX *checking) {
 
 /* ---- Failures ---- */
 
-/* What the server may say when it ends a connection, and what we find wrong with it. */
+/* What the server may report when it ends a connection, and what can be wrong with the server. */
 static const struct {
     int code; /* SSL_R_... */
     int reason;
@@ -237,13 +245,15 @@ static const struct {
     {SSL_R_TLSV1_ALERT_INSUFFICIENT_SECURITY, HF_DENIED,
      "the server has no cipher that is accepted here"},
     {SSL_R_WRONG_VERSION_NUMBER, HF_UNREACHABLE, "the server does not speak TLS at this port"},
+    {SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL, HF_UNREACHABLE,
+     "the server speaks none of the protocols that this client offers"},
     {SSL_R_HTTP_REQUEST, HF_UNREACHABLE, "the server does not speak TLS at this port"},
 };
 
 static void explain(struct channel *c) {
     unsigned long error = ERR_peek_error();
     if (c->channel.reason)
-        return; /* a certificate, and why */
+        return; /* a certificate was refused */
     if (ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE) {
         c->channel.reason = HF_NO_MEMORY;
         return;
@@ -260,7 +270,7 @@ static void explain(struct channel *c) {
 
 /* ---- Files ---- */
 
-/* A key with a passphrase: nobody can be asked, and that is noted. */
+/* A key has a passphrase, and there is nobody to ask for it. */
 static int no_passphrase(char *room, int size, int writing, void *context) {
     (void)room;
     (void)size;
@@ -269,7 +279,7 @@ static int no_passphrase(char *room, int size, int writing, void *context) {
     return -1;
 }
 
-/* OpenSSL says of a file that it cannot be read only that something is wrong with it. */
+/* OpenSSL does not say why it cannot read a file. */
 static int check_readable(const char *what, const char *path, char **ret_text) {
     if (access(path, R_OK) == 0)
         return HF_OK;
@@ -278,7 +288,7 @@ static int check_readable(const char *what, const char *path, char **ret_text) {
 }
 
 static int bad_file(const char *what, const char *path, char **ret_text) {
-    unsigned long error = ERR_peek_error(); /* the first of them is the cause */
+    unsigned long error = ERR_peek_error(); /* the first one is the cause */
     const char *why = ERR_reason_error_string(error);
     if (ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE)
         return HF_NO_MEMORY;
@@ -299,7 +309,7 @@ static int load_trusted(SSL_CTX *context, const char *path, char **ret_text) {
     return ok ? HF_OK : bad_file("the CA", path, ret_text);
 }
 
-/* A key is a secret, as a password is. */
+/* A key is a secret, like a password. */
 static int check_secret(const char *key, char **ret_text) {
     char why[PASSWORD_WHY_SIZE];
     int fd = open(key, O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -376,7 +386,7 @@ static void forget_server(struct client *client, struct server *server) {
     free(server);
 }
 
-/* The one to connect to; NULL: no memory. */
+/* The server to connect to; NULL: no memory. */
 static struct server *get_server(struct client *client, const char *place) {
     struct server *server = find_server(client, place);
     if (!server) {
@@ -398,7 +408,7 @@ static bool serves_once(const SSL_SESSION *session) {
     return SSL_SESSION_get_protocol_version(session) >= TLS1_3_VERSION;
 }
 
-/* OpenSSL calls this when the server has sent one: 1 makes it ours. */
+/* OpenSSL calls this when the server has sent a session. 1: it is ours to free. */
 static int session_came(SSL *ssl, SSL_SESSION *session) {
     struct channel *c = SSL_get_app_data(ssl);
     struct server *server = find_server(client_of(c->channel.tls), c->place);
@@ -413,7 +423,7 @@ static int session_came(SSL *ssl, SSL_SESSION *session) {
     return 1;
 }
 
-/* A clock that went back makes a session one of the future: that is not believed either. */
+/* After the clock has gone back, a session may seem to be of the future: it is not used either. */
 static void use_session(struct channel *c, struct server *server) {
     while (server->session_count) {
         size_t last = server->session_count - 1;
@@ -429,10 +439,11 @@ static void use_session(struct channel *c, struct server *server) {
     }
 }
 
-/* ---- Our side ---- */
+/* ---- The client's side ---- */
 
-/* A certificate has names without the dot that ends a whole one, and addresses without the zone that is this host's
- * own. To OpenSSL an empty name means any, and one that begins with a dot means all below it. */
+/* In a certificate, names have no final dot, and addresses have no zone, which means something on
+ * this host only. OpenSSL takes an empty name for any name, and one with a leading dot for all
+ * names below it. */
 static bool read_name(const char *name, char ret[NAME_SIZE]) {
     size_t size = strchr(name, ':') ? strcspn(name, "%") : strlen(name);
     size -= size > 1 && name[size - 1] == '.';
@@ -441,6 +452,21 @@ static bool read_name(const char *name, char ret[NAME_SIZE]) {
     memcpy(ret, name, size);
     ret[size] = 0;
     return true;
+}
+
+/* ALPN has one list, with the length of each name before it. */
+static int offer_protocols(struct client *client, const char *const *protocols) {
+    unsigned char list[PROTOCOLS_SIZE];
+    unsigned used = 0;
+    client->protocols = protocols;
+    for (; protocols && *protocols; protocols++) {
+        size_t size = strlen(*protocols);
+        assert(size > 0 && size < 256 && used + 1 + size <= sizeof(list));
+        list[used] = (unsigned char)size;
+        memcpy(list + used + 1, *protocols, size);
+        used += (unsigned)size + 1;
+    }
+    return used && SSL_CTX_set_alpn_protos(client->context, list, used) ? HF_NO_MEMORY : HF_OK;
 }
 
 #define NO_NAME "\"%s\" is no name that a certificate could be for"
@@ -456,7 +482,9 @@ static int set_up(struct client *client, const struct net_tls_settings *settings
     SSL_CTX_sess_set_new_cb(context, session_came);
     SSL_CTX_set_default_passwd_cb(context, no_passphrase);
     SSL_CTX_set_default_passwd_cb_userdata(context, client);
-    int r = load_trusted(context, settings->ca, ret_text);
+    int r = offer_protocols(client, settings->protocols);
+    if (!r)
+        r = load_trusted(context, settings->ca, ret_text);
     return r < 0 ? r : load_own(client, settings, ret_text);
 }
 
@@ -508,7 +536,7 @@ static void get_expiries(const struct net_tls *tls, struct net_tls_expiries *ret
 
 /* ---- One connection ---- */
 
-/* Whom the certificate must be for, and when it must be valid. */
+/* Sets the name that the certificate must be for, and the time at which it must be valid. */
 static bool demand(struct channel *c) {
     X509_VERIFY_PARAM *demands = SSL_get0_param(c->ssl);
     struct in6_addr unused;
@@ -529,7 +557,7 @@ static bool prepare(struct channel *c) {
         BIO_free(c->out);
         return false;
     }
-    BIO_set_mem_eof_return(c->in, -1); /* empty is not the end */
+    BIO_set_mem_eof_return(c->in, -1); /* an empty BIO is not the end */
     SSL_set_bio(c->ssl, c->in, c->out);
     SSL_set_app_data(c->ssl, c);
     SSL_set_connect_state(c->ssl);
@@ -548,7 +576,7 @@ static void end_channel(struct net_tls_channel *channel) {
     free(c);
 }
 
-/* Notes when the first of the certificates expires that were just verified. */
+/* Notes when the first of the verified certificates expires. */
 static void note_expiry(struct channel *c) {
     struct server *server = find_server(client_of(c->channel.tls), c->place);
     STACK_OF(X509) *chain = SSL_get0_verified_chain(c->ssl);
@@ -562,11 +590,25 @@ static void note_expiry(struct channel *c) {
     }
 }
 
+/* Of those that were offered: not every OpenSSL refuses another one. */
+static const char *find_protocol(const struct channel *c) {
+    const unsigned char *chosen;
+    unsigned size;
+    SSL_get0_alpn_selected(c->ssl, &chosen, &size);
+    const char *const *each = client_of(c->channel.tls)->protocols;
+    for (; size && each && *each; each++) {
+        if (strlen(*each) == size && memcmp(*each, chosen, size) == 0)
+            return *each;
+    }
+    return NULL;
+}
+
 static void shake_hands(struct channel *c) {
     int r = SSL_do_handshake(c->ssl);
     if (r == 1) {
         c->channel.open = true;
         c->channel.resumed = SSL_session_reused(c->ssl);
+        c->channel.protocol = find_protocol(c);
         if (!c->channel.resumed)
             note_expiry(c);
     } else if (SSL_get_error(c->ssl, r) != SSL_ERROR_WANT_READ) {

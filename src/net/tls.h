@@ -1,11 +1,12 @@
-/* TLS as a filter of bytes. What came from the server goes in (feed) and what it said comes out (read); what is to
- * be said goes in (write) and what is to be sent comes out (pending, sent). It knows no socket, thread or clock,
- * for it is told the time, and nothing of Redis.
+/* TLS as a filter of bytes. Bytes from the server go in (feed) and what it said comes out (read);
+ * what the client says goes in (write) and the bytes to send come out (pending, sent). It knows no
+ * socket, thread or clock: the caller gives it the time.
  *
- * It promises that nothing is said before the server has shown a certificate that is valid now, for the name
- * that was asked for, and from somebody who is trusted; there is no way to ask for less.
+ * Promise: nothing is said before the server has shown a certificate that is valid now, is for the
+ * right name, and comes from a trusted CA. No setting weakens that.
  *
- * It is a module (module.h) of its own, with one symbol, so that OpenSSL is loaded only where a URL asks for it. */
+ * It is a module of its own (base/module.h) with one symbol, so that OpenSSL is loaded only if a
+ * URL asks for TLS. */
 #ifndef NET_TLS_H
 #define NET_TLS_H
 
@@ -13,17 +14,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NET_TLS_ABI 2
+#define NET_TLS_ABI 3
 #define NET_TLS_MODULE "tls"
 #define NET_TLS_MODULE_SYMBOL "holdfast_tls"
 
 struct net_tls_settings {
-    const char *name;       /* whom certificates must be for; NULL: for the host of each server */
-    const char *ca;         /* a file or a folder with those who are trusted; NULL: the system's */
-    const char *cert, *key; /* files with what shows who we are; NULL: nothing does */
+    const char *name;       /* that certificates must be for; NULL: the host of each server */
+    const char *ca;         /* a file or folder with the trusted CAs; NULL: the system's */
+    const char *cert, *key; /* files with the client's certificate; NULL: it has none */
+    /* Protocols to offer (ALPN), the best first, and NULL at the end; they must live as long as the
+     * net_tls. NULL: none are offered. */
+    const char *const *protocols;
 };
 
-/* Whom to trust, who we are, and the last sessions with each server, for connections to begin with. */
+/* The settings, and for each server the last sessions, which later connections resume. */
 struct net_tls {
     const struct net_tls_module *module;
 };
@@ -31,39 +35,40 @@ struct net_tls {
 /* One connection. */
 struct net_tls_channel {
     struct net_tls *tls;
-    bool open;    /* the handshake is done: there may be writing */
-    bool resumed; /* with a session of before */
-    int reason;   /* it has failed, or ended: the hf_error, and a sentence */
+    bool open;            /* the handshake is done: `write` is allowed */
+    bool resumed;         /* from an earlier session */
+    const char *protocol; /* of those offered, the one that the server chose; NULL: none of them */
+    int reason;           /* it has failed, or ended: the hf_error, and a sentence */
     char why[480];
 };
 
-/* When the first certificate expires of the servers' that were seen and those above them, and our own: wall clock, in
- * microseconds. 0: none was seen yet, or there is none. */
+/* When the first certificate expires: of the servers seen so far and the CAs above them, and of the
+ * client. Wall clock, in microseconds; 0: none was seen yet, or there is none. */
 struct net_tls_expiries {
     int64_t server_us, own_us;
 };
 
 struct net_tls_module {
     unsigned abi;
-    /* HF_OK, HF_NO_MEMORY, or HF_BAD_URL with malloc'd particulars: a file that is missing or wrong. */
+    /* HF_OK, HF_NO_MEMORY, or HF_BAD_URL with malloc'd particulars: a file is missing or wrong. */
     int (*open)(const struct net_tls_settings *settings, struct net_tls **ret_tls, char **ret_text);
-    /* When its channels have ended. */
+    /* After all its channels have ended. */
     void (*close)(struct net_tls *tls);
     void (*expiries)(const struct net_tls *tls, struct net_tls_expiries *ret);
 
-    /* Begins a connection to the server at this host, a name or an address, and port, at this time of the wall clock; then
-     * there is something to send, or a reason why not. NULL: no memory. */
+    /* Starts a connection to the server at this host (a name or an address) and port, at this time
+     * of the wall clock. There is then something to send, or `reason` is set. NULL: no memory. */
     struct net_tls_channel *(*start)(struct net_tls *tls, const char *host, uint16_t port,
                                      int64_t wall_us);
     void (*end)(struct net_tls_channel *channel);
-    /* Takes bytes of the server's. False: no memory. */
+    /* Takes bytes from the server. False: no memory. */
     bool (*feed)(struct net_tls_channel *channel, const void *bytes, size_t size);
-    /* What was said, of what was fed. Above 0: so many bytes. 0: nothing, until more is fed. Below 0: `reason` and
-     * `why` tell. There may be something to send in each case. */
+    /* What the server said, in the bytes that were fed. Above 0: so many bytes. 0: nothing until
+     * more is fed. Below 0: see `reason` and `why`. In each case there may be something to send. */
     int (*read)(struct net_tls_channel *channel, void *room, size_t size);
-    /* When it is open. False: no memory, and then this connection is of no more use. */
+    /* Only when it is open. False: no memory, and the connection cannot be used any more. */
     bool (*write)(struct net_tls_channel *channel, const void *bytes, size_t size);
-    /* What is to be sent, until it is said that this was done. */
+    /* The bytes to send; they stay until `sent` is called. */
     size_t (*pending)(const struct net_tls_channel *channel, const char **ret_bytes);
     void (*sent)(struct net_tls_channel *channel);
 };

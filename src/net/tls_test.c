@@ -17,7 +17,8 @@ static const struct net_tls_module *module;
 static struct net_tls *tls;
 static struct net_tls_channel *channel;
 static struct tls_peer *peer;
-static char said[1 << 21]; /* by the server */
+static const char *const *protocols; /* that the client offers */
+static char said[1 << 21];           /* by the server */
 static size_t said_size;
 static bool ended; /* the channel said so */
 
@@ -27,7 +28,8 @@ static int open_as(const char *name, const char *ca, char **ret_text) {
     CHECK_EQ_INT(module_load(NET_TLS_MODULE, NET_TLS_MODULE_SYMBOL, &symbol, ret_text), HF_OK);
     module = symbol;
     CHECK_EQ_INT(module->abi, NET_TLS_ABI);
-    return module->open(&(struct net_tls_settings){.name = name, .ca = ca}, &tls, ret_text);
+    struct net_tls_settings settings = {.name = name, .ca = ca, .protocols = protocols};
+    return module->open(&settings, &tls, ret_text);
 }
 
 static void open_named(const char *name) {
@@ -91,8 +93,8 @@ static bool deliver(size_t first, size_t piece) {
     return size;
 }
 
-/* Lets bytes flow in both directions until none does, in pieces of this size; `first` is that of the first piece that
- * the server sends at once, 0: the same. */
+/* Lets bytes flow in both directions until none does, in pieces of this size; `first` is that of
+ * the first piece that the server sends at once, 0: the same. */
 static void flow(size_t first, size_t piece) {
     bool more = true;
     while (more && !ended) {
@@ -509,5 +511,81 @@ TEST(servers_of_long_ago_are_forgotten_even_while_connected) {
     check_open();
     CHECK(!channel->resumed);
     module->end(first);
+    over();
+}
+
+/* ---- Protocols ---- */
+
+static const char *const two[] = {"h2", "http/1.1", NULL};
+
+static void offer_to_server_that_chooses(const char *protocol) {
+    protocols = two;
+    open_named("db.example");
+    tls_server_choose(&server, protocol);
+    connect_at(now_s * 1000000);
+    flow(0, AT_ONCE);
+}
+
+TEST(the_protocol_is_the_one_that_the_server_chose) {
+    offer_to_server_that_chooses("http/1.1");
+    check_open();
+    CHECK_EQ_STR(channel->protocol, "http/1.1");
+    talk(0, AT_ONCE);
+    over();
+}
+
+TEST(protocols_are_chosen_in_tls_1_2_too) {
+    protocols = two;
+    open_named("db.example");
+    only_version(TLS1_2_VERSION);
+    tls_server_choose(&server, "h2");
+    connect_at(now_s * 1000000);
+    flow(0, AT_ONCE);
+    check_open();
+    CHECK_EQ_STR(channel->protocol, "h2");
+    over();
+}
+
+TEST(a_resumed_session_has_a_protocol) {
+    offer_to_server_that_chooses("h2");
+    talk(0, AT_ONCE);
+    connect_at(now_s * 1000000);
+    CHECK(!channel->protocol);
+    flow(0, AT_ONCE);
+    check_open();
+    CHECK(channel->resumed);
+    CHECK_EQ_STR(channel->protocol, "h2");
+    over();
+}
+
+TEST(a_server_that_ignores_the_offer_has_chosen_none) {
+    offer_to_server_that_chooses(NULL);
+    check_open();
+    CHECK(!channel->protocol);
+    over();
+}
+
+/* Recent versions of OpenSSL also end the connection. */
+TEST(a_protocol_that_was_not_offered_does_not_count_as_chosen) {
+    offer_to_server_that_chooses("h3");
+    CHECK(!channel->protocol);
+    if (!channel->open)
+        check_refused(HF_UNREACHABLE, "TLS failed: bad extension");
+    over();
+}
+
+TEST(a_server_that_speaks_none_of_the_protocols_is_reported) {
+    offer_to_server_that_chooses("");
+    check_refused(HF_UNREACHABLE, "the server speaks none of the protocols");
+    over();
+}
+
+TEST(without_an_offer_there_is_no_protocol) {
+    open_named("db.example");
+    tls_server_choose(&server, "h2");
+    connect_at(now_s * 1000000);
+    flow(0, AT_ONCE);
+    check_open();
+    CHECK(!channel->protocol);
     over();
 }

@@ -1,10 +1,11 @@
 /* Design notes.
  *
- * The owner may close the wire, and open it again, in each of its event functions. `number` shows whether the
- * connection is still the one that was being read.
+ * The owner may close the wire, and open it again, in each of its event functions. `number` shows
+ * whether the connection is still the one that was being read.
  *
- * What was encrypted must be sent, or the connection cannot be used any more. If there is no memory to send it,
- * the wire is broken. The timer reports that, because no call to the wire calls its owner. */
+ * What was encrypted must be sent, or the connection cannot be used any more. If there is no memory
+ * to send it, the wire is broken. The timer reports that, because no call to the wire calls its
+ * owner. */
 #include "net/wire.h"
 
 #include "base/error.h"

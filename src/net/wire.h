@@ -1,11 +1,13 @@
-/* The bytes between a client and a server: a stream of the world, with TLS over it if the URL asks for that.
+/* The bytes between a client and a server: a stream of the world, with TLS over it if the URL asks
+ * for that.
  *
- * A wire keeps the promises of a world_stream (world.h), with two differences. It is opened once the TLS
- * handshake is done, which may take nine tenths of the time to connect, so that its failure is reported before
- * whoever waits for the connection gives up. And `closed` also gives an hf_error.
+ * A wire keeps the promises of a world_stream (world.h), with two differences. It is opened once
+ * the TLS handshake is done, which may take nine tenths of the time to connect, so that its failure
+ * is reported before whoever waits for the connection gives up. And `closed` also gives an
+ * hf_error.
  *
- * With TLS, nothing leaves except through TLS. Without it, public addresses are never connected to, unless the
- * URL permits that. */
+ * With TLS, nothing leaves except through TLS. Without it, public addresses are never connected to,
+ * unless the URL permits that. */
 #ifndef NET_WIRE_H
 #define NET_WIRE_H
 
@@ -42,6 +44,12 @@ void net_wire_close(struct net_wire *wire);
 
 static inline bool net_wire_is_open(const struct net_wire *wire) {
     return wire->stream.state;
+}
+
+/* The protocol that the server chose from those that were offered; NULL: none, or the wire is not
+ * open. */
+static inline const char *net_wire_protocol(const struct net_wire *wire) {
+    return wire->channel ? wire->channel->protocol : NULL;
 }
 
 #endif

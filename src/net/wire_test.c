@@ -1,5 +1,5 @@
-/* A wire, in plaintext and over TLS: what leaves, what its owner is told, and when. The streams lead to a server
- * in memory. */
+/* A wire, in plaintext and over TLS: what leaves, what its owner is told, and when. The streams
+ * lead to a server in memory. */
 #include "net/wire.h"
 
 #include "check.h"
@@ -16,6 +16,7 @@ static struct world *world;
 static struct tls_server server;
 static struct tls_peer *tls_end; /* the server's end of the last connection */
 static struct net_security security;
+static const char *const *protocols; /* that the client offers */
 static struct world_peer peer = {.host = "db.example", .port = 7, .timeout_us = 2 * S};
 static struct net_wire wire;
 
@@ -79,7 +80,7 @@ static void begin(const char *url_text) {
     bool trusts = strcmp(url_text + strlen(url_text) - 3, "ca=") == 0;
     snprintf(whole, sizeof(whole), "%s%s", url_text, trusts ? server.ca : "");
     CHECK_EQ_INT(url_parse(whole, &url, &url_why), HF_OK);
-    CHECK_EQ_INT(net_security_open(&security, &url, "anys", &text), HF_OK);
+    CHECK_EQ_INT(net_security_open(&security, &url, "anys", protocols, &text), HF_OK);
     url_free(&url);
     CHECK_EQ_INT(net_wire_init(&wire, world, &peer, &security, &events), HF_OK);
     CHECK_EQ_INT(net_wire_open(&wire), HF_OK);
@@ -104,7 +105,8 @@ static void take_sent(void) {
     s->read = s->written;
 }
 
-/* One turn of the server: it takes what was sent, and sends what it has to say. False: it had nothing. */
+/* One turn of the server: it takes what was sent, and sends what it has to say. False: it had
+ * nothing. */
 static bool answer(void) {
     size_t size;
     take_sent();
@@ -316,6 +318,26 @@ TEST(no_memory_to_send_ends_the_wire_from_the_dispatch_and_nothing_follows) {
     CHECK_EQ_INT(fake_stream(world, 0)->size, before);
     fake_settle(world);
     check_closed(HF_NO_MEMORY, "");
+    over();
+}
+
+TEST(the_protocol_that_the_server_chose_is_known_once_the_wire_is_open) {
+    static const char *const offered[] = {"h2", "http/1.1", NULL};
+    protocols = offered;
+    begin("anys://db.example?ca=");
+    tls_server_choose(&server, "h2");
+    CHECK(!net_wire_protocol(&wire));
+    accept_tls();
+    CHECK_EQ_STR(net_wire_protocol(&wire), "h2");
+    fake_hang_up(stream(), "cut");
+    CHECK(!net_wire_protocol(&wire));
+    over();
+}
+
+TEST(a_plaintext_wire_has_no_protocol) {
+    begin("any://db.example");
+    fake_accept(stream());
+    CHECK(!net_wire_protocol(&wire));
     over();
 }
 

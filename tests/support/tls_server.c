@@ -59,6 +59,22 @@ void tls_server_open(struct tls_server *server, const char *names, int64_t from_
     EVP_PKEY_free(key);
 }
 
+static int choose_protocol(SSL *ssl, const unsigned char **ret, unsigned char *ret_size,
+                           const unsigned char *offered, unsigned size, void *context) {
+    const char *protocol = context;
+    (void)ssl, (void)offered, (void)size;
+    if (!protocol[0])
+        return SSL_TLSEXT_ERR_ALERT_FATAL;
+    *ret = (const unsigned char *)protocol;
+    *ret_size = (unsigned char)strlen(protocol);
+    return SSL_TLSEXT_ERR_OK;
+}
+
+void tls_server_choose(struct tls_server *server, const char *protocol) {
+    SSL_CTX_set_alpn_select_cb(server->context, protocol ? choose_protocol : NULL,
+                               (void *)protocol);
+}
+
 void tls_server_close(struct tls_server *server) {
     SSL_CTX_free(server->context);
     unlink(server->ca);

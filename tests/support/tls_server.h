@@ -1,5 +1,6 @@
-/* The server's side of TLS, in memory, for tests of the client's: a certificate that is its own CA, and for each
- * connection what came, what is to be sent, and what was said. Names and times are the test's; nothing is a secret. */
+/* The server's side of TLS, in memory, for tests of the client's: a certificate that is its own CA,
+ * and for each connection what came, what is to be sent, and what was said. Names and times are the
+ * test's; nothing is a secret. */
 #ifndef TESTS_SUPPORT_TLS_SERVER_H
 #define TESTS_SUPPORT_TLS_SERVER_H
 
@@ -12,9 +13,12 @@ struct tls_server {
     char ca[64]; /* the file with its certificate */
 };
 
-/* `names` as in subjectAltName: "DNS:db.example,IP:10.0.0.7"; the certificate is valid from and until these seconds of
- * the wall clock. The program ends when something fails. */
+/* `names` as in subjectAltName: "DNS:db.example,IP:10.0.0.7"; the certificate is valid from and
+ * until these seconds of the wall clock. The program ends when something fails. */
 void tls_server_open(struct tls_server *server, const char *names, int64_t from_s, int64_t until_s);
+/* Whatever the client offers (ALPN), the server chooses this protocol. NULL: it ignores the offer,
+ * as it does at first. "": it refuses the connection. */
+void tls_server_choose(struct tls_server *server, const char *protocol);
 void tls_server_close(struct tls_server *server);
 
 struct tls_peer {

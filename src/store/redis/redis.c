@@ -389,7 +389,7 @@ static int read_security(struct redis *redis, const struct url *url, char **ret_
     char tls_scheme[NET_SCHEME_SIZE];
     const char *kind = strchr(url->scheme, '+');
     snprintf(tls_scheme, sizeof(tls_scheme), "rediss%s", kind ? kind : "");
-    return net_security_open(&redis->security, url, tls_scheme, ret_text);
+    return net_security_open(&redis->security, url, tls_scheme, NULL, ret_text);
 }
 
 static int read_url(struct redis *redis, const struct url *url, char **ret_text) {
