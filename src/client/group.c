@@ -232,7 +232,7 @@ int group_renew(hf_call *call, hf_hold *group, int64_t lease_us) {
         call->requests[i].context = call;
         call->requests[i].type = REQUEST_RENEW;
         engine_renew(&group->client->engine, member, &call->requests[i],
-                     lease_us ? lease_us : member->op.lease_us);
+                     lease_us ? lease_us : member->lease_us);
     }
     return HF_OK;
 }

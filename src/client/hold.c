@@ -98,7 +98,7 @@ int hold_check_options(hf_client *c, const hf_acquire_options *given, hf_acquire
 /* ---- Making and freeing ---- */
 
 static void describe(struct store_op *op, const hf_acquire_options *options) {
-    atomic_init(&op->lease_us, options->lease_ms * 1000);
+    op->lease_us = options->lease_ms * 1000;
     op->kind = options->kind == HF_PERMITS ? STORE_PERMITS : STORE_LOCK;
     op->capacity = options->kind == HF_PERMITS ? options->capacity : STORE_ALL;
     op->weight = options->kind == HF_PERMITS  ? options->permits
@@ -482,7 +482,7 @@ static int begin_renew(hf_call *call, hf_hold *hold, int64_t lease_ms) {
     struct hold *renewed = &target(hold)->hold;
     call->one.type = REQUEST_RENEW;
     engine_renew(&hold->client->engine, renewed, &call->one,
-                 lease_ms ? lease_ms * 1000 : renewed->op.lease_us);
+                 lease_ms ? lease_ms * 1000 : renewed->lease_us);
     return HF_OK;
 }
 

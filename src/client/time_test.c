@@ -138,6 +138,50 @@ TEST(a_waiter_gets_the_lock_in_the_moment_of_the_release) {
     hf_client_close(b);
 }
 
+/* ---- Leases that the store cuts short ---- */
+
+static hf_client *open_limited(const char *url) {
+    hf_client *client = virtual_client(url, NULL);
+    CHECK(client != NULL);
+    return client;
+}
+
+TEST(a_lock_is_kept_by_renewals_in_time_for_the_lease_that_was_granted) {
+    hf_client *a = open_limited("memory:?lease_limit=2000"), *b = open_client();
+    hf_hold *hold = get(a, "x", lease_of(30000, 0)), *other;
+    CHECK_EQ_INT(hf_hold_left_ms(hold), validity_us(2 * SECOND) / MS);
+    CHECK_EQ_INT(try_for(b, "x", HOUR / MS, &other), HF_TIMEOUT);
+    CHECK_EQ_INT(hf_check(hold, 0), HF_OK);
+    virtual_pause(a);
+    virtual_pass_us(2 * SECOND);
+    CHECK_EQ_INT(try_for(b, "x", 0, &other), HF_OK);
+    let_go(other);
+    virtual_resume(a);
+    CHECK_EQ_INT(hf_check(hold, 0), HF_LOST);
+    hf_hold_free(hold);
+    hf_client_close(a);
+    hf_client_close(b);
+}
+
+TEST(a_set_holds_for_the_shortest_lease_of_its_nodes) {
+    hf_client *a = open_limited("quorum+memory:a,b,c?lease_limit=2000");
+    hf_hold *hold = get(a, "x", lease_of(30000, 0));
+    CHECK_EQ_INT(hf_hold_left_ms(hold), validity_us(2 * SECOND) / MS);
+    virtual_pass_us(HOUR);
+    CHECK_EQ_INT(hf_check(hold, 0), HF_OK);
+    let_go(hold);
+    hf_client_close(a);
+}
+
+TEST(a_limit_of_leases_is_a_number_of_milliseconds) {
+    CHECK(virtual_client("memory:?lease_limit=0", NULL) == NULL);
+    CHECK(strstr(hf_last_error(), "lease_limit is not a number from 1 to ") != NULL);
+    CHECK(virtual_client("memory:?lease_limit=2s", NULL) == NULL);
+    CHECK(virtual_client("memory:?lease_limit=2000&lease=2000", NULL) == NULL);
+    CHECK(strstr(hf_last_error(), "no other option than lease_limit") != NULL);
+    CHECK(virtual_client("memory:?lease=2000", NULL) == NULL);
+}
+
 /* ---- Leases ---- */
 
 TEST(a_lease_without_renewal_ends_at_its_deadline) {

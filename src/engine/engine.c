@@ -291,6 +291,7 @@ static void ask(struct engine *e, struct hold *hold) {
     hold->woken = false;
     hold->op.floor = floor_for(e, hold->op.name);
     hold->op.below = 0;
+    hold->op.lease_us = hold->lease_us;
     hold->op.flags =
         (uint8_t)((request->give_up_us ? STORE_WAIT : 0) | (hold->barges ? STORE_BARGE : 0));
     send(e, hold, STORE_ACQUIRE);
@@ -307,7 +308,7 @@ int engine_acquire(struct engine *e, struct hold *hold, struct request *request)
     list_init(&hold->link);
     list_init(&hold->op.link);
     hold->op.seq = ++e->last_seq;
-    hold->longest_lease_us = hold->op.lease_us;
+    hold->lease_us = hold->longest_lease_us = hold->op.lease_us;
     map_add(&e->by_seq, &hold->by_seq, map_hash_number(hold->op.seq));
     struct reentry *reentry = hold->reentry;
     if (reentry) {
@@ -326,9 +327,15 @@ static void ask_later(struct engine *e, struct hold *hold, int64_t at_us) {
     schedule(e, hold);
 }
 
+static void note_lease(struct hold *hold, int64_t lease_us) {
+    hold->granted_us = lease_us;
+    hold->longest_lease_us = max(hold->longest_lease_us, lease_us);
+}
+
 static void granted(struct engine *e, struct hold *hold) {
     struct request *request = acquire_request(hold);
-    int64_t deadline_us = hold->asked_us + engine_validity_us(e, hold->op.lease_us);
+    note_lease(hold, hold->op.lease_us);
+    int64_t deadline_us = hold->asked_us + engine_validity_us(e, hold->granted_us);
     int64_t left_us = deadline_us - e->now_us;
     if (left_us <= 0 || left_us < request->min_left_us) {
         withdraw(
@@ -339,7 +346,7 @@ static void granted(struct engine *e, struct hold *hold) {
     hold->state = HOLD_HELD;
     hold->failures = 0;
     hold->deadline_us = deadline_us;
-    hold->act_at_us = hold->renews ? hold->asked_us + hold->op.lease_us / 3 : ENGINE_NEVER;
+    hold->act_at_us = hold->renews ? hold->asked_us + hold->granted_us / 3 : ENGINE_NEVER;
     schedule(e, hold);
     finish(e, request, HF_OK, NULL);
 }
@@ -498,7 +505,7 @@ static void renewal_failed(struct engine *e, struct hold *hold, int reason, char
     hold->renewal_error = reason;
     tell_watcher(e, hold, HOLD_RENEWAL_FAILED);
     if (hold->renews)
-        hold->act_at_us = retry_at_us(e, hold, hold->op.lease_us / 6);
+        hold->act_at_us = retry_at_us(e, hold, hold->granted_us / 6);
     schedule(e, hold);
 }
 
@@ -510,24 +517,25 @@ static void add_renewal(struct engine *e, struct hold *hold) {
     }
     struct renewals *batch = e->batch;
     hold->renewal = &batch->items[batch->op.renewal_count++];
-    *hold->renewal = (struct store_renewal){.of = &hold->op};
+    *hold->renewal = (struct store_renewal){.of = &hold->op, .lease_us = hold->lease_us};
     hold->act_at_us = ENGINE_NEVER;
     schedule(e, hold);
     if (batch->op.renewal_count == BATCH)
         flush_batch(e);
 }
 
-static void renewed(struct engine *e, struct hold *hold, int64_t asked_us) {
+static void renewed(struct engine *e, struct hold *hold, int64_t asked_us, int64_t lease_us) {
+    note_lease(hold, lease_us);
     if (hold->deadline_us <= e->now_us) {
         lose(e, hold); /* whoever asked since then was told so, and that is final */
         return;
     }
-    hold->deadline_us = max(hold->deadline_us, asked_us + engine_validity_us(e, hold->op.lease_us));
+    hold->deadline_us = max(hold->deadline_us, asked_us + engine_validity_us(e, lease_us));
     hold->state = HOLD_HELD;
     hold->failures = 0;
     tell_watcher(e, hold, HOLD_RENEWED);
     if (hold->renews)
-        hold->act_at_us = asked_us + hold->op.lease_us / 3;
+        hold->act_at_us = asked_us + lease_us / 3;
     schedule(e, hold);
     finish_all(e, hold, REQUEST_RENEW, HF_OK, NULL);
 }
@@ -535,20 +543,22 @@ static void renewed(struct engine *e, struct hold *hold, int64_t asked_us) {
 static void renewals_answered(struct engine *e, struct renewals *batch) {
     struct store_op *op = &batch->op;
     for (size_t i = 0; i < op->renewal_count; i++) {
-        if (!batch->items[i].of)
+        struct store_renewal *item = &batch->items[i];
+        if (!item->of)
             continue;
-        struct hold *hold = hold_of_op(batch->items[i].of);
-        enum store_outcome outcome =
-            op->outcome == STORE_DONE ? batch->items[i].outcome : (enum store_outcome)op->outcome;
+        struct hold *hold = hold_of_op(item->of);
+        bool for_all = op->outcome != STORE_DONE;
+        enum store_outcome outcome = for_all ? (enum store_outcome)op->outcome : item->outcome;
         hold->renewal = NULL;
         if (outcome == STORE_DONE) {
-            renewed(e, hold, batch->asked_us);
+            renewed(e, hold, batch->asked_us, item->lease_us);
         } else if (outcome == STORE_NOT_YOURS) {
             hold->may_exist = false;
             lose(e, hold);
         } else {
-            int reason = op->outcome == STORE_REFUSED ? op->reason : HF_UNKNOWN;
-            renewal_failed(e, hold, reason, op->text ? error_format("%s", op->text) : NULL);
+            int reason = for_all ? op->reason : item->reason;
+            renewal_failed(e, hold, outcome == STORE_REFUSED ? reason : HF_UNKNOWN,
+                           op->text ? error_format("%s", op->text) : NULL);
         }
     }
     free(op->text);
@@ -564,7 +574,7 @@ void engine_renew(struct engine *e, struct hold *hold, struct request *request, 
     if (!is_held(hold))
         return;
     cancel_renewal(hold); /* of an older lease; this one replaces it */
-    hold->op.lease_us = lease_us;
+    hold->lease_us = lease_us;
     hold->longest_lease_us = max(hold->longest_lease_us, lease_us);
     add_renewal(e, hold);
     flush_batch(e);
@@ -708,7 +718,7 @@ void engine_completed(struct engine *e, struct store_op *op) {
 /* True if the hold can join a batch that goes out now: what is due, or will be within a small part of its
  * lease, unless that is a retry, which has its reason to wait. */
 static bool may_renew_now(const struct engine *e, const struct hold *hold) {
-    int64_t early_us = hold->failures ? 0 : hold->op.lease_us / 64;
+    int64_t early_us = hold->failures ? 0 : hold->granted_us / 64;
     return is_held(hold) && hold->deadline_us > e->now_us &&
            hold->act_at_us <= e->now_us + early_us;
 }

@@ -78,7 +78,9 @@ struct hold {
     struct reentry *reentry;       /* NULL: not reentrant */
     int64_t asked_us;              /* when the operation was sent */
     int64_t act_at_us;             /* when to ask again, to renew, to repeat the release */
-    int64_t longest_lease_us;      /* ever asked for; the store may have granted it unknown to us */
+    int64_t lease_us;              /* that the program asks for */
+    int64_t granted_us;            /* the lease that the store granted last */
+    int64_t longest_lease_us;      /* ever asked for (the answer may be lost) or granted */
     int64_t deadline_us;           /* held: D; releasing: when the store has forgotten it */
     uint8_t state;
     uint8_t news;     /* enum hold_news */

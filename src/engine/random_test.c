@@ -157,6 +157,11 @@ static void cancel_something(void) {
 
 /* ---- The store ---- */
 
+/* The lease that is granted, of the one that was asked for. */
+static int64_t negotiated_us(int64_t asked_us) {
+    return percent(80) ? asked_us : asked_us / 2 + (int64_t)chance((uint64_t)asked_us);
+}
+
 static void answer_acquire(struct store_op *op) {
     static const int reasons[] = {HF_UNREACHABLE, HF_UNREACHABLE, HF_WRONG_KIND, HF_DENIED};
     struct actor *actor = actor_of(op);
@@ -166,6 +171,7 @@ static void answer_acquire(struct store_op *op) {
     uint64_t kind = chance(100);
     op->left_us = percent(2) ? 99000000 : (int64_t)chance(60000000);
     if (kind < 45) {
+        op->lease_us = negotiated_us(op->lease_us);
         actor->expected_D = asked_us + validity_us(op->lease_us);
         story_answer_done(actor, 1 + chance(1000000));
         if (actor->told[REQUEST_ACQUIRE].count > told &&
@@ -195,7 +201,8 @@ static void answer_renew(struct store_op *op) {
         if (!item->of)
             continue;
         struct actor *actor = actor_of(item->of);
-        int64_t deadline_us = asked_us + validity_us(item->of->lease_us);
+        item->lease_us = negotiated_us(item->lease_us);
+        int64_t deadline_us = asked_us + validity_us(item->lease_us);
         bool in_time = story.engine.now_us < actor->expected_D; /* else lost: that is final */
         if (item->outcome == STORE_DONE && in_time && deadline_us > actor->expected_D)
             actor->expected_D = deadline_us;

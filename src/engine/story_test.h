@@ -341,6 +341,9 @@ static inline void story_answer_busy(struct actor *actor, int64_t left_ms, int f
 }
 
 #define answer_done(actor, token) HERE(story_answer_done(actor, token))
+/* With another lease than it was asked for. */
+#define answer_done_for(actor, token, lease_ms) \
+    HERE(((actor)->hold->op.lease_us = (lease_ms)*INT64_C(1000), story_answer_done(actor, token)))
 #define answer_queued(actor, left_ms, flags) HERE(story_answer_queued(actor, left_ms, flags))
 #define answer_busy(actor, left_ms, flags) HERE(story_answer_busy(actor, left_ms, flags))
 #define answer_refused(actor, reason) HERE(story_answer(actor, STORE_REFUSED, reason, NULL))

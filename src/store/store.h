@@ -14,10 +14,11 @@
  *     store recognises a repeat. An ACQUIRE of a hold that it owns answers DONE with its token, raised to
  *     `floor` if that is larger, and extends its lease, but never shortens it. (The caller has seen no token
  *     yet, or one that is not below an older repeat's floor: a token that was reported never changes.)
- *  4. A place in the queue is leased (`wait_lease_us`, from the last ACQUIRE that asked for it). When the
- *     lock is released it is reserved for the next live waiter until that one's wait lease ends, and
- *     WAKE is sent; the waiter's next ACQUIRE takes it, with token and lease. So a dead waiter costs its
- *     wait lease, and nothing depends on WAKE. A WAKE may come before the QUEUED that it follows.
+ *  4. A place in the queue is leased: for `wait_lease_us` from the last ACQUIRE that asked for it, or, where
+ *     all holds of a client share one lease, by that one. When the lock is released it is reserved for the
+ *     next live waiter while that one's place is leased, and WAKE is sent; the waiter's next ACQUIRE takes
+ *     it, with token and lease. So a dead waiter costs the rest of its lease, and nothing depends on WAKE.
+ *     A WAKE may come before the QUEUED that it follows.
  *     The queue is first in, first out: a waiter is not overtaken, except by STORE_BARGE, which takes
  *     the lock if there is room and waits ahead of those without it.
  *  5. One thread at a time calls a store. A store does not log, and calls nothing but the functions in
@@ -34,7 +35,11 @@
  *  9. A store that votes (STORE_VOTE, host->set) votes in one set only (HF_BAD_STORE otherwise). If it has
  *     forgotten which one, it may also have forgotten its votes, so it does not vote for the longest lease
  *     (HF_UNREACHABLE).
- * 10. With a name's counter the store keeps its last break: when, of which token, by whom, why. */
+ * 10. With a name's counter the store keeps its last break: when, of which token, by whom, why.
+ * 11. A lease is negotiated: a request asks for one (`lease_us`), and DONE answers with the one granted, which
+ *     may be shorter or longer, but not longer than `max_lease_us`. It begins no earlier than the request was sent.
+ *     A RENEW is DONE if each of its renewals has an outcome, a reason and a lease of its own; any other outcome
+ *     of the operation is that of all of them. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -97,12 +102,14 @@ struct store_facts {
     char address[64]; /* as it reports itself */
 };
 
-/* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq, lease_us); it becomes
- * NULL if the hold ends while the renewal is in flight; there is then nothing to renew. A store may use
- * what it has read from `of` until it calls its host. */
+/* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq); it becomes NULL if the
+ * hold ends while the renewal is in flight; there is then nothing to renew. A store may use what it has
+ * read from `of` until it calls its host. */
 struct store_renewal {
     _Atomic(const struct store_op *) of;
+    int64_t lease_us; /* in: asked for; out, when DONE: granted (rule 11) */
     enum store_outcome outcome;
+    int reason; /* as in an operation */
 };
 
 struct store_op {
@@ -118,7 +125,7 @@ struct store_op {
     const char *name;
     const char *label; /* what operators see; BREAK: why; NULL: nothing */
     uint32_t capacity, weight;
-    _Atomic int64_t lease_us; /* it changes with hf_renew, maybe while a RENEW reads it */
+    int64_t lease_us; /* ACQUIRE: in, asked for; out, when DONE: granted (rule 11) */
     union {
         struct { /* ACQUIRE */
             uint64_t floor, below;
@@ -190,7 +197,7 @@ struct store {
     const struct store_driver *driver;
 };
 
-#define STORE_ABI 6
+#define STORE_ABI 7
 
 struct store_driver {
     unsigned abi; /* STORE_ABI of the tree that it was built in */

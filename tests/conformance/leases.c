@@ -52,6 +52,27 @@ BOTH_FORMS(the_deadline_makes_room_for_the_drift_of_clocks) {
     let_go(hold);
 }
 
+/* The client's time is looked at after the store's: it has less left. */
+static void check_promise(hf_client *client, hf_hold *hold, const char *name) {
+    hf_locks *locks = NULL;
+    CHECK_IS(inspect(client, name, &locks), HF_OK);
+    int64_t store_ms = hf_locks_at(locks, 0)->holders[0]->left_ms;
+    int64_t promised_ms = hf_hold_left_ms(hold);
+    hf_locks_free(locks);
+    CHECK(promised_ms > 0);
+    CHECK(promised_ms <= store_ms);
+}
+
+BOTH_FORMS(a_holder_is_promised_no_more_time_than_the_store_granted) {
+    hf_client *a = open_client();
+    const char *name = fresh_name("granted");
+    hf_hold *hold = get(a, name, for_only(as_exclusive(0), LONG_LEASE_MS));
+    check_promise(a, hold, name);
+    CHECK_IS(renew(hold, 0), HF_OK);
+    check_promise(a, hold, name);
+    let_go(hold);
+}
+
 BOTH_FORMS(a_try_gets_a_lock_whose_lease_has_ended) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("ended");

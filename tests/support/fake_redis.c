@@ -161,7 +161,8 @@ void ask_renew(struct rig *rig, struct asked *asked, struct asked *const *holds,
     make(asked, STORE_RENEW, NULL);
     assert(count <= sizeof(asked->renewals) / sizeof(asked->renewals[0]));
     for (size_t i = 0; i < count; i++)
-        asked->renewals[i].of = holds[i] ? &holds[i]->op : NULL;
+        asked->renewals[i] = (struct store_renewal){.of = holds[i] ? &holds[i]->op : NULL,
+                                                    .lease_us = asked->op.lease_us};
     asked->op.renewals = asked->renewals;
     asked->op.renewal_count = count;
     ask(rig, asked);

@@ -8,11 +8,15 @@
  * next request removes claims that have expired (sweep), and gives what that frees to the waiters
  * (advance). The host's clock is the store's clock.
  *
+ * With lease_limit=MS in its URL a client is granted leases of that length at most, however long a lease it asks
+ * for. So the negotiation of leases can be tested without a server that has such a limit.
+ *
  * Threads: one mutex for each space. A client calls with its own mutex held, so this code must never call
  * a client: a message for another client is put in its session's inbox, and its bell is rung. */
 #include "base/error.h"
 #include "base/map.h"
 #include "base/url.h"
+#include "net/options.h"
 #include "store/schemes.h"
 #include "store/findings.h"
 #include "store/locks.h"
@@ -24,6 +28,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define LEASE_LIMIT_MAX_MS 86400000
 
 /* The spaces of a process. A forked child makes its own: its parent's may be locked for ever. */
 struct spaces {
@@ -53,6 +59,7 @@ struct session {
     struct space *space;
     struct store_identity identity;
     struct world_bell bell;
+    int64_t lease_limit_us;
     struct list inbox; /* claims of which the client must hear */
     struct list voter; /* in the space's voters */
     struct list freed; /* names that others let go, of which it must hear */
@@ -312,6 +319,10 @@ static struct lock *lock_for(struct session *session, struct store_op *op, int64
     return lock;
 }
 
+static int64_t grant_us(const struct session *session, int64_t asked_us) {
+    return asked_us < session->lease_limit_us ? asked_us : session->lease_limit_us;
+}
+
 /* Grants: the token, the lease. A claim that holds already gets the same again: a repeat. */
 static void take(struct session *session, struct claim *claim, struct store_op *op,
                  int64_t now_us) {
@@ -332,6 +343,7 @@ static void take(struct session *session, struct claim *claim, struct store_op *
         lock->used += claim->weight;
     if (!repeats)
         claim->since_us = wall_us;
+    op->lease_us = grant_us(session, op->lease_us);
     if (!repeats || claim->until_us < now_us + op->lease_us)
         claim->until_us = now_us + op->lease_us; /* which may be earlier than its wait lease */
     claim->state = HELD;
@@ -406,8 +418,9 @@ static void renew(struct session *session, struct store_op *op, int64_t now_us) 
             renewal->outcome = STORE_NOT_YOURS;
             continue;
         }
-        if (claim->until_us < now_us + renewal->of->lease_us)
-            claim->until_us = now_us + renewal->of->lease_us;
+        renewal->lease_us = grant_us(session, renewal->lease_us);
+        if (claim->until_us < now_us + renewal->lease_us)
+            claim->until_us = now_us + renewal->lease_us;
         place_among_holders(claim->lock, claim);
         renewal->outcome = STORE_DONE;
     }
@@ -742,13 +755,19 @@ static struct session *session_new(struct store_host *host) {
 
 static int memory_open(struct store_host *host, const struct url *url, struct store **ret_store,
                        char **ret_text) {
-    if (url->host_count || url->option_count) {
-        *ret_text = error_format("memory: takes a name and nothing else, as in memory:jobs");
+    int64_t limit_us = INT64_MAX;
+    int r = net_option_ms(url, "lease_limit", LEASE_LIMIT_MAX_MS, &limit_us, ret_text);
+    if (r < 0)
+        return r;
+    if (url->host_count || url->option_count > (url_option(url, "lease_limit") ? 1 : 0)) {
+        *ret_text = error_format(
+            "memory: takes a name and no other option than lease_limit, as in memory:jobs");
         return HF_BAD_URL;
     }
     struct session *session = session_new(host);
     if (!session)
         return HF_NO_MEMORY;
+    session->lease_limit_us = limit_us;
     session->space = space_join(url->path);
     if (!session->space) {
         free(session);

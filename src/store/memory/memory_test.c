@@ -112,7 +112,7 @@ static enum store_outcome release(struct asker *asker, uint64_t seq) {
 }
 
 static enum store_outcome renew(struct asker *asker, const struct store_op *of) {
-    struct store_renewal renewal = {.of = of};
+    struct store_renewal renewal = {.of = of, .lease_us = of->lease_us};
     struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
     CHECK_EQ_INT(ask(asker, &op), STORE_DONE);
     return renewal.outcome;
@@ -182,7 +182,8 @@ TEST(a_renewal_of_a_hold_that_ended_meanwhile_renews_the_others) {
     struct asker *a = asker_new(0);
     struct store_op op = mutex(1, 0);
     CHECK_EQ_INT(ask(a, &op), STORE_DONE);
-    struct store_renewal renewals[] = {{.of = NULL}, {.of = &op}, {.of = NULL}};
+    struct store_renewal renewals[] = {
+        {.of = NULL}, {.of = &op, .lease_us = LEASE_US}, {.of = NULL}};
     struct store_op renewal = {.type = STORE_RENEW, .renewals = renewals, .renewal_count = 3};
     CHECK_EQ_INT(ask(a, &renewal), STORE_DONE);
     CHECK_EQ_INT(renewals[1].outcome, STORE_DONE);

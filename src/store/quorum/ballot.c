@@ -265,6 +265,18 @@ static bool gives_way(const struct ballot *ballot, size_t hopeful) {
     return ballot->busy && hopeful < quorum && hopeful + ballot->busy >= quorum;
 }
 
+/* Of those that hold it with the lock's token: a quorum does until then. */
+static int64_t shortest_lease_us(const struct ballot *ballot) {
+    int64_t shortest_us = INT64_MAX;
+    for (size_t i = 0; i < ballot->round.quorum->node_count; i++) {
+        const struct errand *errand = &ballot->round.errands[i];
+        bool agrees = ballot->counted[i] && ballot->tokens[i] == ballot->token;
+        if (agrees && !errand->in_flight && errand->op.lease_us < shortest_us)
+            shortest_us = errand->op.lease_us;
+    }
+    return shortest_us;
+}
+
 static void ballot_decide(struct round *round, bool time_is_up) {
     struct ballot *ballot = container_of(round, struct ballot, round);
     struct quorum *q = round->quorum;
@@ -287,6 +299,7 @@ static void ballot_decide(struct round *round, bool time_is_up) {
         q->crowd -= q->crowd > 0;
         q->ballot_us += (quorum_now_us(q) - ballot->asked_us - q->ballot_us) / 8;
         op->token = ballot->token;
+        op->lease_us = shortest_lease_us(ballot);
         store_complete(q->host, op, STORE_DONE);
     }
 }

@@ -154,7 +154,7 @@ static void lock_story(void) {
     struct store_op hold = mutex(1, STORE_WAIT);
     ask(store, &hold);
     if (hold.outcome == STORE_DONE) {
-        struct store_renewal renewal = {.of = &hold};
+        struct store_renewal renewal = {.of = &hold, .lease_us = hold.lease_us};
         struct store_op renew = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
         ask(store, &renew);
         CHECK(renew.outcome != STORE_DONE || renewal.outcome != STORE_NOT_YOURS);

@@ -155,7 +155,7 @@ TEST(a_vote_that_came_too_late_and_above_is_released_at_its_node_only) {
 TEST(a_node_whose_vote_was_above_the_token_renews_nothing) {
     set_open();
     struct store_op hold = held(3);
-    struct store_renewal renewal = {.of = &hold};
+    struct store_renewal renewal = {.of = &hold, .lease_us = hold.lease_us};
     struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
     submit(&op);
     grant(3, 81); /* so it is given back; the renewal was before that */
@@ -670,7 +670,7 @@ TEST(nodes_are_asked_however_far_behind_if_the_others_are_no_quorum) {
 TEST(a_quorum_renews_and_the_others_are_taken_again) {
     set_open();
     struct store_op hold = held(NODES);
-    struct store_renewal renewal = {.of = &hold};
+    struct store_renewal renewal = {.of = &hold, .lease_us = hold.lease_us};
     struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
     submit(&op);
     CHECK_EQ_INT(asked(0, STORE_RENEW)->renewals[0].of->seq, hold.mark);
@@ -688,12 +688,40 @@ TEST(a_quorum_renews_and_the_others_are_taken_again) {
     set_close();
 }
 
+/* Until its end a quorum has it; those that are not counted do not matter. */
+TEST(the_lease_is_the_shortest_that_a_counted_node_granted) {
+    set_open();
+    struct store_op hold = mutex(1, STORE_WAIT);
+    submit(&hold);
+    asked(1, STORE_ACQUIRE)->lease_us = LEASE_US / 2;
+    for (size_t i = 0; i < 3; i++)
+        grant(i, 50);
+    check_done(&hold, STORE_DONE);
+    CHECK_EQ_INT(hold.lease_us, LEASE_US / 2);
+    struct store_renewal renewal = {.of = &hold, .lease_us = LEASE_US};
+    struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
+    submit(&op);
+    for (size_t i = 0; i < 3; i++)
+        CHECK_EQ_INT(asked(i, STORE_RENEW)->renewals[0].lease_us, LEASE_US);
+    asked(0, STORE_RENEW)->renewals[0].lease_us = LEASE_US / 4;
+    answer_renewal(0, STORE_NOT_YOURS);
+    asked(2, STORE_RENEW)->renewals[0].lease_us = LEASE_US / 3;
+    answer_renewal(1, STORE_DONE);
+    answer_renewal(2, STORE_DONE);
+    grant(3, 50);
+    answer_renewal(3, STORE_DONE);
+    check_done(&op, STORE_DONE);
+    CHECK_EQ_INT(renewal.outcome, STORE_DONE);
+    CHECK_EQ_INT(renewal.lease_us, LEASE_US / 3);
+    set_close();
+}
+
 TEST(nodes_that_were_away_at_first_are_taken_when_they_are_back_and_count_from_then_on) {
     set_open();
     struct store_op hold = held(3);
     for (size_t i = 3; i < NODES; i++)
         answer(i, STORE_ACQUIRE, STORE_UNKNOWN);
-    struct store_renewal renewal = {.of = &hold};
+    struct store_renewal renewal = {.of = &hold, .lease_us = hold.lease_us};
     struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
     submit(&op);
     for (size_t i = 0; i < 3; i++)
@@ -715,7 +743,7 @@ TEST(nodes_that_were_away_at_first_are_taken_when_they_are_back_and_count_from_t
 TEST(nothing_is_taken_again_for_a_hold_that_was_let_go) {
     set_open();
     struct store_op hold = held(NODES);
-    struct store_renewal renewal = {.of = &hold};
+    struct store_renewal renewal = {.of = &hold, .lease_us = hold.lease_us};
     struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
     submit(&op);
     for (size_t i = 0; i < 3; i++)
@@ -735,7 +763,7 @@ TEST(a_hold_may_end_and_be_freed_while_it_is_renewed) {
     struct store_op *hold = malloc(sizeof(*hold));
     *hold = held(NODES);
     struct store_renewal *renewals = calloc(1, sizeof(*renewals));
-    renewals->of = hold;
+    *renewals = (struct store_renewal){.of = hold, .lease_us = hold->lease_us};
     struct store_op *op = calloc(1, sizeof(*op));
     *op = (struct store_op){.type = STORE_RENEW, .renewals = renewals, .renewal_count = 1};
     submit(op);
@@ -755,7 +783,7 @@ TEST(a_hold_may_end_and_be_freed_while_it_is_renewed) {
 TEST(a_hold_is_lost_only_when_a_quorum_cannot_be) {
     set_open();
     struct store_op hold = held(NODES);
-    struct store_renewal renewal = {.of = &hold};
+    struct store_renewal renewal = {.of = &hold, .lease_us = hold.lease_us};
     struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
     submit(&op);
     answer_renewal(0, STORE_NOT_YOURS);
@@ -856,7 +884,7 @@ TEST(a_hold_is_gone_when_so_many_nodes_say_so_that_no_quorum_is_left) {
 TEST(closing_completes_everything_once) {
     set_open();
     struct store_op hold = held(3);
-    struct store_renewal renewal = {.of = &hold};
+    struct store_renewal renewal = {.of = &hold, .lease_us = hold.lease_us};
     struct store_op ops[] = {
         mutex(2, 0),
         mutex(3, STORE_WAIT),

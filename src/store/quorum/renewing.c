@@ -77,6 +77,18 @@ static enum store_outcome outcome_of(const struct renewing *renewing, size_t ind
                                                              : STORE_UNKNOWN;
 }
 
+/* Of those that renewed it: a quorum has it until then. */
+static int64_t shortest_lease_us(const struct renewing *renewing, size_t index) {
+    int64_t shortest_us = INT64_MAX;
+    for (size_t n = 0; n < renewing->round.quorum->node_count; n++) {
+        const struct errand *errand = &renewing->round.errands[n];
+        const struct store_renewal *item = &errand->op.renewals[index];
+        if (!errand->in_flight && item->outcome == STORE_DONE && item->lease_us < shortest_us)
+            shortest_us = item->lease_us;
+    }
+    return shortest_us;
+}
+
 static void renewed(struct renewing *renewing, size_t index) {
     struct round *round = &renewing->round;
     renewing->renewed[index] = true;
@@ -105,6 +117,7 @@ static void renewing_decide(struct round *round, bool time_is_up) {
     round_decided(round);
     for (size_t i = 0; i < op->renewal_count; i++) {
         op->renewals[i].outcome = outcome_of(renewing, i);
+        op->renewals[i].lease_us = shortest_lease_us(renewing, i);
         if (op->renewals[i].of && op->renewals[i].outcome == STORE_DONE)
             renewed(renewing, i);
         else if (op->renewals[i].of && op->renewals[i].outcome == STORE_NOT_YOURS)
@@ -159,7 +172,7 @@ static struct renewing *renewing_new(struct quorum *q, struct store_op *op) {
                                                .label = round_copy_text(&text, of->label),
                                                .capacity = of->capacity,
                                                .weight = of->weight,
-                                               .lease_us = of->lease_us,
+                                               .lease_us = op->renewals[i].lease_us,
                                                .token = of->token};
     }
     list_append(&q->renewals, &renewing->link);
@@ -180,8 +193,10 @@ void quorum_renew(struct quorum *q, struct store_op *op) {
         errand->type = STORE_RENEW;
         errand->renewals = renewing->items + n * op->renewal_count;
         errand->renewal_count = op->renewal_count;
-        for (size_t i = 0; i < op->renewal_count; i++)
+        for (size_t i = 0; i < op->renewal_count; i++) {
             errand->renewals[i].of = op->renewals[i].of ? &renewing->holds[i] : NULL;
+            errand->renewals[i].lease_us = op->renewals[i].lease_us;
+        }
     }
     round_ask_all(&renewing->round);
 }

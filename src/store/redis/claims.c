@@ -386,8 +386,8 @@ static void renew_answered(struct redis *redis, struct redis_request *request,
                                   ? reply->type == REPLY_ARRAY && reply->count == request->count
                                   : reply->type == REPLY_INTEGER);
     enum store_outcome outcome = 0;
+    int reason = 0;
     if (!answered) {
-        int reason;
         char *text;
         outcome = redis_explain(request, reply, why, &reason, &text);
         note_failure(renewing, outcome, reason, text);
@@ -398,6 +398,7 @@ static void renew_answered(struct redis *redis, struct redis_request *request,
             outcome = outcome_of(one);
         }
         renewals[request->items[i]].outcome = outcome;
+        renewals[request->items[i]].reason = reason;
     }
     renewing->any_answered |= answered;
     redis_request_free(request);
@@ -413,8 +414,10 @@ static void renewing_send(struct redis *redis, struct renewing *renewing, int sc
     struct redis_request *request;
     renewing->requests++;
     if (redis_send(redis, renewing->op, script, renew_answered, renewing, count, &request) < 0) {
-        for (size_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++) {
             renewing->op->renewals[items[i]].outcome = STORE_REFUSED;
+            renewing->op->renewals[items[i]].reason = HF_NO_MEMORY;
+        }
         note_failure(renewing, STORE_REFUSED, HF_NO_MEMORY, NULL);
         renewing_finish(redis, renewing);
         return;
@@ -423,9 +426,9 @@ static void renewing_send(struct redis *redis, struct renewing *renewing, int sc
     route_submit(redis, request);
 }
 
-static void add_lease(struct redis *redis, const struct store_op *of) {
-    add_owner(redis, of->seq);
-    command_add_number(&redis->command, (uint64_t)of->lease_us / 1000);
+static void add_lease(struct redis *redis, const struct store_renewal *renewal) {
+    add_owner(redis, renewal->of->seq);
+    command_add_number(&redis->command, (uint64_t)renewal->lease_us / 1000);
 }
 
 static void renew_alone(struct redis *redis, struct renewing *renewing, const uint16_t *items,
@@ -435,15 +438,15 @@ static void renew_alone(struct redis *redis, struct renewing *renewing, const ui
     for (size_t i = 0; i < count; i++)
         command_add_keys(&redis->command, redis->prefix, renewals[items[i]].of->name, "K");
     for (size_t i = 0; i < count; i++)
-        add_lease(redis, renewals[items[i]].of);
+        add_lease(redis, &renewals[items[i]]);
     renewing_send(redis, renewing, REDIS_RENEW, items, count);
 }
 
 static void renew_share(struct redis *redis, struct renewing *renewing, uint16_t item) {
-    const struct store_op *of = renewing->op->renewals[item].of;
+    const struct store_renewal *renewal = &renewing->op->renewals[item];
     command_start_script(&redis->command, REDIS_RENEW_SHARE, 3);
-    command_add_keys(&redis->command, redis->prefix, of->name, "KHI");
-    add_lease(redis, of);
+    command_add_keys(&redis->command, redis->prefix, renewal->of->name, "KHI");
+    add_lease(redis, renewal);
     renewing_send(redis, renewing, REDIS_RENEW_SHARE, &item, 1);
 }
 

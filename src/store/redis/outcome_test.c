@@ -389,6 +389,7 @@ TEST(a_part_of_a_renewal_that_fails_leaves_the_others_their_outcome) {
     CHECK_EQ_INT(a.op.outcome, STORE_DONE);
     CHECK_EQ_INT(a.renewals[0].outcome, STORE_DONE);
     CHECK_EQ_INT(a.renewals[1].outcome, STORE_REFUSED);
+    CHECK_EQ_INT(a.renewals[1].reason, HF_UNREACHABLE);
     over();
 }
 

@@ -447,7 +447,7 @@ enum store_outcome claims_renew(struct session *s, struct store_op *op, int64_t 
             continue;
         database_run(&s->db,
                      database_use(&s->db, SQL_RENEW, "sucii", renewal->of->name, renewal->of->seq,
-                                  s->host->identity.id, now_us + renewal->of->lease_us, now_us));
+                                  s->host->identity.id, now_us + renewal->lease_us, now_us));
         renewal->outcome = sqlite3_changes(s->db.handle) ? STORE_DONE : STORE_NOT_YOURS;
     }
     return STORE_DONE;
