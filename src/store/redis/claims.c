@@ -1,6 +1,7 @@
 /* Acquire, renew, release, break: from operations to requests, and from replies to outcomes. The rules are in
  * the scripts; here they are called, and nothing is decided that they did not say. */
 #include "base/error.h"
+#include "store/redis/greeting.h"
 #include "store/redis/redis.h"
 
 #include <assert.h>
@@ -216,7 +217,7 @@ void redis_add_set_key(struct redis *redis) {
 static void vote(struct redis *redis, struct store_op *op, const char *kind) {
     struct command *command = &redis->command;
     if (!redis->votes)
-        link_begin_to_vote(&redis->commands);
+        redis_begin_to_vote(redis);
     command_start_script(command, REDIS_VOTE, REDIS_COMPANIONS + 1);
     command_add_keys(command, redis->prefix, op->name, REDIS_KEYS);
     redis_add_set_key(redis);

@@ -101,7 +101,8 @@ static struct node *new_node(struct cluster *cluster) {
                               : NULL;
     if (grown)
         cluster->nodes = grown;
-    if (!node || !grown || link_init(&node->commands, cluster->route.redis, &node->peer) < 0) {
+    if (!node || !grown ||
+        link_init(&node->commands, &cluster->route.redis->links, &node->peer) < 0) {
         free(node);
         return NULL;
     }
@@ -608,7 +609,7 @@ static int fill(struct cluster *cluster, const struct url *url) {
         scout->cluster = cluster;
         scout->peer.host = scout->host;
         scout->peer.timeout_us = redis->peer.timeout_us;
-        if (link_init(&scout->link, redis, &scout->peer) < 0)
+        if (link_init(&scout->link, &redis->links, &scout->peer) < 0)
             return HF_NO_MEMORY;
         cluster->open_scouts++;
     }

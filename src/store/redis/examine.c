@@ -381,7 +381,8 @@ static void send_to(struct examining *x, struct redis_link *link, redis_answered
 
 static void ask_watcher(struct examining *x, struct redis_link *watcher) {
     x->deployment.sentinels++;
-    x->deployment.sentinel_user = watcher->login->user ? watcher->login->user : "default";
+    x->deployment.sentinel_user =
+        watcher->setup->login->user ? watcher->setup->login->user : "default";
     start_command(x, "PING");
     send_to(x, watcher, watcher_answered, WATCHER_PING);
     x->redis->route->kind->build_question(x->redis->route);

@@ -1,16 +1,17 @@
 /* Design notes.
  *
- * States: DOWN → CONNECTING → GREETING → READY, and from each back to DOWN. A link that loses a connection over
- * which something came tries again at once; one that could not connect, or heard nothing, waits first, so
- * that a server that accepts and hangs up does not make it spin.
+ * States: DOWN → CONNECTING → GREETING → READY, and from each back to DOWN. A link that loses a
+ * connection over which something came tries again at once. One that could not connect, or heard
+ * nothing, waits first: otherwise a server that accepts and hangs up would make it spin.
  *
- * A request that was never sent is refused as soon as a connection fails: then it is certain that the server
- * did not act, and why is known. One that was sent waits for the next connection until its time is over.
+ * A request that was never sent is refused as soon as a connection fails, since the server certainly
+ * did not act on it. One that was sent waits for the next connection until its time is over.
  *
- * A request whose time is over comes back without a reply. Its connection is closed only when a request
- * has waited on that connection for the whole timeout. If requests that were sent again could close the
- * next connection as well, a slow link that is never idle would reconnect for ever without seeing a
- * reply. A request that is given up earlier leaves a stand-in, so that replies still match requests.
+ * A request whose time is over comes back without a reply. Its connection is closed only when a
+ * request has waited on that connection for the whole timeout. If requests that were sent again could
+ * close the next connection as well, a slow link that is never idle would reconnect for ever without
+ * seeing a reply. A request that is given up earlier leaves a stand-in, so that replies still match
+ * requests.
  *
  * All requests have the same patience, so the first in each list is the first whose time is over. The
  * exceptions are requests that were sent again with the text of their script, and those behind a
@@ -18,12 +19,14 @@
 #include "store/redis/link.h"
 
 #include "store/redis/command.h"
-#include "store/redis/redis.h"
 
 #include <assert.h>
+#include <holdfast/holdfast.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { PING_US = 5000000 };
 
 void redis_request_free(struct redis_request *request) {
     list_remove(&request->link);
@@ -34,7 +37,7 @@ void redis_request_free(struct redis_request *request) {
 }
 
 static struct world *world_of(const struct redis_link *link) {
-    return link->redis->host->world;
+    return link->setup->world;
 }
 
 static struct redis_request *first_of(struct list *list) {
@@ -62,8 +65,8 @@ static void set_timer(struct redis_link *link) {
     bool to_open = link->state == LINK_DOWN && (link->wanted || waiting);
     if (to_open && link->retry_at_us < at_us)
         at_us = link->retry_at_us;
-    int64_t ping_us = link->heard_us + REDIS_PING_US;
-    ping_us += link->pinged ? link->redis->timeout_us : 0;
+    int64_t ping_us = link->heard_us + PING_US;
+    ping_us += link->pinged ? link->setup->timeout_us : 0;
     if (link->state == LINK_READY && link->pushed && ping_us < at_us)
         at_us = ping_us;
     if (at_us == WORLD_NEVER)
@@ -94,7 +97,7 @@ static void refuse_unsent(struct redis_link *link, const char *why) {
     }
 }
 
-/* What had no reply goes back to the front of those that wait. */
+/* Requests without a reply go back to the front of those that wait. */
 static void take_back_sent(struct redis_link *link) {
     while (!list_empty(&link->sent)) {
         struct redis_request *last = container_of(link->sent.prev, struct redis_request, link);
@@ -167,11 +170,7 @@ static void become_ready(struct redis_link *link) {
     set_timer(link);
 }
 
-static const char *refusal_of(struct redis_link *link, const struct reply *reply) {
-    return link->guide && link->guide->refuses ? link->guide->refuses(link, reply) : NULL;
-}
-
-/* (Behind the greeting there may be what was sent before, and again: link_begin_to_vote.) */
+/* Other requests may be among them, if the connection was in use before it was greeted. */
 static bool is_greeting(const struct redis_link *link) {
     list_each(node, &link->sent) {
         if (container_of(node, struct redis_request, link)->greets)
@@ -183,102 +182,47 @@ static bool is_greeting(const struct redis_link *link) {
 static void greeting_answered(struct redis *redis, struct redis_request *request,
                               const struct reply *reply, const char *why) {
     struct redis_link *link = request->context;
-    (void)redis; /* a connection that is lost is told elsewhere */
+    (void)redis, (void)why;
     redis_request_free(request);
     if (!reply)
-        return;
-    if (reply->type == REPLY_ERROR) {
+        return; /* the lost connection is reported elsewhere */
+    char *text = NULL;
+    int r = link->setup->greeted(link, reply, &text);
+    if (r < 0) {
         link->heard = false;
-        int reason;
-        char *text;
-        redis_explain(NULL, reply, NULL, &reason, &text);
-        bool repeats = text && link->login->password && strstr(text, link->login->password);
-        link_break(link, reason, repeats ? "the server refuses the login" : text ? text : "");
+        link_break(link, r, text ? text : "");
         free(text);
-    } else if ((why = refusal_of(link, reply))) {
-        link->heard = false;
-        link_break(link, HF_UNREACHABLE, why);
     } else if (!is_greeting(link)) {
         become_ready(link);
     }
 }
 
-static bool greet_with(struct redis_link *link, struct command *command) {
+bool link_greet(struct redis_link *link, char *bytes, size_t size) {
+    assert(link_is_connected(link));
+    link->state = LINK_GREETING;
     struct redis_request *request = calloc(1, sizeof(*request));
-    if (!request)
+    if (!request) {
+        explicit_bzero(bytes, size);
+        free(bytes);
         return false;
+    }
     list_init(&request->link);
-    request->bytes = command_bytes(command, &request->size);
+    request->bytes = bytes;
+    request->size = size;
     request->answered = greeting_answered;
     request->context = link;
     request->greets = true;
     request->script = -1;
     request->sends = 1;
     request->sent_us = world_now_us(world_of(link));
-    request->give_up_us = request->sent_us + link->redis->timeout_us;
-    if (!request->bytes || net_wire_send(&link->wire, request->bytes, request->size) < 0) {
+    request->give_up_us = request->sent_us + link->setup->timeout_us;
+    if (net_wire_send(&link->wire, bytes, size) < 0) {
         redis_request_free(request);
         return false;
     }
     list_append(&link->sent, &request->link);
+    set_timer(link);
     return true;
-}
-
-static bool greet_with_boot(struct redis_link *link) {
-    struct command *command = &link->redis->command;
-    command_start(command);
-    command_add_text(command, "EVAL");
-    command_add(command, redis_scripts[REDIS_BOOT].text, redis_scripts[REDIS_BOOT].size);
-    command_add_number(command, 1);
-    redis_add_set_key(link->redis);
-    command_add_text(command, link->redis->host->durable ? "1" : "0");
-    return greet_with(link, command);
-}
-
-void link_begin_to_vote(struct redis_link *link) {
-    link->redis->votes = true;
-    if (link->state != LINK_READY && link->state != LINK_GREETING)
-        return;
-    link->state = LINK_GREETING;
-    if (greet_with_boot(link))
-        set_timer(link);
-    else
-        link_break(link, HF_NO_MEMORY, NULL);
-}
-
-/* Nothing else is sent before the answers: a command would run as another user, or in another database. And who only
- * hangs up on us, as servers do that expect TLS, or refuse our certificate when the handshake is over for us, does that
- * before anything was sent of which it would not be known whether it was done. */
-static bool greet(struct redis_link *link) {
-    struct command *command = &link->redis->command;
-    bool ok = true;
-    if (link->login->password) {
-        command_start(command);
-        command_add_text(command, "AUTH");
-        if (link->login->user)
-            command_add_text(command, link->login->user);
-        command_add_text(command, link->login->password);
-        ok = greet_with(link, command);
-    }
-    if (ok && link->database) {
-        command_start(command);
-        command_add_text(command, "SELECT");
-        command_add_number(command, link->database);
-        ok = greet_with(link, command);
-    }
-    if (ok && link->guide && link->guide->refuses) {
-        command_start(command);
-        command_add_text(command, "ROLE");
-        ok = greet_with(link, command);
-    }
-    if (ok && link->redis->votes && link == &link->redis->commands)
-        ok = greet_with_boot(link);
-    if (ok && (link->redis->security.tls || link->doubted) && list_empty(&link->sent)) {
-        command_start(command);
-        command_add_text(command, "PING");
-        ok = greet_with(link, command);
-    }
-    return ok;
 }
 
 static void wire_opened(struct net_wire *wire) {
@@ -286,7 +230,7 @@ static void wire_opened(struct net_wire *wire) {
     link->heard = false;
     link->early_us = WORLD_NEVER;
     link->state = LINK_GREETING;
-    if (!reply_reader_start(&link->reader) || !greet(link)) {
+    if (!reply_reader_start(&link->reader) || !link->setup->greet(link)) {
         link_break(link, HF_NO_MEMORY, NULL);
         return;
     }
@@ -388,9 +332,9 @@ void link_submit(struct redis_link *link, struct redis_request *request) {
 static void ping(struct redis_link *link) {
     static const char bytes[] = "*1\r\n$4\r\nPING\r\n";
     int64_t silent_us = world_now_us(world_of(link)) - link->heard_us;
-    if (link->pinged && silent_us >= REDIS_PING_US + link->redis->timeout_us)
+    if (link->pinged && silent_us >= PING_US + link->setup->timeout_us)
         link_break(link, HF_UNREACHABLE, "the server stopped answering");
-    else if (silent_us >= REDIS_PING_US && !link->pinged) {
+    else if (silent_us >= PING_US && !link->pinged) {
         link->pinged = true;
         link_send(link, bytes,
                   sizeof(bytes) - 1); /* or not, without memory: it is not answered then */
@@ -412,7 +356,7 @@ static bool give_up(struct redis_link *link, struct redis_request *request, cons
     stand_in->stands_in = true;
     stand_in->script = -1;
     stand_in->sent_us = request->sent_us;
-    stand_in->give_up_us = request->sent_us + link->redis->timeout_us;
+    stand_in->give_up_us = request->sent_us + link->setup->timeout_us;
     list_insert_before(&request->link, &stand_in->link);
     link->reason = HF_UNREACHABLE;
     give_back(link, request, NULL, why);
@@ -422,7 +366,7 @@ static bool give_up(struct redis_link *link, struct redis_request *request, cons
 /* The oldest request on this connection has had no reply for the whole timeout. */
 static bool is_silent(struct redis_link *link, int64_t now_us) {
     struct redis_request *first = first_of(&link->sent);
-    return first && first->sent_us + link->redis->timeout_us <= now_us;
+    return first && first->sent_us + link->setup->timeout_us <= now_us;
 }
 
 /* Gives up those that were sent and whose time is over. False: no memory. */
@@ -448,7 +392,7 @@ static void timer_due(struct world_timer *timer) {
     int64_t now_us = world_now_us(world_of(link));
     char why[80 + sizeof(link->why)];
     snprintf(why, sizeof(why), "no answer within %lld ms%s%s",
-             (long long)(link->redis->timeout_us / 1000), link->why[0] ? ": " : "", link->why);
+             (long long)(link->setup->timeout_us / 1000), link->why[0] ? ": " : "", link->why);
     if (is_silent(link, now_us) || !give_up_overdue(link, now_us, why)) {
         link_break(link, HF_UNREACHABLE, why);
         link->why[0] = 0; /* of this there is no more to tell */
@@ -459,18 +403,18 @@ static void timer_due(struct world_timer *timer) {
     link_want(link);
 }
 
-int link_init(struct redis_link *link, struct redis *redis, const struct world_peer *peer) {
-    link->redis = redis;
-    link->login = &redis->login;
-    link->database = redis->database;
+int link_init(struct redis_link *link, const struct link_setup *setup,
+              const struct world_peer *peer) {
+    link->redis = setup->redis;
+    link->setup = setup;
     link->reason = HF_UNREACHABLE;
     link->early_us = WORLD_NEVER;
     list_init(&link->waiting);
     list_init(&link->sent);
-    int r = net_wire_init(&link->wire, redis->host->world, peer, &redis->security, &events);
+    int r = net_wire_init(&link->wire, setup->world, peer, setup->security, &events);
     if (r < 0)
         return r;
-    r = world_timer_add(redis->host->world, &link->timer, timer_due);
+    r = world_timer_add(setup->world, &link->timer, timer_due);
     if (r < 0)
         net_wire_drop(&link->wire);
     return r;

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/url.h"
 #include "net/options.h"
+#include "store/redis/greeting.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -45,7 +46,7 @@ int redis_send(struct redis *redis, struct store_op *op, int script, redis_answe
     request->context = context;
     request->count = (uint32_t)items;
     request->slot = redis->route ? command_first_slot(&redis->command) : -1;
-    request->give_up_us = world_now_us(redis->host->world) + redis->timeout_us;
+    request->give_up_us = world_now_us(redis->host->world) + redis->links.timeout_us;
     *ret_request = request;
     return HF_OK;
 }
@@ -223,7 +224,7 @@ static int read_routed(struct redis *redis, const struct url *url, char **ret_te
     if (!behind || (url->path[0] == 0 && is_cluster(url)) || !behind[1])
         return HF_OK;
     return net_parse_number(behind + 1, "the database", 0, is_cluster(url) ? 0 : INT32_MAX,
-                            &redis->database, ret_text);
+                            &redis->links.database, ret_text);
 }
 
 static int read_server(struct redis *redis, const struct url *url, char **ret_text) {
@@ -262,8 +263,8 @@ static int read_server(struct redis *redis, const struct url *url, char **ret_te
     redis->peer.host = redis->server_host;
     redis->peer.path = redis->server_path;
     redis->peer.port = !is_socket && url->hosts[0].port ? url->hosts[0].port : DEFAULT_PORT;
-    return database ? net_parse_number(database, "the database", 0, INT32_MAX, &redis->database,
-                                       ret_text)
+    return database ? net_parse_number(database, "the database", 0, INT32_MAX,
+                                       &redis->links.database, ret_text)
                     : HF_OK;
 }
 
@@ -370,12 +371,12 @@ static int check_options(const struct url *url, char **ret_text) {
 /* How long to wait for replies and connections; how many replicas must have a grant, and how long that may take:
  * less than a reply. */
 static int read_times(struct redis *redis, const struct url *url, char **ret_text) {
-    redis->timeout_us = redis->peer.timeout_us = INT64_C(1000) * DEFAULT_TIMEOUT_MS;
-    int r = net_option_ms(url, "timeout", TIMEOUT_MAX_MS, &redis->timeout_us, ret_text);
+    redis->links.timeout_us = redis->peer.timeout_us = INT64_C(1000) * DEFAULT_TIMEOUT_MS;
+    int r = net_option_ms(url, "timeout", TIMEOUT_MAX_MS, &redis->links.timeout_us, ret_text);
     if (!r)
         r = net_option_ms(url, "connect_timeout", TIMEOUT_MAX_MS, &redis->peer.timeout_us,
                           ret_text);
-    uint64_t most_ms = (uint64_t)redis->timeout_us / 1000;
+    uint64_t most_ms = (uint64_t)redis->links.timeout_us / 1000;
     redis->wait_timeout_ms = most_ms / 4 ? most_ms / 4 : 1;
     if (!r)
         r = net_option_number(url, "wait_replicas", 1, 100, &redis->wait_replicas, ret_text);
@@ -453,10 +454,16 @@ static int open_route(struct redis *redis, const struct url *url, char **ret_tex
 }
 
 static int open_links(struct redis *redis) {
-    int r = link_init(&redis->commands, redis, &redis->peer);
+    redis->links.redis = redis;
+    redis->links.world = redis->host->world;
+    redis->links.security = &redis->security;
+    redis->links.login = &redis->login;
+    redis->links.greet = redis_greet;
+    redis->links.greeted = redis_greeted;
+    int r = link_init(&redis->commands, &redis->links, &redis->peer);
     if (r < 0)
         return r;
-    r = link_init(&redis->subscription, redis, &redis->peer);
+    r = link_init(&redis->subscription, &redis->links, &redis->peer);
     if (r < 0) {
         link_close(&redis->commands);
         return r;

@@ -4,7 +4,7 @@
  *   claims.c   acquire, renew, release, break: operations become requests, replies become outcomes
  *   look.c     inspect and list
  *   examine.c  what doctor asks; deployment.c: of several servers together
- *   link.c     a connection that is always being restored
+ *   link.c     a connection that is restored whenever it is lost; greeting.c: how it begins
  *   route.c    which of several servers a request goes to; sentinel.c, cluster.c: how that is found out
  *   command.c  requests as bytes, and the keys of a lock
  *   reply.c    replies from bytes
@@ -19,7 +19,7 @@
 #include "store/redis/route.h"
 #include "store/store.h"
 
-enum { REDIS_PING_US = 5000000, REDIS_COMPANIONS = 6 };
+enum { REDIS_COMPANIONS = 6 };
 #define REDIS_KEYS "KSQWHI"
 
 struct redis {
@@ -28,11 +28,10 @@ struct redis {
     struct net_login login;
     char *prefix;
     char *server_host, *server_path;
-    uint64_t database;
-    int64_t timeout_us;
     struct world_peer peer;
     struct redis_route *route; /* NULL: there is one server */
     struct net_security security;
+    struct link_setup links;
     struct redis_link commands, subscription;
     uint64_t wait_replicas,
         wait_timeout_ms; /* that must have a grant before it is believed; 0: none */

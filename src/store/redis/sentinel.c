@@ -42,6 +42,7 @@ struct sentinels {
     struct world_timer late; /* LATE_US after asking */
     char *service;
     struct net_login login;
+    struct link_setup links; /* to the sentinels */
     bool known;              /* who the master is */
     struct address master;   /* the one that was named last: redis->peer */
     struct address verified; /* the one that was last used; host "": none was yet */
@@ -372,13 +373,11 @@ static int open_sentinel(struct sentinels *all, struct sentinel *sentinel,
     sentinel->peer.timeout_us = redis->peer.timeout_us;
     struct redis_link *links[] = {&sentinel->asking, &sentinel->news, &sentinel->examined};
     for (int i = 0; i < 3; i++) {
-        int r = link_init(links[i], redis, &sentinel->peer);
+        int r = link_init(links[i], &all->links, &sentinel->peer);
         while (r < 0 && i > 0)
             link_close(links[--i]);
         if (r < 0)
             return r;
-        links[i]->login = &all->login;
-        links[i]->database = 0;
     }
     sentinel->news.ready = news_ready;
     sentinel->news.pushed = news_pushed;
@@ -392,6 +391,9 @@ static int fill(struct sentinels *all, const struct url *url, char **ret_text) {
     if (!all->service || !all->each)
         return HF_NO_MEMORY;
     int r = net_login_read(&all->login, url, "sentinel_", ret_text);
+    all->links = all->route.redis->links;
+    all->links.login = &all->login;
+    all->links.database = 0;
     while (r == HF_OK && all->count < url->host_count) {
         r = open_sentinel(all, &all->each[all->count], &url->hosts[all->count]);
         all->count += r == HF_OK;
