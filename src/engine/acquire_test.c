@@ -9,7 +9,6 @@ STORY(an_uncontended_acquire_is_one_question_and_one_answer) {
     CHECK_EQ_STR(op->name, "x");
     CHECK_EQ_INT(op->flags, STORE_WAIT);
     CHECK_EQ_INT(op->lease_us, 30000000);
-    CHECK_EQ_INT(op->below, 0);
     answer_done(a, 7);
     expect_acquired(a, HF_OK);
     CHECK_EQ_INT(a->hold->op.token, 7);

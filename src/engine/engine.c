@@ -290,7 +290,6 @@ static void ask(struct engine *e, struct hold *hold) {
     hold->state = HOLD_ASKING;
     hold->woken = false;
     hold->op.floor = floor_for(e, hold->op.name);
-    hold->op.below = 0;
     hold->op.lease_us = hold->lease_us;
     hold->op.flags =
         (uint8_t)((request->give_up_us ? STORE_WAIT : 0) | (hold->barges ? STORE_BARGE : 0));

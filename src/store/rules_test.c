@@ -7,7 +7,7 @@
 #define NOW_US INT64_C(1700000000000000)
 
 struct question {
-    uint64_t counter, floor, below, base;
+    uint64_t counter, floor, base;
     bool repeats;
     int64_t server_us;
 };
@@ -15,8 +15,8 @@ struct question {
 static char *text;
 
 static int ask(const struct question *q, uint64_t *ret_token) {
-    return store_next_token(q->counter, q->repeats, q->floor, q->below, q->base, q->server_us,
-                            ret_token, &text);
+    return store_next_token(q->counter, q->repeats, q->floor, q->base, q->server_us, ret_token,
+                            &text);
 }
 
 /* The token, which must be granted. */
@@ -86,22 +86,10 @@ TEST(a_clock_before_the_epoch_counts_as_the_epoch) {
                  DAY_US);
 }
 
-TEST(a_request_below_the_counter_is_refused) {
-    check_refused(ASK(.counter = 42, .below = 41), HF_NOT_YOURS, "its token is now 42");
-    CHECK_EQ_INT(token(ASK(.counter = 42, .below = 42)), 42);
-    CHECK_EQ_INT(token(ASK(.counter = 42, .below = 0)), 43);
-}
-
 TEST(a_repeat_has_its_token_again_or_a_larger_floor) {
     CHECK_EQ_INT(token(ASK(.counter = 42, .repeats = true)), 42);
     CHECK_EQ_INT(token(ASK(.counter = 42, .repeats = true, .floor = 50)), 50);
     CHECK_EQ_INT(token(ASK(.counter = 1, .repeats = true, .floor = UINT64_MAX)), NOW_US + DAY_US);
-    CHECK_EQ_INT(token(ASK(.counter = 42, .repeats = true, .below = 42)), 42);
-}
-
-TEST(a_repeat_below_the_token_that_it_has_is_refused) {
-    check_refused(ASK(.counter = 42, .repeats = true, .below = 41), HF_NOT_YOURS,
-                  "its token is now 42");
 }
 
 TEST(no_token_reaches_two_to_the_53) { /* row 44 */
@@ -122,20 +110,4 @@ static void check_described(enum store_kind kind, uint32_t capacity, const char 
 TEST(a_kind_is_described_in_words) {
     check_described(STORE_LOCK, STORE_ALL, "it is a lock");
     check_described(STORE_PERMITS, 5, "it is permits out of 5");
-}
-
-static void check_sets(const char *theirs, const char *ours, const char *expected) {
-    char *difference = store_compare_sets(theirs, ours);
-    CHECK_EQ_STR(difference, expected);
-    free(difference);
-}
-
-TEST(what_differs_in_two_sets_is_named) {
-    check_sets("a/5/3/60000", "a/3/2/60000",
-               "the number of servers is 5 there and 3 here, the quorum is 3 there and 2 here");
-    check_sets("a/b/3/2/60000", "a/b/3/2/30000", "max_lease in ms is 60000 there and 30000 here");
-    check_sets("a/3/2/60000/durable", "a/3/2/60000", "durable is yes there and not said here");
-    check_sets("0123456789abcdef/3/2/60000", "a/3/2/60000",
-               "the servers are others, or have other names in the URL, or its id= is another");
-    check_sets("what is this", "a/3/2/60000", "what is this is no name of a set");
 }

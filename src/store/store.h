@@ -27,16 +27,12 @@
  *     nobody else waits for it: the program may end holds and change their leases at the same time.
  *  6. Tokens: a grant takes token' = max(token + 1, floor, base) in the very step that grants. `floor` is
  *     the client's proposal. If it is more than a day ahead of the store's clock (or base), it is cut to that
- *     limit if the name has a counter, and the request is refused with HF_CLOCK if it has none. If `below` is
- *     not 0, the request is refused with HF_NOT_YOURS if the counter is above it; if they are equal, the token
- *     is `below` again. A counter that nobody used for a week may be forgotten. No token reaches 2^53.
+ *     limit if the name has a counter, and the request is refused with HF_CLOCK if it has none. A counter that
+ *     nobody used for a week may be forgotten. No token reaches 2^53.
  *  7. A release, a renewal and a break compare and act in one step, and never touch another's hold.
  *  8. A name has the kind and capacity of those who hold it or wait for it; any other is HF_WRONG_KIND.
- *  9. A store that votes (STORE_VOTE, host->set) votes in one set only (HF_BAD_STORE otherwise). If it has
- *     forgotten which one, it may also have forgotten its votes, so it does not vote for the longest lease
- *     (HF_UNREACHABLE).
- * 10. With a name's counter the store keeps its last break: when, of which token, by whom, why.
- * 11. A lease is negotiated: a request asks for one (`lease_us`), and DONE answers with the one granted, which
+ *  9. With a name's counter the store keeps its last break: when, of which token, by whom, why.
+ * 10. A lease is negotiated: a request asks for one (`lease_us`), and DONE answers with the one granted, which
  *     may be shorter or longer, but not longer than `max_lease_us`. It begins no earlier than the request was sent.
  *     A RENEW is DONE if each of its renewals has an outcome, a reason and a lease of its own; any other outcome
  *     of the operation is that of all of them. */
@@ -80,26 +76,6 @@ enum store_flags {
     STORE_BARGE = 2,   /* ACQUIRE: ahead of those who wait */
     STORE_HEAD = 4,    /* QUEUED: nobody waits in front of this attempt */
     STORE_FOREIGN = 8, /* QUEUED, BUSY: held by a client that is not holdfast */
-    STORE_VOTE =
-        16, /* ACQUIRE: a vote of one of several stores: nobody queues here; RELEASE, BREAK:
-                        * all who were refused here are notified (host->freed) */
-    STORE_MINE = 32, /* ACQUIRE: only if it is mine already; else REFUSED with HF_NOT_YOURS */
-};
-
-/* What a set compares among its nodes when it is examined. What a store does not know stays 0 or "". */
-struct store_facts {
-    int64_t ahead_us, uncertain_us; /* its clock before this host's; uncertain_us 0: not known */
-    int64_t up_us;                  /* since it was started, at most */
-    int64_t number;                 /* its own number in its set */
-    int64_t silent_us;              /* for how much longer it will not vote */
-    bool durable;                   /* it keeps everything it has acknowledged */
-    bool local;                     /* it is on this host */
-    bool set_known;                 /* as for the next: */
-    char set[256];                  /* in which it votes; "": none yet */
-    char run[64];                   /* of its process */
-    char version[64];
-    char host[256];   /* as in the URL */
-    char address[64]; /* as it reports itself */
 };
 
 /* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq); it becomes NULL if the
@@ -107,7 +83,7 @@ struct store_facts {
  * read from `of` until it calls its host. */
 struct store_renewal {
     _Atomic(const struct store_op *) of;
-    int64_t lease_us; /* in: asked for; out, when DONE: granted (rule 11) */
+    int64_t lease_us; /* in: asked for; out, when DONE: granted (rule 10) */
     enum store_outcome outcome;
     int reason; /* as in an operation */
 };
@@ -125,12 +101,10 @@ struct store_op {
     const char *name;
     const char *label; /* what operators see; BREAK: why; NULL: nothing */
     uint32_t capacity, weight;
-    int64_t lease_us; /* ACQUIRE: in, asked for; out, when DONE: granted (rule 11) */
+    int64_t lease_us; /* ACQUIRE: in, asked for; out, when DONE: granted (rule 10) */
     union {
-        struct { /* ACQUIRE */
-            uint64_t floor, below;
-        };
-        struct { /* RENEW */
+        uint64_t floor; /* ACQUIRE */
+        struct {        /* RENEW */
             struct store_renewal *renewals;
             size_t renewal_count;
         };
@@ -138,13 +112,11 @@ struct store_op {
             const char *after;
             size_t limit;
         };
-        struct store_facts *facts; /* EXAMINE: to be filled in; NULL: not wanted */
     };
     union {
         struct {
             uint64_t token;  /* ACQUIRE: out, granted; BREAK: in */
-            int64_t left_us; /* QUEUED, BUSY: when the head of the queue should retry;
-                              * DONE of a vote: which store it is, by a number of its own, or 0 */
+            int64_t left_us; /* QUEUED, BUSY: when the head of the queue should retry */
         };
         struct hf_locks *locks;      /* INSPECT, LIST: out; the submitter frees it */
         hf_examination *examination; /* EXAMINE: the same; see findings.h */
@@ -170,13 +142,9 @@ struct store_host {
     struct store_identity identity;
     int64_t wait_lease_us, max_lease_us;
     uint64_t token_floor; /* raise the store's token base to this */
-    const char *set;      /* of a store that votes: which set of stores it is in; else NULL */
-    bool founds;          /* it is a new set: a store that belongs to none votes at once */
-    bool durable;         /* it keeps what it acknowledged, even across a restart */
     void (*completed)(struct store_host *host, struct store_op *op);
     void (*wake)(struct store_host *host, uint64_t seq);
     void (*gone)(struct store_host *host, uint64_t seq);
-    void (*freed)(struct store_host *host, const char *name); /* of a store that votes: a hint */
     /* The store may have forgotten what it had granted, as in a fail-over: every hold whose name `concerns`
      * accepts (NULL: every hold) is lost, even if the store still has it; its release then frees it there. */
     void (*forgot)(struct store_host *host, store_concerns *concerns, void *context);
@@ -188,7 +156,6 @@ enum store_capability {
     STORE_CAN_LOOK = 4,
     STORE_CAN_EXAMINE = 8,
     STORE_CAN_QUEUE = 16, /* rule 4; without it, who waits asks again now and then */
-    STORE_CAN_VOTE = 32,  /* rule 9: it may be a node of a set */
     STORE_BLOCKS = 64,    /* see rule 5 */
     STORE_QUICK = 128,    /* it makes no system calls, which might be cancellation points */
 };
@@ -202,10 +169,11 @@ struct store {
 struct store_driver {
     unsigned abi; /* STORE_ABI of the tree that it was built in */
     const char *scheme;
-    const char *tier;      /* as in hf_store_info */
-    uint16_t port;         /* of its servers, if a URL names none; 0: it has no ports */
-    unsigned capabilities; /* enum store_capability */
-    const char *lacks;     /* why it cannot do the rest, for people; may be NULL */
+    const char *tier;                  /* as in hf_store_info */
+    uint16_t port;                     /* of its servers, if a URL names none; 0: it has no ports */
+    unsigned capabilities;             /* enum store_capability */
+    const char *lacks;                 /* why it cannot do the rest, for people; may be NULL */
+    const struct store_voting *voting; /* voting.h; NULL: its stores cannot be nodes of a set */
     /* Opens without waiting for a server. On failure an hf_error and, maybe, malloc'd particulars. */
     int (*open)(struct store_host *host, const struct url *url, struct store **ret_store,
                 char **ret_text);
@@ -237,12 +205,8 @@ int store_find(const char *scheme, const struct store_driver **ret_driver, char 
 
 /* The token of a grant by rule 6. `counter` is the name's, 0 where it has none; for a repeat it is the
  * token that the hold has. (rules.c) */
-int store_next_token(uint64_t counter, bool repeats, uint64_t floor, uint64_t below, uint64_t base,
+int store_next_token(uint64_t counter, bool repeats, uint64_t floor, uint64_t base,
                      int64_t server_wall_us, uint64_t *ret_token, char **ret_text);
-
-/* What differs in two names of sets, "id/servers/quorum/longest lease in ms[/durable]", for people: malloc'd; maybe NULL.
- * (rules.c) */
-char *store_compare_sets(const char *theirs, const char *ours);
 
 /* For HF_WRONG_KIND: malloc'd "it is a lock", "it is permits out of 5"; maybe NULL. (rules.c) */
 char *store_describe_kind(enum store_kind kind, uint32_t capacity);

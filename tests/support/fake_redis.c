@@ -134,6 +134,30 @@ void ask_release(struct rig *rig, struct asked *asked, const char *name) {
     ask(rig, asked);
 }
 
+void rig_join(struct rig *rig, void (*freed)(struct store_host *host, const char *name)) {
+    char *text = NULL;
+    rig->host.max_lease_us = 60000000;
+    rig->set = (struct store_set){.name = "test/3/2/60000", .freed = freed};
+    int r = holdfast_store_driver.voting->join(rig->store, &rig->set, &text);
+    assert(r == HF_OK);
+}
+
+void ask_vote(struct rig *rig, struct asked *asked, enum store_vote_type type, uint64_t token) {
+    make_acquire(asked, "x", 0);
+    asked->rig = rig;
+    asked->vote.type = type;
+    asked->vote.token = token;
+    holdfast_store_driver.voting->vote(rig->store, &asked->vote);
+    fake_settle(rig->world);
+}
+
+void ask_give_back(struct rig *rig, struct asked *asked, const char *name) {
+    make(asked, STORE_RELEASE, name);
+    asked->rig = rig;
+    holdfast_store_driver.voting->give_back(rig->store, &asked->op);
+    fake_settle(rig->world);
+}
+
 void ask_break(struct rig *rig, struct asked *asked, const char *name, uint64_t token) {
     make(asked, STORE_BREAK, name);
     asked->op.token = token;

@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_FAKE_REDIS_H
 #define TESTS_SUPPORT_FAKE_REDIS_H
 
-#include "store/store.h"
+#include "store/voting.h"
 #include "support/fake_streams.h"
 
 #include <stdio.h>
@@ -14,6 +14,7 @@ struct rig {
     struct store_host host;
     struct world *world;
     struct store *store; /* NULL: closed */
+    struct store_set set;
     uint64_t woken[RIG_NEWS_MAX], gone[RIG_NEWS_MAX];
     size_t woken_count, gone_count; /* all; the first of them are kept */
     bool knows_scripts;             /* for rig_serve, */
@@ -24,7 +25,10 @@ struct rig {
 
 /* One operation, and how often it completed: more than once ends the program. */
 struct asked {
-    struct store_op op;
+    union {
+        struct store_op op;
+        struct store_vote vote;
+    };
     struct rig *rig;
     int completions;
     struct store_renewal renewals[300];
@@ -34,6 +38,8 @@ struct asked {
 int rig_open_url(struct rig *rig, const char *url, char **ret_text);
 /* The same, which must not fail. */
 void rig_open(struct rig *rig, const char *url);
+/* Makes it a node of the set test/3/2/60000. */
+void rig_join(struct rig *rig, void (*freed)(struct store_host *host, const char *name));
 /* Closes the store, if it is open, and the world. */
 void rig_close_store(struct rig *rig);
 void rig_close(struct rig *rig);
@@ -43,6 +49,9 @@ void rig_close(struct rig *rig);
 void rig_submit(struct rig *rig, struct asked *asked);
 void ask_acquire(struct rig *rig, struct asked *asked, const char *name, unsigned flags);
 void ask_release(struct rig *rig, struct asked *asked, const char *name);
+/* Of a node: with a token unless the vote is given for the first time. */
+void ask_vote(struct rig *rig, struct asked *asked, enum store_vote_type type, uint64_t token);
+void ask_give_back(struct rig *rig, struct asked *asked, const char *name);
 void ask_break(struct rig *rig, struct asked *asked, const char *name, uint64_t token);
 void ask_inspect(struct rig *rig, struct asked *asked, const char *name);
 void ask_list(struct rig *rig, struct asked *asked, const char *prefix, size_t limit);

@@ -17,10 +17,10 @@
 #include "base/map.h"
 #include "base/url.h"
 #include "net/options.h"
-#include "store/schemes.h"
 #include "store/findings.h"
 #include "store/locks.h"
-#include "store/store.h"
+#include "store/schemes.h"
+#include "store/voting.h"
 #include "world/epoch.h"
 #include "world/world.h"
 
@@ -46,7 +46,8 @@ struct space {
     pthread_mutex_t mutex;
     struct map locks, claims;
     struct list idle;   /* locks that nobody claims, the longest unused first */
-    struct list voters; /* sessions of clients for whom this is one store of several */
+    struct list voters; /* sessions that have joined a set */
+    char *set;          /* the name of the first set that a session joined; NULL: none did */
     uint64_t token_base;
     struct session *calling; /* whose operation goes on: it looks into its inbox itself */
     char name[];
@@ -60,9 +61,10 @@ struct session {
     struct store_identity identity;
     struct world_bell bell;
     int64_t lease_limit_us;
-    struct list inbox; /* claims of which the client must hear */
-    struct list voter; /* in the space's voters */
-    struct list freed; /* names that others let go, of which it must hear */
+    const struct store_set *set; /* NULL: it is no node */
+    struct list inbox;           /* claims of which the client must hear */
+    struct list voter;           /* in the space's voters */
+    struct list freed;           /* names that were released, for its set */
     size_t claims;
     char strings[]; /* of the identity */
 };
@@ -223,15 +225,19 @@ static void tell(struct claim *claim) {
     }
 }
 
-/* A name that was let go, for a session to hear. */
+/* The name of a hold that ended, for a session to announce to its set. */
 struct freed {
     struct list link;
     char name[];
 };
 
-/* Says to all who may have been refused here that a lock was let go. It is a hint: without memory nobody hears it. */
-static void tell_voters(struct space *space, const char *name) {
+/* Announces to the clients of a set that a hold ended, if it was the set's. It is a hint: without memory nobody
+ * hears it. */
+static void announce(struct session *by, const char *name) {
     size_t size = strlen(name) + 1;
+    struct space *space = by->space;
+    if (!by->set)
+        return;
     list_each(node, &space->voters) {
         struct session *session = container_of(node, struct session, voter);
         struct freed *freed = malloc(sizeof(*freed) + size);
@@ -319,20 +325,38 @@ static struct lock *lock_for(struct session *session, struct store_op *op, int64
     return lock;
 }
 
+/* What the token of a grant depends on, beside the counter. */
+struct terms {
+    uint64_t floor, base;
+    uint64_t retaken; /* the token of a hold whose vote was lost; 0: it is no RETAKE */
+    bool raises;      /* only if it is held already */
+};
+
+static int next_token(const struct claim *claim, const struct terms *terms, int64_t wall_us,
+                      uint64_t *ret_token, char **ret_text) {
+    bool repeats = claim->state == HELD;
+    uint64_t counter = repeats ? claim->token : claim->lock->token;
+    int r = terms->retaken ? store_check_retake(counter, terms->retaken, ret_text) : HF_OK;
+    if (r < 0)
+        return r;
+    repeats |= counter && counter == terms->retaken;
+    return store_next_token(counter, repeats, terms->floor, terms->base, wall_us, ret_token,
+                            ret_text);
+}
+
 static int64_t grant_us(const struct session *session, int64_t asked_us) {
     return asked_us < session->lease_limit_us ? asked_us : session->lease_limit_us;
 }
 
 /* Grants: the token, the lease. A claim that holds already gets the same again: a repeat. */
 static void take(struct session *session, struct claim *claim, struct store_op *op,
-                 int64_t now_us) {
+                 const struct terms *terms, int64_t now_us) {
     struct lock *lock = claim->lock;
     bool repeats = claim->state == HELD;
     int64_t wall_us = world_wall_us(session->host->world);
     char *text = NULL;
     uint64_t token;
-    int r = store_next_token(repeats ? claim->token : lock->token, repeats, op->floor, op->below,
-                             session->space->token_base, wall_us, &token, &text);
+    int r = next_token(claim, terms, wall_us, &token, &text);
     if (r < 0) {
         end_claim(claim, now_us);
         advance(lock, now_us);
@@ -373,13 +397,13 @@ static void queue_up(struct lock *lock, struct claim *claim) {
     list_insert_before(before, &claim->link);
 }
 
-static void acquire(struct session *session, struct store_op *op, int64_t now_us) {
-    forget_idle(session->space, now_us);
+static void acquire_on(struct session *session, struct store_op *op, const struct terms *terms,
+                       int64_t now_us) {
     struct lock *lock = lock_for(session, op, now_us);
     if (!lock)
         return;
     struct claim *claim = find_claim(session, op->seq);
-    if (op->flags & STORE_MINE && (!claim || claim->state != HELD)) {
+    if (terms->raises && (!claim || claim->state != HELD)) {
         store_refuse(session->host, op, HF_NOT_YOURS, NULL);
         return;
     }
@@ -396,7 +420,7 @@ static void acquire(struct session *session, struct store_op *op, int64_t now_us
         return;
     }
     if (may_take) {
-        take(session, claim, op, now_us);
+        take(session, claim, op, terms, now_us);
         return;
     }
     claim->until_us = now_us + session->host->wait_lease_us;
@@ -406,6 +430,12 @@ static void acquire(struct session *session, struct store_op *op, int64_t now_us
         op->flags |= STORE_HEAD;
     op->left_us = left_us(lock, now_us);
     store_complete(session->host, op, STORE_QUEUED);
+}
+
+static void acquire(struct session *session, struct store_op *op, int64_t now_us) {
+    struct terms terms = {.floor = op->floor, .base = session->space->token_base};
+    forget_idle(session->space, now_us);
+    acquire_on(session, op, &terms, now_us);
 }
 
 static void renew(struct session *session, struct store_op *op, int64_t now_us) {
@@ -427,7 +457,7 @@ static void renew(struct session *session, struct store_op *op, int64_t now_us) 
     store_complete(session->host, op, STORE_DONE);
 }
 
-static void release(struct session *session, struct store_op *op, int64_t now_us) {
+static bool end_hold(struct session *session, struct store_op *op, int64_t now_us) {
     struct lock *lock = find_lock(session->space, op->name);
     if (lock)
         sweep(lock, now_us);
@@ -436,9 +466,14 @@ static void release(struct session *session, struct store_op *op, int64_t now_us
         end_claim(claim, now_us);
     if (lock)
         advance(lock, now_us);
-    if (claim && op->flags & STORE_VOTE)
-        tell_voters(session->space, op->name);
-    store_complete(session->host, op, claim ? STORE_DONE : STORE_NOT_YOURS);
+    return claim;
+}
+
+static void release(struct session *session, struct store_op *op, int64_t now_us) {
+    bool ended = end_hold(session, op, now_us);
+    if (ended)
+        announce(session, op->name);
+    store_complete(session->host, op, ended ? STORE_DONE : STORE_NOT_YOURS);
 }
 
 static struct claim *holder_with(struct lock *lock, uint64_t token) {
@@ -486,9 +521,39 @@ static void break_hold(struct session *session, struct store_op *op, int64_t now
     if (list_empty(&claim->inbox))
         claim_free(claim); /* its client is closed: nobody to tell */
     advance(lock, now_us);
-    if (op->flags & STORE_VOTE)
-        tell_voters(session->space, op->name);
+    announce(session, op->name);
     store_complete(session->host, op, STORE_DONE);
+}
+
+/* ---- Voting ---- */
+
+static struct terms terms_of(const struct store_vote *vote, uint64_t base) {
+    switch (vote->type) {
+    case STORE_RAISE:
+        return (struct terms){.base = base > vote->token ? base : vote->token, .raises = true};
+    case STORE_RETAKE:
+        return (struct terms){.floor = vote->token, .base = base, .retaken = vote->token};
+    default:
+        return (struct terms){.floor = vote->op.floor, .base = base};
+    }
+}
+
+/* A space exists as long as any client of the process uses it. So one without a set has forgotten no votes, and votes
+ * at once. */
+static void vote(struct session *session, struct store_op *op, int64_t now_us) {
+    struct store_vote *vote = container_of(op, struct store_vote, op);
+    struct space *space = session->space;
+    struct terms terms = terms_of(vote, space->token_base);
+    if (strcmp(session->set->name, space->set) != 0) {
+        store_refuse_vote(session->host, vote, space->set, session->set->name);
+        return;
+    }
+    forget_idle(space, now_us);
+    acquire_on(session, op, &terms, now_us);
+}
+
+static void give_back(struct session *session, struct store_op *op, int64_t now_us) {
+    store_complete(session->host, op, end_hold(session, op, now_us) ? STORE_DONE : STORE_NOT_YOURS);
 }
 
 /* ---- Looking ---- */
@@ -615,7 +680,7 @@ static void empty_inbox(struct session *session) {
     }
     while ((node = list_pop(&session->freed))) {
         struct freed *freed = container_of(node, struct freed, link);
-        session->host->freed(session->host, freed->name);
+        session->set->freed(session->host, freed->name);
         free(freed);
     }
 }
@@ -627,20 +692,26 @@ static void bell_rang(struct world_bell *bell) {
     pthread_mutex_unlock(&session->space->mutex);
 }
 
-static void memory_submit(struct store *store, struct store_op *op) {
-    static void (*const operations[])(struct session *, struct store_op *, int64_t) = {
-        [STORE_ACQUIRE] = acquire,  [STORE_RENEW] = renew,     [STORE_RELEASE] = release,
-        [STORE_BREAK] = break_hold, [STORE_INSPECT] = inspect, [STORE_LIST] = inspect,
-        [STORE_EXAMINE] = examine,
-    };
+typedef void operate(struct session *session, struct store_op *op, int64_t now_us);
+
+static void run(struct store *store, operate *operation, struct store_op *op) {
     struct session *session = container_of(store, struct session, store);
     struct space *space = session->space;
     pthread_mutex_lock(&space->mutex);
     space->calling = session;
-    operations[op->type](session, op, world_host_us(session->host->world));
+    operation(session, op, world_host_us(session->host->world));
     space->calling = NULL;
     empty_inbox(session);
     pthread_mutex_unlock(&space->mutex);
+}
+
+static void memory_submit(struct store *store, struct store_op *op) {
+    static operate *const operations[] = {
+        [STORE_ACQUIRE] = acquire,  [STORE_RENEW] = renew,     [STORE_RELEASE] = release,
+        [STORE_BREAK] = break_hold, [STORE_INSPECT] = inspect, [STORE_LIST] = inspect,
+        [STORE_EXAMINE] = examine,
+    };
+    run(store, operations[op->type], op);
 }
 
 static struct spaces *spaces_of_process(void) {
@@ -712,6 +783,7 @@ static void space_free(struct space *space) {
     }
     map_free(&space->claims);
     map_free(&space->locks);
+    free(space->set);
     pthread_mutex_destroy(&space->mutex);
     free(space);
 }
@@ -776,8 +848,6 @@ static int memory_open(struct store_host *host, const struct url *url, struct st
     pthread_mutex_lock(&session->space->mutex);
     if (session->space->token_base < host->token_floor)
         session->space->token_base = host->token_floor;
-    if (host->set)
-        list_append(&session->space->voters, &session->voter);
     pthread_mutex_unlock(&session->space->mutex);
     session->store.driver = &store_memory;
     world_bell_add(host->world, &session->bell, bell_rang);
@@ -785,12 +855,49 @@ static int memory_open(struct store_host *host, const struct url *url, struct st
     return HF_OK;
 }
 
+static int memory_join(struct store *store, const struct store_set *set, char **ret_text) {
+    struct session *session = container_of(store, struct session, store);
+    struct space *space = session->space;
+    (void)ret_text;
+    pthread_mutex_lock(&space->mutex);
+    if (!space->set)
+        space->set = strdup(set->name);
+    if (space->set) {
+        session->set = set;
+        list_append(&space->voters, &session->voter);
+    }
+    pthread_mutex_unlock(&space->mutex);
+    return session->set ? HF_OK : HF_NO_MEMORY;
+}
+
+static void memory_vote(struct store *store, struct store_vote *ballot) {
+    run(store, vote, &ballot->op);
+}
+
+static void memory_give_back(struct store *store, struct store_op *op) {
+    run(store, give_back, op);
+}
+
+/* It has no facts: its nodes are always on one host. */
+static void memory_examine(struct store *store, struct store_op *op, struct store_facts *facts) {
+    (void)facts;
+    run(store, examine, op);
+}
+
+static const struct store_voting memory_voting = {
+    .join = memory_join,
+    .vote = memory_vote,
+    .give_back = memory_give_back,
+    .examine = memory_examine,
+};
+
 const struct store_driver store_memory = {
     .abi = STORE_ABI,
     .scheme = "memory",
     .tier = "timed",
     .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
-                    STORE_CAN_EXAMINE | STORE_CAN_VOTE | STORE_QUICK,
+                    STORE_CAN_EXAMINE | STORE_QUICK,
+    .voting = &memory_voting,
     .open = memory_open,
     .submit = memory_submit,
     .close = memory_close,

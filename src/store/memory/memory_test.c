@@ -2,7 +2,7 @@
  * never at all, and the conformance suite thus cannot see. The clock is virtual. */
 #include "base/url.h"
 #include "check.h"
-#include "store/store.h"
+#include "store/voting.h"
 #include "support/virtual_world.h"
 
 #include <stdbool.h>
@@ -15,7 +15,7 @@ enum { MS = 1000, SECOND = 1000 * MS, LEASE_US = 10 * SECOND, WAIT_LEASE_US = 3 
 struct asker {
     struct store_host host;
     struct store *store;
-    int completed, wakes, gones;
+    int completed, wakes, gones, freed;
     uint64_t last_wake, last_gone;
 };
 
@@ -284,7 +284,7 @@ TEST(who_barges_overtakes_the_queue_and_not_the_holders) {
 
 /* ---- Rule 6: tokens ---- */
 
-TEST(a_floor_raises_the_token_and_below_refuses) {
+TEST(a_floor_raises_the_token) {
     struct asker *a = asker_new(0);
     struct store_op op = mutex(1, 0);
     CHECK_EQ_INT(ask(a, &op), STORE_DONE);
@@ -294,17 +294,6 @@ TEST(a_floor_raises_the_token_and_below_refuses) {
     op.floor = 5000;
     CHECK_EQ_INT(ask(a, &op), STORE_DONE);
     CHECK_EQ_INT(op.token, 5000);
-    CHECK_EQ_INT(release(a, 2), STORE_DONE);
-    op = mutex(3, 0);
-    op.below = 4999;
-    CHECK_EQ_INT(ask(a, &op), STORE_REFUSED);
-    CHECK_EQ_INT(op.reason, HF_NOT_YOURS);
-    op.below = 5000;
-    CHECK_EQ_INT(ask(a, &op), STORE_DONE); /* and the refusal had left nothing behind */
-    CHECK_EQ_INT(op.token, 5000);
-    op.below = 4999;
-    CHECK_EQ_INT(ask(a, &op), STORE_REFUSED); /* also of a repeat */
-    CHECK_EQ_INT(op.reason, HF_NOT_YOURS);
     asker_free(a);
 }
 
@@ -327,18 +316,129 @@ TEST(a_floor_a_day_ahead_is_a_clock_error_or_cut) {
 
 TEST(a_refused_token_gives_the_lock_to_the_next) {
     struct asker *a = asker_new(0), *b = asker_new(0);
-    struct store_op held = mutex(1, 0), bad = mutex(1, STORE_WAIT), good = mutex(2, STORE_WAIT);
-    held.floor = 1000;
+    struct store_op held = mutex(1, 0), first = mutex(1, STORE_WAIT), second = mutex(2, STORE_WAIT);
     CHECK_EQ_INT(ask(a, &held), STORE_DONE);
-    CHECK_EQ_INT(ask(b, &bad), STORE_QUEUED);
-    CHECK_EQ_INT(ask(b, &good), STORE_QUEUED);
+    CHECK_EQ_INT(ask(b, &first), STORE_QUEUED);
+    CHECK_EQ_INT(ask(b, &second), STORE_QUEUED);
     CHECK_EQ_INT(release(a, 1), STORE_DONE);
-    bad.below = 1;
-    CHECK_EQ_INT(ask(b, &bad), STORE_REFUSED);
-    CHECK_EQ_INT(ask(b, &good), STORE_DONE);
+    struct asker *c = asker_new(STORE_TOKEN_LIMIT); /* from now on no token is left */
+    CHECK_EQ_INT(ask(b, &first), STORE_REFUSED);
+    CHECK_EQ_INT(first.reason, HF_CLOCK);
+    CHECK_EQ_INT(b->last_wake, 2);
+    asker_free(a);
+    asker_free(b);
+    asker_free(c);
+}
+
+/* ---- Voting (voting.h) ---- */
+
+static void note_freed(struct store_host *host, const char *name) {
+    CHECK_EQ_STR(name, "x");
+    container_of(host, struct asker, host)->freed++;
+}
+
+static const struct store_set set = {.name = "a/3/2/60000", .freed = note_freed};
+
+static struct asker *node_new(const struct store_set *joined) {
+    struct asker *asker = asker_new(0);
+    char *text = NULL;
+    CHECK_EQ_INT(asker->store->driver->voting->join(asker->store, joined, &text), HF_OK);
+    return asker;
+}
+
+static int vote(struct asker *asker, struct store_vote *vote, enum store_vote_type type,
+                uint64_t token) {
+    list_init(&vote->op.link);
+    vote->type = type;
+    vote->token = token;
+    vote->op.reason = 0;
+    asker->store->driver->voting->vote(asker->store, vote);
+    free(vote->op.text);
+    vote->op.text = NULL;
+    CHECK(vote->op.outcome == STORE_DONE || vote->op.outcome == STORE_REFUSED);
+    return vote->op.reason;
+}
+
+TEST(a_vote_is_given_or_refused_and_never_queues) {
+    struct asker *a = node_new(&set), *b = node_new(&set);
+    struct store_vote first = {.op = mutex(1, 0)}, second = {.op = mutex(1, 0)};
+    CHECK_EQ_INT(vote(a, &first, STORE_GIVE, 0), HF_OK);
+    CHECK_EQ_INT(vote(b, &second, STORE_GIVE, 0), HF_BUSY);
+    CHECK_EQ_INT(second.op.left_us, LEASE_US);
+    CHECK_EQ_INT(release(b, 1), STORE_NOT_YOURS);
     asker_free(a);
     asker_free(b);
 }
+
+TEST(a_node_votes_in_one_set_only) {
+    static const struct store_set other = {.name = "a/5/3/60000", .freed = note_freed};
+    struct asker *a = node_new(&set), *b = node_new(&other);
+    struct store_vote one = {.op = mutex(1, 0)};
+    CHECK_EQ_INT(vote(b, &one, STORE_GIVE, 0), HF_BAD_URL);
+    CHECK_EQ_INT(vote(a, &one, STORE_GIVE, 0), HF_OK);
+    asker_free(a);
+    asker_free(b);
+}
+
+TEST(a_vote_is_raised_only_for_who_has_it_and_then_whatever_the_clock_says) {
+    struct asker *a = node_new(&set), *b = node_new(&set);
+    struct store_vote mine = {.op = mutex(1, 0)}, other = {.op = mutex(1, 0)};
+    uint64_t ahead = (uint64_t)world_wall_us(a->host.world) + 2 * (uint64_t)STORE_FLOOR_AHEAD_US;
+    CHECK_EQ_INT(vote(a, &mine, STORE_RAISE, 70), HF_NOT_YOURS);
+    CHECK_EQ_INT(vote(a, &mine, STORE_GIVE, 0), HF_OK);
+    CHECK_EQ_INT(vote(b, &other, STORE_RAISE, 70), HF_NOT_YOURS);
+    CHECK_EQ_INT(vote(a, &mine, STORE_RAISE, ahead), HF_OK);
+    CHECK_EQ_INT(mine.op.token, ahead);
+    CHECK_EQ_INT(vote(a, &mine, STORE_RAISE, 70), HF_OK);
+    CHECK_EQ_INT(mine.op.token, ahead);
+    asker_free(a);
+    asker_free(b);
+}
+
+TEST(a_vote_is_retaken_with_its_token_unless_the_counter_is_above_it) {
+    struct asker *a = node_new(&set);
+    struct store_vote one = {.op = mutex(1, 0)};
+    one.op.floor = 5000;
+    CHECK_EQ_INT(vote(a, &one, STORE_GIVE, 0), HF_OK);
+    CHECK_EQ_INT(release(a, 1), STORE_DONE);
+    CHECK_EQ_INT(vote(a, &one, STORE_RETAKE, 4999), HF_NOT_YOURS);
+    CHECK_EQ_INT(vote(a, &one, STORE_RETAKE, 5000), HF_OK); /* the refusal left nothing behind */
+    CHECK_EQ_INT(one.op.token, 5000);
+    CHECK_EQ_INT(vote(a, &one, STORE_RETAKE, 4999), HF_NOT_YOURS); /* also of a repeat */
+    asker_free(a);
+}
+
+TEST(a_release_and_a_break_are_announced_to_the_set_and_a_vote_given_back_is_not) {
+    struct asker *a = node_new(&set), *b = node_new(&set), *alone = asker_new(0);
+    struct store_vote one = {.op = mutex(1, 0)};
+    CHECK_EQ_INT(vote(a, &one, STORE_GIVE, 0), HF_OK);
+    struct store_op back = mutex(1, 0);
+    back.type = STORE_RELEASE;
+    list_init(&back.link);
+    a->store->driver->voting->give_back(a->store, &back);
+    CHECK_EQ_INT(back.outcome, STORE_DONE);
+    listen(b);
+    CHECK_EQ_INT(b->freed, 0);
+    CHECK_EQ_INT(release(a, 1), STORE_NOT_YOURS);
+    CHECK_EQ_INT(vote(a, &one, STORE_GIVE, 0), HF_OK);
+    CHECK_EQ_INT(release(a, 1), STORE_DONE);
+    listen(b);
+    CHECK_EQ_INT(b->freed, 1);
+    CHECK_EQ_INT(vote(a, &one, STORE_GIVE, 0), HF_OK);
+    struct store_op end = {.type = STORE_BREAK, .name = "x", .token = one.op.token};
+    CHECK_EQ_INT(ask(b, &end), STORE_DONE);
+    CHECK_EQ_INT(b->freed, 2);
+    struct store_op plain = mutex(1, 0);
+    CHECK_EQ_INT(ask(alone, &plain), STORE_DONE);
+    CHECK_EQ_INT(release(alone, 1), STORE_DONE); /* it is not the set's */
+    listen(b);
+    CHECK_EQ_INT(b->freed, 2);
+    asker_free(a);
+    asker_free(b);
+    asker_free(alone);
+}
+
+/* ---- Breaks ---- */
 
 TEST(a_break_moves_the_token_on_and_tells_the_holder) {
     struct asker *a = asker_new(0), *b = asker_new(0);

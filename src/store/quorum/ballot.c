@@ -58,14 +58,14 @@ static void note_refusal(struct ballot *ballot, const struct errand *errand) {
 
 /* A vote says who the node is. */
 void hear(struct errand *errand) {
-    errand->node->number = errand->op.left_us;
+    errand->node->node_id = errand->vote.node_id;
     errand->node->heard = true;
 }
 
 /* The same server under two names would have two votes. */
 static bool is_listed_twice(const struct quorum *q, const struct node *node) {
-    for (size_t i = 0; i < q->node_count && node->number; i++) {
-        if (&q->nodes[i] != node && q->nodes[i].number == node->number)
+    for (size_t i = 0; i < q->node_count && node->node_id; i++) {
+        if (&q->nodes[i] != node && q->nodes[i].node_id == node->node_id)
             return true;
     }
     return false;
@@ -74,8 +74,8 @@ static bool is_listed_twice(const struct quorum *q, const struct node *node) {
 /* What it says to a renewal counts: it is known to be another than those before it. (A hold may have been granted
  * before a ballot noticed that it is not.) */
 bool is_another(const struct quorum *q, const struct node *node) {
-    for (size_t i = 0; i < node->index && node->number; i++) {
-        if (q->nodes[i].number == node->number)
+    for (size_t i = 0; i < node->index && node->node_id; i++) {
+        if (q->nodes[i].node_id == node->node_id)
             return false;
     }
     return node->heard;
@@ -252,8 +252,9 @@ static void ballot_won(struct ballot *ballot) {
         struct errand *errand = &round->errands[i];
         if (!ballot->counted[i] || ballot->tokens[i] == ballot->token)
             continue;
-        errand->op.floor = ballot->token;
-        errand->op.flags = STORE_VOTE | STORE_MINE;
+        errand->vote.type = STORE_RAISE;
+        errand->vote.token = ballot->token;
+        errand->op.flags = 0;
         round_ask(round, errand);
     }
 }
@@ -319,7 +320,6 @@ static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
     for (size_t i = 0; i < q->node_count; i++) {
         struct store_op *errand = &ballot->round.errands[i].op;
         errand->type = STORE_ACQUIRE;
-        errand->flags = STORE_VOTE;
         errand->kind = op->kind;
         errand->seq = op->mark;
         errand->name = name;
@@ -328,7 +328,6 @@ static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
         errand->weight = op->weight;
         errand->lease_us = op->lease_us;
         errand->floor = op->floor;
-        errand->below = op->below;
     }
     return ballot;
 }

@@ -65,13 +65,13 @@ static const char *names_of(const struct examining *x, uint32_t nodes, char ret[
 
 static bool is_of_set(const struct examining *x, size_t node) {
     const struct store_facts *facts = &x->facts[node];
-    return strncmp(facts->set, x->round.quorum->set, sizeof(facts->set) - 1) == 0;
+    return strncmp(facts->set, x->round.quorum->set.name, sizeof(facts->set) - 1) == 0;
 }
 
 /* Whether it would give its vote now, as far as is known. */
 static bool votes(const struct examining *x, size_t node) {
     const struct store_facts *facts = &x->facts[node];
-    bool founds = x->round.quorum->founds;
+    bool founds = x->round.quorum->set.founds;
     if (!has_answered(x, node))
         return false;
     if (!facts->set_known)
@@ -95,11 +95,11 @@ static bool add_other_set(hf_examination *own, const char *theirs, const char *o
 static bool judge_vote(const struct examining *x, size_t index, hf_examination *own) {
     const struct store_facts *facts = &x->facts[index];
     const struct node *node = node_of(x, index);
-    const char *set = x->round.quorum->set;
+    const char *set = x->round.quorum->set.name;
     const char *fewer = "the set can lose fewer nodes than it should";
     const char *init = "if it is certain that nobody holds a lock: holdfast quorum init";
     if (votes(x, index))
-        return (!facts->set_known && !node->number) || /* nobody asked it for one */
+        return (!facts->set_known && !node->node_id) || /* nobody asked it for one */
                findings_add(own, HF_FINE, "vote", "it is one of the set", "",
                             "the server votes in the set %s", set);
     if (!facts->set_known)
@@ -130,14 +130,14 @@ static bool judge_restart(const struct examining *x, size_t index, hf_examinatio
         return true;
     return findings_add(
         own, HF_NOTE, "restart",
-        q->durable ? "it votes at once, since durable=yes says that it forgot nothing"
-                   : "it will not vote until max_lease has passed since it was first asked",
+        q->set.durable ? "it votes at once, since durable=yes says that it forgot nothing"
+                       : "it will not vote until max_lease has passed since it was first asked",
         "", "the server was started less than max_lease (%" PRId64 " s) ago",
         max_lease_us / 1000000);
 }
 
 static bool judge_durable(const struct examining *x, size_t index, hf_examination *own) {
-    if (!x->round.quorum->durable || x->facts[index].durable)
+    if (!x->round.quorum->set.durable || x->facts[index].durable)
         return true;
     return findings_add(
         own, HF_PROBLEM, "durable",
@@ -338,8 +338,8 @@ static bool is_one_process(const struct store_facts *a, const struct store_facts
     return *a->run && strcmp(a->run, b->run) == 0;
 }
 
-static bool is_one_number(const struct store_facts *a, const struct store_facts *b) {
-    return a->number && a->number == b->number;
+static bool is_one_node(const struct store_facts *a, const struct store_facts *b) {
+    return a->node_id && a->node_id == b->node_id;
 }
 
 static bool is_this_host(const struct store_facts *a, const struct store_facts *b) {
@@ -395,7 +395,7 @@ static bool add_dependent(struct examining *x) {
                       "it would have several votes; locks are refused once that is noticed",
                       "list each server once", "are one server") &&
            add_groups(
-               x, is_one_number, HF_PROBLEM, "same-server",
+               x, is_one_node, HF_PROBLEM, "same-server",
                "one has a copy of the other's data, including its votes; locks are refused, "
                "as if it were listed twice",
                "while nothing is locked, delete the key that ends in .set on one of them, then run "
@@ -479,7 +479,7 @@ void quorum_examine(struct quorum *q, struct store_op *op) {
     x->round.clear = examining_clear;
     for (size_t i = 0; i < q->node_count; i++) {
         x->round.errands[i].op.type = STORE_EXAMINE;
-        x->round.errands[i].op.facts = &x->facts[i];
+        x->round.errands[i].facts = &x->facts[i];
     }
     round_ask_all(&x->round);
 }

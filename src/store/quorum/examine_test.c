@@ -6,10 +6,10 @@ static struct store_op examine;
 
 /* A node as it should be, which the test spoils. */
 static struct store_facts *sound(size_t node) {
-    struct store_facts *facts = asked(node, STORE_EXAMINE)->facts;
+    struct store_facts *facts = set.facts[node];
     *facts = (struct store_facts){.uncertain_us = 10 * MS,
                                   .up_us = INT64_C(3600000) * MS,
-                                  .number = (int64_t)node + 100,
+                                  .node_id = (int64_t)node + 100,
                                   .durable = true,
                                   .set_known = true,
                                   .set = "default/5/3/60000",
@@ -29,7 +29,7 @@ static void begin(void) {
 }
 
 static struct store_facts *facts_of(size_t node) {
-    return asked(node, STORE_EXAMINE)->facts;
+    return set.facts[node];
 }
 
 /* The node says this of itself. */
@@ -187,7 +187,7 @@ TEST(a_set_is_strict_if_no_more_nodes_are_weak_than_may_forget) {
 TEST(a_server_that_is_listed_twice_is_a_problem_and_so_is_a_copy) {
     begin();
     *facts_of(3) = *facts_of(1);
-    facts_of(4)->number = facts_of(0)->number;
+    facts_of(4)->node_id = facts_of(0)->node_id;
     tell_all(0);
     CHECK_EQ_INT(worst(), HF_PROBLEM);
     check_found("same-server", HF_PROBLEM, "n1, n3 are one server");
@@ -246,7 +246,7 @@ TEST(a_node_that_was_just_started_is_told_unless_it_is_known_to_have_forgotten) 
 
 TEST(who_is_said_to_be_durable_and_is_not_is_a_problem) {
     begin();
-    set.quorum->durable = true;
+    set.quorum->set.durable = true;
     facts_of(1)->durable = false;
     tell_all(0);
     check_found("durable", HF_PROBLEM,

@@ -199,15 +199,15 @@ static void look_story(void) {
 static void tell_of_nodes(void) {
     for (size_t i = 0; i < 3; i++) {
         struct store_op *op = asked(i, STORE_EXAMINE);
-        *op->facts = (struct store_facts){.uncertain_us = 1,
-                                          .ahead_us = (int64_t)i * 1000 * MS,
-                                          .up_us = 1,
-                                          .number = 7,
-                                          .local = true,
-                                          .set_known = true,
-                                          .set = "other"};
-        snprintf(op->facts->version, sizeof(op->facts->version), "%zu", i);
-        snprintf(op->facts->run, sizeof(op->facts->run), "%zu", i / 2);
+        *set.facts[i] = (struct store_facts){.uncertain_us = 1,
+                                             .ahead_us = (int64_t)i * 1000 * MS,
+                                             .up_us = 1,
+                                             .node_id = 7,
+                                             .local = true,
+                                             .set_known = true,
+                                             .set = "other"};
+        snprintf(set.facts[i]->version, sizeof(set.facts[i]->version), "%zu", i);
+        snprintf(set.facts[i]->run, sizeof(set.facts[i]->run), "%zu", i / 2);
         op->examination = findings_new("timed");
         CHECK(findings_add(op->examination, HF_NOTE, "size", "means", "fix", "it is %zu", i));
         answer(i, STORE_EXAMINE, STORE_DONE);

@@ -120,7 +120,7 @@ static int make_url(const struct url *url, size_t index, struct url *ret, char *
 static int find_driver(const struct url *url, const struct store_driver **ret_driver,
                        char **ret_text) {
     int r = store_find(url->scheme + strlen("quorum+"), ret_driver, ret_text);
-    if (r < 0 || (*ret_driver)->capabilities & STORE_CAN_VOTE)
+    if (r < 0 || (*ret_driver)->voting)
         return r;
     *ret_text = error_format("%s: cannot be a node of a set: it does not record which set it votes "
                              "in, and would vote again right after it has lost its votes",
@@ -142,6 +142,8 @@ static int open_node(struct quorum *q, struct node *node, const struct store_dri
         snprintf(node->name, sizeof(node->name), "%s", own.path);
     quorum_join(q, node);
     r = driver->open(&node->host, &own, &node->store, ret_text);
+    if (!r)
+        r = driver->voting->join(node->store, &q->set, ret_text);
     free(memory);
     return r;
 }
@@ -156,17 +158,19 @@ static int read_set(struct quorum *q, const struct store_driver *driver, const s
     if (!r)
         r = net_option_ms(url, "node_timeout", TIMEOUT_MAX_MS, &q->node_timeout_us, ret_text);
     if (!r)
-        r = net_option_yes(url, "init", &q->founds, ret_text);
+        r = net_option_yes(url, "init", &q->set.founds, ret_text);
     if (!r)
-        r = net_option_yes(url, "durable", &q->durable, ret_text);
+        r = net_option_yes(url, "durable", &q->set.durable, ret_text);
     if (r < 0)
         return r;
     q->quorum = (size_t)quorum;
     /* What all clients of a set must agree on. */
     snprintf(name, sizeof(name), "%016" PRIx64, hash_nodes(url, driver->port));
-    q->set = error_format("%s/%zu/%zu/%" PRId64 "%s", id ? id : name, q->node_count, q->quorum,
-                          q->host->max_lease_us / 1000, q->durable ? "/durable" : "");
-    return q->set ? HF_OK : HF_NO_MEMORY;
+    q->set_name = error_format("%s/%zu/%zu/%" PRId64 "%s", id ? id : name, q->node_count, q->quorum,
+                               q->host->max_lease_us / 1000, q->set.durable ? "/durable" : "");
+    q->set.name = q->set_name;
+    q->set.freed = quorum_freed;
+    return q->set_name ? HF_OK : HF_NO_MEMORY;
 }
 
 static int open_nodes(struct quorum *q, const struct store_driver *driver, const struct url *url,
@@ -209,14 +213,14 @@ int quorum_open(struct store_host *host, const struct url *url, struct store **r
     if (!r)
         r = quorum_start(q);
     if (r < 0) {
-        free(q->set);
+        free(q->set_name);
         free(q);
         return r;
     }
     r = open_nodes(q, driver, url, ret_text);
     if (r < 0) {
         quorum_end(q);
-        free(q->set);
+        free(q->set_name);
         free(q);
         return r;
     }

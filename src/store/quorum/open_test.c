@@ -16,7 +16,7 @@ static void name_set(const char *text, char ret_name[256]) {
     int r = store_quorum.open(&set.host, &url, &store, &particulars);
     if (r < 0)
         test_fail(__FILE__, __LINE__, "%s: %s", text, particulars ? particulars : "");
-    snprintf(ret_name, 256, "%s", container_of(store, struct quorum, store)->set);
+    snprintf(ret_name, 256, "%s", container_of(store, struct quorum, store)->set_name);
     store_quorum.close(store);
     world_close(set.host.world);
     url_free(&url);

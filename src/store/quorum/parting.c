@@ -144,6 +144,7 @@ static struct parting *parting_new(struct quorum *q, struct store_op *of) {
         errand->seq = of->mark;
         errand->name = parting->name;
         errand->lease_us = of->lease_us;
+        parting->round.errands[i].quiet = true;
     }
     return parting;
 }
@@ -238,7 +239,7 @@ void quorum_release(struct quorum *q, struct store_op *op) {
         return;
     }
     for (size_t i = 0; i < q->node_count; i++)
-        parting->round.errands[i].op.flags = STORE_VOTE; /* so that the nodes say that it is free */
+        parting->round.errands[i].quiet = false;
     round_ask_all(&parting->round);
 }
 

@@ -53,7 +53,6 @@ static void quorum_break(struct quorum *q, struct store_op *op) {
     for (size_t i = 0; i < q->node_count; i++) {
         struct store_op *errand = &breaking->round.errands[i].op;
         errand->type = STORE_BREAK;
-        errand->flags = STORE_VOTE;
         errand->name = name;
         errand->label = label;
         errand->token = op->token;
@@ -107,7 +106,7 @@ static void quorum_submit(struct store *store, struct store_op *op) {
     quorum_finish(q);
 }
 
-static void node_freed(struct store_host *host, const char *name) {
+void quorum_freed(struct store_host *host, const char *name) {
     struct node *node = container_of(host, struct node, host);
     waiting_freed(node->quorum, node, name);
 }
@@ -127,13 +126,9 @@ static void node_forgot(struct store_host *host, store_concerns *concerns, void 
 
 void quorum_join(struct quorum *q, struct node *node) {
     node->host = *q->host;
-    node->host.set = q->set;
-    node->host.founds = q->founds;
-    node->host.durable = q->durable;
     node->host.completed = quorum_completed;
     node->host.wake = node_wake;
     node->host.gone = quorum_gone;
-    node->host.freed = node_freed;
     node->host.forgot = node_forgot;
 }
 
@@ -180,7 +175,7 @@ void quorum_end(struct quorum *q) {
 static void quorum_close(struct store *store) {
     struct quorum *q = container_of(store, struct quorum, store);
     quorum_end(q);
-    free(q->set);
+    free(q->set_name);
     free(q);
 }
 

@@ -18,7 +18,7 @@
 #define QUORUM_QUORUM_H
 
 #include "base/map.h"
-#include "store/store.h"
+#include "store/voting.h"
 #include "world/world.h"
 
 enum { QUORUM_NODES_MAX = 15 };
@@ -28,10 +28,10 @@ struct node {
     size_t index;
     struct store_host host;
     struct store *store;
-    int64_t number; /* by which it knows itself; 0: it has none */
-    bool heard;     /* it has granted, and said that */
-    bool met;       /* it has answered something */
-    bool owed;      /* a release, by somebody who has had no word from it since */
+    int64_t node_id; /* by which it knows itself; 0: it has none */
+    bool heard;      /* it has granted, and said that */
+    bool met;        /* it has answered something */
+    bool owed;       /* a release, by somebody who has had no word from it since */
     size_t in_flight;
     int64_t silent_us; /* since when it has said nothing, if something is in flight */
     uint64_t
@@ -62,15 +62,19 @@ struct quorum {
     int64_t ballot_us;    /* that a ballot takes, as a rule */
     struct map going;     /* holds that some nodes say were ended, by their marks */
     struct world_timer timer;
-    char *set;           /* which all clients must name alike */
-    bool founds;         /* init=yes */
-    bool durable;        /* durable=yes */
+    struct store_set set;
+    char *set_name;      /* which all clients must agree on */
     struct node nodes[]; /* node_count */
 };
 
 /* One operation at one node. */
 struct errand {
-    struct store_op op;
+    union {
+        struct store_op op;
+        struct store_vote vote; /* if it is an ACQUIRE */
+    };
+    struct store_facts *facts; /* EXAMINE: to be filled in */
+    bool quiet;                /* RELEASE: it is not announced that the lock is free */
     struct node *node;
     struct round *round;
     bool in_flight;
@@ -200,7 +204,8 @@ void quorum_forget_gone(struct quorum *quorum, uint64_t mark);
 /* A ballot's mark: the attempt's number, and the ballot's own. */
 enum { MARK_BITS = 24 };
 
-/* (quorum.c) What open.c needs: fills in a node's host; starts; ends, with the nodes that are open. */
+/* (quorum.c) What open.c needs: the set's `freed`; fills in a node's host; starts; ends, with the nodes that are open. */
+void quorum_freed(struct store_host *host, const char *name);
 void quorum_join(struct quorum *quorum, struct node *node);
 int quorum_start(struct quorum *quorum);
 void quorum_end(struct quorum *quorum);

@@ -33,10 +33,10 @@ TEST(the_token_is_the_largest_that_was_counted_and_only_counted_nodes_are_raised
     grant(2, 50);
     CHECK_EQ_INT(set.completed, 0);
     for (size_t i = 0; i < 3; i += 2) {
-        struct store_op *raise = asked(i, STORE_ACQUIRE);
-        CHECK_EQ_INT(raise->floor, 70);
-        CHECK_EQ_INT(raise->flags, STORE_VOTE | STORE_MINE);
-        CHECK_EQ_INT(raise->seq, op.mark);
+        struct store_vote *raise = asked_vote(i);
+        CHECK_EQ_INT(raise->type, STORE_RAISE);
+        CHECK_EQ_INT(raise->token, 70);
+        CHECK_EQ_INT(raise->op.seq, op.mark);
     }
     CHECK_EQ_INT(asked_count(1), 0);
     grant(
@@ -78,7 +78,7 @@ TEST(what_was_lost_is_released_where_it_was_not_refused_before_it_is_told) {
     for (size_t i = 1; i < 4; i++)
         refuse(i, HF_BUSY, 5000 * MS);
     CHECK_EQ_INT(asked(0, STORE_RELEASE)->seq, mark);
-    CHECK_EQ_INT(asked(0, STORE_RELEASE)->flags & STORE_VOTE, 0); /* it wakes nobody */
+    CHECK(!is_announced(0)); /* it wakes nobody */
     for (size_t i = 1; i < 4; i++)
         CHECK_EQ_INT(asked_count(i), 0);
     CHECK_EQ_INT(asked_count(4), 2); /* the silent one: behind what it takes back */
@@ -212,7 +212,7 @@ static struct store_op released_without_3_and_4(void) {
     op.type = STORE_RELEASE;
     submit(&op);
     for (size_t i = 0; i < 3; i++) {
-        CHECK(asked(i, STORE_RELEASE)->flags & STORE_VOTE);
+        CHECK(is_announced(i));
         confirm(i);
     }
     check_done(&op, STORE_DONE);
@@ -580,9 +580,9 @@ TEST(one_server_under_two_names_is_refused) {
     struct store_op op = mutex(1, STORE_WAIT);
     submit(&op);
     grant(0, 50);
-    struct store_op *same = asked(3, STORE_ACQUIRE);
-    same->token = 50;
-    same->left_us = 100; /* as node 0 */
+    struct store_vote *same = asked_vote(3);
+    same->op.token = 50;
+    same->node_id = 100; /* as node 0 */
     answer(3, STORE_ACQUIRE, STORE_DONE);
     confirm(0);
     confirm(3);
@@ -667,6 +667,11 @@ TEST(nodes_are_asked_however_far_behind_if_the_others_are_no_quorum) {
 
 /* ---- Renew ---- */
 
+static void check_retaken(size_t node, uint64_t token) {
+    CHECK_EQ_INT(asked_vote(node)->type, STORE_RETAKE);
+    CHECK_EQ_INT(asked_vote(node)->token, token);
+}
+
 TEST(a_quorum_renews_and_the_others_are_taken_again) {
     set_open();
     struct store_op hold = held(NODES);
@@ -679,12 +684,10 @@ TEST(a_quorum_renews_and_the_others_are_taken_again) {
         answer_renewal(i, STORE_DONE);
     check_done(&op, STORE_DONE);
     CHECK_EQ_INT(renewal.outcome, STORE_DONE);
-    struct store_op *again = asked(0, STORE_ACQUIRE);
-    CHECK_EQ_INT(again->seq, hold.mark);
-    CHECK_EQ_INT(again->below, 50);
-    CHECK_EQ_INT(again->floor, 50);
+    CHECK_EQ_INT(asked_vote(0)->op.seq, hold.mark);
+    check_retaken(0, 50);
     answer_renewal(4, STORE_NOT_YOURS); /* late */
-    CHECK_EQ_INT(asked(4, STORE_ACQUIRE)->below, 50);
+    check_retaken(4, 50);
     set_close();
 }
 
@@ -729,7 +732,7 @@ TEST(nodes_that_were_away_at_first_are_taken_when_they_are_back_and_count_from_t
     answer_renewal(3, STORE_NOT_YOURS);
     answer_renewal(4, STORE_DONE); /* it had voted, and nobody knows who it is */
     for (size_t i = 3; i < NODES; i++) {
-        CHECK_EQ_INT(asked(i, STORE_ACQUIRE)->below, 50);
+        check_retaken(i, 50);
         grant(i, 50);
     }
     submit(&op);

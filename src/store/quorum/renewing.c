@@ -40,10 +40,10 @@ static void take_again(struct quorum *q, const struct store_op *hold, struct nod
     errand->op = *hold;
     list_init(&errand->op.link);
     errand->op.type = STORE_ACQUIRE;
-    errand->op.flags = STORE_VOTE;
+    errand->vote.type = STORE_RETAKE;
+    errand->vote.token = hold->token;
     errand->op.name = round_copy_text(&text, hold->name);
     errand->op.label = round_copy_text(&text, hold->label);
-    errand->op.floor = errand->op.below = hold->token;
     round_ask(&again->round, errand);
 }
 

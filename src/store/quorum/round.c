@@ -121,13 +121,26 @@ static void spare(struct errand *errand) {
                    op->type == STORE_RELEASE && was_spared ? STORE_NOT_YOURS : STORE_UNKNOWN);
 }
 
+static void submit(struct errand *errand) {
+    struct store *store = errand->node->store;
+    const struct store_voting *voting = store->driver->voting;
+    if (errand->op.type == STORE_ACQUIRE)
+        voting->vote(store, &errand->vote);
+    else if (errand->op.type == STORE_RELEASE && errand->quiet)
+        voting->give_back(store, &errand->op);
+    else if (errand->op.type == STORE_EXAMINE)
+        voting->examine(store, &errand->op, errand->facts);
+    else
+        store->driver->submit(store, &errand->op);
+}
+
 static void ask(struct errand *errand) {
     struct node *node = errand->node;
     if (!node->in_flight++)
         node->silent_us = quorum_now_us(node->quorum);
     if (errand->op.type == STORE_ACQUIRE)
         node->spared_since = 0;
-    node->store->driver->submit(node->store, &errand->op);
+    submit(errand);
 }
 
 void round_ask(struct round *round, struct errand *errand) {

@@ -22,7 +22,8 @@ enum {
 
 struct fake {
     struct store store;
-    struct list asked; /* operations without an answer */
+    struct list asked;                 /* operations without an answer */
+    const struct store_op *given_back; /* the last that was: it is not announced */
     bool closed;
 };
 
@@ -31,6 +32,7 @@ struct set {
     struct quorum *quorum;
     struct fake nodes[NODES];
     int completed, gone;
+    struct store_facts *facts[NODES]; /* that the last examination asked for */
     uint64_t wakes[WAKES];
     size_t wake_count;
 };
@@ -52,8 +54,27 @@ static void fake_close(struct store *store) {
         store_complete(host, container_of(link, struct store_op, link), STORE_UNKNOWN);
 }
 
+static void fake_vote(struct store *store, struct store_vote *vote) {
+    CHECK_EQ_INT(vote->op.type, STORE_ACQUIRE);
+    fake_submit(store, &vote->op);
+}
+
+static void fake_give_back(struct store *store, struct store_op *op) {
+    CHECK_EQ_INT(op->type, STORE_RELEASE);
+    container_of(store, struct fake, store)->given_back = op;
+    fake_submit(store, op);
+}
+
+static void fake_examine(struct store *store, struct store_op *op, struct store_facts *facts) {
+    set.facts[container_of(store, struct fake, store) - set.nodes] = facts;
+    fake_submit(store, op);
+}
+
+static const struct store_voting fake_voting = {
+    .vote = fake_vote, .give_back = fake_give_back, .examine = fake_examine};
+
 static const struct store_driver fake_driver = {
-    .abi = STORE_ABI, .submit = fake_submit, .close = fake_close};
+    .abi = STORE_ABI, .voting = &fake_voting, .submit = fake_submit, .close = fake_close};
 
 static void note_completed(struct store_host *host, struct store_op *op) {
     (void)host;
@@ -93,8 +114,9 @@ static void set_open(void) {
     q->node_count = NODES;
     q->quorum = 3;
     q->node_timeout_us = TIMEOUT_US;
-    q->set = strdup("default/5/3/60000");
-    CHECK(q->set);
+    q->set_name = strdup("default/5/3/60000");
+    CHECK(q->set_name);
+    q->set = (struct store_set){.name = q->set_name, .freed = quorum_freed};
     CHECK_EQ_INT(quorum_start(q), HF_OK);
     for (size_t i = 0; i < NODES; i++) {
         q->nodes[i].quorum = q;
@@ -138,6 +160,16 @@ static struct store_op *asked(size_t node, enum store_op_type type) {
     return op;
 }
 
+/* The vote that the node was asked for first, and has not answered. */
+static struct store_vote *asked_vote(size_t node) {
+    return container_of(asked(node, STORE_ACQUIRE), struct store_vote, op);
+}
+
+/* Whether the node was asked to announce the release that it has not answered. */
+static bool is_announced(size_t node) {
+    return asked(node, STORE_RELEASE) != set.nodes[node].given_back;
+}
+
 static void listen(void) {
     world_wait_for(set.host.world, 0);
     world_dispatch(set.host.world);
@@ -151,9 +183,9 @@ static void answer(size_t node, enum store_op_type type, enum store_outcome outc
 }
 
 static void grant(size_t node, uint64_t token) {
-    struct store_op *op = asked(node, STORE_ACQUIRE);
-    op->token = token;
-    op->left_us = (int64_t)node + 100; /* its number */
+    struct store_vote *vote = asked_vote(node);
+    vote->op.token = token;
+    vote->node_id = (int64_t)node + 100;
     answer(node, STORE_ACQUIRE, STORE_DONE);
 }
 
@@ -179,8 +211,7 @@ static void answer_renewal(size_t node, enum store_outcome outcome) {
 }
 
 static void freed(size_t node) {
-    struct store_host *host = &set.quorum->nodes[node].host;
-    host->freed(host, "x");
+    set.quorum->set.freed(&set.quorum->nodes[node].host, "x");
 }
 
 static void pass_us(int64_t us) {

@@ -91,7 +91,7 @@ static void let_go_again(struct redis *redis, struct redis_request *request,
     store_complete(redis->host, op, is_gone ? STORE_REFUSED : STORE_UNKNOWN);
 }
 
-static void start_release(struct redis *redis, const struct store_op *op);
+static void start_release(struct redis *redis, const struct store_op *op, bool announced);
 
 static void replicas_answered(struct redis *redis, struct redis_request *request,
                               const struct reply *reply, const char *why) {
@@ -102,7 +102,7 @@ static void replicas_answered(struct redis *redis, struct redis_request *request
     if (is_number && waiting->replicas < redis->wait_replicas) {
         struct redis_request *release;
         redis_request_free(request);
-        start_release(redis, op);
+        start_release(redis, op, redis->set);
         if (redis_send(redis, op, REDIS_RELEASE, let_go_again, waiting, 0, &release) == HF_OK) {
             route_submit(redis, release);
             return;
@@ -152,7 +152,6 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
     const struct reply *word = reply_at(reply, 0), *what = reply_at(reply, 1);
     const char *text = what->type == REPLY_STRING ? what->text : "?";
     if (reply_is(word, "done") && read_token(what, &op->token)) {
-        op->left_us = reply_number(reply_at(reply, 2), 0);
         if (redis->wait_replicas)
             wait_for_replicas(redis, via, op);
         else
@@ -161,7 +160,7 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
         op->left_us = left_us(reply);
         op->flags |= reply_number(reply_at(reply, 2), 0) ? STORE_FOREIGN : 0;
         if (reply_is(word, "busy")) {
-            if (op->flags & STORE_VOTE)
+            if (redis->set)
                 redis_subscribe(redis);
             store_refuse(redis->host, op, HF_BUSY, NULL);
             return;
@@ -169,24 +168,8 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
         op->flags |= reply_number(reply_at(reply, 3), 1) == 0 ? STORE_HEAD : 0;
         redis_subscribe(redis);
         store_complete(redis->host, op, STORE_QUEUED);
-    } else if (reply_is(word, "lost")) {
-        store_refuse(redis->host, op, HF_NOT_YOURS, NULL);
-    } else if (reply_is(word, "quarantine")) {
-        store_refuse(
-            redis->host, op, HF_UNREACHABLE,
-            error_format("it restarted, may have forgotten who holds locks, and will not vote for "
-                         "another %" PRId64 " ms",
-                         left_us(reply) / 1000));
-    } else if (reply_is(word, "set")) {
-        char *difference = store_compare_sets(text, redis->host->set);
-        store_refuse(redis->host, op, HF_BAD_URL,
-                     error_format("it votes in the set %s, not in %s: %s", text, redis->host->set,
-                                  difference ? difference : ""));
-        free(difference);
     } else if (reply_is(word, "kind")) {
         store_refuse(redis->host, op, HF_WRONG_KIND, describe_kind(what));
-    } else if (reply_is(word, "below")) {
-        store_refuse(redis->host, op, HF_NOT_YOURS, error_format("its token is now %s", text));
     } else if (reply_is(word, "clock")) {
         store_refuse(redis->host, op, HF_CLOCK,
                      error_format("the client's clock proposes the token %" PRIu64
@@ -214,8 +197,44 @@ void redis_add_set_key(struct redis *redis) {
     command_append(&redis->command, "}.set", 5);
 }
 
-static void vote(struct redis *redis, struct store_op *op, const char *kind) {
+/* The refusals that only a vote can meet. False: it is none of them. */
+static bool refuse_vote(struct redis *redis, struct store_vote *vote, const struct reply *reply) {
+    const struct reply *word = reply_at(reply, 0), *what = reply_at(reply, 1);
+    const char *text = what->type == REPLY_STRING ? what->text : "?";
+    if (reply_is(word, "lost"))
+        store_refuse(redis->host, &vote->op, HF_NOT_YOURS, NULL);
+    else if (reply_is(word, "below"))
+        store_refuse(redis->host, &vote->op, HF_NOT_YOURS,
+                     error_format("its token is now %s", text));
+    else if (reply_is(word, "set"))
+        store_refuse_vote(redis->host, vote, text, redis->set->name);
+    else if (reply_is(word, "quarantine"))
+        store_refuse(
+            redis->host, &vote->op, HF_UNREACHABLE,
+            error_format("it restarted, may have forgotten who holds locks, and will not vote for "
+                         "another %" PRId64 " ms",
+                         left_us(reply) / 1000));
+    else
+        return false;
+    return true;
+}
+
+static void vote_answered(struct redis *redis, struct redis_request *request,
+                          const struct reply *reply, const char *why) {
+    struct store_vote *vote = container_of(request->op, struct store_vote, op);
+    if (reply && reply_is(reply_at(reply, 0), "done"))
+        vote->node_id = reply_number(reply_at(reply, 2), 0);
+    if (reply && refuse_vote(redis, vote, reply))
+        redis_request_free(request);
+    else
+        acquire_answered(redis, request, reply, why);
+}
+
+void redis_vote(struct redis *redis, struct store_vote *vote) {
     struct command *command = &redis->command;
+    struct store_op *op = &vote->op;
+    char kind[16];
+    format_kind(op, kind);
     if (!redis->votes)
         redis_begin_to_vote(redis);
     command_start_script(command, REDIS_VOTE, REDIS_COMPANIONS + 1);
@@ -223,36 +242,32 @@ static void vote(struct redis *redis, struct store_op *op, const char *kind) {
     redis_add_set_key(redis);
     add_owner(redis, op->seq);
     command_add_number(command, (uint64_t)op->lease_us / 1000);
-    command_add_number(command, op->floor);
-    command_add_number(command, op->below);
+    command_add_number(command, vote->type == STORE_GIVE ? op->floor : vote->token);
+    command_add_number(command, vote->type == STORE_RETAKE ? vote->token : 0);
     command_add_number(command, redis->host->token_floor);
-    command_add_text(command, op->flags & STORE_MINE ? "1" : "0");
+    command_add_text(command, vote->type == STORE_RAISE ? "1" : "0");
     command_add_text(command, kind);
     command_add_number(command, op->capacity);
     command_add_number(command, op->weight);
     add_particulars(redis, op);
-    command_add_text(command, redis->host->set);
+    command_add_text(command, redis->set->name);
     command_add_number(command, (uint64_t)redis->host->max_lease_us / 1000);
-    command_add_text(command, redis->host->founds ? "1" : "0");
+    command_add_text(command, redis->set->founds ? "1" : "0");
     command_add_number(command, (uint64_t)redis->number++ + 1);
-    send_or_refuse(redis, op, REDIS_VOTE, acquire_answered);
+    send_or_refuse(redis, op, REDIS_VOTE, vote_answered);
 }
 
 void redis_acquire(struct redis *redis, struct store_op *op) {
     struct command *command = &redis->command;
     char kind[16];
     format_kind(op, kind);
-    if (op->flags & STORE_VOTE) {
-        vote(redis, op, kind);
-        return;
-    }
     start_with_keys(redis, REDIS_ACQUIRE, op);
     add_owner(redis, op->seq);
     command_add_number(command, (uint64_t)op->lease_us / 1000);
     command_add_number(command,
                        op->flags & STORE_WAIT ? (uint64_t)redis->host->wait_lease_us / 1000 : 0);
     command_add_number(command, op->floor);
-    command_add_number(command, op->below);
+    command_add_number(command, 0);
     command_add_number(command, redis->host->token_floor);
     command_add_text(command, op->flags & STORE_BARGE ? "1" : "0");
     command_add_text(command, kind);
@@ -265,11 +280,11 @@ void redis_acquire(struct redis *redis, struct store_op *op) {
 
 /* ---- Release, break ---- */
 
-static void start_release(struct redis *redis, const struct store_op *op) {
+static void start_release(struct redis *redis, const struct store_op *op, bool announced) {
     start_with_keys(redis, REDIS_RELEASE, op);
     add_owner(redis, op->seq);
     command_add_text(&redis->command, redis->channels);
-    command_add_text(&redis->command, op->flags & STORE_VOTE ? op->name : "");
+    command_add_text(&redis->command, announced ? op->name : "");
 }
 
 /* Makes another request of one that is to be sent again; without memory it stays what it is. */
@@ -293,13 +308,13 @@ void redis_release_one_key(struct redis *redis, struct redis_request *request) {
 }
 
 /* After an earlier sending whose reply was lost, "not mine" may be its own doing. */
-static void ended(struct redis *redis, struct redis_request *request, const struct reply *reply,
-                  const char *why) {
+static void finish_release(struct redis *redis, struct redis_request *request,
+                           const struct reply *reply, const char *why, bool announced) {
     struct store_op *op = request->op;
     bool is_undecided = reply && reply->type == REPLY_INTEGER && !reply->integer &&
                         request->script == REDIS_RELEASE_ONE_KEY;
     if (is_undecided) { /* a share, or a place in the queue, or not mine: that takes all keys */
-        start_release(redis, op);
+        start_release(redis, op, announced);
         replace_script(redis, request, REDIS_RELEASE);
         request->sends--;
         route_submit(redis, request);
@@ -317,9 +332,24 @@ static void ended(struct redis *redis, struct redis_request *request, const stru
                                   : STORE_NOT_YOURS);
 }
 
+static void ended(struct redis *redis, struct redis_request *request, const struct reply *reply,
+                  const char *why) {
+    finish_release(redis, request, reply, why, redis->set);
+}
+
+static void given_back(struct redis *redis, struct redis_request *request,
+                       const struct reply *reply, const char *why) {
+    finish_release(redis, request, reply, why, false);
+}
+
 void redis_release(struct redis *redis, struct store_op *op) {
-    start_release(redis, op);
+    start_release(redis, op, redis->set);
     send_or_refuse(redis, op, REDIS_RELEASE, ended);
+}
+
+void redis_give_back(struct redis *redis, struct store_op *op) {
+    start_release(redis, op, false);
+    send_or_refuse(redis, op, REDIS_RELEASE, given_back);
 }
 
 void redis_break(struct redis *redis, struct store_op *op) {
@@ -330,7 +360,7 @@ void redis_break(struct redis *redis, struct store_op *op) {
     command_add_text(&redis->command, by);
     command_add_text(&redis->command, op->label ? op->label : "");
     command_add_text(&redis->command, redis->channels);
-    command_add_text(&redis->command, op->flags & STORE_VOTE ? op->name : "");
+    command_add_text(&redis->command, redis->set ? op->name : "");
     send_or_refuse(redis, op, REDIS_BREAK, ended);
 }
 

@@ -92,6 +92,7 @@ enum step { ASKING, VISITING, CLOCK, WRITING, FORGETTING, SUBSCRIBING };
 struct examining {
     struct redis *redis;
     struct store_op *op;
+    struct store_facts *facts; /* for a set; NULL: it is in none */
     enum step step;
     size_t pending;             /* requests without an answer */
     enum store_outcome outcome; /* of the first that failed; 0: none did */
@@ -264,8 +265,8 @@ static void client_answered(struct redis *redis, struct redis_request *request,
         find_address(reply->text, " laddr=", theirs);
         x->from_elsewhere = !x->redis->login.password && *ours && *theirs &&
                             strcmp(ours, theirs) != 0 && strncmp(ours, "127.", 4) != 0;
-        if (x->op->facts)
-            snprintf(x->op->facts->address, sizeof(x->op->facts->address), "%.63s", theirs);
+        if (x->facts)
+            snprintf(x->facts->address, sizeof(x->facts->address), "%.63s", theirs);
     }
     redis_request_free(request);
     step_done(x);
@@ -275,7 +276,7 @@ static void client_answered(struct redis *redis, struct redis_request *request,
 static void set_answered(struct redis *redis, struct redis_request *request,
                          const struct reply *reply, const char *why) {
     struct examining *x = request->context;
-    struct store_facts *facts = x->op->facts;
+    struct store_facts *facts = x->facts;
     (void)redis;
     if (!has_failed(x, request, reply, why)) {
         const struct reply *set = reply_at(reply, 0);
@@ -284,7 +285,7 @@ static void set_answered(struct redis *redis, struct redis_request *request,
         if (set->type == REPLY_STRING)
             snprintf(facts->set, sizeof(facts->set), "%s", set->text);
         x->set_since_us = reply_number(reply_at(reply, 1), 0);
-        facts->number = reply_number(reply_at(reply, 2), 0);
+        facts->node_id = reply_number(reply_at(reply, 2), 0);
     }
     redis_request_free(request);
     step_done(x);
@@ -447,7 +448,7 @@ static void ask(struct examining *x) {
         command_add_text(command, settings[i]);
         send(x, setting_answered, i);
     }
-    if (x->op->facts) {
+    if (x->facts) {
         start_command(x, "HMGET");
         redis_add_set_key(x->redis);
         command_add_text(command, "f");
@@ -455,7 +456,7 @@ static void ask(struct examining *x) {
         command_add_text(command, "n");
         send(x, set_answered, 0);
     }
-    if ((!x->redis->login.password || x->op->facts) && !x->redis->server_path) {
+    if ((!x->redis->login.password || x->facts) && !x->redis->server_path) {
         start_command(x, "CLIENT INFO");
         send(x, client_answered, 0);
     }
@@ -637,7 +638,7 @@ static void report_role(struct examining *x) {
 
 /* A node of a set that has forgotten everything does not vote for a while; one that has forgotten a part does. */
 static const char *for_locks(const struct examining *x, const char *alone, const char *in_set) {
-    return x->redis->host->set ? in_set : alone;
+    return x->redis->set ? in_set : alone;
 }
 
 static void report_appended(struct examining *x) {
@@ -883,7 +884,7 @@ static void list_denied(const struct examining *x, enum purpose purpose, char re
         error_append(ret, RIGHTS_SIZE, " ~{%s*}.?", prefix);
     if (x->denied_key[2] || (x->denied_key[1] && has_tag))
         error_append(ret, RIGHTS_SIZE, " ~{*}.?.%s*", prefix);
-    if (x->redis->host->set && !x->info) /* which boot.lua asks for */
+    if (x->redis->set && !x->info) /* which boot.lua asks for */
         error_append(ret, RIGHTS_SIZE, " +info");
     if (x->denied_set)
         error_append(ret, RIGHTS_SIZE, " ~{%s}.set", prefix);
@@ -980,11 +981,11 @@ static void report(struct examining *x) {
     report_way(x);
     report_rights(x);
     report_writes(x);
-    if (x->op->facts)
-        fill_facts(x, x->op->facts);
+    if (x->facts)
+        fill_facts(x, x->facts);
 }
 
-void redis_examine(struct redis *redis, struct store_op *op) {
+void redis_examine(struct redis *redis, struct store_op *op, struct store_facts *facts) {
     struct examining *x = calloc(1, sizeof(*x));
     if (!x) {
         store_refuse(redis->host, op, HF_NO_MEMORY, NULL);
@@ -992,6 +993,7 @@ void redis_examine(struct redis *redis, struct store_op *op) {
     }
     x->redis = redis;
     x->op = op;
+    x->facts = facts;
     x->uncertain_us = -1;
     deployment_init(&x->deployment);
     ask(x);

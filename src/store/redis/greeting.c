@@ -45,7 +45,7 @@ static bool greet_with_boot(struct redis_link *link) {
     command_add(command, redis_scripts[REDIS_BOOT].text, redis_scripts[REDIS_BOOT].size);
     command_add_number(command, 1);
     redis_add_set_key(link->redis);
-    command_add_text(command, link->redis->host->durable ? "1" : "0");
+    command_add_text(command, link->redis->set->durable ? "1" : "0");
     return greet(link);
 }
 

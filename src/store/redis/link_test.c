@@ -556,13 +556,12 @@ TEST(nothing_is_sent_before_the_server_has_accepted_password_and_database) {
 
 static void open_node(void) {
     rig_open(&rig, "redis://localhost");
-    rig.host.set = "test/3/2/60000";
-    rig.host.max_lease_us = 60000 * MS;
+    rig_join(&rig, NULL);
 }
 
 TEST(a_server_of_a_set_is_asked_before_its_vote_whether_it_was_started_anew) {
     open_node();
-    ask_acquire(&rig, &a, "x", STORE_VOTE);
+    ask_vote(&rig, &a, STORE_GIVE, 0);
     for (int connection = 0; connection < 2; connection++) {
         struct fake_stream *stream = fake_last(rig.world);
         fake_accept(stream);
@@ -583,7 +582,7 @@ TEST(who_only_looked_until_now_asks_that_over_the_connection_it_has) {
     struct fake_stream *stream = fake_last(rig.world);
     fake_accept(stream);
     CHECK_COMMAND(stream, "break holdfast:x");
-    ask_acquire(&rig, &b, "x", STORE_VOTE);
+    ask_vote(&rig, &b, STORE_GIVE, 0);
     CHECK_COMMAND(stream, "EVAL boot {holdfast:}.set");
     CHECK_COMMAND(stream, "");
     fake_answer_text(stream, "-NOSCRIPT No matching script.\r\n");
@@ -596,7 +595,7 @@ TEST(who_only_looked_until_now_asks_that_over_the_connection_it_has) {
 
 TEST(without_an_answer_to_that_nobody_votes) {
     open_node();
-    ask_acquire(&rig, &a, "x", STORE_VOTE);
+    ask_vote(&rig, &a, STORE_GIVE, 0);
     struct fake_stream *stream = fake_last(rig.world);
     fake_accept(stream);
     CHECK_COMMAND(stream, "EVAL boot {holdfast:}.set");

@@ -179,3 +179,18 @@ TEST(a_user_without_a_password_is_refused) {
     check_refused("redis://jo@localhost", "\"jo\" has no password");
     check_refused("redis+sentinel://a/orders?sentinel_user=eve", "\"eve\" has no password");
 }
+
+TEST(a_node_of_a_set_is_one_server_and_no_deployment_with_replicas) {
+    static const char *const urls[] = {"redis+sentinel://127.0.0.1/orders",
+                                       "redis+cluster://127.0.0.1"};
+    static const struct store_set set = {.name = "a/3/2/60000"};
+    for (size_t i = 0; i < 2; i++) {
+        char *text = NULL;
+        rig_open(&rig, urls[i]);
+        CHECK_EQ_INT(rig.store->driver->voting->join(rig.store, &set, &text), HF_BAD_URL);
+        CHECK_EQ_STR(text, "a node of a set is one server: a replica that takes over may not have "
+                           "its votes");
+        free(text);
+        rig_close(&rig);
+    }
+}

@@ -192,7 +192,6 @@ TEST(an_acquire_sends_what_the_script_needs) {
     make_acquire(&a, "x{t}", STORE_WAIT | STORE_BARGE);
     make_share(&a);
     a.op.floor = 9007199254740991;
-    a.op.below = 5;
     a.op.seq = 0xabc;
     rig_submit(&rig, &a);
     fake_settle(rig.world);
@@ -208,7 +207,7 @@ TEST(an_acquire_sends_what_the_script_needs) {
                                            "30000",
                                            "15000",
                                            "9007199254740991",
-                                           "5",
+                                           "0",
                                            "77",
                                            "1",
                                            "p5",
@@ -255,15 +254,93 @@ TEST(refusals_of_the_script_have_their_reasons) {
     CHECK_EQ_STR(a.op.text, "it is a lock");
     answer_acquire("*2\r\n$4\r\nkind\r\n$3\r\np12\r\n");
     CHECK_EQ_STR(a.op.text, "it is permits out of 12");
-    answer_acquire("*2\r\n$5\r\nbelow\r\n$1\r\n9\r\n");
-    CHECK_EQ_INT(a.op.reason, HF_NOT_YOURS);
-    CHECK_EQ_STR(a.op.text, "its token is now 9");
     answer_acquire("*2\r\n$5\r\nclock\r\n$16\r\n1700000000000000\r\n");
     CHECK_EQ_INT(a.op.reason, HF_CLOCK);
     answer_acquire("*2\r\n$5\r\nspent\r\n$16\r\n9007199254740992\r\n");
     CHECK_EQ_INT(a.op.reason, HF_CLOCK);
     over();
 }
+
+/* ---- Votes ---- */
+
+static void begin_to_vote(void) {
+    begin();
+    rig_join(&rig, NULL);
+    ask_vote(&rig, &a, STORE_GIVE, 0);
+    fake_answer_text(server, ":1\r\n*3\r\n$4\r\ndone\r\n$2\r\n50\r\n$2\r\n77\r\n");
+    CHECK_EQ_INT(a.op.outcome, STORE_DONE);
+    static struct seen seen;
+    while (next_seen(server, &seen)) {}
+}
+
+static void answer_vote(const char *text) {
+    asked_clear(&a);
+    ask_vote(&rig, &a, STORE_GIVE, 0);
+    fake_answer_text(server, text);
+    CHECK_EQ_INT(a.completions, 1);
+    CHECK_EQ_INT(a.op.outcome, STORE_REFUSED);
+}
+
+TEST(a_vote_says_which_server_gave_it) {
+    begin_to_vote();
+    CHECK_EQ_INT(a.op.token, 50);
+    CHECK_EQ_INT(a.vote.node_id, 77);
+    over();
+}
+
+TEST(each_type_of_vote_sends_its_token_where_the_script_looks_for_it) {
+    static const struct {
+        enum store_vote_type type;
+        uint64_t token;
+        const char *floor, *below, *mine;
+    } cases[] = {{STORE_GIVE, 0, "0", "0", "0"},
+                 {STORE_RAISE, 60, "60", "0", "1"},
+                 {STORE_RETAKE, 60, "60", "60", "0"}};
+    begin_to_vote();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        static struct seen seen;
+        ask_vote(&rig, &b, cases[i].type, cases[i].token);
+        CHECK(next_seen(server, &seen));
+        const char *const *arguments = seen.arguments + 3 + 7; /* behind the keys */
+        CHECK_EQ_STR(arguments[2], cases[i].floor);
+        CHECK_EQ_STR(arguments[3], cases[i].below);
+        CHECK_EQ_STR(arguments[5], cases[i].mine);
+        fake_answer_text(server, "*1\r\n$4\r\nlost\r\n");
+        asked_clear(&b);
+    }
+    over();
+}
+
+TEST(refusals_of_a_vote_have_their_reasons) {
+    begin_to_vote();
+    answer_vote("*1\r\n$4\r\nlost\r\n");
+    CHECK_EQ_INT(a.op.reason, HF_NOT_YOURS);
+    answer_vote("*2\r\n$5\r\nbelow\r\n$1\r\n9\r\n");
+    CHECK_EQ_INT(a.op.reason, HF_NOT_YOURS);
+    CHECK_EQ_STR(a.op.text, "its token is now 9");
+    answer_vote("*2\r\n$3\r\nset\r\n$14\r\ntest/5/3/60000\r\n");
+    CHECK_EQ_INT(a.op.reason, HF_BAD_URL);
+    CHECK_EQ_STR(a.op.text, "it votes in the set test/5/3/60000, not in test/3/2/60000: the number "
+                            "of servers is 5 there and 3 here, the quorum is 3 there and 2 here");
+    answer_vote("*2\r\n$10\r\nquarantine\r\n:1500\r\n");
+    CHECK_EQ_INT(a.op.reason, HF_UNREACHABLE);
+    CHECK(strstr(a.op.text, "will not vote for another 1500 ms"));
+    over();
+}
+
+TEST(a_release_is_announced_to_the_set_and_a_vote_that_is_given_back_is_not) {
+    static struct seen seen;
+    begin_to_vote();
+    ask_release(&rig, &b, "x");
+    CHECK(next_seen(server, &seen));
+    CHECK_EQ_STR(seen.arguments[seen.count - 1], "x");
+    ask_give_back(&rig, &c, "x");
+    CHECK(next_seen(server, &seen));
+    CHECK_EQ_STR(seen.arguments[seen.count - 1], "");
+    over();
+}
+
+/* ---- Answers that make no sense ---- */
 
 TEST(an_answer_that_makes_no_sense_is_unknown_for_the_script_ran) {
     static const char *const answers[] = {

@@ -138,7 +138,7 @@ static void subscription_ready(struct redis_link *link) {
     command_add_text(&redis->command, "SUBSCRIBE");
     command_add_text(&redis->command, redis->channels);
     command_append(&redis->command, id, 32);
-    if (redis->host->set) {
+    if (redis->set) {
         command_add_text(&redis->command, redis->channels);
         command_append(&redis->command, "votes", 5);
     }
@@ -163,6 +163,7 @@ static uint64_t parse_seq(const char *text, size_t size) {
 /* What is told is a hint, and so is that there was time in which nothing could be told: then all ask again. */
 static void subscription_pushed(struct redis_link *link, const struct reply *reply) {
     struct store_host *host = link->redis->host;
+    const struct store_set *set = link->redis->set;
     const struct reply *word = reply_at(reply, 0), *message = reply_at(reply, 2);
     link->heard |=
         !reply_is(word, "subscribe"); /* that alone is no sign of a connection that lasts */
@@ -172,9 +173,9 @@ static void subscription_pushed(struct redis_link *link, const struct reply *rep
     } else if (reply_is(word, "subscribe")) {
         link->redis->subscribed = true; /* an error from now on is a sign of life: to a ping */
         host->wake(host, STORE_ALL_WAITING);
-    } else if (reply_is(word, "message") && host->set && ends_with_votes(reply_at(reply, 1))) {
+    } else if (reply_is(word, "message") && set && ends_with_votes(reply_at(reply, 1))) {
         if (message->type == REPLY_STRING)
-            host->freed(host, message->text);
+            set->freed(host, message->text);
     } else if (reply_is(word, "message") && message->type == REPLY_STRING && message->size > 1) {
         uint64_t seq = parse_seq(message->text + 1, message->size - 1);
         if (seq && message->text[0] == 'g')
@@ -228,13 +229,8 @@ static int read_routed(struct redis *redis, const struct url *url, char **ret_te
 }
 
 static int read_server(struct redis *redis, const struct url *url, char **ret_text) {
-    if (is_sentinel(url) || is_cluster(url)) {
-        if (!redis->host->set)
-            return read_routed(redis, url, ret_text);
-        *ret_text = error_format("a node of a set is one server: a replica that takes over may not "
-                                 "have its votes");
-        return HF_BAD_URL;
-    }
+    if (is_sentinel(url) || is_cluster(url))
+        return read_routed(redis, url, ret_text);
     bool is_socket = is_kind(url, "unix");
     const char *database = url_option(url, "database");
     if (is_socket) {
@@ -410,21 +406,64 @@ static int read_url(struct redis *redis, const struct url *url, char **ret_text)
 
 extern const struct store_driver holdfast_store_driver;
 
+static bool refuse_name(struct redis *redis, struct store_op *op) {
+    if (redis->prefix[0] || !op->name || !command_is_companion(op->name))
+        return false;
+    store_refuse(redis->host, op, HF_UNSUPPORTED,
+                 error_format("with an empty prefix this name would be a key in which holdfast "
+                              "keeps something else: it must not begin like \"{x}.\""));
+    return true;
+}
+
+static void examine(struct redis *redis, struct store_op *op) {
+    redis_examine(redis, op, NULL);
+}
+
 static void redis_submit(struct store *store, struct store_op *op) {
     static void (*const operations[])(struct redis *, struct store_op *) = {
         [STORE_ACQUIRE] = redis_acquire, [STORE_RENEW] = redis_renew,
         [STORE_RELEASE] = redis_release, [STORE_BREAK] = redis_break,
         [STORE_INSPECT] = redis_inspect, [STORE_LIST] = redis_list,
-        [STORE_EXAMINE] = redis_examine,
+        [STORE_EXAMINE] = examine,
     };
     struct redis *redis = container_of(store, struct redis, store);
-    if (!redis->prefix[0] && op->name && op->type != STORE_LIST && command_is_companion(op->name))
-        store_refuse(redis->host, op, HF_UNSUPPORTED,
-                     error_format("with an empty prefix this name would be a key in which holdfast "
-                                  "keeps something else: it must not begin like \"{x}.\""));
-    else
+    if (op->type == STORE_LIST || !refuse_name(redis, op))
         operations[op->type](redis, op);
 }
+
+static int join(struct store *store, const struct store_set *set, char **ret_text) {
+    struct redis *redis = container_of(store, struct redis, store);
+    if (redis->route) {
+        *ret_text = error_format("a node of a set is one server: a replica that takes over may not "
+                                 "have its votes");
+        return HF_BAD_URL;
+    }
+    redis->set = set;
+    return HF_OK;
+}
+
+static void vote(struct store *store, struct store_vote *vote) {
+    struct redis *redis = container_of(store, struct redis, store);
+    if (!refuse_name(redis, &vote->op))
+        redis_vote(redis, vote);
+}
+
+static void give_back(struct store *store, struct store_op *op) {
+    struct redis *redis = container_of(store, struct redis, store);
+    if (!refuse_name(redis, op))
+        redis_give_back(redis, op);
+}
+
+static void examine_node(struct store *store, struct store_op *op, struct store_facts *facts) {
+    redis_examine(container_of(store, struct redis, store), op, facts);
+}
+
+static const struct store_voting voting = {
+    .join = join,
+    .vote = vote,
+    .give_back = give_back,
+    .examine = examine_node,
+};
 
 static void redis_free(struct redis *redis) {
     net_security_close(&redis->security);
@@ -506,8 +545,9 @@ const struct store_driver holdfast_store_driver __attribute__((visibility("defau
     .scheme = "redis",
     .tier = "timed",
     .port = DEFAULT_PORT,
-    .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
-                    STORE_CAN_EXAMINE | STORE_CAN_VOTE,
+    .capabilities =
+        STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
+    .voting = &voting,
     .open = redis_open,
     .submit = redis_submit,
     .close = redis_close,

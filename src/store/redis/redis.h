@@ -17,7 +17,7 @@
 #include "store/redis/command.h"
 #include "store/redis/link.h"
 #include "store/redis/route.h"
-#include "store/store.h"
+#include "store/voting.h"
 
 enum { REDIS_COMPANIONS = 6 };
 #define REDIS_KEYS "KSQWHI"
@@ -34,9 +34,10 @@ struct redis {
     struct link_setup links;
     struct redis_link commands, subscription;
     uint64_t wait_replicas,
-        wait_timeout_ms; /* that must have a grant before it is believed; 0: none */
-    bool votes;          /* it is in a set, and was asked for a vote */
-    bool subscribed;     /* and the server has confirmed it */
+        wait_timeout_ms;         /* that must have a grant before it is believed; 0: none */
+    const struct store_set *set; /* that it is a node of; NULL: none */
+    bool votes;                  /* it was asked for a vote */
+    bool subscribed;             /* and the server has confirmed it */
     struct command command;
     char channels[64];    /* the prefix of the channels of all clients */
     char *particulars;    /* of this client, for its records; a label is added */
@@ -86,6 +87,9 @@ void redis_release(struct redis *redis, struct store_op *op);
 void redis_break(struct redis *redis, struct store_op *op);
 void redis_inspect(struct redis *redis, struct store_op *op);
 void redis_list(struct redis *redis, struct store_op *op);
-void redis_examine(struct redis *redis, struct store_op *op);
+/* For a node of a set (voting.h), `facts` are filled in; otherwise it is NULL. */
+void redis_examine(struct redis *redis, struct store_op *op, struct store_facts *facts);
+void redis_vote(struct redis *redis, struct store_vote *vote);
+void redis_give_back(struct redis *redis, struct store_op *op);
 
 #endif

@@ -77,8 +77,7 @@ static void note_freed(struct store_host *host, const char *name) {
 
 TEST(without_a_prefix_the_channels_of_a_set_have_their_names_all_the_same) {
     rig_open(&rig, "redis://localhost?prefix=");
-    rig.host.set = "test/3/2/60000";
-    rig.host.freed = note_freed;
+    rig_join(&rig, note_freed);
     make_acquire(&a, "x", 0);
     ask_renew(&rig, &b, (struct asked *[]){&a}, 1);
     struct fake_stream *stream = fake_stream(rig.world, 0);

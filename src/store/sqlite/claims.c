@@ -336,7 +336,7 @@ static enum store_outcome take(struct session *s, struct claim mine, struct stor
     bool repeats = mine.state == HELD;
     char *text = NULL;
     uint64_t token;
-    int r = store_next_token(repeats ? mine.token : lock->token, repeats, op->floor, op->below,
+    int r = store_next_token(repeats ? mine.token : lock->token, repeats, op->floor,
                              lock->token_base, wall_us, &token, &text);
     if (r < 0) {
         if (mine.state) {
