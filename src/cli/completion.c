@@ -113,6 +113,7 @@ const struct command completion_command = {
     .details =
         "Prints a script for the shell. It asks this command for the words, so it works with\n"
         "every version. Names of locks come from the store that the command line names.\n"
+        "`make install` puts the scripts where these shells find them.\n"
         "\n"
         "Examples:\n"
         "  source <(holdfast completion bash)          in ~/.bashrc\n"

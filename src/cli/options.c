@@ -196,7 +196,9 @@ int option_convert(const struct option *option, const char *value, void *target,
         return add_to_list(value, target) ? 0 : must_be(ret_why, size, "these are too many");
     case OPTION_DURATION:
         if (text_parse_duration(value, target) < 0)
-            return must_be(ret_why, size, "it must be a time such as 500ms, 90s, 5m or 1h30m");
+            return must_be(ret_why, size,
+                           "it must be a time such as 500ms, 90s, 5m or 1h30m; a number alone is "
+                           "seconds");
         return 0;
     case OPTION_NUMBER:
         return convert_number(value, target)

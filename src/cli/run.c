@@ -226,7 +226,7 @@ const struct command run_command = {
         "Waits for the lock NAME, runs COMMAND, and releases the lock when COMMAND and everything\n"
         "it started have ended: a daemon that COMMAND leaves behind keeps the lock. COMMAND has\n"
         "standard input, standard output and the terminal. Times are written as 500ms, 90s, 5m\n"
-        "or 1h30m.\n"
+        "or 1h30m; a number alone is seconds.\n"
         "\n"
         "If the lock is lost, or cannot be renewed in time, COMMAND and all its descendants get\n"
         "TERM, and then KILL before anybody else can get the lock. --on-lost kill skips the\n"

@@ -188,7 +188,7 @@ static int64_t take_unit(const char **text) {
     return 0;
 }
 
-/* One number with its unit, as "1.5h"; a number at the end may go without: seconds. */
+/* One number with its unit, as "1.5h". */
 static int take_part(const char **text, double *ret_ms) {
     if (**text < '0' || **text > '9')
         return -1;
@@ -198,7 +198,7 @@ static int take_part(const char **text, double *ret_ms) {
     if (end != *text + length)
         return -1;
     *text = end;
-    int64_t unit = **text ? take_unit(text) : MS_IN_SECOND;
+    int64_t unit = take_unit(text);
     if (!unit)
         return -1;
     *ret_ms = number * (double)unit;
@@ -207,8 +207,12 @@ static int take_part(const char **text, double *ret_ms) {
 
 int text_parse_duration(const char *text, int64_t *ret_ms) {
     double sum = 0, part;
+    char in_seconds[32];
     if (!*text)
         return -1;
+    bool is_number = strspn(text, "0123456789.") == strlen(text);
+    if (is_number && snprintf(in_seconds, sizeof(in_seconds), "%ss", text) < (int)sizeof(in_seconds))
+        text = in_seconds;
     while (*text) {
         if (take_part(&text, &part) < 0)
             return -1;

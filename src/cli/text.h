@@ -28,8 +28,8 @@ char *text_duration(char *ret, size_t size, int64_t ms);
 /* What is left of a lease: "12s left"; "that has no end" for one of a foreign client without expiry. */
 char *text_left(char *ret, size_t size, int64_t left_ms);
 
-/* Milliseconds from "500ms", "90s", "5m", "1h30m", "1.5s", "2d"; a number alone is seconds. Returns 0, or
- * -1 for what is none of these. */
+/* Milliseconds from "500ms", "90s", "5m", "1h30m", "1.5s" or "2d". A number alone is seconds; among other
+ * parts a number needs its unit, as nobody knows what "1h30" means. Returns 0, or -1 if it is none of these. */
 int text_parse_duration(const char *text, int64_t *ret_ms);
 
 /* How many letters must be changed, added, removed or swapped to turn one word into the other. */

@@ -8,7 +8,7 @@ import shutil
 import time
 
 import harness
-from harness import (contains, equal, finish, main, run, shell, start_program, test,
+from harness import (boot_ms, contains, equal, finish, main, read_line, run, shell, start_program, test,
                      with_path)
 
 
@@ -245,6 +245,19 @@ def times_are_written_as_people_do_in_every_command():
                 equal((name, value, run(name, "--" + option, value, "--help")[0]), (name, value, 0))
                 count += 1
     assert count >= 7 * 6, count
+
+
+@test
+def a_number_alone_is_seconds_and_stands_alone():
+    holder = start_program("holdfast", "run", "x", "sh", "-c", "echo; exec sleep 1000", env=with_path())
+    read_line(holder.stdout)
+    before = boot_ms()
+    equal(run("run", "-q", "-w", "0.4", "x", "true")[0], 75)
+    assert 390 < boot_ms() - before
+    for value in ("1h30", "5 ", "5 s", "s", ".", "1.2.3", "-1", "1e3", "5S", "9" * 40):
+        code, _, err = run("run", "-w", value, "x", "true")
+        equal((value, code), (value, 64))
+        contains(err, f"--wait cannot be '{value}'", "a number alone is seconds")
 
 
 main()

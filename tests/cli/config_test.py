@@ -163,7 +163,8 @@ def an_error_names_the_file_and_the_line():
             ("json = yes\n", 1, "json is not a setting"),
             ("profile = p\n", 1, "profile is not a setting"),
             ("zzzzzzzz = 1\n", 1, "holdfast config show"),
-            ("ttl = soon\n", 1, "ttl cannot be 'soon' (it must be a time such as 500ms, 90s, 5m or 1h30m)"),
+            ("ttl = soon\n", 1, "ttl cannot be 'soon' (it must be a time such as 500ms, 90s, 5m or 1h30m; "
+             "a number alone is seconds)"),
             ("quiet = maybe\n", 1, "quiet cannot be 'maybe' (it must be yes or no)"),
             ("on-lost = pray\n", 1, "it must be term, kill or ignore"),
             ("password-fd = three\n", 1, "it must be a whole number"),
