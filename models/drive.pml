@@ -1,8 +1,8 @@
-/* Who drives: a model of await() and of the keeper in src/client/drive.c.
+/* Who drives: a model of await() and of the standby thread in src/client/drive.c.
  *
  * Threads that wait for a reply share one epoll set. One of them at a time, the driver, sits in
  * epoll_wait without the mutex and dispatches for everybody; the others sleep, each on a condition of
- * its own. The keeper drives when a renewal is due and nobody else does.
+ * its own. The standby thread drives when a renewal is due and nobody else does.
  *
  * Promised, and checked: there is never more than one driver; a call is completed once; await returns
  * only when its call is done; every run ends, and where it ends (the judge, at the bottom) no caller
@@ -16,18 +16,18 @@
  *   the runs: no later event hides a lost wake-up. That is also why renewals are counted; in life the
  *   next one would make a delay of a hang. For the same reason wake-ups without a cause, which both
  *   conditions and epoll_wait may have, come once.
- * - Time is left out: the keeper's look every 10 ms is a guard, which sees what is due sooner or later.
+ * - Time is left out: the standby thread's look every 10 ms is a guard, which sees what is due sooner or later.
  *
  * Each of these takes one safeguard away, and the model must then fail:
  *   NO_HAND_ON     a leaving caller does not signal the first waiter
  *   NO_RECHECK     a woken waiter that is not done drives, without looking whether somebody does
  *   NO_BELL        who completes the driver's call from outside does not ring
- *   KEEPER_KEEPS   the keeper steps aside without signalling the first waiter
+ *   STANDBY_KEEPS  the standby thread steps aside without signalling the first waiter
  *   BELL_STICKS    the driver does not read the bell, and spins
  */
 
 #define CALLERS 3
-#define KEEPER  CALLERS
+#define STANDBY  CALLERS
 #define NOBODY  255
 
 #ifdef LARGE
@@ -156,13 +156,13 @@ proctype caller(byte me)
     od
 }
 
-proctype keeper()
+proctype standby()
 {
     do
     :: atomic {
         driver == NOBODY && due ->
-        drive(KEEPER);
-#ifndef KEEPER_KEEPS
+        drive(STANDBY);
+#ifndef STANDBY_KEEPS
         hand_on()
 #endif
     }
@@ -219,7 +219,7 @@ init
 {
     atomic {
         for (n : 0 .. CALLERS - 1) { run caller(n) }
-        run keeper();
+        run standby();
         run releaser();
         run kernel();
         run world()

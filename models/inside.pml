@@ -1,7 +1,7 @@
-/* Who is inside a store that blocks: a model of go_inside(), await() and the keeper in src/client/drive.c.
+/* Who is inside a store that blocks: a model of go_inside(), await() and the standby thread in src/client/drive.c.
  *
  * Such a store is called without the mutex, by one thread at a time, and may never come back. Threads put
- * operations out and either block for them or leave them to the keeper. The guard completes a call whose
+ * operations out and either block for them or leave them to the standby thread. The guard completes a call whose
  * time is over; it never goes inside.
  *
  * Promised, and checked: there is never more than one inside, and never more than one driver. Where a run
@@ -15,8 +15,8 @@
  *
  * Each of these takes one safeguard away, and the model must then fail:
  *   NO_HAND_ON       who leaves does not signal the first waiter
- *   NO_WAKE          who does not block puts an operation out, and does not wake the keeper
- *   LEFT_BEHIND      who leaves operations of others behind does not wake the keeper
+ *   NO_WAKE          who does not block puts an operation out, and does not wake the standby thread
+ *   LEFT_BEHIND      who leaves operations of others behind does not wake the standby thread
  *   SLEEPS_FIRST     who waits looks whether somebody drives before it looks at what is out
  *   WAITS_FOR_STORE  who finds somebody inside waits until they leave
  *   DISPATCH_ANYWAY  the driver dispatches while somebody is inside
@@ -29,7 +29,7 @@
 #define CALLERS 2
 #endif
 #define POSTER  CALLERS /* its operation is one more */
-#define KEEPER  (CALLERS + 1)
+#define STANDBY  (CALLERS + 1)
 #define NOBODY  255
 
 /* The client, under its mutex. */
@@ -39,7 +39,7 @@ bool asleep[CALLERS];
 bool begun[CALLERS], done[CALLERS + 1], returned[CALLERS];
 bool out[CALLERS + 1];      /* put out, and not submitted yet */
 bool queued[CALLERS + 1];   /* answered by a dispatch */
-bool keeper_sleeps;
+bool standby_sleeps;
 bool due = true;            /* a deadline that nobody has seen yet */
 
 /* The store and the kernel. */
@@ -47,7 +47,7 @@ bool in_store;              /* somebody is in it */
 bool stalled;               /* for ever */
 bool ready;                 /* the world has something to dispatch */
 bool bell;
-bool polling, keeper_polls; /* in epoll_wait; in poll */
+bool polling, standby_polls; /* in epoll_wait; in poll */
 
 #define OUT_1 (out[0] || out[1] || out[2])
 #ifdef LARGE
@@ -63,11 +63,11 @@ inline call_store() { in_store = true; !in_store }
 
 inline signal(who) { asleep[who] = false }
 
-inline wake_keeper()
+inline wake_standby()
 {
-    keeper_sleeps = false;
+    standby_sleeps = false;
     if
-    :: keeper_polls -> bell = true
+    :: standby_polls -> bell = true
     :: else
     fi
 }
@@ -86,7 +86,7 @@ inline hand_on()
 {
     if
     :: driver == NOBODY && len(waiting) > 0 -> waiting ? <n>; signal(n)
-    :: driver == NOBODY && len(waiting) == 0 -> keeper_sleeps = false
+    :: driver == NOBODY && len(waiting) == 0 -> standby_sleeps = false
     :: else
     fi
 }
@@ -135,7 +135,7 @@ inline go_inside(me, dispatches)
     inside = NOBODY;
 #ifndef LEFT_BEHIND
     if
-    :: OUT -> wake_keeper()
+    :: OUT -> wake_standby()
     :: else
     fi;
 #endif
@@ -222,27 +222,27 @@ proctype poster()
         out[POSTER] = true;
 #ifndef NO_WAKE
         if
-        :: inside == NOBODY -> wake_keeper()
+        :: inside == NOBODY -> wake_standby()
         :: else
         fi
 #endif
     }
 }
 
-proctype keeper()
+proctype standby()
 {
     bool batch[CALLERS + 1];
 
     do
     :: atomic {
         if
-        :: inside == NOBODY && OUT -> go_inside(KEEPER, false)
-        :: inside != NOBODY || (driver != NOBODY && !OUT) -> keeper_sleeps = true; !keeper_sleeps
+        :: inside == NOBODY && OUT -> go_inside(STANDBY, false)
+        :: inside != NOBODY || (driver != NOBODY && !OUT) -> standby_sleeps = true; !standby_sleeps
         :: inside == NOBODY && driver == NOBODY && !OUT ->
-            keeper_polls = true;
-            !keeper_polls;
+            standby_polls = true;
+            !standby_polls;
             if
-            :: driver == NOBODY && inside == NOBODY -> driver = KEEPER; go_inside(KEEPER, true); driver = NOBODY;
+            :: driver == NOBODY && inside == NOBODY -> driver = STANDBY; go_inside(STANDBY, true); driver = NOBODY;
                 hand_on()
             :: else
             fi
@@ -277,7 +277,7 @@ proctype kernel()
 {
     do
     :: atomic { polling && READY -> polling = false }
-    :: atomic { keeper_polls && READY -> keeper_polls = false }
+    :: atomic { standby_polls && READY -> standby_polls = false }
     od
 }
 
@@ -297,7 +297,7 @@ init
     atomic {
         for (n : 0 .. CALLERS - 1) { run caller(n) }
         run poster();
-        run keeper();
+        run standby();
         run guard();
         run store();
         run kernel();

@@ -1,6 +1,7 @@
-/* Calls: what a program has asked for and may wait for. A blocking call of the header is one on the stack
- * that is started and awaited; a _start hands out one from the heap. A call completes exactly once, in
- * call_complete, whatever comes first: its answer, its cancellation, the closing of its client. */
+/* Calls: what a program has asked for and may wait for. A blocking function of the header starts a
+ * call on the stack and waits for it; a _start function returns one on the heap. A call completes
+ * exactly once, in call_complete, by whatever comes first: its answer, its cancellation, or the
+ * closing of its client. */
 #include "client/client.h"
 
 #include "base/error.h"
@@ -13,7 +14,7 @@ void call_init(hf_call *call, hf_client *c, enum call_type type) {
     call->requests = &call->one;
     call->request_count = 1;
     call->one.context = call;
-    list_init(&call->waiters);
+    list_init(&call->blocked);
     list_init(&call->link);
     list_init(&call->notice.link);
     list_init(&call->op.link);
@@ -58,7 +59,7 @@ static void free_memory(hf_call *call) {
     free(call);
 }
 
-/* Frees a call from the heap, and what was not taken out of it. Gives the mutex back. */
+/* Frees a call on the heap with what was not taken out of it. Releases the mutex. */
 static void free_and_unlock(hf_call *call) {
     hf_client *c = call->client;
     list_remove(&call->link);
@@ -87,7 +88,7 @@ static void run_notify(struct notice *notice) {
     call->notify(call, call->data);
 }
 
-/* Tells the program by the means that it asked for, if it has. */
+/* Notifies the program in the way it asked for, if it did. */
 static void announce(hf_call *call) {
     hf_client *c = call->client;
     if (call->notify)
@@ -106,8 +107,8 @@ void call_complete(hf_call *call, int result, char *text) {
         hold_unref(call->hold);
         call->hold = NULL;
     }
-    list_each(node, &call->waiters)
-        client_signal(call->client, container_of(node, struct waiter, of_call));
+    list_each(link, &call->blocked)
+        client_signal(call->client, container_of(link, struct blocked_thread, of_call));
     if (call->started)
         announce(call);
 }
@@ -156,7 +157,7 @@ void call_request_finished(struct request *request) {
         group_name_finished(call, result, text);
         return;
     }
-    /* Of several names the worst is told: that one was lost, or else what went wrong first. */
+    /* Of several results the worst counts: HF_LOST, or else the first error. */
     if (call->so_far == HF_OK || result == HF_LOST) {
         free(call->text);
         call->text = text;
@@ -241,7 +242,7 @@ int hf_call_wait(hf_call *call, int64_t wait_ms) {
     client_ref(c);
     int64_t until_us = WORLD_NEVER;
     if (call->result == HF_PENDING) {
-        client_tell_time(c);
+        client_update_time(c);
         until_us = wait_ms ? hold_give_up_us(c, wait_ms) : c->engine.now_us;
     }
     client_await(c, call, until_us);
@@ -252,7 +253,7 @@ int hf_call_wait(hf_call *call, int64_t wait_ms) {
     return result;
 }
 
-/* Ends the waiting for the call; it is done after this. */
+/* Completes the call without its answer. */
 static void cancel(hf_call *call) {
     if (call->type == CALL_LOOK) {
         call_complete(call, HF_CANCELLED, NULL);
@@ -266,7 +267,7 @@ static void cancel(hf_call *call) {
         call_complete(call, HF_CANCELLED, NULL);
         return;
     }
-    client_tell_time(call->client);
+    client_update_time(call->client);
     if (call->type == CALL_RELEASE && call->hold->role == ROLE_GROUP)
         group_cancel_release(call->hold);
     for (size_t i = 0; i < call->request_count; i++) {
@@ -316,7 +317,7 @@ hf_examination *hf_call_take_examination(hf_call *call) {
     return examination;
 }
 
-/* Enters to ask for an announcement: HF_OK, with the mutex taken, or an error. */
+/* Enters the client to ask for a notification. HF_OK with the mutex taken, or an error. */
 static int enter_to_announce(hf_call *call) {
     if (!call)
         return error_set(HF_BAD_ARGUMENT, "the call is NULL");
@@ -326,8 +327,8 @@ static int enter_to_announce(hf_call *call) {
     if (call->notify || call->queued)
         r = error_set(HF_BAD_ARGUMENT, "the call is announced already");
     else
-        r = client_start_keeper(
-            call->client); /* nobody else may drive, if no lock was ever acquired */
+        r = client_start_standby(
+            call->client); /* if no lock was ever acquired, nobody else drives */
     if (r < 0)
         client_unlock(call->client);
     return r;
@@ -395,7 +396,7 @@ hf_call *hf_call_free(hf_call *call) {
 hf_call *hf_call_next(hf_client *c) {
     if (!c || !client_lock(c))
         return NULL;
-    struct list *node = list_pop(&c->done);
+    struct list *link = list_pop(&c->done);
     client_unlock(c);
-    return node ? container_of(node, hf_call, link) : NULL;
+    return link ? container_of(link, hf_call, link) : NULL;
 }

@@ -1,5 +1,6 @@
-/* The program's callbacks: they may call the library, free their own object and block for as long as they
- * like, while locks go on being renewed; whoever frees an object knows that its callback is over. */
+/* The program's callbacks: they may call the library, free their own object and block for as long
+ * as they like, while locks go on being renewed; whoever frees an object knows that its callback is
+ * over. */
 #include "check.h"
 
 #include <holdfast/holdfast.h>
@@ -125,7 +126,8 @@ TEST(freeing_a_hold_waits_for_its_callback) {
     hf_client_close(b);
 }
 
-/* Callbacks run one at a time: while one blocks, the next is dropped with its hold and never runs. */
+/* Callbacks run one at a time: while one blocks, the next is dropped with its hold and never
+ * runs. */
 TEST(a_freed_hold_is_not_told_of_any_more) {
     struct story first = {.mutex = PTHREAD_MUTEX_INITIALIZER, .frees = true};
     struct story second = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -144,7 +146,8 @@ TEST(a_freed_hold_is_not_told_of_any_more) {
     hf_client_close(b);
 }
 
-/* A callback frees its object, and goes on. Another that came to lie at the same address is not its. */
+/* A callback frees its object, and goes on. Another that came to lie at the same address is not
+ * its. */
 struct reuse {
     hf_client *client, *breaker;
     hf_call *next;
@@ -280,7 +283,7 @@ TEST(after_hf_fd_callbacks_run_in_hf_process_only) {
     CHECK(fd.fd >= 0);
     hf_hold *hold = get(a, "x", telling(note_thread, &story));
     break_hold(b, hold);
-    AWAIT(hf_check(hold, 0) == HF_LOST); /* the keeper saw to it */
+    AWAIT(hf_check(hold, 0) == HF_LOST); /* the standby thread noticed */
     sleep_ms(20);
     CHECK_EQ_INT(atomic_load(&story.began), 0);
     CHECK(poll(&fd, 1, PATIENCE_MS) == 1);

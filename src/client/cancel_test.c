@@ -1,5 +1,6 @@
 /* Threads that end where they should not: cancelled while they wait in the library, or ended by the
- * callback that they run. Everybody else goes on: holds are renewed, losses are reported, clients close. */
+ * callback that they run. Everybody else goes on: holds are renewed, losses are reported, clients
+ * close. */
 #include "store/sqlite/sqlite_test.h"
 
 #include <pthread.h>
@@ -23,7 +24,8 @@ struct thread {
     pthread_t id;
 };
 
-/* Waits for the lock in a call that blocks; the thread may be cancelled before and after, not in it. */
+/* Waits for the lock in a call that blocks; the thread may be cancelled before and after, not in
+ * it. */
 static void *acquire_and_release(void *arg) {
     struct thread *thread = arg;
     hf_acquire_options options = lasting(thread->wait_ms, LONG_MS);

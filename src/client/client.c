@@ -1,4 +1,4 @@
-/* Opening and closing a client, and telling a forked child. */
+/* Opening and closing a client, and detecting a forked child. */
 #include "client/client.h"
 
 #include "base/cancel.h"
@@ -43,7 +43,7 @@ int client_enter(hf_client *c) {
         client_unlock(c);
         return error_set_text(HF_CLOSED, NULL);
     }
-    client_tell_time(c);
+    client_update_time(c);
     return HF_OK;
 }
 
@@ -51,8 +51,9 @@ void client_ref(hf_client *c) {
     c->refs++;
 }
 
-/* The end of the memory of a client of the parent's, in a forked child. A thread of the parent's may have
- * been in the middle of changing the engine or the store: they are left as they are, and findable. */
+/* In a forked child: keeps what is left of the parent's client reachable, so that it is no leak. It
+ * cannot be freed, because a thread of the parent may have been in the middle of changing the
+ * engine or the store. */
 static void leave_behind(hf_client *c) {
     static _Atomic(hf_client *) left;
     c->left_behind = atomic_exchange(&left, c);
@@ -69,7 +70,7 @@ void client_unref(hf_client *c) {
         leave_behind(c);
         return;
     }
-    pthread_cond_destroy(&c->keeper_cond);
+    pthread_cond_destroy(&c->standby_cond);
     pthread_cond_destroy(&c->guard_cond);
     pthread_cond_destroy(&c->dispatcher_cond);
     pthread_cond_destroy(&c->ran);
@@ -78,8 +79,9 @@ void client_unref(hf_client *c) {
     free(c);
 }
 
-/* A program that was built with an older header has a smaller struct, and means the defaults of what it
- * does not know; one with a newer header may have a larger one, and not use what we do not know. */
+/* A program built with an older header has a smaller struct: the fields that it lacks get their
+ * defaults. One built with a newer header may have a larger struct, if it does not use the new
+ * fields. */
 int client_read_options(void *own, size_t own_size, const void *given) {
     enum { LEAST = 2 * sizeof(size_t), MOST = 4096 };
     if (!given)
@@ -100,7 +102,7 @@ int client_read_options(void *own, size_t own_size, const void *given) {
     return HF_OK;
 }
 
-/* ---- What the store tells ---- */
+/* ---- Notifications from the store ---- */
 
 static void completed(struct store_host *host, struct store_op *op) {
     hf_client *c = container_of(host, hf_client, host);
@@ -117,7 +119,7 @@ static void wake(struct store_host *host, uint64_t seq) {
 static void gone(struct store_host *host, uint64_t seq) {
     hf_client *c = container_of(host, hf_client, host);
     client_from_store(c);
-    client_take_completed(c); /* the grant that it ends may be among them */
+    client_take_completed(c); /* the grant that this ends may be among them */
     engine_gone(&c->engine, seq);
     client_to_store(c);
 }
@@ -133,7 +135,7 @@ static void forgot(struct store_host *host, store_concerns *concerns, void *cont
 static void timer_due(struct world_timer *timer) {
     hf_client *c = container_of(timer, hf_client, timer);
     client_from_store(c);
-    client_tell_time(c);
+    client_update_time(c);
     engine_tick(&c->engine);
     client_to_store(c);
 }
@@ -182,13 +184,13 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
     c->world = world;
     c->loop_fd = c->signal_fd = -1;
     pthread_mutex_init(&c->mutex, NULL);
-    client_init_cond(&c->keeper_cond);
+    client_init_cond(&c->standby_cond);
     client_init_cond(&c->guard_cond);
     client_init_cond(&c->dispatcher_cond);
     client_init_cond(&c->ran);
     list_init(&c->completed);
     list_init(&c->looks);
-    list_init(&c->waiting);
+    list_init(&c->blocked);
     list_init(&c->notices);
     list_init(&c->done);
     world_bell_add(world, &c->bell, NULL);
@@ -211,7 +213,7 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
     engine_init(&c->engine, &config);
 }
 
-/* Ends a client that has no store (any more). Takes the program's reference, and the mutex, away. */
+/* Ends a client that has no store (any more). Drops the program's reference and the mutex. */
 static void dismantle(hf_client *c) {
     engine_free(&c->engine);
     notice_close_fds(c);
@@ -259,7 +261,7 @@ int client_open_in(struct world *world, const char *url, const hf_client_options
         world_close(world);
         return r < 0 ? r : error_set_text(HF_NO_MEMORY, NULL);
     }
-    init(c, world, &options); /* nobody else has it yet: this needs no mutex */
+    init(c, world, &options); /* no other thread knows it yet: this needs no mutex */
     r = set_identity(c, &options);
     if (!r && world_timer_add(world, &c->timer, timer_due) < 0)
         r = error_set_text(HF_NO_MEMORY, NULL);
@@ -290,13 +292,13 @@ int hf_client_open(const char *url, const hf_client_options *options, hf_client 
 
 /* ---- Closing ---- */
 
-/* What the store did not confirm ends here. Operations that were put out but never submitted are told
- * what those in flight were told. */
+/* Ends what the store did not confirm. Operations that were never submitted get the same outcome as
+ * those in flight. */
 static void abandon(hf_client *c) {
-    struct list *node;
+    struct list *link;
     client_take_answers(c);
-    while ((node = list_pop(&c->engine.out))) {
-        struct store_op *op = container_of(node, struct store_op, link);
+    while ((link = list_pop(&c->engine.out))) {
+        struct store_op *op = container_of(link, struct store_op, link);
         store_complete(&c->host, op, STORE_UNKNOWN);
         client_take_answers(c);
     }
@@ -309,7 +311,7 @@ static void complete_looks(hf_client *c) {
         call_complete(container_of(c->looks.next, hf_call, link), HF_CLOSED, NULL);
 }
 
-/* In a forked child: only memory, and the child's own copies of descriptors. */
+/* In a forked child: frees only memory and the child's copies of descriptors. */
 static void close_forked(hf_client *c) {
     if (!c->closed) {
         c->closed = true;
@@ -328,14 +330,14 @@ static void close_client(hf_client *c) {
         client_unlock(c);
         return;
     }
-    client_tell_time(c);
+    client_update_time(c);
     c->closed = true;
     engine_shutdown(&c->engine);
     complete_looks(c);
     client_pump(c);
     client_drain(c, c->engine.now_us + CLOSE_PATIENCE_US);
     client_unlock(c);
-    client_stop_keeper(c);
+    client_stop_standby(c);
     notice_stop(c);
     pthread_mutex_lock(&c->mutex);
     client_to_store(c);

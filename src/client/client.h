@@ -1,13 +1,13 @@
-/* The client: where threads meet. One mutex guards a client with its engine; the store and its world
- * are called by one thread at a time (drive.c). Everything below knows nothing of threads.
+/* The client: where threads meet. One mutex guards a client with its engine; the store and its
+ * world are called by one thread at a time (drive.c). Everything below knows nothing of threads.
  *
  *   client.c   opening, closing, forks
- *   drive.c    who waits for the outside, and works off what the engine and the store put out
+ *   drive.c    which thread waits for the store, and processes what it and the engine put out
  *   call.c     calls: what a program waits for, blocking or not
  *   hold.c     acquiring, checking, renewing, releasing
  *   group.c    several names at once
  *   look.c     inspect, list, break, examine
- *   event.c    what a program that asked for it is told of its locks
+ *   event.c    on_event: what happens to a program's locks
  *   notice.c   the program's callbacks, and hf_fd and hf_process for its own loop
  */
 #ifndef CLIENT_CLIENT_H
@@ -28,10 +28,10 @@ struct notice {
     void (*run)(struct notice *notice);
 };
 
-/* A thread that waits for a call. */
-struct waiter {
-    struct list link;    /* in the client's `waiting` */
-    struct list of_call; /* in the call's `waiters` */
+/* A thread that is blocked in a call. */
+struct blocked_thread {
+    struct list link;    /* in the client's `blocked` */
+    struct list of_call; /* in the call's `blocked` */
     pthread_cond_t cond;
 };
 
@@ -45,25 +45,25 @@ struct hf_client {
     struct store_host host;
     struct engine engine;
     struct world_timer timer; /* for the engine */
-    bool inside;              /* somebody calls the store or its world */
-    bool store_blocks;        /* and does so without the mutex */
-    bool store_is_quick;      /* and need not care for cancellation */
-    struct list completed;    /* operations that the store has answered; of whoever is inside */
-    struct list looks;        /* calls whose operation the store has */
+    bool inside;              /* a thread is calling the store or its world */
+    bool store_blocks;        /* it is called without the mutex */
+    bool store_is_quick;      /* its calls have no cancellation point */
+    struct list completed;    /* operations that the store has answered; for the thread inside */
+    struct list looks;        /* calls whose operation is with the store */
 
     /* drive.c */
-    struct waiter *driver; /* who waits for the world, or NULL */
-    bool driver_waits;     /* in world_wait_for, without the mutex */
-    struct list waiting;
-    struct world_bell bell; /* to get the driver out of its wait */
-    int64_t drove_us;       /* when somebody last drove */
-    pthread_t keeper;
-    pthread_cond_t keeper_cond;
-    bool keeper_runs, keeper_sleeps, keeper_polls, keeper_stops;
+    struct blocked_thread *driver; /* the thread that waits for the world, or NULL */
+    bool driver_waits;             /* in world_wait_for, without the mutex */
+    struct list blocked;           /* threads that may drive */
+    struct world_bell bell;        /* interrupts the driver's wait */
+    int64_t drove_us;              /* when a thread last drove */
+    pthread_t standby;
+    pthread_cond_t standby_cond;
+    bool standby_runs, standby_sleeps, standby_polls, standby_stops;
     pthread_t guard;
     pthread_cond_t guard_cond;
     bool guard_runs;
-    int64_t guarded_us; /* the guard will look at what is due then */
+    int64_t guarded_us; /* when the guard will next check what is due */
 
     /* notice.c */
     struct list notices;
@@ -80,10 +80,10 @@ struct hf_client {
     /* event.c */
     void (*on_event)(const hf_event *event, void *arg);
     void *on_event_arg;
-    uint64_t events_dropped; /* since the last that was told */
+    uint64_t events_dropped; /* since the last that was delivered */
 
     char *identity;         /* host name and command */
-    hf_client *left_behind; /* in a forked child: the next of those whose insides cannot be freed */
+    hf_client *left_behind; /* in a forked child: the next client that cannot be freed */
 };
 
 enum call_type { CALL_ACQUIRE, CALL_ACQUIRE_ALL, CALL_RENEW, CALL_RELEASE, CALL_LOOK };
@@ -105,14 +105,14 @@ struct hf_call {
     struct store_op op;      /* CALL_LOOK */
     hf_locks *locks;
     hf_examination *examination;
-    char *strings;       /* that the operation points to */
-    struct list waiters; /* threads */
+    char *strings;       /* which the operation points to */
+    struct list blocked; /* threads */
     struct list link;    /* in the client's `looks`, later in its `done` */
     struct notice notice;
     void (*notify)(hf_call *call, void *arg);
     void *data;
     bool queued;  /* for hf_call_next */
-    bool started; /* by a _start: on the heap, else on the stack of who blocks */
+    bool started; /* by a _start: on the heap, else on the blocked thread's stack */
     bool freed;   /* by the program, while the store still had the operation */
     bool op_in_flight;
 };
@@ -124,13 +124,13 @@ enum hold_role {
     ROLE_GROUP,
 };
 
-/* What has been told of a lock, and what is counted for it; times are the engine's. */
+/* What the events of a lock report. Times are the engine's. */
 struct event_counts {
-    int64_t asked_us, granted_us, let_go_us;
-    int64_t deadline_us;     /* as it was when last told */
+    int64_t asked_us, granted_us, released_us;
+    int64_t deadline_us;     /* as of the last event */
     int64_t least_margin_us; /* -1: none yet */
     uint64_t renewals;
-    bool held; /* ACQUIRED was told, and its end was not */
+    bool held; /* ACQUIRED was reported, and its end not yet */
 };
 
 /* What few holds need. */
@@ -164,66 +164,70 @@ struct hf_hold {
     int result;             /* of the release */
     uint32_t refs;          /* the program's or the group's, the engine's, one for each alias */
     uint8_t role;           /* enum hold_role */
-    bool released;          /* by the program: it has no more say */
+    bool released;          /* by the program */
     char text[];            /* name, label */
 };
 
 /* client.c */
 
-/* Opens a client in a world, which it takes over also on failure. */
+/* Opens a client in a world. It owns the world from here on, also on failure. */
 int client_open_in(struct world *world, const char *url, const hf_client_options *options,
                    hf_client **ret_client);
 
-/* Takes the mutex and tells the engine the time. HF_FORKED or HF_CLOSED, with the text set, and then
- * nothing is taken. */
+/* Takes the mutex and sets the engine's time. HF_FORKED or HF_CLOSED, with the text set and without
+ * the mutex. */
 int client_enter(hf_client *client);
 
 /* The same for what must work in a closed client too: false in a forked child. */
 bool client_lock(hf_client *client);
 void client_unlock(hf_client *client);
 
-/* Counts on the memory of a client, under the mutex. The last one frees it; client_unref gives the
- * mutex back in either case. In a forked child both work without the mutex. */
+/* References to the memory of a client, counted under the mutex. The last one frees it.
+ * client_unref releases the mutex in either case. In a forked child both work without the mutex. */
 void client_ref(hf_client *client);
 void client_unref(hf_client *client);
 
-/* Copies an option struct over the defaults in `own`. HF_OK, or HF_BAD_ARGUMENT with the text set. */
+/* Copies an option struct over the defaults in `own`. HF_BAD_ARGUMENT with the text set. */
 int client_read_options(void *own, size_t own_size, const void *given);
 
 /* drive.c: all under the mutex. */
-/* Works off what the engine has put out, and what the store answers. It may wait for a store that blocks. */
+/* Submits what the engine has put out, and processes what the store answers. May wait for a store
+ * that blocks. */
 void client_pump(hf_client *client);
-/* The same for calls that do not block: what would wait is left to the keeper. */
+/* The same for calls that do not block: the standby thread does what would wait. */
 void client_post(hf_client *client);
-/* Around each call of the store, by who is inside, and the other way round when the store calls. */
+/* Around each call of the store, by the thread inside; the other way round when it calls
+ * back. */
 void client_to_store(hf_client *client);
 void client_from_store(hf_client *client);
-void client_take_completed(hf_client *client); /* by who is inside, too */
+void client_take_completed(hf_client *client); /* also by the thread inside */
 void client_take_answers(hf_client *client);
-void client_tell_time(hf_client *client);
+void client_update_time(hf_client *client);
 /* Blocks until the call is done or until_us. */
 void client_await(hf_client *client, hf_call *call, int64_t until_us);
-/* Drives until the engine has no holds left, or until_us, and nobody else waits or drives. */
+/* Drives until the engine has no holds left or until_us, and then until no other thread waits or
+ * drives. */
 void client_drain(hf_client *client, int64_t until_us);
-void client_signal(hf_client *client, struct waiter *waiter);
+void client_signal(hf_client *client, struct blocked_thread *thread);
 /* The client's own threads. HF_OK, or HF_SYSTEM with the text set. */
-int client_start_keeper(hf_client *client);
-void client_stop_keeper(hf_client *client); /* without the mutex */
+int client_start_standby(hf_client *client);
+void client_stop_standby(hf_client *client); /* without the mutex */
 int client_start_thread(pthread_t *ret_thread, void *(*main)(void *), hf_client *client);
 void client_init_cond(pthread_cond_t *cond);
 
 /* call.c */
 void call_init(hf_call *call, hf_client *client, enum call_type type);
-/* The blocking form, of a call on the stack: pumps, waits and leaves the client. `r` is how the start
- * went; if that failed, its text is set and nothing waits. */
+/* The blocking form, for a call on the stack: pumps, waits and leaves the client. `r` is the result
+ * of starting it; if that is an error, its text is set and this returns at once. */
 int call_block(hf_call *call, int r);
-/* The other form: a call on the heap, to start (NULL, with the text set, when there is no memory), and
- * to hand out. Both leave the client when they fail; the second always. */
+/* The other form: a call on the heap. call_new makes it (NULL, with the text set, if there is no
+ * memory), and call_hand_out gives it to the program. call_new leaves the client if it fails,
+ * call_hand_out always. */
 hf_call *call_new(hf_client *client, enum call_type type);
 int call_hand_out(hf_call *call, int r, hf_call **ret_call);
-/* Sets the result; wakes, notifies, queues for whoever is to know. Takes `text` over. */
+/* Sets the result, wakes the threads that wait, and notifies the program. Takes `text` over. */
 void call_complete(hf_call *call, int result, char *text);
-/* Particulars that say of which lock. Takes `text` over. */
+/* Adds the lock's name to the particulars. Takes `text` over. */
 char *call_text_for(const char *name, char *text);
 /* A request of the engine, or the operation of a look, has come back. */
 void call_request_finished(struct request *request);
@@ -234,20 +238,21 @@ void call_op_completed(struct store_op *op);
 int hold_check_name(const char *name, const char *what, size_t least);
 int hold_check_options(hf_client *client, const hf_acquire_options *given,
                        hf_acquire_options *ret_options);
-/* A hold that can be acquired: the program's (or group's) reference is the caller's. Errors with text. */
+/* A hold to acquire. The caller gets the program's (or group's) reference. Errors with text. */
 int hold_new(hf_client *client, const char *name, const hf_acquire_options *options,
              hf_hold **ret_hold);
-/* Starts to acquire until give_up_us (hold_give_up_us: for a wait_ms). If the hold's owner has the lock
- * already, the hold becomes an alias, and there is nothing to wait for. Errors with text. */
+/* Starts to acquire, until give_up_us (hold_give_up_us computes it from wait_ms). If the hold's
+ * owner already has the lock, the hold becomes an alias, and there is nothing to wait for. Errors
+ * with text. */
 int hold_acquire(hf_hold *hold, struct request *request, int64_t give_up_us, int64_t min_left_us);
 int64_t hold_give_up_us(const hf_client *client, int64_t wait_ms);
 struct hold_more *hold_more(hf_hold *hold); /* NULL: no memory */
 void hold_unref(hf_hold *hold);
-int64_t hold_left_us(const hf_hold *hold); /* of the lock, or of the several */
+int64_t hold_left_us(const hf_hold *hold); /* in a group: the least */
 void hold_had_news(struct hold *hold);     /* from the engine */
-void hold_tell_lost(hf_hold *hold);        /* the program */
+void hold_report_lost(hf_hold *hold);      /* to the program */
 void hold_send_release(hf_hold *hold);     /* for the call in hold->releasing */
-/* Lets go without waiting, if that was not done, and drops the program's (or group's) reference. */
+/* Releases without waiting, if not yet released, and drops the program's (or group's) reference. */
 void hold_drop(hf_hold *hold);
 
 /* group.c */
@@ -265,12 +270,13 @@ void event_acquire_finished(hf_hold *hold, int result);
 void event_news(hf_hold *hold, uint8_t news); /* enum hold_news */
 
 /* notice.c */
-int notice_prepare(hf_client *client); /* that somebody will run callbacks; errors with text */
+int notice_prepare(hf_client *client); /* a thread to run callbacks; errors with text */
 void notice_add(hf_client *client, struct notice *notice, void (*run)(struct notice *));
-void notice_drop(hf_client *client, struct notice *notice); /* and waits while it runs */
-void notice_signal(hf_client *client); /* that there is something for the program's loop */
+void notice_drop(hf_client *client, struct notice *notice); /* waits while it runs */
+void notice_signal(hf_client *client); /* that the program's loop has something to do */
 void notice_stop(hf_client *client);   /* without the mutex; runs what is left */
-/* Here and now; the mutex is given back meanwhile. False, without it, in a child that one of them forked. */
+/* Runs the callbacks that are due, without the mutex. False, without it, in a child that one
+ * forked. */
 bool notice_run_all(hf_client *client);
 void notice_close_fds(hf_client *client);
 

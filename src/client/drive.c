@@ -1,26 +1,27 @@
 /* Who drives.
  *
- * Somebody must wait for the outside: for answers of the store, for timers. Handing every call to a thread
- * of its own for that, and back, would cost two wake-ups for each. So the threads that wait for their
- * calls do it: one of them, the driver, waits in the world for everybody; the others sleep on their own
- * condition. Whoever leaves hands the drive on to the first who still waits, and whoever wakes looks
- * again whether its call is done and whether there is a driver: so no wake-up is lost and at no time do
- * two drive. models/drive.pml shows that, and what goes wrong without.
+ * Some thread must wait for the store's answers and for timers. A dedicated thread would cost two
+ * wake-ups for each call: one there and one back. So the threads that are blocked in calls do it
+ * themselves. One of them, the driver, waits in the world for all; the others sleep, each on its
+ * own condition. When the driver leaves, it hands over to the first thread that is still blocked. A
+ * thread that wakes checks again whether its call is done and whether there is a driver. So no
+ * wake-up is lost, and two threads never drive at once. models/drive.pml shows that, and what goes
+ * wrong without each step.
  *
- * When no thread of the program waits for anything, the keeper, a thread of the client's, sees to the
- * renewals. It keeps out of the way of those who drive: it takes the drive only when nobody has had it
- * for some 10 ms and the world has something ready.
+ * While no thread of the program is blocked in a call, the standby thread, which is the client's
+ * own, renews the holds. It stays out of the way of other drivers: it drives only if nobody has for
+ * some 10 ms and the world has something ready.
  *
- * One thread at a time is inside: it calls the store and its world. Operations that others put out meanwhile
- * are its to submit before it leaves. A store that blocks (STORE_BLOCKS) is called without the mutex,
- * and then three rules keep everybody else from waiting for it:
- *   - calls that do not block never go inside, but leave what they put out to the keeper; so do
- *     threads that wait for a limited time;
- *   - the guard, another thread of the client's, never goes inside. It has the engine do what is due when
- *     nobody else does: deadlines need no store;
- *   - whoever finds somebody inside sleeps, and can be told meanwhile that its call is over.
+ * One thread at a time is inside: it calls the store and its world. Before it leaves, it submits
+ * the operations that others put out meanwhile. A store that blocks (STORE_BLOCKS) is called
+ * without the mutex. Three rules keep other threads from waiting for it:
+ *   - calls that do not block never go inside; the standby thread submits what they put out. The
+ *     same holds for threads that wait for a limited time;
+ *   - the guard, another thread of the client, never goes inside. It makes the engine do what is
+ *     due if nobody else does: deadlines need no store;
+ *   - a thread that finds another inside sleeps, and is woken if its call is done meanwhile.
  *
- * Nothing here calls the program: callbacks are for notice.c. */
+ * Nothing here calls the program: notice.c runs its callbacks. */
 #include "client/client.h"
 
 #include "base/cancel.h"
@@ -33,24 +34,24 @@
 #include <time.h>
 
 enum {
-    KEEPER_PATIENCE_US = 10000,
-    GUARD_PATIENCE_US = 5000, /* with those who should have done what is due */
-    ROUNDS_INSIDE = 64        /* for others, too; then it is somebody else's turn */
+    STANDBY_PATIENCE_US = 10000,
+    GUARD_PATIENCE_US = 5000, /* with threads that should have done what is due */
+    ROUNDS_INSIDE = 64        /* for other threads' operations; then another takes over */
 };
 
-void client_tell_time(hf_client *c) {
+void client_update_time(hf_client *c) {
     engine_set_time(&c->engine, world_now_us(c->world), world_wall_us(c->world));
 }
 
-/* ---- Working off what was put out ---- */
+/* ---- Processing what was put out ---- */
 
 void client_take_completed(hf_client *c) {
-    struct list *node;
+    struct list *link;
     if (list_empty(&c->completed))
         return;
-    client_tell_time(c); /* the answers are as old as now, whenever they were asked for */
-    while ((node = list_pop(&c->completed))) {
-        struct store_op *op = container_of(node, struct store_op, link);
+    client_update_time(c); /* an answer counts from now, whenever it was asked for */
+    while ((link = list_pop(&c->completed))) {
+        struct store_op *op = container_of(link, struct store_op, link);
         if (op->type == STORE_ACQUIRE || op->type == STORE_RELEASE || op->type == STORE_RENEW)
             engine_completed(&c->engine, op);
         else
@@ -59,37 +60,37 @@ void client_take_completed(hf_client *c) {
 }
 
 static void take_finished(hf_client *c) {
-    struct list *node;
+    struct list *link;
     while (!list_empty(&c->engine.news) || !list_empty(&c->engine.finished)) {
-        while ((node = list_pop(&c->engine.news)))
-            hold_had_news(container_of(node, struct hold, link));
-        while ((node = list_pop(&c->engine.finished)))
-            call_request_finished(container_of(node, struct request, link));
+        while ((link = list_pop(&c->engine.news)))
+            hold_had_news(container_of(link, struct hold, link));
+        while ((link = list_pop(&c->engine.finished)))
+            call_request_finished(container_of(link, struct request, link));
     }
 }
 
-/* What was put out may have had to wait for somebody inside. */
-static void tell_times(hf_client *c, struct list *out) {
-    client_tell_time(c);
-    list_each(node, out)
-        engine_submitting(&c->engine, container_of(node, struct store_op, link));
+/* What was put out may have had to wait for a thread inside. */
+static void update_times(hf_client *c, struct list *out) {
+    client_update_time(c);
+    list_each(link, out)
+        engine_submitting(&c->engine, container_of(link, struct store_op, link));
 }
 
 static bool submit_out(hf_client *c) {
-    struct list out, *node;
+    struct list out, *link;
     if (list_empty(&c->engine.out))
         return false;
     list_move(&c->engine.out, &out);
     if (c->store_blocks)
-        tell_times(c, &out);
+        update_times(c, &out);
     client_to_store(c);
-    while ((node = list_pop(&out)))
-        c->store->driver->submit(c->store, container_of(node, struct store_op, link));
+    while ((link = list_pop(&out)))
+        c->store->driver->submit(c->store, container_of(link, struct store_op, link));
     client_from_store(c);
     return true;
 }
 
-/* The kernel's timer is left alone when it is early enough: it then wakes somebody for nothing, once. */
+/* Leaves the kernel's timer alone if it is early enough: one needless wake-up at most. */
 static void set_timer(hf_client *c) {
     int64_t due_us = engine_due_us(&c->engine);
     if (due_us != ENGINE_NEVER && (!c->timer.node.place || due_us < c->timer.node.at))
@@ -119,13 +120,13 @@ static bool may_go_inside(const hf_client *c) {
     return !c->inside && !list_empty(&c->engine.out);
 }
 
-static void wake_keeper(hf_client *c) {
-    pthread_cond_signal(&c->keeper_cond);
-    if (c->keeper_polls)
+static void wake_standby(hf_client *c) {
+    pthread_cond_signal(&c->standby_cond);
+    if (c->standby_polls)
         world_bell_ring(&c->bell);
 }
 
-/* The guard sleeps until what was due first when it last looked; it is woken when something is due before. */
+/* Wakes the guard if something is due earlier than when it last looked. */
 static void set_guard(hf_client *c) {
     int64_t due_us = engine_due_us(&c->engine);
     if (due_us >= c->guarded_us)
@@ -155,7 +156,7 @@ static void go_inside(hf_client *c, bool dispatches) {
     c->inside = false;
     if (c->store_blocks) {
         if (!list_empty(&c->engine.out))
-            wake_keeper(c);
+            wake_standby(c);
         hand_on(c);
     }
     if (!c->store_is_quick)
@@ -180,43 +181,43 @@ void client_post(hf_client *c) {
     }
     take_finished(c);
     if (may_go_inside(c))
-        wake_keeper(c);
+        wake_standby(c);
     set_guard(c);
 }
 
 /* ---- Driving ---- */
 
-/* Waits for the world, for everybody. */
-static void drive(hf_client *c, struct waiter *me, int64_t at_most_us) {
+/* Waits for the world, for all threads. */
+static void drive(hf_client *c, struct blocked_thread *me, int64_t at_most_us) {
     c->driver = me;
     c->driver_waits = true;
     pthread_mutex_unlock(&c->mutex);
     world_wait_for(c->world, at_most_us);
     pthread_mutex_lock(&c->mutex);
     c->driver_waits = false;
-    client_tell_time(c);
+    client_update_time(c);
     if (!c->inside) /* else what is ready stays ready */
         go_inside(c, true);
     c->driver = NULL;
     c->drove_us = c->engine.now_us;
 }
 
-/* Wakes a thread: out of its sleep, or out of the world's wait if it drives. */
-void client_signal(hf_client *c, struct waiter *waiter) {
-    if (c->driver != waiter)
-        pthread_cond_signal(&waiter->cond);
+/* Wakes a thread from its sleep, or from its wait in the world if it drives. */
+void client_signal(hf_client *c, struct blocked_thread *thread) {
+    if (c->driver != thread)
+        pthread_cond_signal(&thread->cond);
     else if (c->driver_waits)
         world_bell_ring(&c->bell);
 }
 
-/* Somebody stops driving: the next who waits shall, or else the keeper know that nobody does. */
+/* After driving: wakes the next blocked thread to drive, or else the standby thread. */
 static void hand_on(hf_client *c) {
     if (c->driver)
         return;
-    if (!list_empty(&c->waiting))
-        client_signal(c, container_of(c->waiting.next, struct waiter, link));
-    else if (c->keeper_sleeps)
-        pthread_cond_signal(&c->keeper_cond);
+    if (!list_empty(&c->blocked))
+        client_signal(c, container_of(c->blocked.next, struct blocked_thread, link));
+    else if (c->standby_sleeps)
+        pthread_cond_signal(&c->standby_cond);
 }
 
 static void add_us(struct timespec *time, int64_t us) {
@@ -225,7 +226,7 @@ static void add_us(struct timespec *time, int64_t us) {
     time->tv_nsec = ns % 1000000000;
 }
 
-/* Sleeps until the condition is signalled or `us` have passed (WORLD_NEVER: only then). */
+/* Sleeps until the condition is signalled or `us` have passed (WORLD_NEVER: no limit). */
 static void sleep_on(hf_client *c, pthread_cond_t *cond, int64_t us) {
     if (us == WORLD_NEVER) {
         pthread_cond_wait(cond, &c->mutex);
@@ -254,12 +255,12 @@ void client_await(hf_client *c, hf_call *call, int64_t until_us) {
         return;
     int cancelling = cancel_disable();
     bool drives = !c->store_blocks || until_us == WORLD_NEVER;
-    struct waiter me;
+    struct blocked_thread me;
     client_init_cond(&me.cond);
     list_init(&me.link);
     if (drives)
-        list_append(&c->waiting, &me.link);
-    list_append(&call->waiters, &me.of_call);
+        list_append(&c->blocked, &me.link);
+    list_append(&call->blocked, &me.of_call);
     int64_t left;
     while (call->result == HF_PENDING && (left = left_us(c, until_us)) > 0) {
         if (drives && may_go_inside(c))
@@ -277,17 +278,17 @@ void client_await(hf_client *c, hf_call *call, int64_t until_us) {
 }
 
 static bool others_are_here(const hf_client *c) {
-    return c->driver || c->inside || c->waiting.next->next != &c->waiting;
+    return c->driver || c->inside || c->blocked.next->next != &c->blocked;
 }
 
 void client_drain(hf_client *c, int64_t until_us) {
-    struct waiter me;
+    struct blocked_thread me;
     client_init_cond(&me.cond);
-    list_append(&c->waiting, &me.link);
+    list_append(&c->blocked, &me.link);
     while ((c->engine.hold_count && left_us(c, until_us) > 0) || others_are_here(c)) {
-        /* Those whose calls were completed by the closing have been signalled and leave by themselves. */
+        /* Threads whose calls the closing completed have been signalled and will leave. */
         if (others_are_here(c))
-            sleep_on(c, &me.cond, KEEPER_PATIENCE_US);
+            sleep_on(c, &me.cond, STANDBY_PATIENCE_US);
         else if (may_go_inside(c))
             client_pump(c);
         else
@@ -297,45 +298,45 @@ void client_drain(hf_client *c, int64_t until_us) {
     pthread_cond_destroy(&me.cond);
 }
 
-/* ---- The keeper ---- */
+/* ---- The standby thread ---- */
 
-static void keeper_sleep(hf_client *c, int64_t us) {
-    c->keeper_sleeps = true;
-    sleep_on(c, &c->keeper_cond, us);
-    c->keeper_sleeps = false;
+static void standby_sleep(hf_client *c, int64_t us) {
+    c->standby_sleeps = true;
+    sleep_on(c, &c->standby_cond, us);
+    c->standby_sleeps = false;
 }
 
 static void wait_until_ready(hf_client *c) {
-    c->keeper_polls = true;
+    c->standby_polls = true;
     pthread_mutex_unlock(&c->mutex);
     struct pollfd world = {.fd = c->world->fd, .events = POLLIN};
     poll(&world, 1, -1);
     pthread_mutex_lock(&c->mutex);
-    c->keeper_polls = false;
+    c->standby_polls = false;
 }
 
 static int64_t idle_us(hf_client *c) {
     return world_now_us(c->world) - c->drove_us;
 }
 
-static void *keeper_main(void *arg) {
+static void *standby_main(void *arg) {
     hf_client *c = arg;
-    struct waiter me = {0}; /* it never waits for a call, and so needs no condition */
+    struct blocked_thread me = {0}; /* never blocked in a call, so it needs no condition */
     cancel_disable();
     pthread_mutex_lock(&c->mutex);
-    while (!c->keeper_stops) {
+    while (!c->standby_stops) {
         if (c->store_blocks && may_go_inside(c)) {
             client_pump(c);
-            notice_signal(c); /* the program's loop does not see the world of such a store */
+            notice_signal(c); /* the program's loop does not watch this world */
         } else if (c->driver || c->inside) {
-            keeper_sleep(c, WORLD_NEVER);
-        } else if (idle_us(c) < KEEPER_PATIENCE_US) {
-            sleep_on(c, &c->keeper_cond, KEEPER_PATIENCE_US);
+            standby_sleep(c, WORLD_NEVER);
+        } else if (idle_us(c) < STANDBY_PATIENCE_US) {
+            sleep_on(c, &c->standby_cond, STANDBY_PATIENCE_US);
         } else {
             wait_until_ready(c);
-            if (!c->driver && idle_us(c) >= KEEPER_PATIENCE_US && !c->keeper_stops) {
+            if (!c->driver && idle_us(c) >= STANDBY_PATIENCE_US && !c->standby_stops) {
                 drive(c, &me, 0);
-                c->drove_us = 0; /* its own turns do not count: what is due next is its business */
+                c->drove_us = 0; /* its own turns do not count: it also does what is due next */
                 if (c->store_blocks)
                     notice_signal(c);
                 hand_on(c);
@@ -352,8 +353,8 @@ static void *guard_main(void *arg) {
     hf_client *c = arg;
     cancel_disable();
     pthread_mutex_lock(&c->mutex);
-    while (!c->keeper_stops) {
-        client_tell_time(c);
+    while (!c->standby_stops) {
+        client_update_time(c);
         int64_t due_us = engine_due_us(&c->engine);
         int64_t early_us =
             due_us == ENGINE_NEVER ? WORLD_NEVER : due_us + GUARD_PATIENCE_US - c->engine.now_us;
@@ -381,8 +382,8 @@ int client_start_thread(pthread_t *ret_thread, void *(*main)(void *), hf_client 
     return error ? error_set(HF_SYSTEM, "cannot start a thread: %s", strerror(error)) : HF_OK;
 }
 
-int client_start_keeper(hf_client *c) {
-    if (c->keeper_runs || !c->world->threads)
+int client_start_standby(hf_client *c) {
+    if (c->standby_runs || !c->world->threads)
         return HF_OK;
     int r = HF_OK;
     if (c->store_blocks && !c->guard_runs) {
@@ -390,19 +391,19 @@ int client_start_keeper(hf_client *c) {
         c->guard_runs = r == HF_OK;
     }
     if (!r)
-        r = client_start_thread(&c->keeper, keeper_main, c);
-    c->keeper_runs = r == HF_OK;
+        r = client_start_thread(&c->standby, standby_main, c);
+    c->standby_runs = r == HF_OK;
     return r;
 }
 
-void client_stop_keeper(hf_client *c) {
+void client_stop_standby(hf_client *c) {
     pthread_mutex_lock(&c->mutex);
-    c->keeper_stops = true;
-    wake_keeper(c);
+    c->standby_stops = true;
+    wake_standby(c);
     pthread_cond_signal(&c->guard_cond);
     pthread_mutex_unlock(&c->mutex);
-    if (c->keeper_runs)
-        pthread_join(c->keeper, NULL);
+    if (c->standby_runs)
+        pthread_join(c->standby, NULL);
     if (c->guard_runs)
         pthread_join(c->guard, NULL);
 }

@@ -1,12 +1,12 @@
-/* What a program that asked for it (on_event) is told of its locks.
+/* Events: what happens to a program's locks, for its on_event.
  *
- * The engine's news of a hold are turned into events here, with what has been counted for that hold in its
- * `more`; an event is a notice like any other callback that is due, so it runs in the order in which it
- * happened and never on a thread that renews. If there is no memory for one it is dropped, and the next
- * that there is memory for says how many were.
+ * This turns the engine's news of a hold into events, with the counts kept in the hold's `more`. An
+ * event is a notice like any other callback: events run in the order in which they happened, and
+ * never on a thread that renews. An event for which there is no memory is dropped, and the next one
+ * says how many were.
  *
- * A lock's end is told when the engine is done with it, for only then is it known whether the store
- * confirmed the release, or never will. How long it was held is counted until it was let go. */
+ * The end of a lock is reported when the engine is done with it: only then is it known whether the
+ * store confirmed the release. The time held counts until the program released it. */
 #include "client/client.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void run_event(struct notice *notice) {
     pthread_cleanup_pop(1);
 }
 
-static void tell(hf_hold *hold, hf_event_type type, int error) {
+static void emit(hf_hold *hold, hf_event_type type, int error) {
     hf_client *c = hold->client;
     const struct event_counts *counts = counts_of(hold);
     size_t name_size = strlen(hold->text) + 1;
@@ -39,7 +39,7 @@ static void tell(hf_hold *hold, hf_event_type type, int error) {
         c->events_dropped++;
         return;
     }
-    int64_t until_us = counts->let_go_us ? counts->let_go_us : c->engine.now_us;
+    int64_t until_us = counts->released_us ? counts->released_us : c->engine.now_us;
     bool granted = type != HF_EVENT_NOT_ACQUIRED;
     event->client = c;
     event->event = (hf_event){
@@ -73,7 +73,7 @@ void event_acquire_finished(hf_hold *hold, int result) {
     counts->granted_us = hold->client->engine.now_us;
     counts->deadline_us = hold->hold.deadline_us;
     counts->held = result == HF_OK;
-    tell(hold, counts->held ? HF_EVENT_ACQUIRED : HF_EVENT_NOT_ACQUIRED, result);
+    emit(hold, counts->held ? HF_EVENT_ACQUIRED : HF_EVENT_NOT_ACQUIRED, result);
 }
 
 /* Notes how much time was left just now. */
@@ -87,15 +87,15 @@ static void renewed(hf_hold *hold, struct event_counts *counts) {
     note_margin(counts, hold->client->engine.now_us);
     counts->deadline_us = hold->hold.deadline_us;
     counts->renewals++;
-    tell(hold, HF_EVENT_RENEWED, HF_OK);
+    emit(hold, HF_EVENT_RENEWED, HF_OK);
 }
 
 static void lost(hf_hold *hold, struct event_counts *counts) {
     int64_t now_us = hold->client->engine.now_us;
     if (counts->deadline_us <= now_us)
-        note_margin(counts, now_us); /* else it was taken away, which says nothing of renewals */
+        note_margin(counts, now_us); /* else it was broken, which says nothing about renewals */
     counts->held = false;
-    tell(hold, HF_EVENT_LOST, HF_LOST);
+    emit(hold, HF_EVENT_LOST, HF_LOST);
 }
 
 static void ended(hf_hold *hold, struct event_counts *counts) {
@@ -103,9 +103,9 @@ static void ended(hf_hold *hold, struct event_counts *counts) {
     bool answered = op->type == STORE_RELEASE && !hold->hold.in_flight;
     counts->held = false;
     if (answered && op->outcome == STORE_NOT_YOURS)
-        tell(hold, HF_EVENT_LOST, HF_LOST); /* nobody knew until it was to be released */
+        emit(hold, HF_EVENT_LOST, HF_LOST); /* the release found it gone */
     else
-        tell(hold, HF_EVENT_RELEASED, answered && op->outcome == STORE_DONE ? HF_OK : HF_UNKNOWN);
+        emit(hold, HF_EVENT_RELEASED, answered && op->outcome == STORE_DONE ? HF_OK : HF_UNKNOWN);
 }
 
 void event_news(hf_hold *hold, uint8_t news) {
@@ -113,12 +113,12 @@ void event_news(hf_hold *hold, uint8_t news) {
     if (!counts || !counts->held)
         return;
     if (news & HOLD_RENEWAL_FAILED)
-        tell(hold, HF_EVENT_RENEWAL_FAILED, hold->hold.renewal_error);
+        emit(hold, HF_EVENT_RENEWAL_FAILED, hold->hold.renewal_error);
     if (news & HOLD_RENEWED)
         renewed(hold, counts);
-    if (news & HOLD_LET_GO) {
-        counts->let_go_us = hold->client->engine.now_us;
-        note_margin(counts, counts->let_go_us);
+    if (news & HOLD_RELEASED) {
+        counts->released_us = hold->client->engine.now_us;
+        note_margin(counts, counts->released_us);
     }
     if (news & HOLD_WAS_LOST)
         lost(hold, counts);

@@ -1,6 +1,6 @@
-/* Events: what a program that asked for them is told of its locks: exact numbers on a clock that the test
- * moves, each event once and in order, also with threads, and how many were dropped for want of memory.
- * The unit is included, not linked, so that its allocations can fail. */
+/* Events: what a program that asked for them is told of its locks: exact numbers on a clock that
+ * the test moves, each event once and in order, also with threads, and how many were dropped for
+ * want of memory. The unit is included, not linked, so that its allocations can fail. */
 #include "check.h"
 #include "support/virtual_world.h"
 
@@ -421,8 +421,8 @@ struct tally {
     atomic_int held[SHARED_NAMES];
 };
 
-/* Callbacks run one at a time, in order: between ACQUIRED and the end of a name there is no other. They
- * may call the library. */
+/* Callbacks run one at a time, in order: between ACQUIRED and the end of a name there is no other.
+ * They may call the library. */
 static void count(const hf_event *event, void *arg) {
     struct tally *tally = arg;
     CHECK_EQ_INT(atomic_fetch_add(&tally->inside, 1), 0);

@@ -1,5 +1,6 @@
-/* A fork in the middle of everything: the child's handles answer HF_FORKED whatever the parent's threads
- * were doing, its frees free and nothing else, and it may open clients of its own. failures.md 39. */
+/* A fork in the middle of everything: the child's handles answer HF_FORKED whatever the parent's
+ * threads were doing, its frees free and nothing else, and it may open clients of its own.
+ * failures.md 39. */
 #include "check.h"
 
 #include <dirent.h>
@@ -94,9 +95,9 @@ static void stop(struct busy *busy) {
         pthread_join(busy->threads[i], NULL);
 }
 
-/* What a sanitizer itself cannot do in the child of a process with threads: TSan takes the child's threads
- * for the parent's, and stops; the allocators of both may be left locked by a thread that is no more. So
- * this program runs without them, too. */
+/* What a sanitizer itself cannot do in the child of a process with threads: TSan takes the child's
+ * threads for the parent's, and stops; the allocators of both may be left locked by a thread that
+ * is no more. So this program runs without them, too. */
 #ifdef __SANITIZE_THREAD__
 enum { CHILD_MAY_HAVE_THREADS = false };
 #else
@@ -147,7 +148,8 @@ TEST(a_child_of_busy_threads_answers_and_opens_its_own) {
     hf_client_close(busy.client);
 }
 
-/* The list of memory spaces has a mutex of its own, which another thread may hold in that moment. */
+/* The list of memory spaces has a mutex of its own, which another thread may hold in that
+ * moment. */
 TEST(a_child_opens_while_the_parents_threads_open_and_close) {
     struct busy busy = {0};
     start(&busy, open_and_close);
@@ -214,7 +216,8 @@ TEST(a_child_that_frees_its_handles_loses_no_memory) {
     CHECK_EQ_INT(count_fds(), before);
 }
 
-/* The parent's descriptors are not disturbed: its epoll set is the same object as the child's copy. */
+/* The parent's descriptors are not disturbed: its epoll set is the same object as the child's
+ * copy. */
 TEST(a_child_that_closes_leaves_the_parents_client_at_work) {
     hf_client *a = open_client(), *b = open_client();
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;

@@ -1,9 +1,9 @@
-/* Several names at once. They are taken one after the other, in the order of their names, under one
- * deadline: two callers that want the same names meet at the first of them, and never each hold
- * what the other waits for. The first that cannot be had ends it, and what was taken before is let go.
+/* Several names at once. They are acquired one after the other, in the order of the names, with one
+ * time limit. Two callers that want the same names meet at the first of them, so they never each
+ * hold what the other waits for. If one cannot be acquired, those before it are released.
  *
- * The group is a hold of its own whose members are ordinary holds. Members are renewed like all others;
- * the first one that is lost ends the group. */
+ * The group is itself a hold; its members are ordinary holds and renewed like all others. The group
+ * is lost with the first member that is lost. */
 #include "client/client.h"
 
 #include "base/error.h"
@@ -14,10 +14,10 @@
 
 enum { NAMES_MAX = 64 };
 
-/* How an acquire of several goes on after each name. */
+/* The state of an acquire of several names. */
 struct group_plan {
     int64_t give_up_us, min_left_us;
-    size_t taken; /* members that are held */
+    size_t taken; /* the number of members held */
 };
 
 /* ---- Acquiring ---- */
@@ -92,7 +92,7 @@ static int group_new(hf_client *c, const hf_want *const *wants, size_t count,
     return HF_OK;
 }
 
-/* Starts to acquire the next name in what is left of the time. */
+/* Starts to acquire the next name in the time that is left. */
 static int take_next(hf_call *call) {
     struct group_plan *plan = call->plan;
     struct member *member = &call->hold->more->members[plan->taken];
@@ -114,7 +114,7 @@ void group_name_finished(hf_call *call, int result, char *text) {
     struct hold_more *more = call->hold->more;
     const char *name = more->members[call->plan->taken].hold->text;
     event_acquire_finished(more->members[call->plan->taken].hold, result);
-    if (more->lost) { /* one that was taken first, while this was waited for */
+    if (more->lost) { /* an earlier one, while this one was waited for */
         free(text);
         text = NULL;
         result = HF_LOST;
@@ -128,7 +128,7 @@ void group_name_finished(hf_call *call, int result, char *text) {
     }
     int64_t left_us = result == HF_OK ? hold_left_us(call->hold) : 0;
     if (result == HF_OK && (left_us == 0 || left_us < call->plan->min_left_us)) {
-        result = left_us ? HF_SHORT : HF_LOST; /* those taken first, while others were waited for */
+        result = left_us ? HF_SHORT : HF_LOST; /* an earlier one, while others were waited for */
         name = more->members[0].hold->text;
         text = error_format("%" PRId64 " ms are left", left_us / 1000);
     }
@@ -212,7 +212,7 @@ void group_lost(hf_hold *group, hf_hold *lost) {
             engine_release(&group->client->engine, &member->hold, NULL);
         }
     }
-    hold_tell_lost(group);
+    hold_report_lost(group);
 }
 
 int group_renew(hf_call *call, hf_hold *group, int64_t lease_us) {
@@ -245,7 +245,7 @@ void group_release(hf_call *call, hf_hold *group) {
         struct member *member = &more->members[i];
         struct request *release = &member->release;
         if (release->context && release->result != HF_CANCELLED) {
-            /* Answered to the call from which this one takes over; its hold may be gone. */
+            /* The call that this one takes over from has the answer; the hold may be gone. */
             if (call->so_far == HF_OK || release->result == HF_LOST)
                 call->so_far = release->result;
             continue;
@@ -272,7 +272,7 @@ void group_drop_members(hf_hold *group) {
         hf_hold *member = more->members[i].hold;
         member->other = NULL;
         if (!member->hold.op.seq)
-            member->released = true; /* its turn to be acquired never came */
+            member->released = true; /* it was never acquired */
         hold_drop(member);
     }
 }

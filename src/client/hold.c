@@ -1,8 +1,8 @@
 /* Holds: acquiring, checking, renewing, releasing.
  *
- * A hold of the header is one of four roles (client.h). A hold lives while the program or the engine has
- * something to do with it: after an acquire that timed out, the engine may still have to take back what
- * the store granted late, and after hf_hold_free it may still be releasing. */
+ * An hf_hold has one of four roles (client.h). It lives while the program or the engine needs it.
+ * After an acquire that timed out, the engine may still have to release what the store granted
+ * late; after hf_hold_free it may still be releasing. */
 #include "client/client.h"
 
 #include "base/cancel.h"
@@ -204,7 +204,7 @@ void hold_unref(hf_hold *hold) {
 
 /* ---- Acquiring ---- */
 
-/* The hold that has the lock: an alias's other, else itself. */
+/* The hold that has the lock: for an alias the other, else itself. */
 static hf_hold *target(hf_hold *hold) {
     return hold->role == ROLE_ALIAS ? hold->other : hold;
 }
@@ -222,8 +222,7 @@ static int reenter(hf_hold *hold, int64_t min_left_us) {
     holder->refs++;
     hold->role = ROLE_ALIAS;
     hold->other = holder;
-    hold->hold.op.token =
-        found->op.token; /* its own copy: a forked child may free the holder first */
+    hold->hold.op.token = found->op.token; /* a copy: a forked child may free the holder first */
     hold->hold.op.weight = found->op.weight;
     list_append(&holder->more->aliases, &hold->more->aliases);
     int64_t left_us = engine_left_us(engine, found);
@@ -243,7 +242,7 @@ int64_t hold_give_up_us(const hf_client *c, int64_t wait_ms) {
 
 int hold_acquire(hf_hold *hold, struct request *request, int64_t give_up_us, int64_t min_left_us) {
     hf_client *c = hold->client;
-    int r = client_start_keeper(c);
+    int r = client_start_standby(c);
     if (!r && hold->hold.reentry)
         r = reenter(hold, min_left_us);
     if (r < 0 || hold->role == ROLE_ALIAS)
@@ -314,7 +313,7 @@ static void run_on_lost(struct notice *notice) {
     more->on_lost(more->hold, more->on_lost_arg);
 }
 
-void hold_tell_lost(hf_hold *hold) {
+void hold_report_lost(hf_hold *hold) {
     struct hold_more *more = hold->more;
     if (!more || hold->released)
         return;
@@ -330,11 +329,11 @@ static void was_lost(hf_hold *hold) {
             group_lost(hold->other, hold);
         return;
     }
-    hold_tell_lost(hold);
+    hold_report_lost(hold);
     if (!hold->more)
         return;
-    list_each(node, &hold->more->aliases)
-        hold_tell_lost(container_of(node, struct hold_more, aliases)->hold);
+    list_each(link, &hold->more->aliases)
+        hold_report_lost(container_of(link, struct hold_more, aliases)->hold);
 }
 
 void hold_had_news(struct hold *engine_hold) {
@@ -364,7 +363,7 @@ int64_t hold_left_us(const hf_hold *hold) {
     return least_us;
 }
 
-/* What a hold that was released answers: that, or that it had been lost. */
+/* The result of using a hold that was released. */
 static int after_release(const hf_hold *hold) {
     return hold->result == HF_LOST ? HF_LOST : HF_RELEASED;
 }
@@ -568,7 +567,7 @@ void hold_drop(hf_hold *hold) {
     if (hold->role == ROLE_GROUP) {
         group_drop_members(hold);
     } else if (!hold->released && !c->closed) {
-        client_tell_time(c);
+        client_update_time(c);
         engine_release(&c->engine, &target(hold)->hold, NULL);
     }
     hold->released = true;

@@ -1,6 +1,6 @@
-/* Looking at locks, and breaking them: single operations of the store, without the engine. The store may
- * keep such an operation for longer than the program waits for it, so these calls live on the heap also
- * when the program blocks for them. */
+/* Looking at locks, and breaking them: single operations of the store, without the engine. The
+ * store may keep an operation for longer than the program waits for it, so these calls are on the
+ * heap even if the program blocks. */
 #include "client/client.h"
 
 #include "base/error.h"
@@ -26,7 +26,7 @@ static int keep_strings(hf_call *call) {
     return HF_OK;
 }
 
-/* Starts the operation, for who will block or not; in any case leaves the client. */
+/* Starts the operation, for a caller that will block or not. Always leaves the client. */
 static int start(hf_client *c, const struct store_op *op, bool blocks, hf_call **ret_call) {
     hf_call *call = call_new(c, CALL_LOOK);
     if (!call)
@@ -40,7 +40,7 @@ static int start(hf_client *c, const struct store_op *op, bool blocks, hf_call *
     if (!r)
         r = keep_strings(call);
     if (!r && c->store_blocks && !blocks)
-        r = client_start_keeper(c); /* which submits it */
+        r = client_start_standby(c); /* it submits the operation */
     if (!r) {
         call->op_in_flight = true;
         list_append(&c->looks, &call->link);
@@ -53,7 +53,7 @@ static int start(hf_client *c, const struct store_op *op, bool blocks, hf_call *
     return HF_OK;
 }
 
-static int no_place(void) {
+static int missing_ret_call(void) {
     return error_set(HF_BAD_ARGUMENT, "ret_call is NULL");
 }
 
@@ -66,7 +66,7 @@ static int inspect(hf_client *c, const char *name, bool blocks, hf_call **ret_ca
 }
 
 int hf_inspect_start(hf_client *c, const char *name, hf_call **ret_call) {
-    return ret_call ? inspect(c, name, false, ret_call) : no_place();
+    return ret_call ? inspect(c, name, false, ret_call) : missing_ret_call();
 }
 
 static int list(hf_client *c, const char *prefix, const char *after, size_t limit, bool blocks,
@@ -85,7 +85,7 @@ static int list(hf_client *c, const char *prefix, const char *after, size_t limi
 
 int hf_list_start(hf_client *c, const char *prefix, const char *after, size_t limit,
                   hf_call **ret_call) {
-    return ret_call ? list(c, prefix, after, limit, false, ret_call) : no_place();
+    return ret_call ? list(c, prefix, after, limit, false, ret_call) : missing_ret_call();
 }
 
 static int break_hold(hf_client *c, const char *name, uint64_t token, const char *reason,
@@ -105,7 +105,7 @@ static int break_hold(hf_client *c, const char *name, uint64_t token, const char
 
 int hf_break_start(hf_client *c, const char *name, uint64_t token, const char *reason,
                    hf_call **ret_call) {
-    return ret_call ? break_hold(c, name, token, reason, false, ret_call) : no_place();
+    return ret_call ? break_hold(c, name, token, reason, false, ret_call) : missing_ret_call();
 }
 
 static int examine(hf_client *c, bool blocks, hf_call **ret_call) {
@@ -115,10 +115,10 @@ static int examine(hf_client *c, bool blocks, hf_call **ret_call) {
 }
 
 int hf_examine_start(hf_client *c, hf_call **ret_call) {
-    return ret_call ? examine(c, false, ret_call) : no_place();
+    return ret_call ? examine(c, false, ret_call) : missing_ret_call();
 }
 
-/* The blocking form of a call that was started, or not: r. */
+/* The blocking form: waits for the call if it was started (r). */
 static int finish(int r, hf_call *call, hf_locks **ret_locks) {
     if (r < 0)
         return r;

@@ -1,5 +1,6 @@
-/* An allocation that fails, at every index of everything that a program does with a lock: a clear error, no
- * leak (AddressSanitizer looks), no lock that stays held; and a release never needs memory.
+/* An allocation that fails, at every index of everything that a program does with a lock: a clear
+ * error, no leak (AddressSanitizer looks), no lock that stays held; and a release never needs
+ * memory.
  *
  * The linker sends the library's allocations through here (--wrap, in tests/meson.build). */
 #include "check.h"

@@ -1,5 +1,5 @@
-/* A system call that fails (no descriptors, no threads, no memory of the kernel's), at every index: a clear
- * error, nothing left open, no lock that stays held.
+/* A system call that fails (no descriptors, no threads, no memory of the kernel's), at every index:
+ * a clear error, nothing left open, no lock that stays held.
  *
  * The linker sends the library's calls through here (--wrap, in tests/meson.build). */
 #include "check.h"

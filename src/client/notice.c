@@ -1,14 +1,14 @@
 /* The program's callbacks, and its own loop.
  *
- * A callback that is due is a notice in the client's list. It is run without the mutex, one at a time, by
- * hf_process, if the program has asked for hf_fd, or else by the dispatcher, a thread that does nothing
- * else. Never by a thread that drives: a callback that blocks must not stop a renewal. A callback may end its
- * thread (pthread_exit): others then run the rest.
+ * A callback that is due is a notice in the client's list. Notices run without the mutex, one at a
+ * time. hf_process runs them if the program has called hf_fd, or else the dispatcher, a thread that
+ * does nothing else. A thread that drives never runs them: a callback that blocks must not delay a
+ * renewal. A callback may end its thread (pthread_exit); others then run the rest.
  *
- * hf_fd is an epoll of two: the world's own descriptor (something is ready to be driven) and an eventfd
- * that says that callbacks or completed calls wait for the program. They cannot be one: whoever drives
- * empties the first, and only the program the second. With a store that blocks there is only the second:
- * the keeper drives, since hf_process must not wait. */
+ * hf_fd is an epoll of two: the world's own descriptor (something is ready to be driven) and an
+ * eventfd (callbacks or completed calls are ready for the program). They cannot be one, because any
+ * driver empties the first, and only the program empties the second. With a store that blocks there
+ * is only the second: the standby thread drives, since hf_process must not wait. */
 #include "client/client.h"
 
 #include "base/cancel.h"
@@ -37,8 +37,8 @@ static void exited(void *arg) {
     client_unlock(c);
 }
 
-/* Runs the first notice; the mutex is given back meanwhile. False, without the mutex, in a child that the
- * callback has forked and that comes back here. */
+/* Runs the first notice, without the mutex. False, without the mutex, in a child that the callback
+ * forked and that returns here. */
 static bool run_first(hf_client *c) {
     c->running = container_of(list_pop(&c->notices), struct notice, link);
     c->runner = pthread_self();
@@ -61,12 +61,12 @@ bool notice_run_all(hf_client *c) {
     return true;
 }
 
-/* Ended by a callback: another takes its place. */
+/* A callback ended the dispatcher: starts another. */
 static void dispatcher_exited(void *arg) {
     hf_client *c = arg;
     if (!client_lock(c))
         return;
-    if (!c->dispatcher_stops) { /* else it is being joined */
+    if (!c->dispatcher_stops) { /* else notice_stop joins it */
         pthread_detach(pthread_self());
         c->dispatcher_runs = false;
         notice_prepare(c);
@@ -117,7 +117,7 @@ void notice_add(hf_client *c, struct notice *notice, void (*run)(struct notice *
 }
 
 void notice_drop(hf_client *c, struct notice *notice) {
-    static struct notice freed; /* what runs when what ran has freed itself: nobody waits for it */
+    static struct notice freed; /* stands for a notice that freed itself while it ran */
     list_remove(&notice->link);
     if (c->running != notice)
         return;
@@ -173,7 +173,7 @@ static int open_loop(hf_client *c) {
         return error_set(HF_SYSTEM, "cannot make a descriptor for hf_fd: %s", strerror(error));
     }
     c->loop_fd = loop_fd;
-    notice_signal(c); /* calls may have completed just before; the program has not seen it then */
+    notice_signal(c); /* calls may have completed before this descriptor existed */
     return HF_OK;
 }
 
@@ -210,7 +210,7 @@ static bool process(hf_client *c) {
 
 static void leave(hf_client *c) {
     if (!list_empty(&c->done) || !list_empty(&c->notices))
-        notice_signal(c); /* there is more than this call could do */
+        notice_signal(c); /* there is more to do than this call could */
     client_unref(c);
 }
 

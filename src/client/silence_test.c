@@ -1,5 +1,6 @@
-/* The client with a store that falls silent: requests that never arrive, answers that never come or come
- * late. The store is the memory store behind a door that the test opens and shuts; the clock is virtual. */
+/* The client with a store that falls silent: requests that never arrive, answers that never come or
+ * come late. The store is the memory store behind a door that the test opens and shuts; the clock
+ * is virtual. */
 #include "check.h"
 #include "client/client.h"
 #include "support/virtual_world.h"
@@ -84,13 +85,13 @@ static void door_completed(struct store_host *host, struct store_op *op) {
 
 static void door_close(struct store *store) {
     struct door_store *self = container_of(store, struct door_store, store);
-    struct list *node;
+    struct list *link;
     self->client->host.completed = self->completed;
-    while ((node = list_pop(&self->requests)))
-        store_complete(&self->client->host, container_of(node, struct store_op, link),
+    while ((link = list_pop(&self->requests)))
+        store_complete(&self->client->host, container_of(link, struct store_op, link),
                        STORE_UNKNOWN);
-    while ((node = list_pop(&self->replies)))
-        self->completed(&self->client->host, container_of(node, struct store_op, link));
+    while ((link = list_pop(&self->replies)))
+        self->completed(&self->client->host, container_of(link, struct store_op, link));
     self->behind->driver->close(self->behind);
     free(self);
 }
@@ -128,13 +129,13 @@ static void set_door(hf_client *client, enum door door) {
 /* Opens the door, and lets through what it kept. */
 static void open_door(hf_client *client) {
     struct door_store *self = door_of(client);
-    struct list *node;
+    struct list *link;
     client_lock(client);
     self->door = OPEN;
-    while ((node = list_pop(&self->requests)))
-        self->behind->driver->submit(self->behind, container_of(node, struct store_op, link));
-    while ((node = list_pop(&self->replies)))
-        self->completed(&client->host, container_of(node, struct store_op, link));
+    while ((link = list_pop(&self->requests)))
+        self->behind->driver->submit(self->behind, container_of(link, struct store_op, link));
+    while ((link = list_pop(&self->replies)))
+        self->completed(&client->host, container_of(link, struct store_op, link));
     client_pump(client);
     client_unlock(client);
 }

@@ -1,9 +1,9 @@
-/* A store that does not come back: the disk stalls, or another process keeps the database locked. Whatever
- * it does, and for however long: checks and forks do not wait, calls that do not block do not, and
- * each loss is reported by its deadline.
+/* A store that does not come back: the disk stalls, or another process keeps the database locked.
+ * Whatever it does, and for however long: checks and forks do not wait, calls that do not block do
+ * not, and each loss is reported by its deadline.
  *
- * The disk stalls in a shim below SQLite, for 1 to 10 seconds. What is late on a busy machine is tried again:
- * a call that waits for the store is late each time. */
+ * The disk stalls in a shim below SQLite, for 1 to 10 seconds. What is late on a busy machine is
+ * tried again: a call that waits for the store is late each time. */
 #define TEST_TIMEOUT_S 240
 #include "store/sqlite/sqlite_test.h"
 
@@ -109,8 +109,8 @@ static int64_t fork_ms(void) {
     return took;
 }
 
-/* What a program that looks all the time sees of a hold while the store is stalled: how long the calls took,
- * and how long after the deadline each means reported the loss. */
+/* What a program that looks all the time sees of a hold while the store is stalled: how long the
+ * calls took, and how long after the deadline each means reported the loss. */
 struct seen {
     int64_t check_ms, left_ms, fork_ms, check_late_ms, fd_late_ms, on_lost_late_ms, event_late_ms;
 };

@@ -1,6 +1,6 @@
-/* Threads that meet in a client: the races that a lock's life has, on the real clock. They are meant for
- * ThreadSanitizer; each is bounded in count and in time. HOLDFAST_TEST_ROUNDS scales the counts (1 by
- * default; 5 makes the first test a million acquires). */
+/* Threads that meet in a client: the races that a lock's life has, on the real clock. They are
+ * meant for ThreadSanitizer; each is bounded in count and in time. HOLDFAST_TEST_ROUNDS scales the
+ * counts (1 by default; 5 makes the first test a million acquires). */
 #define TEST_TIMEOUT_S 240
 #include "check.h"
 
@@ -93,7 +93,8 @@ struct crew {
     hf_acquire_options options;
     atomic_bool stop;
     atomic_long done;
-    /* A witness for each name, without a lock of its own: TSan sees whoever enters beside another. */
+    /* A witness for each name, without a lock of its own: TSan sees whoever enters beside
+     * another. */
     struct {
         long entries;
         uint64_t last_token;
@@ -214,7 +215,7 @@ static void *hold_briefly(void *arg) {
     return NULL;
 }
 
-/* failures.md 24: leases of a few ms, so that the keeper renews all the time */
+/* failures.md 24: leases of a few ms, so that the standby thread renews all the time */
 TEST(releases_race_renewals) {
     struct crew crew = {.clients = {open_client()},
                         .client_count = 1,
@@ -443,8 +444,8 @@ static bool stays_held(hf_hold *hold, int64_t *ret_longest_ms) {
     return true;
 }
 
-/* As short as that, a lease needs a machine that runs the keeper within 37 ms. Where even this thread is late
- * by that order, nothing is shown either way; and now and then the keeper alone is. */
+/* A lease as short as this needs a machine that runs the standby thread within 37 ms. If even this
+ * thread is as late as that, the test shows nothing; and sometimes only the standby thread is. */
 TEST(a_lease_of_60_ms_is_kept) {
     enum { TRIES = 20 };
     hf_client *a = open_client();
@@ -485,7 +486,7 @@ TEST(a_driver_renews_what_others_hold) {
     hf_client_close(b);
 }
 
-/* Short turns of driving that come and go must not keep the keeper away from what is due. */
+/* Short turns of driving that come and go must not keep the standby thread away from what is due. */
 TEST(the_keeper_and_drivers_take_turns) {
     hf_client *a = open_client(), *b = open_client();
     hf_hold *in_the_way = get(b, "x", lease_of(10000, 0));
@@ -566,7 +567,8 @@ static void *wait_briefly(void *arg) {
     return NULL;
 }
 
-/* Those who drive give up again and again: each hands the drive on, or the rest would sleep for ever. */
+/* Those who drive give up again and again: each hands the drive on, or the rest would sleep for
+ * ever. */
 TEST(drivers_that_time_out_hand_the_drive_on) {
     struct crew crew = {.clients = {open_client(), open_client()},
                         .until_ms = now_ms() + times(3000)};

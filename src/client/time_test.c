@@ -1,5 +1,5 @@
-/* The client on a clock that the test moves: waiting, leases, renewal, suspends, clocks that part ways. The
- * store is the memory store, whose clock is the host's. */
+/* The client on a clock that the test moves: waiting, leases, renewal, suspends, clocks that part
+ * ways. The store is the memory store, whose clock is the host's. */
 #include "check.h"
 #include "support/virtual_world.h"
 
@@ -385,7 +385,8 @@ TEST(a_step_back_of_the_stores_clock_is_a_clock_error_and_not_busy) {
     hf_client_close(b);
 }
 
-/* The first moment, in ms, at which b gets what a holds, and whether a still believes to have it. */
+/* The first moment, in ms, at which b gets what a holds, and whether a still believes to have
+ * it. */
 static bool overlaps(hf_client *a, hf_client *b) {
     hf_hold *first = get(a, "x", lease_of(10000, HF_NO_RENEW)), *second;
     while (try_for(b, "x", 0, &second) != HF_OK)

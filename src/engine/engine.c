@@ -1,13 +1,15 @@
 /* Design notes.
  *
- * One operation for each hold is in flight at most (its op), besides a renewal, which is batched with
- * others'. Whoever gives up while the question is in flight is answered at once; the hold stays with
- * the engine as RELEASING until the answer has come and what it granted has been released.
+ * One operation for each hold is in flight at most (its op), besides a renewal, which is batched
+ * with others'. A program that gives up while its request is in flight gets its result at once. The
+ * hold stays with the engine as RELEASING until the store has answered and what it granted has been
+ * released.
  *
  * D is counted from asked_us, the time at which the operation was put out: never from an answer.
  *
- * Each hold has one place in the heap, the earlier of two times: when it will act next (act_at_us), and when
- * its present state ends by itself (limit_us). Everything that changes either ends with schedule(). */
+ * Each hold has one place in the heap, the earlier of two times: when it will act next (act_at_us),
+ * and when its present state ends by itself (limit_us). Everything that changes either ends with
+ * schedule(). */
 #include "engine/engine.h"
 
 #include "base/error.h"
@@ -139,7 +141,7 @@ static void send(struct engine *e, struct hold *hold, enum store_op_type type) {
     hold->op.type = type;
     hold->op.outcome = 0;
     hold->op.reason = 0;
-    free(take_text(&hold->op)); /* of the last answer: nobody asked for it */
+    free(take_text(&hold->op)); /* of the last answer, which nobody asked for */
     put_out(e, &hold->op);
     schedule(e, hold);
 }
@@ -150,7 +152,7 @@ static void add_news(struct engine *e, struct hold *hold, enum hold_news news) {
         list_append(&e->news, &hold->link);
 }
 
-static void tell_watcher(struct engine *e, struct hold *hold, enum hold_news news) {
+static void notify_watcher(struct engine *e, struct hold *hold, enum hold_news news) {
     if (hold->watched)
         add_news(e, hold, news);
 }
@@ -219,10 +221,10 @@ static void send_release(struct engine *e, struct hold *hold) {
 
 /* The program is done with it. What the store may still have is released, again and again until it
  * confirms or must have forgotten by itself. */
-static void let_go(struct engine *e, struct hold *hold) {
+static void release(struct engine *e, struct hold *hold) {
     int64_t longest_us = max(hold->longest_lease_us, e->config.wait_lease_us);
     if (is_held(hold))
-        tell_watcher(e, hold, HOLD_LET_GO);
+        notify_watcher(e, hold, HOLD_RELEASED);
     hold->state = HOLD_RELEASING;
     hold->deadline_us = e->now_us + longest_us + 2 * margin_us(e, e->config.max_lease_us);
     hold->act_at_us = ENGINE_NEVER;
@@ -240,7 +242,7 @@ static void let_go(struct engine *e, struct hold *hold) {
 /* Gives up acquiring. Takes `text` over. */
 static void withdraw(struct engine *e, struct hold *hold, int result, char *text) {
     finish(e, acquire_request(hold), result, text);
-    let_go(e, hold);
+    release(e, hold);
 }
 
 static void lose(struct engine *e, struct hold *hold) {
@@ -255,10 +257,10 @@ static void lose(struct engine *e, struct hold *hold) {
 
 /* ---- Tokens that were seen ----
  *
- * The floor of a name is above the last token that was seen of it, in case the store lost the counter
- * and the clock went back. It must not be above the tokens of other names: a single counter far ahead
- * would drag all of them along, and the store refuses such a floor for a name without a counter.
- * Memory is bounded: in a full row, the entry with the smallest token is replaced. */
+ * The floor of a name is above the last token that was seen of it, in case the store lost the
+ * counter and the clock went back. It must not be above the tokens of other names: a single counter
+ * far ahead would drag all of them along, and the store refuses such a floor for a name without a
+ * counter. Memory is bounded: in a full row, the entry with the smallest token is replaced. */
 
 static struct seen_token *find_seen(struct engine *e, const char *name) {
     uint64_t hash = map_hash(name, strlen(name), 0);
@@ -350,7 +352,7 @@ static void granted(struct engine *e, struct hold *hold) {
     finish(e, request, HF_OK, NULL);
 }
 
-/* Somebody else's time left that no lease or wait lease of ours can have: a clock was set back. */
+/* The holder has more time left than any lease or wait lease can have: a clock was set back. */
 static bool is_clock_error(const struct engine *e, const struct store_op *op) {
     int64_t longest_us = max(e->config.max_lease_us, e->config.wait_lease_us);
     return !(op->flags & STORE_FOREIGN) && op->left_us > longest_us;
@@ -375,8 +377,8 @@ static void queued(struct engine *e, struct hold *hold) {
         ask(e, hold);
         return;
     }
-    /* Often enough to keep the place; the head also when what is in front of it must have ended. A foreign
-     * client tells nobody when it lets go: the head looks, less and less often. */
+    /* Often enough to keep the place; the head also when what is in front of it must have ended. A
+     * foreign client notifies nobody when it releases: the head polls, less and less often. */
     int64_t again_us = e->config.wait_lease_us / 3;
     if (is_head)
         again_us = min(again_us, max(hold->op.left_us, 0) + 1000);
@@ -389,7 +391,7 @@ static void queued(struct engine *e, struct hold *hold) {
 static void refused(struct engine *e, struct hold *hold) {
     struct request *request = acquire_request(hold);
     int reason = hold->op.reason;
-    /* Who waits in a queue outlasts a store that goes away for a while. */
+    /* A waiter survives a store that is unreachable for a while. */
     if (reason == HF_UNREACHABLE && hold->had_answer && request->give_up_us) {
         ask_later(e, hold, retry_at_us(e, hold, e->config.wait_lease_us / 3));
         return;
@@ -404,8 +406,8 @@ static void refused(struct engine *e, struct hold *hold) {
 
 static void acquire_answered(struct engine *e, struct hold *hold) {
     enum store_outcome outcome = hold->op.outcome;
-    /* REFUSED was not done, but an unanswered one before it may have been; BUSY is the store's word that
-     * it knows nothing of this attempt. */
+    /* REFUSED: this request was not executed, but an unanswered one before it may have been. BUSY:
+     * the store does not have this attempt. */
     if (outcome != STORE_REFUSED)
         hold->may_exist = true;
     else if (hold->op.reason == HF_BUSY)
@@ -413,7 +415,7 @@ static void acquire_answered(struct engine *e, struct hold *hold) {
     if (outcome == STORE_DONE)
         note_token(e, &hold->op);
     if (hold->state == HOLD_RELEASING) { /* given up meanwhile */
-        let_go(e, hold);
+        release(e, hold);
         return;
     }
     switch (outcome) {
@@ -436,9 +438,9 @@ static void acquire_answered(struct engine *e, struct hold *hold) {
         hold->had_answer = true;
 }
 
-/* The time to wait has passed. Was it a long queue, or a store that fell silent? */
+/* The time to wait has passed: because of a long queue, or of a store that fell silent. */
 static void give_up(struct engine *e, struct hold *hold) {
-    bool has_op = !hold->in_flight; /* else it is the store's, and says nothing yet */
+    bool has_op = !hold->in_flight; /* else it is with the store, and has no outcome yet */
     bool silent = !hold->had_answer || (has_op && hold->op.outcome == STORE_UNKNOWN);
     withdraw(e, hold, silent ? HF_UNKNOWN : HF_TIMEOUT, has_op ? take_text(&hold->op) : NULL);
 }
@@ -502,7 +504,7 @@ static void renewal_failed(struct engine *e, struct hold *hold, int reason, char
     finish_all(e, hold, REQUEST_RENEW, reason, text);
     hold->state = HOLD_SUSPECT;
     hold->renewal_error = reason;
-    tell_watcher(e, hold, HOLD_RENEWAL_FAILED);
+    notify_watcher(e, hold, HOLD_RENEWAL_FAILED);
     if (hold->renews)
         hold->act_at_us = retry_at_us(e, hold, hold->granted_us / 6);
     schedule(e, hold);
@@ -526,13 +528,13 @@ static void add_renewal(struct engine *e, struct hold *hold) {
 static void renewed(struct engine *e, struct hold *hold, int64_t asked_us, int64_t lease_us) {
     note_lease(hold, lease_us);
     if (hold->deadline_us <= e->now_us) {
-        lose(e, hold); /* whoever asked since then was told so, and that is final */
+        lose(e, hold); /* the program may know since then, and that is final */
         return;
     }
     hold->deadline_us = max(hold->deadline_us, asked_us + engine_validity_us(e, lease_us));
     hold->state = HOLD_HELD;
     hold->failures = 0;
-    tell_watcher(e, hold, HOLD_RENEWED);
+    notify_watcher(e, hold, HOLD_RENEWED);
     if (hold->renews)
         hold->act_at_us = asked_us + lease_us / 3;
     schedule(e, hold);
@@ -588,7 +590,7 @@ void engine_release(struct engine *e, struct hold *hold, struct request *request
         add_request(hold, request);
     if (is_held(hold) && hold->reentry && --hold->reentry->entered > 0) {
         finish_all(e, hold, REQUEST_RELEASE, HF_OK, NULL);
-        return; /* it was entered more often than left */
+        return; /* the owner is still inside */
     }
     finish_all(e, hold, REQUEST_RENEW, HF_RELEASED, NULL);
     if (hold->was_lost)
@@ -601,9 +603,9 @@ void engine_release(struct engine *e, struct hold *hold, struct request *request
     case HOLD_HELD:
     case HOLD_SUSPECT:
     case HOLD_LOST:
-        let_go(e, hold);
+        release(e, hold);
         break;
-    case HOLD_RELEASING: /* the answer that it waits for is this request's too */
+    case HOLD_RELEASING: /* the answer finishes this request, too */
         break;
     case HOLD_OVER:
         finish_all(e, hold, REQUEST_RELEASE, HF_RELEASED, NULL);
@@ -645,7 +647,7 @@ void engine_shutdown(struct engine *e) {
         if (acquire_request(hold))
             withdraw(e, hold, HF_CLOSED, NULL);
         else if (hold->state != HOLD_RELEASING)
-            let_go(e, hold);
+            release(e, hold);
     }
 }
 
@@ -656,10 +658,10 @@ void engine_abandon(struct engine *e) {
     }
 }
 
-/* ---- What happens ---- */
+/* ---- Events ---- */
 
 static struct hold *find(const struct engine *e, uint64_t seq) {
-    /* The hash is a bijection: what has the hash of the number has the number. */
+    /* The hash is a bijection, so equal hashes mean equal numbers. */
     struct map_node *node = map_find(&e->by_seq, map_hash_number(seq));
     return node ? container_of(node, struct hold, by_seq) : NULL;
 }
@@ -684,14 +686,14 @@ void engine_wake(struct engine *e, uint64_t seq) {
         wake(e, hold);
 }
 
-/* Some servers of a set may still have it: may_exist stays, so that it is released there. */
+/* Some servers of a set may still have the hold: may_exist stays, so that it is released there. */
 void engine_gone(struct engine *e, uint64_t seq) {
     struct hold *hold = find(e, seq);
     if (hold && is_held(hold))
         lose(e, hold);
 }
 
-/* The same: whatever the store still has of these holds is released. */
+/* As above: whatever the store still has of these holds is released. */
 void engine_forgot(struct engine *e, store_concerns *concerns, void *context) {
     for (struct map_node *node = map_first(&e->by_seq); node; node = map_after(&e->by_seq, node)) {
         struct hold *hold = container_of(node, struct hold, by_seq);
@@ -714,8 +716,8 @@ void engine_completed(struct engine *e, struct store_op *op) {
         release_answered(e, hold);
 }
 
-/* True if the hold can join a batch that goes out now: what is due, or will be within a small part of its
- * lease, unless that is a retry, which has its reason to wait. */
+/* True if the hold can join a batch that goes out now: its renewal is due, or will be within a
+ * small part of its lease. A retry is never early. */
 static bool may_renew_now(const struct engine *e, const struct hold *hold) {
     int64_t early_us = hold->failures ? 0 : hold->granted_us / 64;
     return is_held(hold) && hold->deadline_us > e->now_us &&

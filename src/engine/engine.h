@@ -1,14 +1,15 @@
 /* What a lock does over time: asking, waiting, retrying, holding, renewing, losing, releasing.
  *
- * The engine is pure. Its inputs are the time (engine_set_time) and what happened: a request of the program,
- * an answer or a notification from the store. It changes its own state and three lists that the client
- * processes after each call: `out`, operations to submit to the store; `finished`, requests that have
- * their result; `news`, holds that were lost or that the engine is done with. It does no I/O, reads no
- * clock, starts no thread and calls nobody, so a test can drive it by hand.
+ * The engine is pure. Its inputs are the time (engine_set_time) and what happened: a request of the
+ * program, an answer or a notification from the store. It changes its own state and three lists
+ * that the client processes after each call: `out`, operations to submit to the store; `finished`,
+ * requests that have their result; `news`, holds that were lost or that the engine is done with. It
+ * does no I/O, reads no clock, starts no thread and calls nobody, so a test can drive it by hand.
  *
- * The caller owns the memory. A hold must live from engine_acquire until the news HOLD_ENDED, a request until
- * it is finished. engine_acquire reserves room for scheduling, so it is the only call that can fail for lack
- * of memory. (A renewal that gets none is retried, like one that the store did not answer.) */
+ * The caller owns the memory. A hold must live from engine_acquire until the news HOLD_ENDED, a
+ * request until it is finished. engine_acquire reserves room for scheduling, so it is the only call
+ * that can fail for lack of memory. (A renewal that gets none is retried, like one that the store
+ * did not answer.) */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -35,7 +36,7 @@ enum hold_news {
     /* Only of holds that are `watched`. A hold has one renewal at a time, so none is missed. */
     HOLD_RENEWED = 4,
     HOLD_RENEWAL_FAILED = 8, /* why is in renewal_error */
-    HOLD_LET_GO = 16,        /* while it was held */
+    HOLD_RELEASED = 16,      /* by the program, while it was held */
 };
 
 enum request_type { REQUEST_ACQUIRE, REQUEST_RENEW, REQUEST_RELEASE };
@@ -129,13 +130,13 @@ void engine_set_time(struct engine *engine, int64_t now_us, int64_t wall_us);
 /* How long a lease is valid from when the request was sent: the lease minus the drift of clocks. */
 int64_t engine_validity_us(const struct engine *engine, int64_t lease_us);
 
-/* Starts to acquire what hold->op describes (name, label, kind, capacity, weight, lease_us), with the
- * hold's barges, renews, watched and reentry (its owner); everything else must be zero. The request says how
- * long to wait. HF_OK or HF_NO_MEMORY. */
+/* Starts to acquire what hold->op describes (name, label, kind, capacity, weight, lease_us), with
+ * the hold's barges, renews, watched and reentry (its owner); everything else must be zero. The
+ * request says how long to wait. HF_OK or HF_NO_MEMORY. */
 int engine_acquire(struct engine *engine, struct hold *hold, struct request *request);
 
-/* Enters this owner's hold of the name once more; *ret_hold is NULL if there is none. HF_WRONG_KIND or
- * HF_BAD_WEIGHT if the hold does not cover what `wanted` asks for. */
+/* Enters this owner's hold of the name once more; *ret_hold is NULL if there is none. HF_WRONG_KIND
+ * or HF_BAD_WEIGHT if the hold does not cover what `wanted` asks for. */
 int engine_reenter(struct engine *engine, const struct store_op *wanted, const struct owner *owner,
                    struct hold **ret_hold);
 
@@ -150,12 +151,13 @@ void engine_renew(struct engine *engine, struct hold *hold, struct request *requ
  * last release the hold belongs to the engine until HOLD_ENDED. */
 void engine_release(struct engine *engine, struct hold *hold, struct request *request);
 
-/* The end: every request finishes with HF_CLOSED, every hold is released. Once the store has been closed, so
- * that nothing is in flight, engine_abandon ends the holds whose release it did not confirm. */
+/* The end: every request finishes with HF_CLOSED, every hold is released. Call engine_abandon once
+ * the store is closed and nothing is in flight: it ends the holds whose release the store did not
+ * confirm. */
 void engine_shutdown(struct engine *engine);
 void engine_abandon(struct engine *engine);
 
-/* An operation that was put out a while ago goes to the store only now: its time counts from here. */
+/* An operation that was put out earlier goes to the store only now: its time counts from now. */
 void engine_submitting(struct engine *engine, struct store_op *op);
 
 /* From the store. */
@@ -164,8 +166,8 @@ void engine_wake(struct engine *engine, uint64_t seq); /* or STORE_ALL_WAITING *
 void engine_gone(struct engine *engine, uint64_t seq);
 void engine_forgot(struct engine *engine, store_concerns *concerns, void *context);
 
-/* Does what is due. Submit its operations and call it again while engine_due_us is not later than now:
- * a very large number of renewals is sent in portions. */
+/* Does what is due. Submit its operations and call it again while engine_due_us is not later than
+ * now: a very large number of renewals is sent in portions. */
 void engine_tick(struct engine *engine);
 int64_t engine_due_us(const struct engine *engine); /* ENGINE_NEVER: nothing */
 

@@ -1,7 +1,8 @@
-/* Anything in any order: thousands of random steps, and after each of them what must always be true. The
- * store answers as it likes, wakes and breaks whom it likes; the program acquires, cancels, renews,
- * enters again and releases; time jumps, and answers come before or after the timers. What each hold's
- * deadline must be is counted here a second time, from what was sent and answered.
+/* Anything in any order: thousands of random steps, and after each of them what must always be
+ * true. The store answers as it likes, wakes and breaks whom it likes; the program acquires,
+ * cancels, renews, enters again and releases; time jumps, and answers come before or after the
+ * timers. What each hold's deadline must be is counted here a second time, from what was sent and
+ * answered.
  *
  * A failure names its seed: `engine-random_test SEED` runs that one alone. */
 #include "engine/story_test.h"

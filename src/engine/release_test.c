@@ -1,4 +1,5 @@
-/* Letting go: releases and their outcomes, entering a lock again and leaving it, the end of the engine. */
+/* Letting go: releases and their outcomes, entering a lock again and leaving it, the end of the
+ * engine. */
 #include "engine/story_test.h"
 
 /* A store that does not answer releases, as long as the engine asks. Returns when that ended. */

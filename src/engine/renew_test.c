@@ -1,7 +1,8 @@
 /* Holding: renewing, failing to renew, losing. */
 #include "engine/story_test.h"
 
-/* A store that does not answer renewals, until the clock shows so much. Returns how often it was asked. */
+/* A store that does not answer renewals, until the clock shows so much. Returns how often it was
+ * asked. */
 static int nobody_answers_until_us(int64_t us) {
     int asked = 0;
     while (engine_due_us(&story.engine) <= us) {

@@ -1,7 +1,7 @@
-/* The engine without memory. A scenario with everything in it that allocates is run again and again, while
- * its first allocation fails, its second, and so on; and once more so that all fail from there
- * on. Each must end in a clear result, with nothing leaked and nothing forgotten. The units are included,
- * not linked, so that their allocations can fail. */
+/* The engine without memory. A scenario with everything in it that allocates is run again and
+ * again, while its first allocation fails, its second, and so on; and once more so that all fail
+ * from there on. Each must end in a clear result, with nothing leaked and nothing forgotten. The
+ * units are included, not linked, so that their allocations can fail. */
 #include "check.h"
 
 #include <limits.h>

@@ -9,15 +9,17 @@
  *         expect_op(a, STORE_ACQUIRE);
  *     }
  *
- * There is one engine, a clock that stands still unless the story moves it, actors (somebody who wants a
- * lock, and what they were told) and a store that does nothing but what the story makes it answer.
+ * There is one engine, a clock that stands still unless the story moves it, actors (somebody who
+ * wants a lock, and what they were told) and a store that does nothing but what the story makes it
+ * answer.
  *
  * Everything that the engine says must be read: what was put out with expect_op or expect_renewal,
- * what callers were told with expect_acquired and the like, a loss with expect_lost. Whatever is unread at
- * the end, or at expect_nothing, is a failure. Then everybody lets go, the store says yes to everything, and
- * the engine must come to know no hold any more. On the way it is checked that no operation is put out
- * twice while the store has it, and that every request finishes once and every hold ends once; holds and
- * requests are freed at that very moment, so AddressSanitizer sees whoever touches them later. */
+ * what callers were told with expect_acquired and the like, a loss with expect_lost. Whatever is
+ * unread at the end, or at expect_nothing, is a failure. Then everybody lets go, the store says yes
+ * to everything, and the engine must come to know no hold any more. On the way it is checked that
+ * no operation is put out twice while the store has it, and that every request finishes once and
+ * every hold ends once; holds and requests are freed at that very moment, so AddressSanitizer sees
+ * whoever touches them later. */
 #ifndef ENGINE_STORY_TEST_H
 #define ENGINE_STORY_TEST_H
 
@@ -185,8 +187,8 @@ static inline void story_at_us(int64_t us) {
 #define at_us(us) HERE(story_at_us(us))
 #define at_ms(ms) HERE(story_at_us((ms)*INT64_C(1000)))
 
-/* The process did not run meanwhile: what fell due is done now, late. Or the first that it sees is an
- * answer of the store, before it looks at what is due. */
+/* The process did not run meanwhile: what fell due is done now, late. Or the first that it sees is
+ * an answer of the store, before it looks at what is due. */
 #define wakes_up_at_ms(ms) HERE((set_clock((ms)*INT64_C(1000)), tick()))
 #define wakes_up_to_an_answer_at_us(us) HERE(set_clock(us))
 #define wakes_up_to_an_answer_at_ms(ms) HERE(set_clock((ms)*INT64_C(1000)))
