@@ -1,5 +1,5 @@
-/* What doctor finds out about several servers together: the sentinels and the replicas of their master, or the nodes of a
- * Cluster. examine.c does the asking, and knows the one server that has the probe. */
+/* What doctor finds out about several servers together: the sentinels and the replicas of their
+ * master, or the nodes of a Cluster. examine.c does the asking. */
 #ifndef REDIS_DEPLOYMENT_H
 #define REDIS_DEPLOYMENT_H
 

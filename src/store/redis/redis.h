@@ -3,7 +3,8 @@
  *   redis.c    the store: its URL, opening, closing, the two links
  *   claims.c   acquire, renew, release, break: operations become requests, replies become outcomes
  *   look.c     inspect and list
- *   examine.c  what doctor asks; deployment.c: of several servers together
+ *   examine.c  what doctor asks: rights.c, which permissions there are; deployment.c, several servers
+ *   report.c   what doctor says about it
  *   link.c     a connection that is restored whenever it is lost; greeting.c: how it begins
  *   route.c    which of several servers a request goes to; sentinel.c, cluster.c: how that is found out
  *   command.c  requests as bytes, and the keys of a lock
