@@ -2,7 +2,6 @@
 
 #include "client/client.h"
 #include "store/quorum/quorum.h"
-#include "store/redis/scripts.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -10,24 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-const char *check_name_of(int name) {
-    static const char *const names[] = {"a", "b"};
-    return names[name];
-}
-
-const char *check_key_of(int name) {
-    static const char *const keys[] = {"holdfast:a", "holdfast:b"};
-    return keys[name];
-}
-
-const char check_set_key[] = "{holdfast:}.set";
-
-static const char *companion_of(int name, char letter) {
-    static char key[32];
-    snprintf(key, sizeof(key), "{%s}.%c", check_key_of(name), letter);
-    return key;
-}
 
 void check_fail(struct check *check, enum verdict verdict, const char *format, ...) {
     if (check->verdict)
@@ -47,7 +28,7 @@ static bool is_set(const struct check *check) {
     return check->plan->server_count > 1;
 }
 
-/* ---- What the server does ---- */
+/* ---- What servers do ---- */
 
 static int64_t server_now_us(const struct check *check, const struct sim_server *server) {
     return sim_clock_read(&server->wall, true_us(check));
@@ -75,29 +56,11 @@ static struct attempt *find_or_add(struct check *check, const char *owner, int n
     return attempt;
 }
 
-/* Whether the lock, or a share of it, is set aside for one who waits. */
-static bool is_reserved(struct sim_server *server, const struct attempt *attempt) {
-    size_t size;
-    const char *k = model_find_string(server->model, check_key_of(attempt->name), &size);
-    return (k && k[0] == '?' && strcmp(k + 1, attempt->owner) == 0) ||
-           model_find_field(server->model, companion_of(attempt->name, 'i'), attempt->owner);
-}
-
 /* When the server will let somebody else in, in true time. */
-static int64_t server_ends_us(struct sim_server *server, const struct attempt *attempt) {
-    struct model_key key;
-    size_t size;
-    const char *k = model_find_string(server->model, check_key_of(attempt->name), &size);
-    if (k && strcmp(k, attempt->owner) == 0 &&
-        model_find_key(server->model, check_key_of(attempt->name), &key))
-        return sim_clock_when(&server->wall, key.expires_ms * 1000);
-    struct model_member member;
-    for (size_t i = 0; model_member_at(server->model, companion_of(attempt->name, 'h'), i, &member);
-         i++) {
-        if (strcmp(member.name, attempt->owner) == 0)
-            return sim_clock_when(&server->wall, (int64_t)member.score);
-    }
-    return INT64_MIN;
+static int64_t server_ends_us(const struct sim_server *server, const struct attempt *attempt) {
+    int64_t until_us = server->service->type->held_until_us(
+        server->service, plan_name_text(attempt->name), attempt->owner);
+    return until_us == INT64_MIN ? INT64_MIN : sim_clock_when(&server->wall, until_us);
 }
 
 static void check_order(struct check *check, struct sim_server *server, struct attempt *served) {
@@ -109,7 +72,9 @@ static void check_order(struct check *check, struct sim_server *server, struct a
         bool waits = other != served && other->name == served->name && other->queued_order &&
                      !other->lapsed && other->waits_until_us > now_us;
         bool came_earlier = !served->queued_order || other->queued_order < served->queued_order;
-        if (waits && came_earlier && !is_reserved(server, other))
+        if (waits && came_earlier &&
+            !server->service->type->is_reserved(server->service, plan_name_text(other->name),
+                                                other->owner))
             check_fail(check, VERDICT_SAFETY, "order: %.8s-%s was served before %.8s-%s, who waits",
                        served->owner, served->owner + 33, other->owner, other->owner + 33);
     }
@@ -118,21 +83,16 @@ static void check_order(struct check *check, struct sim_server *server, struct a
 /* A server's ends are in whole milliseconds: a hold may have one more than was asked for. */
 enum { END_SLACK_US = 1000 };
 
-/* What was asked of a server, and granted. */
-struct grant {
-    uint64_t token, floor, below;
-    int64_t lease_us;
-};
-
-/* The counter of one server. What is taken again has the token of its hold, if nobody was there since. */
+/* The counter of one server. A hold that is taken again keeps its token if nobody held the lock since. */
 static void check_token(struct check *check, struct sim_server *server, struct attempt *attempt,
-                        bool repeats, const struct grant *grant) {
-    uint64_t token = grant->token;
+                        bool repeats, const struct service_report *report) {
+    uint64_t token = report->token;
     struct check_name *name = &check->names[attempt->name];
     struct check_counter *counter = &name->counters[server->index];
     uint64_t last = repeats ? attempt->votes[server->index].token : counter->last_token;
-    bool rises = repeats ? token >= last : token > last || (token == last && token == grant->below);
-    if (!rises && counter->lost && grant->floor <= counter->last_token)
+    bool rises =
+        repeats ? token >= last : token > last || (token == last && token == report->retaken);
+    if (!rises && counter->lost && report->floor <= counter->last_token)
         name->excused = true;
     else if (!rises)
         check_fail(check, VERDICT_SAFETY, "tokens: %" PRIu64 " was granted after %" PRIu64, token,
@@ -147,161 +107,105 @@ static void lasts(struct vote *vote, int64_t until_us) {
         vote->until_us = until_us;
 }
 
-static void served(struct check *check, struct sim_server *server, struct attempt *attempt,
-                   const struct grant *grant) {
+static void granted(struct check *check, struct sim_server *server, struct attempt *attempt,
+                    const struct service_report *report) {
     struct vote *vote = &attempt->votes[server->index];
     int64_t now_us = server_now_us(check, server);
-    bool has_its_token = vote->token == grant->token;
+    bool has_its_token = vote->token == report->token;
     bool repeats = vote->granted && !vote->gone &&
                    vote->until_us + (has_its_token ? END_SLACK_US : 0) > now_us;
-    check_token(check, server, attempt, repeats, grant);
+    check_token(check, server, attempt, repeats, report);
     if (!repeats) {
         if (!is_set(check))
             check_order(check, server, attempt);
         attempt->order = ++check->names[attempt->name].grants;
         vote->until_us = 0;
     }
-    lasts(vote, now_us + grant->lease_us);
+    lasts(vote, now_us + report->lease_us);
     vote->granted = true;
     vote->gone = false;
     vote->at_us = true_us(check);
-    vote->token = grant->token;
+    vote->token = report->token;
     attempt->queued_order = 0;
-    /* (That it has again what it had lost does not make up for the time between.) */
-    if (!attempt->node && !grant->below)
+    /* (To get it again does not make up for the time in which it was lost.) */
+    if (!attempt->machine && !report->retaken)
         vote->forgot = vote->counter_lost = false;
 }
 
-static int name_of(const char *key) {
-    return strcmp(key, check_key_of(0)) == 0 ? 0 : 1;
+static void queued(struct check *check, struct sim_server *server, struct attempt *attempt,
+                   const struct service_report *report) {
+    int64_t now_us = server_now_us(check, server);
+    if (!attempt->queued_order)
+        attempt->queued_order = ++check->names[attempt->name].queued;
+    else if (attempt->waits_until_us <= now_us)
+        attempt->lapsed = true;
+    attempt->waits_until_us = now_us + report->wait_us;
+    /* What it was granted once ended before it knew of it. */
+    attempt->votes[server->index].granted = false;
 }
 
-/* The second word of an answer like {'done', '17'}; a script's strings have no line ends. */
-static const char *second_word(const char *reply, char ret_word[32]) {
-    const char *at = reply;
-    for (int i = 0; i < 4 && at; i++)
-        at = strchr(at + 1, '\n');
-    snprintf(ret_word, 32, "%.*s", at ? (int)strcspn(at + 1, "\r") : 0, at ? at + 1 : "");
-    return ret_word;
-}
-
-static void acquire_executed(struct check *check, struct sim_server *server,
-                             const char *const *words, const char *reply) {
-    const char *const *arguments = words + 6;
-    struct attempt *attempt = find_or_add(check, arguments[0], name_of(words[0]));
-    struct check_name *of = &check->names[attempt->name];
-    attempt->capacity = (uint32_t)strtoul(arguments[8], NULL, 10);
-    attempt->weight = (uint32_t)strtoul(arguments[9], NULL, 10);
-    attempt->barges = strcmp(arguments[6], "1") == 0;
-    char word[32];
-    if (strncmp(reply, "*2\r\n$4\r\ndone", 12) == 0) {
-        served(check, server, attempt,
-               &(struct grant){.token = strtoull(second_word(reply, word), NULL, 10),
-                               .floor = strtoull(arguments[3], NULL, 10),
-                               .lease_us = strtoll(arguments[1], NULL, 10) * 1000});
-    } else if (strncmp(reply, "*4\r\n$6\r\nqueued", 14) == 0) {
-        int64_t now_us = server_now_us(check, server);
-        if (!attempt->queued_order)
-            attempt->queued_order = ++of->queued;
-        else if (attempt->waits_until_us <= now_us)
-            attempt->lapsed = true;
-        attempt->waits_until_us = now_us + strtoll(arguments[2], NULL, 10) * 1000;
-        attempt->votes[server->index].granted =
-            false; /* what it once got has ended before it knew of it */
-    }
-}
-
-/* A new ballot of an attempt: what went before was lost, and is given up. */
+/* A new ballot of an attempt: the ballots before it were lost, and are given up. */
 static void supersede(struct check *check, const struct attempt *attempt) {
     uint64_t mark = strtoull(attempt->owner + 33, NULL, 16);
     for (size_t i = 0; i < check->attempt_count; i++) {
         struct attempt *other = &check->attempts[i];
         uint64_t before = strtoull(other->owner + 33, NULL, 16);
-        if (!other->let_go_us && before < mark && before >> MARK_BITS == mark >> MARK_BITS &&
+        if (!other->given_up_us && before < mark && before >> MARK_BITS == mark >> MARK_BITS &&
             strncmp(other->owner, attempt->owner, 33) == 0)
-            other->let_go_us = true_us(check);
+            other->given_up_us = true_us(check);
     }
 }
 
-/* A server keeps the lock from one who asks, for the sake of one who let it go: it may only for as long as that is
- * not told. Releases are repeated after twice the time, each time. A request that comes after its release, on a
- * connection that was given up while nothing got through, is left to its lease. */
+/* A server refuses the lock to one client while another has it that gave it up. It may, until the release
+ * arrives: releases are repeated, each time after twice the time. A request that comes after its
+ * release, on a connection that was given up while nothing got through, is left to its lease. */
 static void check_withheld(struct check *check, struct sim_server *server, int name) {
     enum { SLACK_US = 1500000 };
-    size_t size;
-    const char *k = model_find_string(server->model, check_key_of(name), &size);
-    const struct attempt *holder = k ? find(check, k) : NULL;
-    if (!holder || !holder->let_go_us || check->faults || check->clients_fail)
+    const char *owner = server->service->type->holder(server->service, plan_name_text(name));
+    const struct attempt *holder = owner ? find(check, owner) : NULL;
+    if (!holder || !holder->given_up_us || check->faults || check->clients_fail)
         return;
     const struct vote *vote = &holder->votes[server->index];
-    int64_t now_us = true_us(check), went_us = holder->let_go_us;
+    int64_t now_us = true_us(check), went_us = holder->given_up_us;
     int64_t fault_us = check->fault_us > went_us ? check->fault_us : went_us;
     if (!vote->forgot && !(vote->released && check->fault_us) &&
         now_us > fault_us + 2 * (fault_us - went_us) + SLACK_US &&
         now_us < went_us + holder->lease_us)
         check_fail(check, VERDICT_LIVENESS,
                    "withheld: %.8s-%s still has \"%s\" at server %d, and let it go", holder->owner,
-                   holder->owner + 33, check_name_of(name), server->index);
+                   holder->owner + 33, plan_name_text(name), server->index);
 }
 
-static void vote_executed(struct check *check, struct sim_server *server, const char *const *words,
-                          const char *reply) {
-    const char *const *arguments = words + 7;
-    struct attempt *attempt = find_or_add(check, arguments[0], name_of(words[0]));
-    uint64_t floor = strtoull(arguments[2], NULL, 10);
-    bool only_mine = strcmp(arguments[5], "1") == 0;
-    if (!attempt->weight)
+static void acquire_reported(struct check *check, struct sim_server *server,
+                             const struct service_report *report) {
+    struct attempt *attempt = find_or_add(check, report->owner, plan_name_number(report->name));
+    if (is_set(check) && !attempt->weight)
         supersede(check, attempt);
-    attempt->capacity = (uint32_t)strtoul(arguments[7], NULL, 10);
-    attempt->weight = (uint32_t)strtoul(arguments[8], NULL, 10);
-    attempt->lease_us = strtoll(arguments[1], NULL, 10) * 1000;
-    if (!attempt->node && !only_mine)
-        attempt->floor = floor;
-    char word[32];
-    if (strncmp(reply, "*3\r\n$4\r\ndone", 12) == 0)
-        served(check, server, attempt,
-               &(struct grant){.token = strtoull(second_word(reply, word), NULL, 10),
-                               .floor = floor,
-                               .below = strtoull(arguments[3], NULL, 10),
-                               .lease_us = strtoll(arguments[1], NULL, 10) * 1000});
-    else if (strncmp(reply, "*3\r\n$4\r\nbusy", 12) == 0) {
+    attempt->capacity = report->capacity;
+    attempt->weight = report->weight;
+    attempt->lease_us = report->lease_us;
+    attempt->barges = report->barges;
+    if (!attempt->machine && !report->only_mine)
+        attempt->floor = report->floor;
+    if (report->outcome == SERVICE_GRANTED) {
+        granted(check, server, attempt, report);
+    } else if (report->outcome == SERVICE_QUEUED) {
+        queued(check, server, attempt, report);
+    } else if (report->outcome == SERVICE_REFUSED) {
         attempt->votes[server->index].granted = false;
         check_withheld(check, server, attempt->name);
     }
 }
 
-/* A renewal was answered yes. */
-static void renewed(struct check *check, struct sim_server *server, const char *owner,
+static void renewed(struct check *check, struct sim_server *server, struct attempt *attempt,
                     int64_t lease_us) {
-    struct attempt *attempt = find(check, owner);
     int64_t now_us = server_now_us(check, server);
-    if (!attempt)
-        return;
     struct vote *vote = &attempt->votes[server->index];
     if (vote->gone || vote->until_us + END_SLACK_US < now_us ||
         server_ends_us(server, attempt) == INT64_MIN)
-        check_fail(check, VERDICT_SAFETY, "ownership: %.8s-%s was renewed, and had ended", owner,
-                   owner + 33);
+        check_fail(check, VERDICT_SAFETY, "ownership: %.8s-%s was renewed, and had ended",
+                   attempt->owner, attempt->owner + 33);
     lasts(vote, now_us + lease_us);
-}
-
-static void denied(struct check *check, const struct sim_server *server, const char *owner) {
-    struct attempt *attempt = find(check, owner);
-    if (attempt)
-        attempt->votes[server->index].denied = true;
-}
-
-/* `words` are those behind the number of keys; what was not renewed is answered 0, in the same order. */
-static void renewal_executed(struct check *check, struct sim_server *server, size_t keys,
-                             const char *const *words, const char *reply) {
-    const char *answer = reply[0] == '*' ? strchr(reply, ':') : NULL;
-    for (size_t i = 0; i < keys && answer; i++, answer = strchr(answer + 1, ':')) {
-        if (answer[1] == '1')
-            renewed(check, server, words[keys + 2 * i],
-                    strtoll(words[keys + 2 * i + 1], NULL, 10) * 1000);
-        else
-            denied(check, server, words[keys + 2 * i]);
-    }
 }
 
 static void released(struct sim_server *server, struct attempt *attempt) {
@@ -321,78 +225,47 @@ static void broken(struct check *check, struct sim_server *server, int name, uin
     }
 }
 
-static enum redis_script_id script_of(const char *const *words) {
-    for (int i = 0; i < REDIS_SCRIPTS; i++) {
-        const struct redis_script *script = &redis_scripts[i];
-        if (strcmp(words[0], "EVALSHA") == 0
-                ? strcmp(words[1], script->sha1) == 0
-                : strncmp(words[1], script->text, script->size) == 0 && !words[1][script->size])
-            return (enum redis_script_id)i;
-    }
-    return REDIS_SCRIPTS;
-}
-
-const char *check_script_of(size_t count, const char *const *words) {
-    int script =
-        count > 2 && strncmp(words[0], "EVAL", 4) == 0 ? (int)script_of(words) : REDIS_SCRIPTS;
-    return script < REDIS_SCRIPTS ? redis_scripts[script].name : "";
-}
-
-void check_executed(struct check *check, struct sim_server *server, size_t count,
-                    const char *const *words, const char *reply) {
-    if (count < 5 || strncmp(words[0], "EVAL", 4) != 0)
-        return;
-    switch (script_of(words)) {
-    case REDIS_ACQUIRE:
-        acquire_executed(check, server, words + 3, reply);
+void check_reported(struct check *check, struct sim_server *server,
+                    const struct service_report *report) {
+    bool was_done = report->outcome == SERVICE_GRANTED, failed = report->outcome == SERVICE_FAILED;
+    struct attempt *attempt = report->request == SERVICE_RENEW || report->request == SERVICE_RELEASE
+                                  ? find(check, report->owner)
+                                  : NULL;
+    switch (report->request) {
+    case SERVICE_ACQUIRE:
+        acquire_reported(check, server, report);
         break;
-    case REDIS_RELEASE: {
-        struct attempt *attempt = find(check, words[9]);
-        if (attempt && reply[0] == ':')
+    case SERVICE_RENEW:
+        if (attempt && was_done)
+            renewed(check, server, attempt, report->lease_us);
+        else if (attempt && !failed)
+            attempt->votes[server->index].denied = true;
+        break;
+    case SERVICE_RELEASE:
+        if (attempt && !failed)
             attempt->votes[server->index].released = true;
-        if (attempt && strcmp(reply, ":1\r\n") == 0)
+        if (attempt && was_done)
             released(server, attempt);
         break;
-    }
-    case REDIS_VOTE:
-        vote_executed(check, server, words + 3, reply);
-        break;
-    case REDIS_RENEW:
-        renewal_executed(check, server, strtoul(words[2], NULL, 10), words + 3, reply);
-        break;
-    case REDIS_RENEW_SHARE:
-        if (strcmp(reply, ":1\r\n") == 0)
-            renewed(check, server, words[6], strtoll(words[7], NULL, 10) * 1000);
-        else if (strcmp(reply, ":0\r\n") == 0)
-            denied(check, server, words[6]);
-        break;
-    case REDIS_BREAK:
-        if (strcmp(reply, ":1\r\n") == 0)
-            broken(check, server, name_of(words[3]), strtoull(words[9], NULL, 10));
-        break;
-    default:
+    case SERVICE_BREAK:
+        if (was_done)
+            broken(check, server, plan_name_number(report->name), report->token);
         break;
     }
 }
 
-/* It has been started anew, and nobody has asked it since. */
-static bool is_anew(const struct check *check, const struct sim_server *server) {
-    const char *run = model_find_field(server->model, check_set_key, "r");
-    return !check->plan->durable && (!run || strcmp(run, model_run_id(server->model)) != 0);
-}
-
-/* Until when, in true time, a server does not vote, as it may have forgotten for whom it did. */
-static int64_t quarantined_until_us(const struct check *check, const struct sim_server *server) {
+/* Until when a server abstains, in true time. */
+static int64_t abstains_until_us(const struct check *check, const struct sim_server *server) {
     if (!is_set(check))
         return INT64_MIN;
-    const char *since = model_find_field(server->model, check_set_key, "s");
-    int64_t until_us = since ? strtoll(since, NULL, 10) + PLAN_MAX_LEASE_MS * 1000 : 0;
-    return !since || is_anew(check, server)           ? INT64_MAX
+    int64_t until_us = server->service->type->abstains_until_us(server->service);
+    return until_us == INT64_MAX                      ? INT64_MAX
            : until_us <= server_now_us(check, server) ? INT64_MIN
                                                       : sim_clock_when(&server->wall, until_us);
 }
 
-void check_forgot(struct check *check, struct sim_server *server, int name, enum forgotten what) {
+void check_forgot(struct check *check, struct sim_server *server, int name,
+                  enum service_forgotten what) {
     sim_server_tell_time(server);
     bool counters = what == FORGOT_ALL || what == FORGOT_COUNTERS;
     for (size_t i = 0; i < check->attempt_count; i++) {
@@ -400,7 +273,7 @@ void check_forgot(struct check *check, struct sim_server *server, int name, enum
         struct vote *vote = &attempt->votes[server->index];
         if (name >= 0 && attempt->name != name)
             continue;
-        vote->forgot |= quarantined_until_us(check, server) != INT64_MAX;
+        vote->forgot |= abstains_until_us(check, server) != INT64_MAX;
         vote->gone = server_ends_us(server, attempt) == INT64_MIN;
         vote->counter_lost |= counters;
         if (what == FORGOT_ALL)
@@ -422,9 +295,9 @@ void check_time_went_back(struct check *check) {
 /* ---- What clients believe ---- */
 
 static bool believes(const struct check *check, const struct attempt *attempt) {
-    return attempt->node && !attempt->node->dead &&
+    return attempt->machine && !attempt->machine->dead &&
            (attempt->hold->hold.state == HOLD_HELD || attempt->hold->hold.state == HOLD_SUSPECT) &&
-           sim_clock_read(&attempt->node->now, true_us(check)) < attempt->hold->hold.deadline_us;
+           sim_clock_read(&attempt->machine->now, true_us(check)) < attempt->hold->hold.deadline_us;
 }
 
 /* What up to this many servers forget is not missed. */
@@ -455,7 +328,7 @@ static void check_exclusion(struct check *check, const struct attempt *entering,
             check_fail(
                 check, VERDICT_SAFETY, "exclusion: %.8s-%s has \"%s\" while %.8s-%s holds it",
                 entering ? entering->owner : "somebody", entering ? entering->owner + 33 : "",
-                check_name_of(name), other->owner, other->owner + 33);
+                plan_name_text(name), other->owner, other->owner + 33);
     }
 }
 
@@ -467,8 +340,8 @@ static int64_t vote_ends_us(const struct check *check, const struct attempt *att
         return vote->forgot ? INT64_MAX : INT64_MIN;
     sim_server_tell_time(server);
     int64_t ends_us = server_ends_us(server, attempt);
-    int64_t quarantined_us = quarantined_until_us(check, server);
-    return ends_us > quarantined_us ? ends_us : quarantined_us;
+    int64_t abstains_us = abstains_until_us(check, server);
+    return ends_us > abstains_us ? ends_us : abstains_us;
 }
 
 /* When a quorum no longer stands behind it: the Q-th of the times at which votes end, from the last. */
@@ -489,12 +362,12 @@ void check_looked(struct check *check, struct attempt *attempt) {
     if (attempt->deadline_us == hold->deadline_us || !counts(check, attempt))
         return;
     attempt->deadline_us = hold->deadline_us;
-    int64_t believed_us = sim_clock_when(&attempt->node->now, hold->deadline_us);
+    int64_t believed_us = sim_clock_when(&attempt->machine->now, hold->deadline_us);
     int64_t given_us = quorum_ends_us(check, attempt);
     if (given_us < believed_us)
         check_fail(check, VERDICT_SAFETY,
                    "validity: %.8s-%s believes in \"%s\" %" PRId64 " us longer than it has it",
-                   attempt->owner, attempt->owner + 33, check_name_of(attempt->name),
+                   attempt->owner, attempt->owner + 33, plan_name_text(attempt->name),
                    given_us == INT64_MIN ? believed_us - true_us(check) : believed_us - given_us);
 }
 
@@ -532,7 +405,7 @@ static void check_votes(struct check *check, struct attempt *attempt) {
     if (granted < quorum)
         check_fail(check, VERDICT_SAFETY,
                    "held: %.8s-%s has \"%s\", and %d servers granted it, not %d", attempt->owner,
-                   attempt->owner + 33, check_name_of(attempt->name), granted, quorum);
+                   attempt->owner + 33, plan_name_text(attempt->name), granted, quorum);
     else if (agreed < quorum)
         check_fail(check, VERDICT_SAFETY,
                    "tokens: %" PRIu64 " was told, and %d servers are at it, not %d",
@@ -561,7 +434,8 @@ static void check_held_in_set(struct check *check, struct attempt *attempt) {
     }
 }
 
-struct attempt *check_granted(struct check *check, struct sim_node *node, hf_hold *hold, int name) {
+struct attempt *check_granted(struct check *check, struct sim_machine *machine, hf_hold *hold,
+                              int name) {
     char owner[LOCKS_OWNER_SIZE];
     snprintf(owner, sizeof(owner), "%s", hf_hold_owner(hold));
     if (is_set(check)) /* its servers know the ballot */
@@ -569,14 +443,14 @@ struct attempt *check_granted(struct check *check, struct sim_node *node, hf_hol
     struct attempt *attempt = find(check, owner);
     if (!attempt || (!is_set(check) && !attempt->votes[0].granted)) {
         check_fail(check, VERDICT_SAFETY, "held: %s has \"%s\", and no server granted it", owner,
-                   check_name_of(name));
+                   plan_name_text(name));
         attempt = find_or_add(check, owner, name);
     }
-    attempt->node = node;
+    attempt->machine = machine;
     attempt->hold = hold;
     attempt->deadline_us = 0;
     attempt->held_us = true_us(check);
-    attempt->asked_us = sim_clock_when(&node->now, hold->hold.asked_us);
+    attempt->asked_us = sim_clock_when(&machine->now, hold->hold.asked_us);
     attempt->held_token = hf_hold_token(hold);
     if (is_set(check))
         check_held_in_set(check, attempt);
@@ -585,7 +459,7 @@ struct attempt *check_granted(struct check *check, struct sim_node *node, hf_hol
                    attempt->held_token, attempt->votes[0].token);
     if (hf_check(hold, 0) != HF_OK)
         check_fail(check, VERDICT_SAFETY, "held: \"%s\" was granted with no time left",
-                   check_name_of(name));
+                   plan_name_text(name));
     if (counts(check, attempt))
         check_exclusion(check, attempt, name);
     check_looked(check, attempt);
@@ -598,8 +472,8 @@ void check_foreign(struct check *check, int name) {
 }
 
 void check_ended(struct check *check, struct attempt *attempt) {
-    attempt->let_go_us = true_us(check);
-    attempt->node = NULL;
+    attempt->given_up_us = true_us(check);
+    attempt->machine = NULL;
     attempt->hold = NULL;
 }
 
@@ -630,14 +504,8 @@ void check_fault(struct check *check, bool begins, int64_t felt_us, bool client)
 }
 
 void check_remains(struct check *check, struct sim_server *server) {
-    struct model_key key;
     sim_server_tell_time(server);
-    for (size_t i = 0; model_key_at(server->model, i, &key); i++) {
-        bool is_counter = key.size > 2 && strcmp(key.name + key.size - 2, ".s") == 0;
-        bool is_marker = is_set(check) && strcmp(key.name, check_set_key) == 0;
-        if (!key.expired && !is_counter && !is_marker)
-            check_fail(check, VERDICT_LIVENESS, "remains: %s stays behind", key.name);
-        else if (is_counter && key.expires_ms < 0)
-            check_fail(check, VERDICT_LIVENESS, "remains: %s stays for ever", key.name);
-    }
+    const char *what = server->service->type->remains(server->service);
+    if (what)
+        check_fail(check, VERDICT_LIVENESS, "remains: %s", what);
 }

@@ -1,16 +1,17 @@
 /* Design notes.
  *
- * The programs of a history are workers, several in each client, that do their steps one after the other through
- * the public, non-blocking interface; nothing here calls into the engine or the store. A client's process runs
- * when its world has something for it (run), and then each of its workers looks where it stands.
+ * The programs of a history are workers, several in each client. They do their steps one after the
+ * other through the public, non-blocking interface; nothing here calls into the engine or the store. A
+ * client's process runs when its world has something for it (run), and then looks at each worker.
  *
- * Faults begin and end by themselves. When the last has ended, the rest must come to an end, too: each request
- * complete, each client close, and the server be left with nothing but counters. */
+ * Faults begin and end at their times. After the last has ended, everything must end: every request
+ * completes, every client closes, and the servers are left with nothing but counters. */
 #include "sim/history.h"
 
 #include "client/client.h"
 #include "sim/told.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ enum {
     TRIES_MAX = 6,             /* of a worker, at one step */
     CLIENT_RANDOM = 2,
     LINK_RANDOM = 3,
-    MODEL_RANDOM = 4
+    SERVICE_RANDOM = 4
 };
 
 enum worker_state { IDLE, ACQUIRING, HOLDING, RELEASING, FINISHED };
@@ -38,7 +39,7 @@ struct worker {
     int64_t since_us; /* when it came to its state */
     int64_t until_us; /* when it will leave it, if nothing else happens */
     struct sim_event due;
-    struct sim_event watch; /* when it must have been told of a loss */
+    struct sim_event watch; /* when it must have been notified of a loss */
     hf_call *call;
     hf_call *renewing; /* by hand, if at all */
     bool renewed_again;
@@ -49,7 +50,7 @@ struct worker {
 struct client {
     struct history *history;
     int index, lives;
-    struct sim_node *node; /* NULL: its process is not running */
+    struct sim_machine *machine; /* NULL: its process is not running */
     hf_client *handle;
     struct sim_clock now, wall;
     struct worker workers[PLAN_WORKERS_MAX];
@@ -68,17 +69,16 @@ struct history {
     struct sim_net net;
     struct client clients[PLAN_CLIENTS_MAX];
     struct fault faults[PLAN_FAULTS_MAX];
-    struct sim_random model_random;
+    struct sim_random service_random;
     struct history_result *result;
     bool story;
-    int64_t longest_back_us; /* by which the server's clock was set back, in sum */
-    struct check check;      /* last: most of it need not be cleared */
+    int64_t back_us;    /* by which servers' clocks were set back, in sum */
+    struct check check; /* last: most of it need not be cleared */
 };
 
-/* One after the other; a model keeps its Lua for all histories of a process. */
+/* Histories come one after the other, and use the same services: a service may take long to open. */
 static struct history the_history;
-static struct model_redis *the_models[SIM_SERVERS_MAX];
-static char said_to_sim[64]; /* what the model answered the simulator itself */
+static struct service *the_services[SIM_SERVERS_MAX];
 
 /* ---- The story ---- */
 
@@ -136,7 +136,7 @@ static hf_kind kind_of(const struct plan *plan, int name, uint32_t weight) {
     return weight == 1 ? HF_SHARED : HF_EXCLUSIVE;
 }
 
-/* Asks for what the step says, with what is told to this handle. */
+/* Asks for what the step says. This handle is notified of a loss. */
 static int ask(struct worker *worker, struct handle *handle, hf_call **ret_call) {
     const struct plan *plan = worker->client->history->plan;
     const struct plan_step *step = step_of(worker);
@@ -154,11 +154,11 @@ static int ask(struct worker *worker, struct handle *handle, hf_call **ret_call)
     options.on_lost = handle_on_lost;
     options.on_lost_arg = handle;
     if (!step->other_weight)
-        return hf_acquire_start(client, check_name_of(step->name), &options, ret_call);
+        return hf_acquire_start(client, plan_name_text(step->name), &options, ret_call);
     int other = !step->name;
-    hf_want one = {sizeof(one), check_name_of(step->name), options.kind, options.permits,
+    hf_want one = {sizeof(one), plan_name_text(step->name), options.kind, options.permits,
                    options.capacity};
-    hf_want two = {sizeof(two), check_name_of(other), kind_of(plan, other, step->other_weight),
+    hf_want two = {sizeof(two), plan_name_text(other), kind_of(plan, other, step->other_weight),
                    step->other_weight, plan->names[other].capacity};
     return hf_acquire_all_start(client, (const hf_want *const[]){&one, &two}, 2, &options,
                                 ret_call);
@@ -168,7 +168,7 @@ static void start_acquire(struct worker *worker) {
     struct history *h = worker->client->history;
     const struct plan_step *step = step_of(worker);
     tell(h, "client %d/%d asks for %s \"%s\"%s%s, lease %" PRId64 " ms, waits %" PRId64 " ms",
-         worker->client->index, worker->index, kind_word(h->plan, step), check_name_of(step->name),
+         worker->client->index, worker->index, kind_word(h->plan, step), plan_name_text(step->name),
          step->other_weight ? " and the other" : "", step->barges ? ", barging" : "",
          step->lease_ms, step->wait_ms);
     if (ask(worker, &worker->handles[0], &worker->call) < 0)
@@ -204,14 +204,14 @@ static void watch(struct worker *worker) {
         sim_event_set(&h->time, &worker->watch, next_us);
 }
 
-/* A process that pauses is told nothing, and what it learns it learns when it goes on. */
+/* A process that pauses is notified when it goes on. */
 static void watch_due(struct sim_event *event) {
     enum { LATER_US = 100000 };
     struct worker *worker = container_of(event, struct worker, watch);
     struct client *client = worker->client;
-    if (worker->state != HOLDING || !client->node)
+    if (worker->state != HOLDING || !client->machine)
         return;
-    if (client->node->paused)
+    if (client->machine->paused)
         sim_event_set(&client->history->time, event, client->history->time.now_us + LATER_US);
     else
         watch(worker);
@@ -221,22 +221,22 @@ static void watch_due(struct sim_event *event) {
 static void take(struct worker *worker, struct handle *handle, hf_call *call) {
     struct history *h = worker->client->history;
     const struct plan_step *step = step_of(worker);
-    struct sim_node *node = worker->client->node;
+    struct sim_machine *machine = worker->client->machine;
     hf_hold *hold = hf_call_take_hold(call);
     if (handle != worker->handles) { /* entered again */
         *handle = worker->handles[0];
     } else if (step->other_weight) {
         handle->attempt_count = 2;
-        handle->attempts[0] = check_granted(&h->check, node, group_at(hold, 0), step->name);
-        handle->attempts[1] = check_granted(&h->check, node, group_at(hold, 1), !step->name);
+        handle->attempts[0] = check_granted(&h->check, machine, group_at(hold, 0), step->name);
+        handle->attempts[1] = check_granted(&h->check, machine, group_at(hold, 1), !step->name);
     } else {
         handle->attempt_count = 1;
-        handle->attempts[0] = check_granted(&h->check, node, hold, step->name);
+        handle->attempts[0] = check_granted(&h->check, machine, hold, step->name);
     }
-    handle_begin(handle, node, hold, step->wants_fd);
+    handle_begin(handle, machine, hold, step->wants_fd);
 }
 
-/* A program that has the lock enters it once more, which takes no time. */
+/* A program that has the lock enters it again, which takes no time. */
 static void enter_again(struct worker *worker) {
     struct history *h = worker->client->history;
     hf_call *call = NULL;
@@ -269,7 +269,7 @@ static void acquired(struct worker *worker) {
     worker->renewed_again = false;
     h->result->grants++;
     tell(h, "client %d/%d has \"%s\" as %.8s-%s, token %" PRIu64 ", %" PRId64 " ms left",
-         worker->client->index, worker->index, check_name_of(step->name),
+         worker->client->index, worker->index, plan_name_text(step->name),
          hf_hold_owner(handle->hold), hf_hold_owner(handle->hold) + 33, hf_hold_token(handle->hold),
          hf_hold_left_ms(handle->hold));
     for_each_attempt(worker, check_wrote);
@@ -281,7 +281,7 @@ static void acquired(struct worker *worker) {
     watch(worker);
 }
 
-/* Leaves what was entered again: the other hold has it still. */
+/* Releases one of two holds: the other still has the lock. */
 static void leave_once(struct worker *worker) {
     struct history *h = worker->client->history;
     struct handle *first = &worker->handles[0], *second = &worker->handles[1];
@@ -303,7 +303,7 @@ static void free_handles(struct worker *worker) {
     worker->handle_count = 0;
 }
 
-static void let_go(struct worker *worker) {
+static void release(struct worker *worker) {
     struct history *h = worker->client->history;
     for_each_attempt(worker, check_wrote); /* a write that was under way all the time */
     for (int i = 0; i < worker->handle_count; i++)
@@ -331,10 +331,10 @@ static void hold_on(struct worker *worker) {
             h->result->losses++;
             tell(h, "client %d/%d learns that it has lost it", worker->client->index,
                  worker->index);
-            let_go(worker);
+            release(worker);
         }
     } else if (h->time.now_us >= worker->until_us) {
-        let_go(worker);
+        release(worker);
     } else if (step->renew_again_ms && !worker->renewed_again &&
                h->time.now_us >= worker->since_us + step->hold_us / 2) {
         worker->renewed_again = true;
@@ -383,41 +383,41 @@ static void worker_look(struct worker *worker) {
 
 /* ---- Clients ---- */
 
-static void run(struct sim_node *node) {
-    struct client *client = node->context;
+static void run(struct sim_machine *machine) {
+    struct client *client = machine->context;
     hf_process(client->handle);
     for (int i = 0; i < PLAN_WORKERS_MAX; i++)
         worker_look(&client->workers[i]);
     hf_process(client->handle); /* what the workers began goes out */
     for (int i = 0; i < PLAN_WORKERS_MAX; i++)
         worker_look(&client->workers[i]);
-    sim_node_schedule(node);
+    sim_machine_schedule(machine);
 }
 
 static void worker_due(struct sim_event *event) {
     struct worker *worker = container_of(event, struct worker, due);
     struct client *client = worker->client;
-    if (client->node && !client->node->paused)
-        run(client->node);
+    if (client->machine && !client->machine->paused)
+        run(client->machine);
 }
 
 static const char *url_of(const struct plan *plan) {
-    static char url[200];
+    static char url[250];
+    const struct service_type *service = plan->service;
     if (plan->server_count == 1)
-        return "redis://s0?plaintext=yes&timeout=1000&connect_timeout=1000";
-    snprintf(url, sizeof(url),
-             "quorum+redis://"
-             "s0,s1,%ss%d?plaintext=yes&timeout=1000&connect_timeout=1000&node_timeout=%" PRId64
-             "&quorum=%d&id=sim%s",
-             plan->server_count == 5 ? "s2,s3," : "",
-             plan->listed_twice ? 0 : plan->server_count - 1, plan->node_timeout_ms, plan->quorum,
-             plan->durable ? "&durable=yes" : "");
+        snprintf(url, sizeof(url), "%s://s0?%s", service->scheme, service->url_options);
+    else
+        snprintf(url, sizeof(url),
+                 "quorum+%s://s0,s1,%ss%d?%s&node_timeout=%" PRId64 "&quorum=%d&id=sim%s",
+                 service->scheme, plan->server_count == 5 ? "s2,s3," : "",
+                 plan->listed_twice ? 0 : plan->server_count - 1, service->url_options,
+                 plan->node_timeout_ms, plan->quorum, plan->durable ? "&durable=yes" : "");
     return url;
 }
 
 static void event_told(const hf_event *event, void *arg) {
     struct client *client = arg;
-    told_event(&client->history->check, client->node, event);
+    told_event(&client->history->check, client->machine, event);
 }
 
 static void client_start(struct client *client) {
@@ -429,23 +429,23 @@ static void client_start(struct client *client) {
     options.command = "sim";
     options.on_event = h->plan->events ? event_told : NULL;
     options.on_event_arg = client;
-    client->node = sim_node_new(
+    client->machine = sim_machine_new(
         &h->net, client->index, &client->now, &client->wall,
         sim_random_of(h->plan->seed, CLIENT_RANDOM,
                       (uint64_t)client->index + UINT64_C(100) * (uint64_t)client->lives));
-    client->node->context = client;
+    client->machine->context = client;
     client->lives++;
-    told_nothing(&h->check, client->node);
-    if (client_open_in(&client->node->world, url_of(h->plan), &options, &client->handle) < 0) {
+    told_nothing(&h->check, client->machine);
+    if (client_open_in(&client->machine->world, url_of(h->plan), &options, &client->handle) < 0) {
         fprintf(stderr, "sim: %s\n", hf_last_error());
         exit(70);
     }
 }
 
-/* The process ends, in whatever it was doing; nothing more of it reaches anybody. */
+/* The process ends, whatever it was doing. Nothing more of it reaches anybody. */
 static void client_end(struct client *client) {
-    sim_node_kill(client->node);
-    told_nothing(&client->history->check, client->node);
+    sim_machine_kill(client->machine);
+    told_nothing(&client->history->check, client->machine);
     for (int i = 0; i < PLAN_WORKERS_MAX; i++) {
         struct worker *worker = &client->workers[i];
         if (worker->state == HOLDING)
@@ -460,7 +460,7 @@ static void client_end(struct client *client) {
         sim_event_clear(&client->history->time, &worker->due);
         sim_event_clear(&client->history->time, &worker->watch);
     }
-    client->node = NULL;
+    client->machine = NULL;
 }
 
 static void client_init(struct history *h, int index) {
@@ -495,111 +495,57 @@ static void client_init(struct history *h, int index) {
 
 /* ---- Faults ---- */
 
-static void restart(struct history *h, struct sim_server *server, enum model_keep keep) {
+static void restart(struct history *h, struct sim_server *server, enum service_keep keep) {
     sim_server_cut(server, -1, false);
     sim_server_tell_time(server);
-    model_restart(server->model, keep);
-    if (keep != MODEL_KEEP_ALL)
-        check_forgot(&h->check, server, -1, keep == MODEL_KEEP_NONE ? FORGOT_ALL : FORGOT_COUNTERS);
+    server->service->type->restart(server->service, keep);
+    if (keep != SERVICE_KEEP_ALL)
+        check_forgot(&h->check, server, -1,
+                     keep == SERVICE_KEEP_NONE ? FORGOT_ALL : FORGOT_COUNTERS);
 }
 
-/* Any of a lock's keys or, of a server that votes, the one that says so. */
-static void evict(struct history *h, struct sim_server *server, const struct plan_fault *fault) {
-    static const char letters[] = "ksqwhi.";
-    char key[64];
-    char letter = letters[fault->amount % (h->plan->server_count > 1 ? 7 : 6)];
-    if (letter == '.')
-        snprintf(key, sizeof(key), "%s", check_set_key);
-    else if (letter == 'k')
-        snprintf(key, sizeof(key), "%s", check_key_of(fault->name));
-    else
-        snprintf(key, sizeof(key), "{%s}.%c", check_key_of(fault->name), letter);
-    sim_server_tell_time(server);
-    if (!model_evict(server->model, key))
-        return;
-    tell(h, "(%s)", key);
-    check_forgot(&h->check, server, fault->name, letter == 's' ? FORGOT_COUNTERS : FORGOT_PARTS);
-}
-
-/* Says something to a server over a connection of its own, and returns the reply. */
-static const char *say(struct sim_server *server, const char *bytes) {
-    sim_server_tell_time(server);
-    said_to_sim[0] = 0;
-    struct model_connection *connection = model_connect(server->model, NULL);
-    model_feed(connection, bytes, strlen(bytes));
-    model_disconnect(connection);
-    return said_to_sim;
-}
-
-static void take_as_foreign(struct history *h, struct sim_server *server,
-                            const struct plan_fault *fault, bool takes) {
-    char text[200], ttl[24];
-    snprintf(ttl, sizeof(ttl), "%" PRId64, fault->for_us / 1000 + fault->amount);
-    if (takes)
-        snprintf(text, sizeof(text),
-                 "*6\r\n$3\r\nSET\r\n$10\r\n%s\r\n$7\r\nforeign\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%"
-                 "zu\r\n%s\r\n",
-                 check_key_of(fault->name), strlen(ttl), ttl);
-    else /* as unlock.lua would, in the one step that this is here */
-        snprintf(text, sizeof(text), "*2\r\n$3\r\nDEL\r\n$10\r\n%s\r\n", check_key_of(fault->name));
-    size_t size;
-    const char *k = model_find_string(server->model, check_key_of(fault->name), &size);
-    if (!takes && (!k || strcmp(k, "foreign") != 0))
-        return;
-    if (strcmp(say(server, text), "+OK\r\n") == 0) {
-        tell(h, "(it got \"%s\")", check_name_of(fault->name));
-        check_foreign(&h->check, fault->name);
-    }
-}
-
-/* What is broken is the token that is the last at one of the servers. */
+/* What is broken is the hold with the last token of one of the servers. */
 static void break_lock(struct history *h, struct sim_server *server,
                        const struct plan_fault *fault) {
     struct client *client = &h->clients[fault->client];
+    const char *name = plan_name_text(fault->name);
     sim_server_tell_time(server);
-    char key[64];
-    snprintf(key, sizeof(key), "{%s}.s", check_key_of(fault->name));
-    const char *token = model_find_field(server->model, key, "t");
+    uint64_t token = server->service->type->last_token(server->service, name);
     hf_call *call;
-    if (!token || !client->node || client->node->paused ||
-        hf_break_start(client->handle, check_name_of(fault->name), strtoull(token, NULL, 10), "sim",
-                       &call) < 0)
+    if (!token || !client->machine || client->machine->paused ||
+        hf_break_start(client->handle, name, token, "sim", &call) < 0)
         return;
     hf_call_free(call); /* whatever comes of it */
-    sim_node_schedule(client->node);
-}
-
-static void set_mode(struct sim_server *server, enum model_mode mode) {
-    model_set_mode(server->model, mode);
+    sim_machine_schedule(client->machine);
 }
 
 static void step_server_clock(struct history *h, struct sim_server *server, int64_t by_us) {
     sim_clock_step(&server->wall, h->time.now_us, by_us);
     if (by_us > 0) {
         sim_server_tell_time(server);
-        model_expire(server->model);
-        check_forgot(&h->check, server, -1,
-                     FORGOT_PARTS); /* leases end early: nobody promised otherwise */
+        server->service->type->expire(server->service);
+        /* Leases end early: nobody promised otherwise. */
+        check_forgot(&h->check, server, -1, FORGOT_PARTS);
     } else {
         check_time_went_back(&h->check);
-        h->longest_back_us -= by_us;
+        h->back_us -= by_us;
     }
 }
 
 static void client_fault(struct history *h, const struct plan_fault *fault, bool begins) {
     struct client *client = &h->clients[fault->client];
-    if (fault->kind == FAULT_WALL) {
+    if (fault->what->kind == FAULT_WALL) {
         sim_clock_step(&client->wall, h->time.now_us, begins ? -fault->amount * 1000 : 0);
-        if (client->node)
-            client->node->wall = client->wall;
-    } else if (fault->kind == FAULT_PAUSE && client->node) {
+        if (client->machine)
+            client->machine->wall = client->wall;
+    } else if (fault->what->kind == FAULT_PAUSE && client->machine) {
         if (begins)
-            sim_node_pause(client->node);
+            sim_machine_pause(client->machine);
         else
-            sim_node_resume(client->node);
-    } else if (fault->kind == FAULT_KILL && begins && client->node) {
+            sim_machine_resume(client->machine);
+    } else if (fault->what->kind == FAULT_KILL && begins && client->machine) {
         client_end(client);
-    } else if (fault->kind == FAULT_KILL && !begins && !client->node) {
+    } else if (fault->what->kind == FAULT_KILL && !begins && !client->machine) {
         client_start(client);
         for (int i = 0; i < PLAN_WORKERS_MAX; i++)
             if (client->workers[i].state != FINISHED)
@@ -610,11 +556,11 @@ static void client_fault(struct history *h, const struct plan_fault *fault, bool
 static void server_fault(struct history *h, struct sim_server *server,
                          const struct plan_fault *fault, bool begins) {
     struct sim_link *link = &h->net.links[fault->client][server->index];
-    int node = fault->client;
-    switch (fault->kind) {
+    int machine = fault->client;
+    switch (fault->what->kind) {
     case FAULT_CUT:
         if (begins)
-            sim_server_cut(server, node, false);
+            sim_server_cut(server, machine, false);
         break;
     case FAULT_LOSE_REPLY:
         link->lose_reply = begins;
@@ -623,18 +569,18 @@ static void server_fault(struct history *h, struct sim_server *server,
     case FAULT_BLOCK_DOWN:
     case FAULT_PARTITION:
         if (begins)
-            sim_link_block(&h->net, node, server->index, fault->kind != FAULT_BLOCK_DOWN,
-                           fault->kind != FAULT_BLOCK_UP);
+            sim_link_block(&h->net, machine, server->index, fault->what->kind != FAULT_BLOCK_DOWN,
+                           fault->what->kind != FAULT_BLOCK_UP);
         else
-            sim_link_unblock(&h->net, node, server->index);
+            sim_link_unblock(&h->net, machine, server->index);
         if (!begins && fault->amount % 2)
-            sim_server_cut(server, node, false);
+            sim_server_cut(server, machine, false);
         break;
     case FAULT_SLOW:
         link->slow_us = begins ? fault->amount * 20 : 0;
         break;
     case FAULT_DELAY:
-        sim_node_delay(&h->net, node, server->index, begins ? fault->amount * 200 : 0);
+        sim_machine_delay(&h->net, machine, server->index, begins ? fault->amount * 200 : 0);
         break;
     case FAULT_LOSE_PUSHES:
         link->lose_pushes = begins;
@@ -660,48 +606,15 @@ static void server_fault(struct history *h, struct sim_server *server,
         server->down = begins;
         if (begins)
             restart(h, server,
-                    fault->kind == FAULT_RESTART_ALL    ? MODEL_KEEP_ALL
-                    : fault->kind == FAULT_RESTART_NONE ? MODEL_KEEP_NONE
-                                                        : MODEL_KEEP_SOME);
+                    fault->what->kind == FAULT_RESTART_ALL    ? SERVICE_KEEP_ALL
+                    : fault->what->kind == FAULT_RESTART_NONE ? SERVICE_KEEP_NONE
+                                                              : SERVICE_KEEP_SOME);
         break;
     case FAULT_RESTART_SAVED:
         if (begins)
-            model_save(server->model);
+            server->service->type->save(server->service);
         else
-            restart(h, server, MODEL_KEEP_SAVED);
-        break;
-    case FAULT_FLUSH:
-        if (begins) {
-            model_flush_all(server->model);
-            check_forgot(&h->check, server, -1, FORGOT_ALL);
-        }
-        break;
-    case FAULT_EVICT:
-        if (begins)
-            evict(h, server, fault);
-        break;
-    case FAULT_DELETE:
-        if (begins && model_evict(server->model, check_key_of(fault->name)))
-            check_forgot(&h->check, server, fault->name, FORGOT_PARTS);
-        break;
-    case FAULT_SCRIPT_FLUSH:
-        if (begins)
-            say(server, "*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n");
-        break;
-    case FAULT_OOM:
-        set_mode(server, begins ? MODEL_OOM : MODEL_OK);
-        break;
-    case FAULT_READONLY:
-        set_mode(server, begins ? MODEL_READONLY : MODEL_OK);
-        break;
-    case FAULT_MISCONF:
-        set_mode(server, begins ? MODEL_MISCONF : MODEL_OK);
-        break;
-    case FAULT_LOADING:
-        set_mode(server, begins ? MODEL_LOADING : MODEL_OK);
-        break;
-    case FAULT_BUSY:
-        set_mode(server, begins ? MODEL_BUSY : MODEL_OK);
+            restart(h, server, SERVICE_KEEP_SAVED);
         break;
     case FAULT_STEP_FORWARD:
         if (begins)
@@ -716,25 +629,26 @@ static void server_fault(struct history *h, struct sim_server *server,
                            h->plan->server_ppm[server->index] +
                                (begins ? fault->amount % 1000 - 500 : 0));
         break;
-    case FAULT_FOREIGN:
-        take_as_foreign(h, server, fault, begins);
-        break;
     case FAULT_BREAK:
         if (begins)
             break_lock(h, server, fault);
         break;
+    case FAULT_OWN:
+        sim_server_tell_time(server);
+        server->service->type->befall(server->service, fault->what->number, fault, begins);
+        break;
     case FAULT_WALL:
     case FAULT_PAUSE:
     case FAULT_KILL:
-    case FAULT_KINDS:
         break;
     }
 }
 
 static void change(struct history *h, const struct plan_fault *fault, bool begins) {
-    check_fault(&h->check, begins, fault->kind == FAULT_DELAY ? fault->amount * 200 : 0,
-                fault->kind == FAULT_KILL || fault->kind == FAULT_PAUSE);
-    if (fault->kind == FAULT_WALL || fault->kind == FAULT_PAUSE || fault->kind == FAULT_KILL) {
+    check_fault(&h->check, begins, fault->what->kind == FAULT_DELAY ? fault->amount * 200 : 0,
+                fault->what->kind == FAULT_KILL || fault->what->kind == FAULT_PAUSE);
+    if (fault->what->kind == FAULT_WALL || fault->what->kind == FAULT_PAUSE ||
+        fault->what->kind == FAULT_KILL) {
         client_fault(h, fault, begins);
         return;
     }
@@ -758,48 +672,55 @@ static void fault_due(struct sim_event *event) {
     struct fault *fault = container_of(event, struct fault, event);
     struct history *h = fault->history;
     if (!fault->began) {
-        h->result->faults[fault->plan->kind]++;
+        h->result->faults[fault->plan->what - h->plan->service->faults]++;
         tell(h, "*** %s (client %d, \"%s\", for %" PRId64 " ms, %s)",
-             plan_fault_text(fault->plan->kind), fault->plan->client,
-             check_name_of(fault->plan->name), fault->plan->for_us / 1000,
+             plan_fault_text(fault->plan->what), fault->plan->client,
+             plan_name_text(fault->plan->name), fault->plan->for_us / 1000,
              servers_text(fault->plan->servers));
         fault->began = true;
         change(h, fault->plan, true);
         sim_event_set(&h->time, &fault->event, h->time.now_us + fault->plan->for_us);
         return;
     }
-    tell(h, "*** over: %s", plan_fault_text(fault->plan->kind));
+    tell(h, "*** over: %s", plan_fault_text(fault->plan->what));
     change(h, fault->plan, false);
 }
 
 /* ---- The history ---- */
 
-static void executed(struct sim_server *server, int node, size_t count, const char *const *words,
-                     const char *reply) {
+static void server_executed(struct sim_server *server, int machine, const char *line, bool minor) {
     struct history *h = &the_history;
     h->result->requests++;
-    if (h->story || strncmp(words[0], "EVAL", 4) == 0) {
-        char line[80];
-        snprintf(line, sizeof(line), "%s", reply);
-        for (char *at = line; *at; at++)
-            *at = *at == '\r' || *at == '\n' ? ' ' : *at;
-        size_t first = count > 3 ? 3 + strtoul(words[2], NULL, 10) : count;
-        const char *owner = first < count && strlen(words[first]) > 30 ? words[first] + 32 : "";
-        tell(h, "    server %d: client %d %s %s %s → %s", server->index, node, words[0],
-             check_script_of(count, words), owner, line);
-    }
-    check_executed(&h->check, server, count, words, reply);
+    if (h->story || !minor)
+        tell(h, "    server %d: client %d %s", server->index, machine, line);
 }
 
-static uint64_t model_random(void *context) {
-    return sim_random_next(context);
+static struct sim_server *server_of(struct service_host *host) {
+    return container_of(host, struct sim_server, host);
 }
 
-static void model_says(void *context, const char *bytes, size_t size) {
-    if (context)
-        sim_server_says(context, bytes, size);
-    else
-        snprintf(said_to_sim, sizeof(said_to_sim), "%.*s", (int)size, bytes);
+static void server_reports(struct service_host *host, const struct service_report *report) {
+    check_reported(&the_history.check, server_of(host), report);
+}
+
+static void server_forgot(struct service_host *host, const char *name,
+                          enum service_forgotten what) {
+    check_forgot(&the_history.check, server_of(host), name ? plan_name_number(name) : -1, what);
+}
+
+static void server_serves_foreign(struct service_host *host, const char *name) {
+    (void)host;
+    check_foreign(&the_history.check, plan_name_number(name));
+}
+
+static void server_notes(struct service_host *host, const char *line) {
+    (void)host;
+    tell(&the_history, "%s", line);
+}
+
+static uint64_t server_random(struct service_host *host) {
+    (void)host;
+    return sim_random_next(&the_history.service_random);
 }
 
 static bool all_finished(const struct history *h) {
@@ -820,41 +741,38 @@ static int64_t last_fault_us(const struct plan *plan) {
     return last_us;
 }
 
-/* As `holdfast quorum init` left it, long ago. */
-static void join_set(struct history *h, struct sim_server *server) {
-    char text[300], set[40];
-    snprintf(set, sizeof(set), "sim/%d/%d/%d%s", h->plan->server_count, h->plan->quorum,
-             PLAN_MAX_LEASE_MS, h->plan->durable ? "/durable" : "");
-    snprintf(text, sizeof(text),
-             "*10\r\n$4\r\nHSET\r\n$%zu\r\n%s\r\n$1\r\nf\r\n$%zu\r\n%s\r\n$1\r\ns\r\n$1\r\n0\r\n"
-             "$1\r\nn\r\n$1\r\n%d\r\n$1\r\nr\r\n$40\r\n%s\r\n",
-             strlen(check_set_key), check_set_key, strlen(set), set, server->index + 1,
-             model_run_id(server->model));
-    say(server, text);
-}
-
 static void server_init(struct history *h, int index) {
-    struct model_config config = {
-        .output = model_says, .random = model_random, .random_context = &the_history.model_random};
+    const struct plan *plan = h->plan;
     struct sim_server *server = &h->net.servers[index];
-    if (!the_models[index])
-        the_models[index] = model_new(&config);
-    model_reset(the_models[index]);
-    model_set_mode(the_models[index], MODEL_OK);
-    sim_server_init(server, &h->net, index, the_models[index]);
+    sim_server_init(server, &h->net, index);
+    server->host.report = server_reports;
+    server->host.forgot = server_forgot;
+    server->host.foreign = server_serves_foreign;
+    server->host.note = server_notes;
+    server->host.random = server_random;
+    if (!the_services[index])
+        the_services[index] = plan->service->open(&server->host);
+    server->service = the_services[index];
+    plan->service->reset(server->service);
     server->wall = (struct sim_clock){.shown_us = INT64_C(1000000) * WALL_START_S,
-                                      .ppm = h->plan->server_ppm[index]};
-    if (h->plan->server_count > 1)
-        join_set(h, server);
+                                      .ppm = plan->server_ppm[index]};
+    if (plan->server_count == 1)
+        return;
+    sim_server_tell_time(server);
+    plan->service->join(server->service, &(struct service_set){.server_count = plan->server_count,
+                                                               .quorum = plan->quorum,
+                                                               .number = index + 1,
+                                                               .max_lease_ms = PLAN_MAX_LEASE_MS,
+                                                               .durable = plan->durable});
 }
 
 static void start(struct history *h) {
-    h->model_random = sim_random_of(h->plan->seed, MODEL_RANDOM, 0);
+    h->service_random = sim_random_of(h->plan->seed, SERVICE_RANDOM, 0);
     sim_time_init(&h->time);
     h->net.time = &h->time;
     h->net.server_count = h->plan->server_count;
     h->net.run = run;
-    h->net.executed = executed;
+    h->net.executed = server_executed;
     list_init(&h->net.pipes);
     for (int i = 0; i < h->plan->server_count; i++)
         server_init(h, i);
@@ -889,9 +807,9 @@ static void live(struct history *h) {
 
 static void finish(struct history *h) {
     for (int i = 0; i < h->plan->client_count; i++)
-        if (h->clients[i].node)
+        if (h->clients[i].machine)
             client_end(&h->clients[i]);
-    int64_t until_us = h->time.now_us + h->longest_back_us + 2 * (PLAN_MAX_LEASE_MS + 26000) * 1000;
+    int64_t until_us = h->time.now_us + h->back_us + 2 * (PLAN_MAX_LEASE_MS + 26000) * 1000;
     while (sim_time_step(&h->time, until_us))
         ;
     for (int i = 0; i < h->plan->server_count && !h->check.verdict; i++)
@@ -902,6 +820,7 @@ static void finish(struct history *h) {
 
 void history_run(const struct plan *plan, bool story, struct history_result *ret_result) {
     struct history *h = &the_history;
+    assert(plan->service->fault_count <= HISTORY_FAULTS_MAX);
     *ret_result = (struct history_result){.hash = plan->seed};
     memset(h, 0, sizeof(*h) - sizeof(h->check));
     memset(&h->check, 0, offsetof(struct check, attempts));

@@ -1,10 +1,11 @@
 /* The simulator's command.
  *
- *    sim [-q] [-e EDITION] SEED
+ *    sim [-s SERVICE] [-q] [-e EDITION] SEED
  *                             one history, told as a story
- *    sim [-q] [-e EDITION] -n COUNT [-f FIRST] [-j JOBS]
+ *    sim [-s SERVICE] [-q] [-e EDITION] -n COUNT [-f FIRST] [-j JOBS]
  *                             many, in several processes; what went wrong, how often, and how fast
  *
+ * -s chooses the service (service.h) that the clients use, by its scheme.
  * -e uses the plans of an earlier edition, for seeds that were found with it. With -q all histories
  * are of the quorum store; without it one in four is.
  * A history that fails is made shorter by leaving out everything it fails without, and is then told.
@@ -13,9 +14,11 @@
  * Exit status: 0; 1 safety; 2 liveness; 3 a history that was not the same twice; 64 usage; 70 the
  * simulator itself failed. */
 #include "sim/history.h"
+#include "sim/service.h"
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,16 +29,22 @@
 
 enum { JOBS_MAX = 64, TWICE_EACH = 100, EXIT_NOT_SAME = 3, EXIT_USAGE = 64 };
 
-static enum plan_mix mix = PLAN_ANY;
-static int edition = PLAN_EDITION;
+static struct plan_choice main_choice = {.mix = PLAN_ANY, .edition = PLAN_EDITION};
 
 struct job {
     uint64_t seed;   /* that it is at */
     uint64_t digest; /* the sum of the histories' hashes */
     uint64_t histories, requests, grants, losses, events;
     double virtual_s;
-    uint64_t faults[FAULT_KINDS];
+    uint64_t faults[HISTORY_FAULTS_MAX];
     bool failed, not_same;
+};
+
+/* Shared by the processes. All stop when they are past the first seed that fails: so which one is
+ * reported does not depend on how fast each of them is. */
+struct jobs {
+    _Atomic uint64_t end; /* the first seed that need not be run any more */
+    struct job job[JOBS_MAX];
 };
 
 static void add(struct job *job, const struct history_result *result) {
@@ -46,25 +55,36 @@ static void add(struct job *job, const struct history_result *result) {
     job->losses += result->losses;
     job->events += result->events;
     job->virtual_s += (double)result->lasted_us / 1e6;
-    for (int i = 0; i < FAULT_KINDS; i++)
+    for (int i = 0; i < HISTORY_FAULTS_MAX; i++)
         job->faults[i] += result->faults[i];
 }
 
-static void run_job(struct job *job, uint64_t first, uint64_t end, uint64_t stride) {
-    for (uint64_t seed = first; seed < end; seed += stride) {
+static bool is_same(const struct plan *plan, const struct history_result *result) {
+    struct history_result again;
+    history_run(plan, false, &again);
+    return again.hash == result->hash;
+}
+
+static void lower_end(struct jobs *jobs, uint64_t seed) {
+    uint64_t end = jobs->end;
+    while (seed < end && !atomic_compare_exchange_weak(&jobs->end, &end, seed))
+        ;
+}
+
+static void run_job(struct jobs *jobs, struct job *job, uint64_t first, uint64_t stride) {
+    for (uint64_t seed = first; seed < jobs->end; seed += stride) {
         struct plan plan;
-        struct history_result result, again;
+        struct history_result result;
         job->seed = seed;
-        plan_make(&plan, seed, mix, edition);
+        plan_make(&plan, seed, &main_choice);
         history_run(&plan, false, &result);
         add(job, &result);
         job->failed = result.verdict;
-        if (!job->failed && seed % TWICE_EACH == 0) {
-            history_run(&plan, false, &again);
-            job->not_same = again.hash != result.hash;
-        }
-        if (job->failed || job->not_same)
+        job->not_same = !job->failed && seed % TWICE_EACH == 0 && !is_same(&plan, &result);
+        if (job->failed || job->not_same) {
+            lower_end(jobs, seed);
             return;
+        }
     }
 }
 
@@ -105,10 +125,11 @@ static int exit_code(enum verdict verdict) {
 static int tell_failure(uint64_t seed) {
     struct plan plan;
     struct history_result result;
-    plan_make(&plan, seed, mix, edition);
+    plan_make(&plan, seed, &main_choice);
     history_run(&plan, false, &result);
-    printf("seed %" PRIu64 " fails: %s\nthe shortest history found that fails so:\n\n", seed,
-           result.what);
+    printf("seed %" PRIu64 " fails: %s\n", seed, result.what);
+    fflush(stdout); /* who only wants to know that need not wait */
+    printf("the shortest history found that fails in this way:\n\n");
     shorten(&plan, &result);
     history_run(&plan, true, &result);
     return exit_code(result.verdict);
@@ -125,15 +146,16 @@ static void print_sum(const struct job *jobs, int count, double seconds) {
         sum.grants += jobs[i].grants;
         sum.losses += jobs[i].losses;
         sum.virtual_s += jobs[i].virtual_s;
-        for (int j = 0; j < FAULT_KINDS; j++)
+        for (int j = 0; j < HISTORY_FAULTS_MAX; j++)
             sum.faults[j] += jobs[i].faults[j];
     }
     printf("%" PRIu64 " histories in %.1f s, %.0f each second; %" PRIu64 " requests, %" PRIu64
            " grants, %" PRIu64 " losses, %.0f hours of virtual time\n",
            sum.histories, seconds, (double)sum.histories / seconds, sum.requests, sum.grants,
            sum.losses, sum.virtual_s / 3600);
-    for (int i = 0; i < FAULT_KINDS; i++)
-        printf("%10" PRIu64 "  %s\n", sum.faults[i], plan_fault_text((enum fault_kind)i));
+    for (size_t i = 0; i < main_choice.service->fault_count; i++)
+        printf("%10" PRIu64 "  %s\n", sum.faults[i],
+               plan_fault_text(&main_choice.service->faults[i]));
     printf("digest %016" PRIx64 "\n", sum.digest);
 }
 
@@ -143,65 +165,76 @@ static double now_s(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+/* A process that did not end by itself stopped at a seed, too. */
+static int reap(struct jobs *jobs, struct job *job, pid_t pid) {
+    int status;
+    waitpid(pid, &status, 0);
+    if (status) {
+        const char *how = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT
+                              ? "failed an assertion"
+                              : "ended the simulator itself";
+        printf("seed %" PRIu64 " %s\n", job->seed, how);
+        lower_end(jobs, job->seed);
+        return 1;
+    }
+    if (job->not_same) {
+        printf("seed %" PRIu64 " did not give the same history twice\n", job->seed);
+        return EXIT_NOT_SAME;
+    }
+    return 0;
+}
+
 static int run_many(uint64_t first, uint64_t count, int job_count) {
-    struct job *jobs = mmap(NULL, sizeof(*jobs) * JOBS_MAX, PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct jobs *jobs =
+        mmap(NULL, sizeof(*jobs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pids[JOBS_MAX];
     double began_s = now_s();
     if (jobs == MAP_FAILED)
         return 70;
+    jobs->end = first + count;
     for (int i = 0; i < job_count; i++) {
         pids[i] = fork();
         if (pids[i] < 0)
             return 70;
         if (pids[i] == 0) {
-            run_job(&jobs[i], first + (uint64_t)i, first + count, (uint64_t)job_count);
+            run_job(jobs, &jobs->job[i], first + (uint64_t)i, (uint64_t)job_count);
             _exit(0);
         }
     }
     int code = 0;
     for (int i = 0; i < job_count; i++) {
-        int status;
-        waitpid(pids[i], &status, 0);
-        if (status) {
-            const char *how = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT
-                                  ? "failed an assertion"
-                                  : "ended the simulator itself";
-            printf("seed %" PRIu64 " %s\n", jobs[i].seed, how);
-            code = 1;
-        } else if (jobs[i].not_same) {
-            printf("seed %" PRIu64 " did not give the same history twice\n", jobs[i].seed);
-            code = EXIT_NOT_SAME;
-        }
+        int failure = reap(jobs, &jobs->job[i], pids[i]);
+        code = failure ? failure : code;
     }
-    print_sum(jobs, job_count, now_s() - began_s);
+    print_sum(jobs->job, job_count, now_s() - began_s);
     for (int i = 0; i < job_count && !code; i++) {
-        if (jobs[i].failed)
-            code = tell_failure(jobs[i].seed);
+        if (jobs->job[i].failed && jobs->job[i].seed == jobs->end)
+            code = tell_failure(jobs->end);
     }
-    munmap(jobs, sizeof(*jobs) * JOBS_MAX);
+    munmap(jobs, sizeof(*jobs));
     return code;
 }
 
 static int run_one(uint64_t seed) {
     struct plan plan;
     struct history_result result;
-    plan_make(&plan, seed, mix, edition);
+    plan_make(&plan, seed, &main_choice);
     history_run(&plan, true, &result);
     printf("\nhash %016" PRIx64 "\n", result.hash);
     return exit_code(result.verdict);
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: sim [-q] [-e EDITION] SEED | sim [-q] [-e EDITION] -n COUNT [-f FIRST] "
-                    "[-j JOBS]\n");
+    fprintf(stderr, "usage: sim [-s SERVICE] [-q] [-e EDITION] SEED\n"
+                    "       sim [-s SERVICE] [-q] [-e EDITION] -n COUNT [-f FIRST] [-j JOBS]\n");
     return EXIT_USAGE;
 }
 
 int main(int argc, char **argv) {
     uint64_t count = 0, first = 1;
     int jobs = (int)sysconf(_SC_NPROCESSORS_ONLN), option;
-    while ((option = getopt(argc, argv, "n:f:j:e:q")) != -1) {
+    main_choice.service = service_find(NULL);
+    while ((option = getopt(argc, argv, "n:f:j:s:e:q")) != -1) {
         if (option == 'n')
             count = strtoull(optarg, NULL, 10);
         else if (option == 'f')
@@ -209,13 +242,15 @@ int main(int argc, char **argv) {
         else if (option == 'j')
             jobs = atoi(optarg);
         else if (option == 'e')
-            edition = atoi(optarg);
+            main_choice.edition = atoi(optarg);
+        else if (option == 's')
+            main_choice.service = service_find(optarg);
         else if (option == 'q')
-            mix = PLAN_SETS;
+            main_choice.mix = PLAN_SETS;
         else
             return usage();
     }
-    if (jobs < 1 || jobs > JOBS_MAX)
+    if (jobs < 1 || jobs > JOBS_MAX || !main_choice.service)
         return usage();
     if (count)
         return run_many(first, count, jobs);

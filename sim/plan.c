@@ -1,6 +1,9 @@
 #include "sim/plan.h"
 
 #include "sim/clock.h"
+#include "sim/service.h"
+
+#include <string.h>
 
 enum {
     PLAN = 1,
@@ -11,25 +14,25 @@ enum {
     SETS_ONE_IN = 4
 };
 
-/* Before all times that are written as a number above 0. */
+/* Longer than the time since 1970: the wall clock of a client that is so far behind shows none. */
 static const int64_t LONG_AGO_US = INT64_C(4000000000000000);
 
-const char *plan_fault_name(enum fault_kind kind) {
-    static const char *const names[] = {
-#define X(name, text) #name,
-        PLAN_FAULTS(X)
-#undef X
-    };
-    return names[kind];
+const char *plan_name_text(int name) {
+    static const char *const names[] = {"a", "b"};
+    return names[name];
 }
 
-const char *plan_fault_text(enum fault_kind kind) {
+int plan_name_number(const char *text) {
+    return strcmp(text, plan_name_text(0)) == 0 ? 0 : 1;
+}
+
+const char *plan_fault_text(const struct service_fault *fault) {
     static const char *const texts[] = {
 #define X(name, text) text,
         PLAN_FAULTS(X)
 #undef X
     };
-    return texts[kind];
+    return fault->kind == FAULT_OWN ? fault->text : texts[fault->kind];
 }
 
 static void make_name(struct plan_name *name, struct sim_random *random) {
@@ -92,9 +95,9 @@ static void make_step(struct plan *plan, struct plan_step *step, struct sim_rand
     step->renews = !sim_random_one_in(random, 5);
 }
 
-static void make_fault(struct plan *plan, struct plan_fault *fault, enum fault_kind kind,
-                       struct sim_random *random) {
-    fault->kind = kind;
+static void make_fault(struct plan *plan, struct plan_fault *fault,
+                       const struct service_fault *what, struct sim_random *random) {
+    fault->what = what;
     fault->at_us = sim_random_between(random, 0, 5 * SECOND_US);
     fault->for_us =
         sim_random_between(random, 1000, sim_random_one_in(random, 2) ? 500000 : 6000000);
@@ -104,12 +107,13 @@ static void make_fault(struct plan *plan, struct plan_fault *fault, enum fault_k
     fault->amount = sim_random_between(random, 1000, 20000);
 }
 
-/* A history has few kinds of faults, and those several times: so each kind gets to be alone, too. */
+/* A history has few kinds of faults, and those several times: so there are histories of each kind alone.
+ */
 static void make_faults(struct plan *plan, struct sim_random *random) {
-    enum fault_kind kinds[3];
+    const struct service_fault *kinds[3];
     size_t kind_count = sim_random_below(random, 4);
     for (size_t i = 0; i < kind_count; i++)
-        kinds[i] = (enum fault_kind)sim_random_below(random, FAULT_KINDS);
+        kinds[i] = &plan->service->faults[sim_random_below(random, plan->service->fault_count)];
     plan->fault_count = kind_count ? (int)sim_random_between(random, 1, PLAN_FAULTS_MAX) : 0;
     for (int i = 0; i < plan->fault_count; i++)
         make_fault(plan, &plan->faults[i], kinds[sim_random_below(random, kind_count)], random);
@@ -127,8 +131,8 @@ static void forbid_permits(struct plan *plan) {
     }
 }
 
-/* Makes of a plan for one server one for a set. Most faults befall one of its servers. Each step costs several times
- * as much as with one server: there are fewer, and the chance for a fault to meet one stays. */
+/* Turns a plan for one server into one for a set. Most faults befall one of its servers. A step takes
+ * the simulator several times as long as with one server, so there are fewer. */
 static void make_set(struct plan *plan, struct sim_random *random) {
     static const int64_t timeouts_ms[] = {20, 50, 200};
     int count = sim_random_one_in(random, 3) ? 5 : 3, majority = count / 2 + 1;
@@ -140,10 +144,10 @@ static void make_set(struct plan *plan, struct sim_random *random) {
     plan->node_timeout_ms = timeouts_ms[sim_random_below(random, 3)];
     plan->listed_twice = sim_random_one_in(random, 40);
     plan->durable = sim_random_one_in(random, 3);
-    plan->far = sim_random_one_in(random, 4); /* an acquire takes a good part of a short lease */
+    plan->far = sim_random_one_in(random, 4); /* an acquire takes much of a short lease */
     if (plan->far)
         plan->node_timeout_ms = 500;
-    bool is_timeless = sim_random_one_in(random, 3); /* tokens are what counters make them */
+    bool is_timeless = sim_random_one_in(random, 3); /* tokens come from counters alone */
     if (is_timeless) {
         for (int i = 0; i < plan->client_count; i++)
             plan->clients[i].wall_off_us -= LONG_AGO_US;
@@ -158,7 +162,7 @@ static void make_set(struct plan *plan, struct sim_random *random) {
     }
     for (int i = 0; i < plan->step_count; i++) {
         struct plan_step *step = &plan->steps[i];
-        if (step->lease_ms == 4000) /* the longest that there may be */
+        if (step->lease_ms == 4000) /* here the longest that is allowed */
             step->lease_ms = PLAN_MAX_LEASE_MS;
         if (plan->far && step->lease_ms < 600)
             step->lease_ms = 600;
@@ -166,7 +170,7 @@ static void make_set(struct plan *plan, struct sim_random *random) {
     forbid_permits(plan);
 }
 
-/* What edition 2 has more, with chances of its own, so that the rest of a plan stays as it was. */
+/* What edition 2 adds. It has random numbers of its own, so the rest of a plan stays as it was. */
 static void add_more(struct plan *plan, struct sim_random *random) {
     plan->events = sim_random_one_in(random, 2);
     for (int i = 0; i < plan->step_count; i++) {
@@ -184,11 +188,11 @@ static void add_more(struct plan *plan, struct sim_random *random) {
     }
 }
 
-void plan_make(struct plan *plan, uint64_t seed, enum plan_mix mix, int edition) {
+void plan_make(struct plan *plan, uint64_t seed, const struct plan_choice *choice) {
     struct sim_random random = sim_random_of(seed, PLAN, 0);
     struct sim_random set_random = sim_random_of(seed, PLAN_SET, 0);
     struct sim_random more_random = sim_random_of(seed, PLAN_MORE, 0);
-    *plan = (struct plan){.seed = seed, .server_count = 1, .quorum = 1};
+    *plan = (struct plan){.seed = seed, .service = choice->service, .server_count = 1, .quorum = 1};
     plan->server_ppm[0] = sim_random_between(&random, -3000, 3000);
     plan->client_count = (int)sim_random_between(&random, 1, PLAN_CLIENTS_MAX);
     plan->name_count = sim_random_one_in(&random, 3) ? 2 : 1;
@@ -200,10 +204,11 @@ void plan_make(struct plan *plan, uint64_t seed, enum plan_mix mix, int edition)
     for (int i = 0; i < plan->step_count; i++)
         make_step(plan, &plan->steps[i], &random);
     make_faults(plan, &random);
-    if (sim_random_one_in(&set_random, SETS_ONE_IN) || mix == PLAN_SETS)
+    bool is_set = sim_random_one_in(&set_random, SETS_ONE_IN) || choice->mix == PLAN_SETS;
+    if (is_set && plan->service->join)
         make_set(plan, &set_random);
     for (int i = 0; i < plan->step_count; i++)
         plan->steps[i].capacity = plan->names[plan->steps[i].name].capacity;
-    if (edition > 1)
+    if (choice->edition > 1)
         add_more(plan, &more_random);
 }

@@ -1,5 +1,5 @@
-/* What is to happen in a history, made from its seed: who asks for what and when, and what goes wrong. A plan is
- * plain data, so that a failing history can be made shorter by leaving things out of it. */
+/* What is to happen in a history, made from its seed: who asks for what and when, and what goes wrong.
+ * A plan is plain data, so a failing history can be made shorter by leaving things out of it. */
 #ifndef SIM_PLAN_H
 #define SIM_PLAN_H
 
@@ -19,7 +19,8 @@ enum {
     PLAN_EDITION = 2 /* an earlier edition leaves out what was added since */
 };
 
-/* X(name, what it is called). */
+/* What may befall any service, and is the simulator's work: the network, processes, clocks, restarts,
+ * an operator. X(name, text). FAULT_OWN stands for the faults that only one service knows. */
 #define PLAN_FAULTS(X)                                               \
     X(CUT, "a connection is cut")                                    \
     X(LOSE_REPLY, "a reply is lost with its connection")             \
@@ -36,48 +37,42 @@ enum {
     X(RESTART_NONE, "the server restarts empty")                     \
     X(RESTART_SAVED, "the server will restart with its data of now") \
     X(RESTART_SOME, "the server restarts with some keys")            \
-    X(FLUSH, "somebody flushes everything")                          \
-    X(EVICT, "a key is evicted")                                     \
-    X(DELETE, "somebody deletes a lock")                             \
-    X(SCRIPT_FLUSH, "the scripts are flushed")                       \
-    X(OOM, "the server is out of memory")                            \
-    X(READONLY, "the server is a replica")                           \
-    X(MISCONF, "the server cannot save")                             \
-    X(LOADING, "the server is loading")                              \
-    X(BUSY, "the server is busy with a script")                      \
     X(STEP_FORWARD, "the server's clock is set forward")             \
     X(STEP_BACK, "the server's clock is set back")                   \
     X(SLEW, "the server's clock is slewed")                          \
     X(WALL, "a client's time of day is set")                         \
     X(PAUSE, "a client pauses")                                      \
     X(KILL, "a client is killed, and started again")                 \
-    X(FOREIGN, "a client that is not holdfast takes the lock")       \
-    X(BREAK, "an operator breaks a lock")
+    X(BREAK, "an operator breaks a lock")                            \
+    X(OWN, NULL)
 
 enum fault_kind {
 #define X(name, text) FAULT_##name,
     PLAN_FAULTS(X)
 #undef X
-        FAULT_KINDS
 };
 
-const char *plan_fault_name(enum fault_kind kind);
-const char *plan_fault_text(enum fault_kind kind);
+struct service_type;
+struct service_fault;
+
+/* Locks are called "a" and "b"; in a plan, 0 and 1. */
+const char *plan_name_text(int name);
+int plan_name_number(const char *text);
 
 struct plan_name {
     enum store_kind kind;
     uint32_t capacity;
-    bool shares; /* some hold it shared */
+    bool shares; /* some want it shared */
 };
 
 struct plan_client {
-    int64_t now_ppm; /* its clocks run fast by so much: within what drift allows for */
+    int64_t now_ppm; /* its clocks run fast by this: within what drift allows for */
     int64_t wall_off_us;
     int64_t wait_lease_ms;
     int64_t latency_us;
 };
 
-/* What one worker of a client does: it asks for a lock, holds it, lets it go. */
+/* What one worker of a client does: it acquires a lock, holds it, and releases it. */
 struct plan_step {
     bool left_out;
     uint8_t client, worker, name;
@@ -85,34 +80,35 @@ struct plan_step {
     int64_t after_us; /* since the worker's last step */
     int64_t lease_ms, wait_ms, min_left_ms;
     int64_t hold_us;
-    int64_t cancel_us; /* give up after so long; 0: do not */
-    int64_t renew_ms;  /* renew by hand for so long, as soon as it is held; 0: do not */
+    int64_t cancel_us; /* give up after this time; 0: do not */
+    int64_t renew_ms;  /* renew by hand for this time, as soon as it is held; 0: do not */
     bool barges, renews;
     /* Since edition 2: */
-    int64_t renew_again_ms; /* the same when half of its time is over */
-    uint32_t capacity;      /* of permits: as the name has it, or another */
-    uint32_t other_weight;  /* of the other name, which is taken with it; 0: this one only */
-    bool reenters;          /* it is entered again, and left twice */
+    int64_t renew_again_ms; /* the same, when half of the hold's time is over */
+    uint32_t capacity;      /* of permits: the name's, or another */
+    uint32_t other_weight;  /* of the other name, which is acquired with it; 0: it is not */
+    bool reenters;          /* it is entered again, and released twice */
     bool wants_fd;
 };
 
 struct plan_fault {
     bool left_out;
-    enum fault_kind kind;
+    const struct service_fault *what;
     int64_t at_us, for_us;
     uint8_t client, name;
-    uint8_t servers; /* those that it befalls, a bit for each */
+    uint8_t servers; /* that it befalls, a bit for each */
     int64_t amount;
 };
 
 struct plan {
     uint64_t seed;
+    const struct service_type *service;
     int server_count, quorum; /* 1, or the nodes of a set */
     int64_t node_timeout_ms;
     bool far;          /* its servers are far from its clients */
     bool durable;      /* its clients say that the servers forget nothing when they restart */
-    bool listed_twice; /* by mistake the last of them is named by the first one's name */
-    bool events;       /* its clients are told of them */
+    bool listed_twice; /* by mistake, the URL has the first server's name in the last place, too */
+    bool events;       /* its clients have on_event */
     int64_t server_ppm[PLAN_SERVERS_MAX];
     int client_count, name_count, step_count, fault_count;
     struct plan_client clients[PLAN_CLIENTS_MAX];
@@ -121,8 +117,17 @@ struct plan {
     struct plan_fault faults[PLAN_FAULTS_MAX];
 };
 
-/* One server, or a set of them: either, or sets only. */
+/* Histories of one server and of sets, or of sets only. */
 enum plan_mix { PLAN_ANY, PLAN_SETS };
-void plan_make(struct plan *plan, uint64_t seed, enum plan_mix mix, int edition);
+/* `choice` says what to make plans of: it is the same for all histories of a run. */
+struct plan_choice {
+    const struct service_type *service;
+    enum plan_mix mix;
+    int edition;
+};
+void plan_make(struct plan *plan, uint64_t seed, const struct plan_choice *choice);
+
+/* In the words of stories. */
+const char *plan_fault_text(const struct service_fault *fault);
 
 #endif

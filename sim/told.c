@@ -27,7 +27,7 @@ static int64_t deadline_us(const struct handle *handle) {
             attempt->ends_us = hold->deadline_us;
         first_us = attempt->ends_us < first_us ? attempt->ends_us : first_us;
     }
-    return sim_clock_when(&handle->node->now, first_us);
+    return sim_clock_when(&handle->machine->now, first_us);
 }
 
 /* ---- Whether it is lost ---- */
@@ -105,8 +105,9 @@ int64_t handle_look(struct handle *handle) {
     return INT64_MAX;
 }
 
-void handle_begin(struct handle *handle, struct sim_node *node, hf_hold *hold, bool wants_fd) {
-    handle->node = node;
+void handle_begin(struct handle *handle, struct sim_machine *machine, hf_hold *hold,
+                  bool wants_fd) {
+    handle->machine = machine;
     handle->hold = hold;
     handle->told = 0;
     handle->lost_us = 0;
@@ -117,11 +118,11 @@ void handle_begin(struct handle *handle, struct sim_node *node, hf_hold *hold, b
 
 void handle_on_lost(hf_hold *hold, void *arg) {
     struct handle *handle = arg;
-    if (handle->node->dead)
+    if (handle->machine->dead)
         return;
     if (hold != handle->hold || handle->told++)
         fail(handle, "was lost, and on_lost was called more than once");
-    else if (handle->attempts[0]->node && !may_be_lost(handle))
+    else if (handle->attempts[0]->machine && !may_be_lost(handle))
         fail(handle, "is held, and on_lost was called");
 }
 
@@ -136,22 +137,22 @@ void handle_release(struct handle *handle) {
 static struct told_lock *find_open(struct told *told, const hf_event *event) {
     for (size_t i = 0; i < told->count; i++) {
         struct told_lock *lock = &told->open[i];
-        if (lock->token == event->token && strcmp(check_name_of(lock->name), event->name) == 0)
+        if (lock->token == event->token && strcmp(plan_name_text(lock->name), event->name) == 0)
             return lock;
     }
     return NULL;
 }
 
-/* Two readers of one client may have the same token in a set: the event is that of one that is lost. */
-static void event_lost(struct check *check, struct sim_node *node, const hf_event *event) {
+/* In a set, two readers of one client may have the same token: the event is of one that is lost. */
+static void event_lost(struct check *check, struct sim_machine *machine, const hf_event *event) {
     bool is_held = false;
     for (size_t i = 0; i < check->attempt_count; i++) {
         struct attempt *attempt = &check->attempts[i];
-        if (attempt->node != node || attempt->held_token != event->token || attempt->lost_event ||
-            strcmp(check_name_of(attempt->name), event->name) != 0)
+        if (attempt->machine != machine || attempt->held_token != event->token ||
+            attempt->lost_event || strcmp(plan_name_text(attempt->name), event->name) != 0)
             continue;
         struct handle handle = {
-            .check = check, .node = node, .attempts = {attempt}, .attempt_count = 1};
+            .check = check, .machine = machine, .attempts = {attempt}, .attempt_count = 1};
         if (may_be_lost(&handle)) {
             attempt->lost_event = true;
             return;
@@ -163,15 +164,15 @@ static void event_lost(struct check *check, struct sim_node *node, const hf_even
                    event->name);
 }
 
-void told_event(struct check *check, struct sim_node *node, const hf_event *event) {
-    struct told *told = &check->told[node->index];
+void told_event(struct check *check, struct sim_machine *machine, const hf_event *event) {
+    struct told *told = &check->told[machine->index];
     struct told_lock *open = find_open(told, event);
-    if (node->dead || event->type == HF_EVENT_NOT_ACQUIRED)
+    if (machine->dead || event->type == HF_EVENT_NOT_ACQUIRED)
         return;
     if (event->type == HF_EVENT_ACQUIRED) {
         if (told->count < TOLD_OPEN_MAX)
-            told->open[told->count++] = (struct told_lock){
-                .name = strcmp(event->name, check_name_of(0)) == 0 ? 0 : 1, .token = event->token};
+            told->open[told->count++] =
+                (struct told_lock){.name = plan_name_number(event->name), .token = event->token};
         return;
     }
     if (!open) {
@@ -182,13 +183,13 @@ void told_event(struct check *check, struct sim_node *node, const hf_event *even
         return;
     }
     if (event->type == HF_EVENT_LOST)
-        event_lost(check, node, event);
+        event_lost(check, machine, event);
     if (event->type == HF_EVENT_LOST || event->type == HF_EVENT_RELEASED)
         *open = told->open[--told->count];
 }
 
-void told_nothing(struct check *check, const struct sim_node *node) {
-    check->told[node->index].count = 0;
+void told_nothing(struct check *check, const struct sim_machine *machine) {
+    check->told[machine->index].count = 0;
 }
 
 bool told_all(const struct check *check) {

@@ -14,30 +14,30 @@ enum { TOLD_US = 5000 };
 /* A hold as the program has it: of one name, of several, or of a lock that was entered again. */
 struct handle {
     struct check *check;
-    struct sim_node *node;
+    struct sim_machine *machine;
     hf_hold *hold; /* NULL: none at present */
     struct attempt *attempts[PLAN_NAMES_MAX];
     int attempt_count;
     int fd;          /* -1: it was not asked for */
     unsigned told;   /* how often on_lost was called */
     int64_t lost_us; /* since when it has been lost, in true time; 0: it is held */
-    bool events;     /* its client is told of them */
+    bool events;     /* its client has on_event */
 };
 
-/* The program has got it, and wants its descriptor, or not. */
-void handle_begin(struct handle *handle, struct sim_node *node, hf_hold *hold, bool wants_fd);
+/* The program has got a hold, and wants its descriptor or not. */
+void handle_begin(struct handle *handle, struct sim_machine *machine, hf_hold *hold, bool wants_fd);
 /* An on_lost, whose argument is the handle. */
 void handle_on_lost(hf_hold *hold, void *arg);
-/* Compares what the program is told with the facts. Returns the true time of the next look. */
+/* Compares the notices with the facts. Returns the true time of the next look. */
 int64_t handle_look(struct handle *handle);
-/* The program will now let it go. It may still be told of a loss that came first. */
+/* The program will now release it. It may still be notified of an earlier loss. */
 void handle_release(struct handle *handle);
 
-/* An event of a client: each lock must have those that the header promises, in that order. */
-void told_event(struct check *check, struct sim_node *node, const hf_event *event);
+/* An event of a client: each lock must have those that the public header promises, in its order. */
+void told_event(struct check *check, struct sim_machine *machine, const hf_event *event);
 /* A client starts, or ends, and has no locks. */
-void told_nothing(struct check *check, const struct sim_node *node);
-/* If there has been an event of the end of each lock that had one of its beginning. */
+void told_nothing(struct check *check, const struct sim_machine *machine);
+/* Whether every lock that had an event when it was acquired has had one of its end. */
 bool told_all(const struct check *check);
 
 #endif

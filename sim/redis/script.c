@@ -10,8 +10,8 @@
  * kin, redis.log, redis.setresp; doubles, maps and sets as replies.
  *
  * An error in Lua leaves C functions by longjmp: what they allocate is Lua's or the model's. */
-#include "sim/model/model.h"
-#include "sim/model/pool.h"
+#include "sim/redis/model.h"
+#include "sim/redis/pool.h"
 
 #include <assert.h>
 #include <lauxlib.h>

@@ -1,5 +1,5 @@
 /* Commands of sorted sets. */
-#include "sim/model/model.h"
+#include "sim/redis/model.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -21,8 +21,8 @@
 #define MODEL_MODEL_H
 
 #include "base/list.h"
-#include "sim/model/keyspace.h"
-#include "sim/model/sha1.h"
+#include "sim/redis/keyspace.h"
+#include "sim/redis/sha1.h"
 
 struct scripts;
 

@@ -1,5 +1,5 @@
 /* Commands of keys of any type, and of strings. */
-#include "sim/model/model.h"
+#include "sim/redis/model.h"
 
 #include <string.h>
 

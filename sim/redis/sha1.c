@@ -1,4 +1,4 @@
-#include "sim/model/sha1.h"
+#include "sim/redis/sha1.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  * late. Everything else that they do is tested through the store. */
 #include "check.h"
 
-#include "sim/model/bytes.h"
-#include "sim/model/redis.h"
+#include "sim/redis/bytes.h"
+#include "sim/redis/redis.h"
 #include "store/redis/scripts.h"
 
 #include <string.h>

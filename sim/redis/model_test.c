@@ -1,8 +1,8 @@
 /* The model by itself: what differential_test cannot ask of a real server, and the least of what it can. */
 #include "check.h"
 
-#include "sim/model/bytes.h"
-#include "sim/model/redis.h"
+#include "sim/redis/bytes.h"
+#include "sim/redis/redis.h"
 
 #include <inttypes.h>
 

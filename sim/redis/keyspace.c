@@ -1,4 +1,4 @@
-#include "sim/model/keyspace.h"
+#include "sim/redis/keyspace.h"
 
 #include <assert.h>
 #include <stdlib.h>

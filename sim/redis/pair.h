@@ -9,8 +9,8 @@
 #ifndef MODEL_PAIR_H
 #define MODEL_PAIR_H
 
-#include "sim/model/bytes.h"
-#include "sim/model/redis.h"
+#include "sim/redis/bytes.h"
+#include "sim/redis/redis.h"
 
 enum { WORDS_MOST = 64 };
 

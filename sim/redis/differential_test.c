@@ -7,7 +7,7 @@
 #define TEST_JOBS_MOST 1 /* they share a server */
 #include "check.h"
 
-#include "sim/model/pair.h"
+#include "sim/redis/pair.h"
 #include "store/redis/scripts.h"
 
 #include <inttypes.h>

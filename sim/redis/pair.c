@@ -1,4 +1,4 @@
-#include "sim/model/pair.h"
+#include "sim/redis/pair.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

@@ -5,8 +5,8 @@
 #ifndef MODEL_KEYSPACE_H
 #define MODEL_KEYSPACE_H
 
-#include "sim/model/bytes.h"
-#include "sim/model/redis.h"
+#include "sim/redis/bytes.h"
+#include "sim/redis/redis.h"
 
 struct field {
     struct slice name, value;

@@ -4,8 +4,8 @@
  *
  * {url} in the arguments becomes the server's URL; the program's exit status is passed on. So what is made for a
  * real server can be tried on the model. Every client is served in turn by one loop, as Redis does it. */
-#include "sim/model/bytes.h"
-#include "sim/model/redis.h"
+#include "sim/redis/bytes.h"
+#include "sim/redis/redis.h"
 
 #include <arpa/inet.h>
 #include <assert.h>

@@ -1,7 +1,7 @@
 /* How long the model takes: the simulator runs hundreds of thousands of histories, each with a server of its own and
  * some tens of scripts. */
-#include "sim/model/bytes.h"
-#include "sim/model/redis.h"
+#include "sim/redis/bytes.h"
+#include "sim/redis/redis.h"
 #include "store/redis/scripts.h"
 
 #include <stdio.h>

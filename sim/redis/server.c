@@ -1,5 +1,5 @@
 /* Commands of the connection and the server: channels, scripts, and what it says of itself. */
-#include "sim/model/model.h"
+#include "sim/redis/model.h"
 
 #include <inttypes.h>
 #include <string.h>

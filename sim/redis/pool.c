@@ -1,6 +1,6 @@
-#include "sim/model/pool.h"
+#include "sim/redis/pool.h"
 
-#include "sim/model/bytes.h"
+#include "sim/redis/bytes.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The server's life, its connections, and what checkers see. */
-#include "sim/model/redis.h"
+#include "sim/redis/redis.h"
 
-#include "sim/model/model.h"
+#include "sim/redis/model.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "sim/model/bytes.h"
+#include "sim/redis/bytes.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Commands of hashes. */
-#include "sim/model/model.h"
+#include "sim/redis/model.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* The table of commands, with the flags of Redis 7.0, and who may call which when. The checks are those of
  * Redis' processCommand and scriptCall, in their order, with their words. */
-#include "sim/model/model.h"
+#include "sim/redis/model.h"
 
 #include <stdlib.h>
 #include <string.h>

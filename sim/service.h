@@ -1,0 +1,180 @@
+/* A service: a server that clients take locks from, as the simulator runs it. The simulator feeds it
+ * bytes, tells it the time, restarts it, and lets other things befall it. Checkers see the grants that
+ * it reports, and nothing of how it stores them.
+ *
+ * What a service promises:
+ *
+ *  - It is pure: no clock, thread, socket or randomness of its own. The same calls in the same order
+ *    give the same bytes.
+ *  - It executes the requests of a connection in order, and one in each call of `feed`.
+ *  - It reports every request that asks for, renews, releases or breaks a lock, right after the reply.
+ *  - What it shows to checkers (`held_until_us` and the functions after it) is what its clients
+ *    would find. To look changes nothing.
+ *  - It says at once when it has forgotten something that it had acknowledged (`forgot`), unless the
+ *    simulator took it away by restarting it.
+ *
+ * To add a service: a folder with its model, whose `struct service_type` is the only global symbol,
+ * and a word in SERVICES. */
+#ifndef SIM_SERVICE_H
+#define SIM_SERVICE_H
+
+#include "sim/plan.h"
+#include "store/store.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- What a service tells the simulator ---- */
+
+enum service_request { SERVICE_ACQUIRE, SERVICE_RENEW, SERVICE_RELEASE, SERVICE_BREAK };
+
+enum service_outcome {
+    SERVICE_FAILED,  /* an error, or an answer that changes nothing for anybody */
+    SERVICE_GRANTED, /* what was asked for was done */
+    SERVICE_QUEUED,  /* an acquire got a place in the queue, or kept it */
+    SERVICE_REFUSED, /* held by others; for the other requests: not the owner's any more */
+};
+
+/* A request and its outcome. What a request does not have is 0. */
+struct service_report {
+    enum service_request request;
+    enum service_outcome outcome;
+    const char *name;  /* of a lock, as programs say it; NULL if the owner is enough to know it */
+    const char *owner; /* who asks, in the form of store/locks.h; a break has none */
+    uint32_t weight, capacity;
+    int64_t lease_us; /* from now, by the server's clock */
+    int64_t wait_us;  /* how long a place in the queue lasts */
+    uint64_t token;   /* granted, or to be broken */
+    uint64_t floor;   /* the least token that was acceptable */
+    uint64_t
+        retaken;    /* the token of a hold that is taken again, which is granted once more; or 0 */
+    bool barges;    /* it passes the queue */
+    bool only_mine; /* it asks only for what it has already */
+};
+
+/* What was forgotten of locks that had been acknowledged. */
+enum service_forgotten {
+    FORGOT_PARTS,    /* holds, and maybe somebody's place in the queue */
+    FORGOT_COUNTERS, /* and the counters of tokens */
+    FORGOT_ALL,
+};
+
+/* The simulator, as one of its servers sees it. A connection's context is what it was made with. */
+struct service_host {
+    /* Bytes for a client: a reply, or something that it did not ask for (`pushed`). */
+    void (*send)(void *context, const char *bytes, size_t size, bool pushed);
+    /* A request was executed; `line` says which, and the answer. If it is `minor`, only a story has
+     * it. */
+    void (*executed)(void *context, const char *line, bool minor);
+    void (*report)(struct service_host *host, const struct service_report *report);
+    /* Of one name, or (NULL) of all. */
+    void (*forgot)(struct service_host *host, const char *name, enum service_forgotten what);
+    /* A program that does not use holdfast has got the lock. */
+    void (*foreign)(struct service_host *host, const char *name);
+    /* A line of the story. */
+    void (*note)(struct service_host *host, const char *line);
+    uint64_t (*random)(struct service_host *host);
+};
+
+/* ---- What the simulator does to a service ---- */
+
+/* What a restart keeps. */
+enum service_keep {
+    SERVICE_KEEP_ALL,   /* as if every write were on the disk at once */
+    SERVICE_KEEP_NONE,  /* no persistence */
+    SERVICE_KEEP_SAVED, /* what there was at the last `save` */
+    SERVICE_KEEP_SOME,  /* each item or not, at random */
+};
+
+/* The set of servers that one of them votes in. */
+struct service_set {
+    int server_count, quorum;
+    int number; /* of this server, from 1 */
+    int64_t max_lease_ms;
+    bool durable;
+};
+
+/* Something that may befall a service. A generic fault is the simulator's work, and needs only its
+ * kind. One of the service's own has a text and a number, which `befall` gets. */
+struct service_fault {
+    enum fault_kind kind;
+    int number;
+    const char *text;
+};
+
+struct service_type;
+
+/* One server, and one connection to it: the first members of the model's own structs. */
+struct service {
+    const struct service_type *type;
+    struct service_host *host;
+};
+struct service_connection {
+    struct service *service;
+    void *context;
+};
+
+struct service_type {
+    const char *scheme;                /* of the URL that clients open */
+    const char *url_options;           /* that they need here */
+    const struct store_driver *driver; /* the store that speaks to it */
+
+    /* All that may befall it, in an order that seeds rely on. */
+    const struct service_fault *faults;
+    size_t fault_count;
+
+    /* ---- Life. Times are in microseconds, by the server's own clock, which may step. ---- */
+
+    struct service *(*open)(struct service_host *host);
+    /* Makes it what `open` returned. There are no connections. */
+    void (*reset)(struct service *service);
+    void (*set_time)(struct service *service, int64_t wall_us);
+    /* Drops what has ended, as a server does from time to time. */
+    void (*expire)(struct service *service);
+    void (*save)(struct service *service);
+    /* There are no connections. */
+    void (*restart)(struct service *service, enum service_keep keep);
+    /* It becomes a voter of a set. NULL: this service cannot. */
+    void (*join)(struct service *service, const struct service_set *set);
+    /* A fault of its own begins, or ends. */
+    void (*befall)(struct service *service, int number, const struct plan_fault *fault,
+                   bool begins);
+
+    /* ---- Connections ---- */
+
+    struct service_connection *(*connect)(struct service *service, void *context);
+    void (*disconnect)(struct service_connection *connection);
+    /* Takes bytes up to the end of the first request, and executes it. Returns how many. */
+    size_t (*feed)(struct service_connection *connection, const char *bytes, size_t size);
+    /* Whether its client uses it only to be notified. */
+    bool (*listens)(const struct service_connection *connection);
+
+    /* ---- For checkers ---- */
+
+    /* Until when this owner has the lock; INT64_MIN: it does not. */
+    int64_t (*held_until_us)(const struct service *service, const char *name, const char *owner);
+    /* The owner that has the lock exclusively; NULL: none that is known. */
+    const char *(*holder)(const struct service *service, const char *name);
+    /* Whether the lock, or a share of it, is set aside for this owner, who waits. */
+    bool (*is_reserved)(const struct service *service, const char *name, const char *owner);
+    /* The last token; 0: none is known. */
+    uint64_t (*last_token)(const struct service *service, const char *name);
+    /* Until when it does not vote in its set, as it may have forgotten whom it voted for; INT64_MAX: it
+     * has not been asked since it forgot. */
+    int64_t (*abstains_until_us)(const struct service *service);
+    /* After all leases have ended: what is wrong with what is left, or NULL. */
+    const char *(*remains)(const struct service *service);
+};
+
+/* One word for each service; the first is the default. */
+#define SERVICES(X) X(redis)
+
+#define X(name) extern const struct service_type service_##name;
+SERVICES(X)
+#undef X
+
+/* The one with this scheme, or (NULL) the first; returns NULL if there is none. */
+const struct service_type *service_find(const char *scheme);
+
+#endif

@@ -1,0 +1,32 @@
+/* The services that there are, and their stores, in place of src/store/registry.c. */
+#include "sim/service.h"
+
+#include "store/schemes.h"
+
+#include <string.h>
+
+const struct service_type *service_find(const char *scheme) {
+    static const struct service_type *const services[] = {
+#define X(name) &service_##name,
+        SERVICES(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof(services) / sizeof(services[0]); i++) {
+        if (!scheme || strcmp(scheme, services[i]->scheme) == 0)
+            return services[i];
+    }
+    return NULL;
+}
+
+int store_find(const char *scheme, const struct store_driver **ret_driver, char **ret_text) {
+    (void)ret_text;
+    if (strncmp(scheme, "quorum+", 7) == 0) {
+        *ret_driver = &store_quorum;
+        return HF_OK;
+    }
+    const struct service_type *service = service_find(scheme);
+    if (!service)
+        return HF_NO_STORE;
+    *ret_driver = service->driver;
+    return HF_OK;
+}
