@@ -146,11 +146,12 @@ static void queued(struct check *check, struct sim_server *server, struct attemp
 
 /* A new ballot of an attempt: the ballots before it were lost, and are given up. */
 static void supersede(struct check *check, const struct attempt *attempt) {
-    uint64_t mark = strtoull(attempt->owner + 33, NULL, 16);
+    uint64_t ballot = strtoull(attempt->owner + 33, NULL, 16);
     for (size_t i = 0; i < check->attempt_count; i++) {
         struct attempt *other = &check->attempts[i];
         uint64_t before = strtoull(other->owner + 33, NULL, 16);
-        if (!other->given_up_us && before < mark && before >> MARK_BITS == mark >> MARK_BITS &&
+        if (!other->given_up_us && before < ballot &&
+            before >> BALLOT_BITS == ballot >> BALLOT_BITS &&
             strncmp(other->owner, attempt->owner, 33) == 0)
             other->given_up_us = true_us(check);
     }

@@ -47,19 +47,19 @@ static bool is_taken(const struct store_op *op) {
     return op->outcome == STORE_REFUSED && (op->reason == HF_BUSY || op->reason == HF_NOT_YOURS);
 }
 
-static void note_refusal(struct ballot *ballot, const struct errand *errand) {
-    const struct store_op *op = &errand->op;
+static void note_refusal(struct ballot *ballot, const struct node_request *request) {
+    const struct store_op *op = &request->op;
     struct quorum *q = ballot->round.quorum;
     if (ballot->round.op)
-        waiting_refused(q, ballot->round.op, errand->node);
+        quorum_attempt_refused(q, ballot->round.op, request->node);
     ballot->foreign |= op->reason == HF_BUSY && op->flags & STORE_FOREIGN;
     ballot->left_us[ballot->busy++] = op->reason == HF_BUSY ? op->left_us : 0;
 }
 
 /* A vote says who the node is. */
-void hear(struct errand *errand) {
-    errand->node->node_id = errand->vote.node_id;
-    errand->node->heard = true;
+void quorum_on_reply(struct node_request *request) {
+    request->node->node_id = request->vote.node_id;
+    request->node->identified = true;
 }
 
 /* The same server under two names would have two votes. */
@@ -73,42 +73,42 @@ static bool is_listed_twice(const struct quorum *q, const struct node *node) {
 
 /* What it says to a renewal counts: it is known to be another than those before it. (A hold may have been granted
  * before a ballot noticed that it is not.) */
-bool is_another(const struct quorum *q, const struct node *node) {
+bool quorum_is_distinct(const struct quorum *q, const struct node *node) {
     for (size_t i = 0; i < node->index && node->node_id; i++) {
         if (q->nodes[i].node_id == node->node_id)
             return false;
     }
-    return node->heard;
+    return node->identified;
 }
 
 /* A vote that came when the lock's token had been chosen, above that: somebody may have held it with one in between,
  * and renewals there would hide that from who holds it now. */
-static bool is_above(const struct ballot *ballot, const struct errand *errand) {
-    return ballot->raising && !ballot->counted[errand->node->index] &&
-           errand->op.token > ballot->token;
+static bool is_above(const struct ballot *ballot, const struct node_request *request) {
+    return ballot->raising && !ballot->counted[request->node->index] &&
+           request->op.token > ballot->token;
 }
 
-static void ballot_answered(struct round *round, struct errand *errand) {
+static void ballot_answered(struct round *round, struct node_request *request) {
     struct ballot *ballot = container_of(round, struct ballot, round);
-    size_t index = errand->node->index;
+    size_t index = request->node->index;
     bool had = ballot->tokens[index] > 0;
-    bool done = errand->op.outcome == STORE_DONE;
+    bool done = request->op.outcome == STORE_DONE;
     if (done)
-        hear(errand);
-    if (done && is_above(ballot, errand) && !round->over) {
+        quorum_on_reply(request);
+    if (done && is_above(ballot, request) && !round->over) {
         round->above |= 1u << index;
         round->kept = true; /* until the hold is over */
-        give_back(round->quorum, &errand->op, errand->node);
+        quorum_give_back(round->quorum, &request->op, request->node);
         done = false;
     } else {
-        give_back_if_late(round, errand);
+        quorum_give_back_if_late(round, request);
     }
-    ballot->tokens[index] = done ? errand->op.token : 0;
+    ballot->tokens[index] = done ? request->op.token : 0;
     ballot->granted = ballot->granted + done - had;
-    if (done && is_listed_twice(round->quorum, errand->node))
-        ballot->twice = errand->node;
-    else if (is_taken(&errand->op))
-        note_refusal(ballot, errand);
+    if (done && is_listed_twice(round->quorum, request->node))
+        ballot->twice = request->node;
+    else if (is_taken(&request->op))
+        note_refusal(ballot, request);
 }
 
 /* Why there is no quorum, if it is not that others have it: what most of the nodes that failed say. */
@@ -116,10 +116,10 @@ static int reason_of(const struct round *round) {
     int best = HF_UNREACHABLE;
     size_t most = 0;
     for (size_t i = 0; i < round->quorum->node_count; i++) {
-        const struct store_op *op = &round->errands[i].op;
+        const struct store_op *op = &round->requests[i].op;
         size_t count = 0;
         for (size_t j = 0; j < round->quorum->node_count; j++) {
-            const struct store_op *other = &round->errands[j].op;
+            const struct store_op *other = &round->requests[j].op;
             count += other->outcome == STORE_REFUSED && other->reason == op->reason;
         }
         if (op->outcome == STORE_REFUSED && !is_taken(op) && count > most) {
@@ -134,9 +134,9 @@ static int reason_of(const struct round *round) {
  * time is not silent: it is not waited for, since it would not matter.) */
 static bool is_silent(const struct round *round, bool time_is_up) {
     for (size_t i = 0; i < round->quorum->node_count; i++) {
-        const struct errand *errand = &round->errands[i];
-        bool hangs = errand->in_flight && time_is_up && !*errand->node->why;
-        if (errand->op.outcome == STORE_UNKNOWN || hangs)
+        const struct node_request *request = &round->requests[i];
+        bool hangs = request->in_flight && time_is_up && !*request->node->why;
+        if (request->op.outcome == STORE_UNKNOWN || hangs)
             return true;
     }
     return false;
@@ -155,14 +155,15 @@ static int64_t when_again_us(struct ballot *ballot) {
     size_t missing = others < q->quorum ? q->quorum - others : 1;
     qsort(ballot->left_us, ballot->busy, sizeof(ballot->left_us[0]), by_size);
     int64_t left_us = missing <= ballot->busy ? ballot->left_us[missing - 1] : 0;
-    bool is_mad = left_us > q->host->max_lease_us; /* a clock: to be told, not to be tried again */
-    if ((!ballot->granted && !ballot->raising) || is_mad)
+    bool exceeds_max_lease =
+        left_us > q->host->max_lease_us; /* a clock: to be told, not to be tried again */
+    if ((!ballot->granted && !ballot->raising) || exceeds_max_lease)
         return left_us;
     q->crowd += q->crowd < CROWD_MOST;
-    struct waiting *waiting = waiting_find(q, ballot->round.op);
-    if (waiting)
-        waiting->splits++;
-    int64_t scatter_us = waiting_scatter_us(q);
+    struct quorum_attempt *attempt = quorum_attempt_find(q, ballot->round.op);
+    if (attempt)
+        attempt->splits++;
+    int64_t scatter_us = quorum_scatter_us(q);
     return scatter_us < left_us || ballot->raising ? scatter_us : left_us;
 }
 
@@ -170,10 +171,10 @@ static int64_t when_again_us(struct ballot *ballot) {
  * So who only tries does that again, too, while there is time. */
 static bool tries_again(const struct ballot *ballot, int64_t when_us) {
     const struct round *round = &ballot->round;
-    struct waiting *waiting = waiting_find(round->quorum, round->op);
+    struct quorum_attempt *attempt = quorum_attempt_find(round->quorum, round->op);
     bool split = ballot->granted || ballot->raising;
-    return split && waiting && waiting->splits < TRIES &&
-           quorum_now_us(round->quorum) + when_us - waiting->since_us < round->op->lease_us / 4;
+    return split && attempt && attempt->splits < TRIES &&
+           quorum_now_us(round->quorum) + when_us - attempt->since_us < round->op->lease_us / 4;
 }
 
 /* It would have been won, if others had not had it; and not only that nodes failed. */
@@ -204,7 +205,7 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
     char words[80];
     snprintf(words, sizeof(words), "%zu of %zu nodes granted it, and %zu are needed",
              ballot->granted, q->node_count, q->quorum);
-    op->text = round_explain(round, words);
+    op->text = quorum_round_explain(round, words);
     op->reason = reason_of(round);
     bool may_come_back = op->reason == HF_UNREACHABLE && is_silent(round, time_is_up);
     return waits && may_come_back ? STORE_UNKNOWN : STORE_REFUSED;
@@ -212,8 +213,8 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
 
 /* So the node has no vote of it, for certain. */
 static bool has_only_refused(const struct ballot *ballot, size_t index) {
-    const struct errand *errand = &ballot->round.errands[index];
-    return !errand->in_flight && errand->op.outcome == STORE_REFUSED && !ballot->counted[index];
+    const struct node_request *request = &ballot->round.requests[index];
+    return !request->in_flight && request->op.outcome == STORE_REFUSED && !ballot->counted[index];
 }
 
 /* No quorum. What was granted is given back at once, so that others may get theirs. */
@@ -221,7 +222,7 @@ static void ballot_lost(struct ballot *ballot, bool time_is_up) {
     struct round *round = &ballot->round;
     struct quorum *q = round->quorum;
     enum store_outcome result = ballot_result(ballot, time_is_up);
-    struct store_op *op = round_decided(round);
+    struct store_op *op = quorum_round_decided(round);
     uint32_t granted = 0, refused = 0;
     round->over = true;
     round->kept = false;
@@ -230,8 +231,8 @@ static void ballot_lost(struct ballot *ballot, bool time_is_up) {
         refused |= has_only_refused(ballot, i) ? 1u << i : 0;
     }
     if (result == STORE_REFUSED)
-        waiting_forget(q, op);
-    if (!take_back(q, op, result, granted, refused)) { /* whoever asked has to do it */
+        quorum_attempt_forget(q, op);
+    if (!quorum_take_back(q, op, result, granted, refused)) { /* whoever asked has to do it */
         op->reason = HF_NO_MEMORY;
         store_complete(q->host, op, STORE_UNKNOWN);
     }
@@ -247,15 +248,15 @@ static void ballot_won(struct ballot *ballot) {
         if (ballot->tokens[i] > ballot->token)
             ballot->token = ballot->tokens[i];
     }
-    round_await(round, q->node_timeout_us);
+    quorum_round_await(round, q->node_timeout_us);
     for (size_t i = 0; i < q->node_count; i++) {
-        struct errand *errand = &round->errands[i];
+        struct node_request *request = &round->requests[i];
         if (!ballot->counted[i] || ballot->tokens[i] == ballot->token)
             continue;
-        errand->vote.type = STORE_RAISE;
-        errand->vote.token = ballot->token;
-        errand->op.flags = 0;
-        round_ask(round, errand);
+        request->vote.type = STORE_RAISE;
+        request->vote.token = ballot->token;
+        request->op.flags = 0;
+        quorum_round_ask(round, request);
     }
 }
 
@@ -270,10 +271,10 @@ static bool gives_way(const struct ballot *ballot, size_t hopeful) {
 static int64_t shortest_lease_us(const struct ballot *ballot) {
     int64_t shortest_us = INT64_MAX;
     for (size_t i = 0; i < ballot->round.quorum->node_count; i++) {
-        const struct errand *errand = &ballot->round.errands[i];
+        const struct node_request *request = &ballot->round.requests[i];
         bool agrees = ballot->counted[i] && ballot->tokens[i] == ballot->token;
-        if (agrees && !errand->in_flight && errand->op.lease_us < shortest_us)
-            shortest_us = errand->op.lease_us;
+        if (agrees && !request->in_flight && request->op.lease_us < shortest_us)
+            shortest_us = request->op.lease_us;
     }
     return shortest_us;
 }
@@ -287,7 +288,7 @@ static void ballot_decide(struct round *round, bool time_is_up) {
     for (size_t i = 0; i < q->node_count; i++) {
         bool agrees = ballot->raising ? ballot->counted[i] && ballot->tokens[i] == ballot->token
                                       : ballot->tokens[i] > 0;
-        bool may = round->errands[i].in_flight && (!ballot->raising || ballot->counted[i]);
+        bool may = round->requests[i].in_flight && (!ballot->raising || ballot->counted[i]);
         agreed += agrees && !may;
         possible += agrees || may;
         hopeful += agrees || (may && !*q->nodes[i].why);
@@ -295,8 +296,8 @@ static void ballot_decide(struct round *round, bool time_is_up) {
     if (ballot->twice || time_is_up || possible < q->quorum || gives_way(ballot, hopeful)) {
         ballot_lost(ballot, time_is_up);
     } else if (ballot->raising && agreed >= q->quorum) {
-        struct store_op *op = round_decided(round);
-        waiting_forget(q, op);
+        struct store_op *op = quorum_round_decided(round);
+        quorum_attempt_forget(q, op);
         q->crowd -= q->crowd > 0;
         q->ballot_us += (quorum_now_us(q) - ballot->asked_us - q->ballot_us) / 8;
         op->token = ballot->token;
@@ -306,49 +307,49 @@ static void ballot_decide(struct round *round, bool time_is_up) {
 }
 
 static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
-    size_t texts = round_text_size(op->name) + round_text_size(op->label);
-    struct ballot *ballot = round_new(q, op, sizeof(*ballot) + texts);
+    size_t texts = quorum_text_size(op->name) + quorum_text_size(op->label);
+    struct ballot *ballot = quorum_round_new(q, op, sizeof(*ballot) + texts);
     if (!ballot)
         return NULL;
     char *text = ballot->text;
-    const char *name = round_copy_text(&text, op->name);
-    const char *label = round_copy_text(&text, op->label);
-    round_votes(&ballot->round, op->mark);
+    const char *name = quorum_copy_text(&text, op->name);
+    const char *label = quorum_copy_text(&text, op->label);
+    quorum_round_votes(&ballot->round, op->mark);
     ballot->asked_us = quorum_now_us(q);
     ballot->round.answered = ballot_answered;
     ballot->round.decide = ballot_decide;
     for (size_t i = 0; i < q->node_count; i++) {
-        struct store_op *errand = &ballot->round.errands[i].op;
-        errand->type = STORE_ACQUIRE;
-        errand->kind = op->kind;
-        errand->seq = op->mark;
-        errand->name = name;
-        errand->label = label;
-        errand->capacity = op->capacity;
-        errand->weight = op->weight;
-        errand->lease_us = op->lease_us;
-        errand->floor = op->floor;
+        struct store_op *request = &ballot->round.requests[i].op;
+        request->type = STORE_ACQUIRE;
+        request->kind = op->kind;
+        request->seq = op->mark;
+        request->name = name;
+        request->label = label;
+        request->capacity = op->capacity;
+        request->weight = op->weight;
+        request->lease_us = op->lease_us;
+        request->floor = op->floor;
     }
     return ballot;
 }
 
 void quorum_acquire(struct quorum *q, struct store_op *op) {
-    op->mark = op->seq << MARK_BITS | (++q->ballots & ((1u << MARK_BITS) - 1));
+    op->mark = op->seq << BALLOT_BITS | (++q->ballots & ((1u << BALLOT_BITS) - 1));
     struct ballot *ballot = ballot_new(q, op);
     if (!ballot) {
         op->mark = 0;
-        waiting_forget(q, op);
+        quorum_attempt_forget(q, op);
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
         return;
     }
-    waiting_note(q, op);
-    round_ask_all(&ballot->round);
+    quorum_attempt_note(q, op);
+    quorum_round_ask_all(&ballot->round);
 }
 
-void try_again(struct quorum *q) {
+void quorum_retry_ballots(struct quorum *q) {
     int64_t now = quorum_now_us(q);
-    list_each_safe(node, &q->tries) {
-        struct store_op *op = container_of(node, struct store_op, link);
+    list_each_safe(link, &q->tries) {
+        struct store_op *op = container_of(link, struct store_op, link);
         if (op->left_us > now)
             continue;
         list_remove(&op->link);

@@ -25,7 +25,7 @@ struct examining {
 };
 
 static bool has_answered(const struct examining *x, size_t node) {
-    return x->round.errands[node].op.outcome == STORE_DONE;
+    return x->round.requests[node].op.outcome == STORE_DONE;
 }
 
 static const struct node *node_of(const struct examining *x, size_t index) {
@@ -149,16 +149,16 @@ static bool judge_durable(const struct examining *x, size_t index, hf_examinatio
 }
 
 static bool judge_node(const struct examining *x, size_t index) {
-    hf_examination *own = x->round.errands[index].op.examination;
+    hf_examination *own = x->round.requests[index].op.examination;
     return judge_vote(x, index, own) && judge_restart(x, index, own) &&
            judge_durable(x, index, own);
 }
 
-static bool add_silent(struct examining *x, const struct errand *errand) {
-    char failure[ERRAND_FAILURE_SIZE];
+static bool add_silent(struct examining *x, const struct node_request *request) {
+    char failure[REQUEST_FAILURE_SIZE];
     return findings_add(x->sum, HF_WARNING, "node", "it does not vote",
                         "start it, or look at its log", "%s does not answer: %s",
-                        errand->node->name, errand_failure(errand, failure));
+                        request->node->name, quorum_request_failure(request, failure));
 }
 
 /* ---- What several say alike ---- */
@@ -170,7 +170,7 @@ static bool is_same(const hf_finding *a, const hf_finding *b) {
 }
 
 static bool says(const struct examining *x, size_t node, const hf_finding *finding) {
-    const hf_examination *own = x->round.errands[node].op.examination;
+    const hf_examination *own = x->round.requests[node].op.examination;
     for (size_t i = 0; has_answered(x, node) && i < own->count; i++) {
         if (is_same(own->findings[i], finding))
             return true;
@@ -202,12 +202,12 @@ static bool is_told_by_set(const struct examining *x, size_t node, const hf_find
 static bool add_nodes(struct examining *x) {
     bool ok = true;
     for (size_t i = 0; ok && i < x->round.quorum->node_count; i++) {
-        const struct errand *errand = &x->round.errands[i];
+        const struct node_request *request = &x->round.requests[i];
         if (!has_answered(x, i)) {
-            ok = add_silent(x, errand);
+            ok = add_silent(x, request);
             continue;
         }
-        const hf_examination *own = errand->op.examination;
+        const hf_examination *own = request->op.examination;
         for (size_t j = 0; ok && j < own->count; j++)
             ok = is_told_by_set(x, i, own->findings[j]) || add_alike(x, i, own->findings[j]);
     }
@@ -219,7 +219,7 @@ static bool add_nodes(struct examining *x) {
 /* How many it may lose, and how many it has lost. */
 static bool add_counts(struct examining *x) {
     const struct quorum *q = x->round.quorum;
-    size_t up = round_answers(&x->round), voters = 0;
+    size_t up = quorum_round_answers(&x->round), voters = 0;
     for (size_t i = 0; i < q->node_count; i++)
         voters += votes(x, i);
     bool ok =
@@ -415,7 +415,7 @@ static void measure(struct examining *x) {
     int64_t typical_us[QUORUM_NODES_MAX], slowest_us[QUORUM_NODES_MAX];
     size_t count = 0;
     for (size_t i = 0; i < q->node_count; i++) {
-        const hf_examination *own = has_answered(x, i) ? x->round.errands[i].op.examination : NULL;
+        const hf_examination *own = has_answered(x, i) ? x->round.requests[i].op.examination : NULL;
         if (!own || own->write_us < 0)
             continue;
         typical_us[count] = own->write_us;
@@ -446,10 +446,10 @@ static bool put_together(struct examining *x) {
 static void examining_decide(struct round *round, bool time_is_up) {
     struct examining *x = container_of(round, struct examining, round);
     struct quorum *q = round->quorum;
-    if (round_waits_on(round, time_is_up, q->node_count, EXAMINE_US))
+    if (quorum_round_waits_on(round, time_is_up, q->node_count, EXAMINE_US))
         return;
     bool ok = put_together(x);
-    struct store_op *op = round_decided(round);
+    struct store_op *op = quorum_round_decided(round);
     if (ok) {
         op->examination = x->sum;
         x->sum = NULL;
@@ -463,23 +463,23 @@ static void examining_clear(struct round *round) {
     struct examining *x = container_of(round, struct examining, round);
     for (size_t i = 0; i < round->quorum->node_count; i++) {
         if (has_answered(x, i))
-            hf_examination_free(round->errands[i].op.examination);
+            hf_examination_free(round->requests[i].op.examination);
     }
     hf_examination_free(x->sum);
 }
 
 void quorum_examine(struct quorum *q, struct store_op *op) {
-    struct examining *x = round_new(q, op, sizeof(*x));
+    struct examining *x = quorum_round_new(q, op, sizeof(*x));
     if (!x) {
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
         return;
     }
-    x->round.answered = round_ignore;
+    x->round.answered = quorum_round_ignore;
     x->round.decide = examining_decide;
     x->round.clear = examining_clear;
     for (size_t i = 0; i < q->node_count; i++) {
-        x->round.errands[i].op.type = STORE_EXAMINE;
-        x->round.errands[i].facts = &x->facts[i];
+        x->round.requests[i].op.type = STORE_EXAMINE;
+        x->round.requests[i].facts = &x->facts[i];
     }
-    round_ask_all(&x->round);
+    quorum_round_ask_all(&x->round);
 }

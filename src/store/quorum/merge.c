@@ -17,11 +17,11 @@ struct looking {
 };
 
 /* The lock of that name in what a node said; NULL: it knows none. */
-static const hf_lock_info *find(const struct errand *errand, const char *name) {
+static const hf_lock_info *find(const struct node_request *request, const char *name) {
     const hf_lock_info *info;
-    if (errand->op.outcome != STORE_DONE)
+    if (request->op.outcome != STORE_DONE)
         return NULL;
-    for (size_t i = 0; (info = hf_locks_at(errand->op.locks, i)); i++) {
+    for (size_t i = 0; (info = hf_locks_at(request->op.locks, i)); i++) {
         if (strcmp(info->name, name) == 0)
             return info;
     }
@@ -42,7 +42,7 @@ static size_t count_token(struct round *round, const char *name, const char *own
                           uint64_t token) {
     size_t count = 0;
     for (size_t i = 0; i < round->quorum->node_count; i++) {
-        const hf_party *same = find_party(find(&round->errands[i], name), owner);
+        const hf_party *same = find_party(find(&round->requests[i], name), owner);
         count += same && same->token == token;
     }
     return count;
@@ -63,7 +63,7 @@ static bool add_party(struct round *round, struct hf_locks *locks, const char *n
     int64_t left_ms[QUORUM_NODES_MAX] = {0};
     size_t nodes = 0, agree = 0;
     for (size_t i = 0; i < q->node_count; i++) {
-        const hf_party *same = find_party(find(&round->errands[i], name), party->owner);
+        const hf_party *same = find_party(find(&round->requests[i], name), party->owner);
         if (same && i < first)
             return true;
         if (!same)
@@ -84,10 +84,10 @@ static bool add_party(struct round *round, struct hf_locks *locks, const char *n
     return locks_copy_party(locks, holds ? LOCKS_HOLDER : LOCKS_WAITER, &sum);
 }
 
-static bool add_node(const struct errand *errand, struct hf_locks *locks, const char *name) {
-    char failure[ERRAND_FAILURE_SIZE];
-    const hf_lock_info *info = find(errand, name);
-    bool ok = locks_add_node(locks, errand->node->name, errand_failure(errand, failure),
+static bool add_node(const struct node_request *request, struct hf_locks *locks, const char *name) {
+    char failure[REQUEST_FAILURE_SIZE];
+    const hf_lock_info *info = find(request, name);
+    bool ok = locks_add_node(locks, request->node->name, quorum_request_failure(request, failure),
                              info ? info->token : 0);
     for (size_t i = 0; ok && info && i < info->holder_count; i++)
         ok = locks_copy_party(locks, LOCKS_VOTE, info->holders[i]);
@@ -98,7 +98,7 @@ static bool add_lock(struct round *round, struct hf_locks *locks, const char *na
     struct quorum *q = round->quorum;
     const hf_lock_info *newest = NULL;
     for (size_t i = 0; i < q->node_count; i++) {
-        const hf_lock_info *info = find(&round->errands[i], name);
+        const hf_lock_info *info = find(&round->requests[i], name);
         if (info && (!newest || info->token > newest->token))
             newest = info;
     }
@@ -113,12 +113,12 @@ static bool add_lock(struct round *round, struct hf_locks *locks, const char *na
                                                           .by = newest->broken_by,
                                                           .reason = newest->broken_reason});
     for (size_t i = 0; ok && i < q->node_count; i++) {
-        const hf_lock_info *info = find(&round->errands[i], name);
+        const hf_lock_info *info = find(&round->requests[i], name);
         for (size_t j = 0; ok && info && j < info->holder_count; j++)
             ok = add_party(round, locks, name, i, info->holders[j]);
     }
     for (size_t i = 0; ok && round->op->type == STORE_INSPECT && i < q->node_count; i++)
-        ok = add_node(&round->errands[i], locks, name);
+        ok = add_node(&round->requests[i], locks, name);
     return ok;
 }
 
@@ -126,10 +126,10 @@ static bool add_lock(struct round *round, struct hf_locks *locks, const char *na
 static const char *next_name(struct round *round, const char *after) {
     const char *next = NULL;
     for (size_t i = 0; i < round->quorum->node_count; i++) {
-        const struct errand *errand = &round->errands[i];
+        const struct node_request *request = &round->requests[i];
         const hf_lock_info *info;
         for (size_t j = 0;
-             errand->op.outcome == STORE_DONE && (info = hf_locks_at(errand->op.locks, j)); j++) {
+             request->op.outcome == STORE_DONE && (info = hf_locks_at(request->op.locks, j)); j++) {
             if ((!after || strcmp(info->name, after) > 0) &&
                 (!next || strcmp(info->name, next) < 0))
                 next = info->name;
@@ -151,21 +151,21 @@ static bool merge(struct round *round, struct hf_locks *locks) {
 
 static void looking_decide(struct round *round, bool time_is_up) {
     struct quorum *q = round->quorum;
-    if (round_waits_on(round, time_is_up, q->quorum, LOOK_US))
+    if (quorum_round_waits_on(round, time_is_up, q->quorum, LOOK_US))
         return;
     struct store_op *op = round->op;
-    size_t answers = round_answers(round);
+    size_t answers = quorum_round_answers(round);
     if (answers < q->quorum) {
         char words[80];
         snprintf(words, sizeof(words), "%zu of %zu nodes answered, and %zu are needed", answers,
                  q->node_count, q->quorum);
-        char *text = round_explain(round, words);
-        store_refuse(q->host, round_decided(round), HF_UNREACHABLE, text);
+        char *text = quorum_round_explain(round, words);
+        store_refuse(q->host, quorum_round_decided(round), HF_UNREACHABLE, text);
         return;
     }
     struct hf_locks *locks = locks_new();
     bool ok = locks && merge(round, locks);
-    round_decided(round);
+    quorum_round_decided(round);
     if (ok) {
         op->locks = locks;
         store_complete(q->host, op, STORE_DONE);
@@ -177,7 +177,7 @@ static void looking_decide(struct round *round, bool time_is_up) {
 
 static void looking_clear(struct round *round) {
     for (size_t i = 0; i < round->quorum->node_count; i++) {
-        struct store_op *op = &round->errands[i].op;
+        struct store_op *op = &round->requests[i].op;
         if (op->outcome == STORE_DONE)
             hf_locks_free(op->locks);
     }
@@ -185,26 +185,26 @@ static void looking_clear(struct round *round) {
 
 void quorum_look(struct quorum *q, struct store_op *op) {
     const char *after = op->type == STORE_LIST ? op->after : NULL;
-    size_t texts = round_text_size(op->name) + round_text_size(after);
-    struct looking *looking = round_new(q, op, sizeof(*looking) + texts);
+    size_t texts = quorum_text_size(op->name) + quorum_text_size(after);
+    struct looking *looking = quorum_round_new(q, op, sizeof(*looking) + texts);
     if (!looking) {
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
         return;
     }
     char *text = looking->text;
-    const char *name = round_copy_text(&text, op->name);
-    after = round_copy_text(&text, after);
-    looking->round.answered = round_ignore;
+    const char *name = quorum_copy_text(&text, op->name);
+    after = quorum_copy_text(&text, after);
+    looking->round.answered = quorum_round_ignore;
     looking->round.decide = looking_decide;
     looking->round.clear = looking_clear;
     for (size_t i = 0; i < q->node_count; i++) {
-        struct store_op *errand = &looking->round.errands[i].op;
-        errand->type = op->type;
-        errand->name = name;
+        struct store_op *request = &looking->round.requests[i].op;
+        request->type = op->type;
+        request->name = name;
         if (op->type == STORE_LIST) {
-            errand->after = after;
-            errand->limit = op->limit;
+            request->after = after;
+            request->limit = op->limit;
         }
     }
-    round_ask_all(&looking->round);
+    quorum_round_ask_all(&looking->round);
 }

@@ -15,10 +15,10 @@ struct breaking {
     char text[];
 };
 
-static void breaking_answered(struct round *round, struct errand *errand) {
+static void breaking_answered(struct round *round, struct node_request *request) {
     struct breaking *breaking = container_of(round, struct breaking, round);
-    breaking->yes += errand->op.outcome == STORE_DONE;
-    breaking->no += errand->op.outcome == STORE_NOT_YOURS;
+    breaking->yes += request->op.outcome == STORE_DONE;
+    breaking->no += request->op.outcome == STORE_NOT_YOURS;
 }
 
 /* It is broken when what is left is no quorum any more. */
@@ -32,32 +32,32 @@ static void breaking_decide(struct round *round, bool time_is_up) {
                                                                            : 0;
     if (!outcome)
         return;
-    struct store_op *op = round_decided(round);
+    struct store_op *op = quorum_round_decided(round);
     if (outcome == STORE_UNKNOWN)
-        op->text = round_explain(round, "too few nodes broke it");
+        op->text = quorum_round_explain(round, "too few nodes broke it");
     store_complete(q->host, op, outcome);
 }
 
 static void quorum_break(struct quorum *q, struct store_op *op) {
-    size_t texts = round_text_size(op->name) + round_text_size(op->label);
-    struct breaking *breaking = round_new(q, op, sizeof(*breaking) + texts);
+    size_t texts = quorum_text_size(op->name) + quorum_text_size(op->label);
+    struct breaking *breaking = quorum_round_new(q, op, sizeof(*breaking) + texts);
     if (!breaking) {
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
         return;
     }
     char *text = breaking->text;
-    const char *name = round_copy_text(&text, op->name);
-    const char *label = round_copy_text(&text, op->label);
+    const char *name = quorum_copy_text(&text, op->name);
+    const char *label = quorum_copy_text(&text, op->label);
     breaking->round.answered = breaking_answered;
     breaking->round.decide = breaking_decide;
     for (size_t i = 0; i < q->node_count; i++) {
-        struct store_op *errand = &breaking->round.errands[i].op;
-        errand->type = STORE_BREAK;
-        errand->name = name;
-        errand->label = label;
-        errand->token = op->token;
+        struct store_op *request = &breaking->round.requests[i].op;
+        request->type = STORE_BREAK;
+        request->name = name;
+        request->label = label;
+        request->token = op->token;
     }
-    round_ask_all(&breaking->round);
+    quorum_round_ask_all(&breaking->round);
 }
 
 /* ---- Time ---- */
@@ -77,18 +77,18 @@ static void timer_due(struct world_timer *timer) {
             break;
         round->decide(round, true);
         assert(list_empty(&round->link) || round->decide_by_us > now);
-        round_free_if_over(round);
+        quorum_round_free_if_over(round);
     }
-    retry_partings(q);
-    try_again(q);
+    quorum_retry_releases(q);
+    quorum_retry_ballots(q);
     quorum_finish(q);
-    waiting_wake_due(q);
+    quorum_wake_due(q);
     if (!list_empty(&q->rounds))
         quorum_wake_by(q, container_of(q->rounds.next, struct round, link)->decide_by_us);
-    if (!list_empty(&q->partings))
-        quorum_wake_by(q, next_parting_us(q));
-    list_each(node, &q->tries)
-        quorum_wake_by(q, container_of(node, struct store_op, link)->left_us);
+    if (!list_empty(&q->pending_releases))
+        quorum_wake_by(q, quorum_next_release_us(q));
+    list_each(link, &q->tries)
+        quorum_wake_by(q, container_of(link, struct store_op, link)->left_us);
 }
 
 /* ---- The driver ---- */
@@ -108,7 +108,7 @@ static void quorum_submit(struct store *store, struct store_op *op) {
 
 void quorum_freed(struct store_host *host, const char *name) {
     struct node *node = container_of(host, struct node, host);
-    waiting_freed(node->quorum, node, name);
+    quorum_attempts_freed(node->quorum, node, name);
 }
 
 /* A node was cut off, or told nothing for a while. */
@@ -134,14 +134,14 @@ void quorum_join(struct quorum *q, struct node *node) {
 
 int quorum_start(struct quorum *q) {
     list_init(&q->rounds);
-    list_init(&q->partings);
+    list_init(&q->pending_releases);
     list_init(&q->tries);
     list_init(&q->answers);
     list_init(&q->renewals);
     map_init(&q->votes);
-    map_init(&q->waiting);
+    map_init(&q->attempts);
     list_init(&q->woken);
-    map_init(&q->going);
+    map_init(&q->ended);
     int r = world_timer_add(q->host->world, &q->timer, timer_due);
     if (!r)
         world_bell_add(q->host->world, &q->bell, quorum_bell_rang);
@@ -159,14 +159,14 @@ void quorum_end(struct quorum *q) {
     q->ending = true;
     quorum_finish(q);
     assert(list_empty(&q->rounds) && list_empty(&q->renewals));
-    end_partings(q);
+    quorum_end_releases(q);
     struct list *link;
     while ((link = list_pop(&q->tries)))
         store_refuse(q->host, container_of(link, struct store_op, link), HF_BUSY, NULL);
-    waiting_forget_all(q);
+    quorum_attempts_clear(q);
     struct map_node *voting;
     while ((voting = map_first(&q->votes)))
-        votes_are_over(q, container_of(voting, struct round, voting)->mark);
+        quorum_end_votes(q, container_of(voting, struct round, voting)->ballot_id);
     map_free(&q->votes);
     world_bell_drop(&q->bell);
     world_timer_drop(q->host->world, &q->timer);

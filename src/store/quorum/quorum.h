@@ -7,9 +7,9 @@
  *   round.c    a question to all nodes, and its answers
  *   ballot.c   acquiring
  *   renewing.c
- *   parting.c  releasing, and what was lost
+ *   pending_release.c  releasing, and what was lost
  *   quorum.c   the driver, and breaking
- *   waiting.c  who was refused and waits, and which holds were ended by others
+ *   attempt.c  who was refused and waits, and which holds were ended by others
  *   merge.c    what the nodes say when they are looked at, put together
  *   examine.c  what they say when they are examined, and what the set makes of it
  *   open.c     the URL, and the nodes
@@ -29,13 +29,13 @@ struct node {
     struct store_host host;
     struct store *store;
     int64_t node_id; /* by which it knows itself; 0: it has none */
-    bool heard;      /* it has granted, and said that */
+    bool identified; /* it has voted, so node_id is known */
     bool met;        /* it has answered something */
     bool owed;       /* a release, by somebody who has had no word from it since */
     size_t in_flight;
     int64_t silent_us; /* since when it has said nothing, if something is in flight */
     uint64_t
-        spared_since; /* the first ballot for which it was not asked, and nothing was heard since; 0: none */
+        skipped_since; /* the first ballot for which it was not asked, and nothing was heard since; 0: none */
     char name[80]; /* for people: its host and port */
     char why[160]; /* why it did not vote the last time; "": it did */
 };
@@ -50,17 +50,17 @@ struct quorum {
     bool busy;           /* somebody asks, and will work them off */
     bool ending;
     struct world_bell bell;
-    struct list rounds;   /* undecided, the first to be decided first */
-    struct list tries;    /* acquires whose votes were split, and that are soon asked for again */
-    struct list partings; /* releases that a node has not confirmed */
-    size_t parting_count; /* in that list */
-    struct list renewals; /* rounds that renew, while a node has not answered */
-    struct map votes;     /* rounds that ask for votes, likewise, by their marks */
-    struct map waiting;   /* attempts that were refused and will ask again, by their names */
-    struct list woken;    /* those of them that will be woken, each at its time */
-    unsigned crowd;       /* how often votes were split, less how often a ballot was won */
-    int64_t ballot_us;    /* that a ballot takes, as a rule */
-    struct map going;     /* holds that some nodes say were ended, by their marks */
+    struct list rounds; /* undecided, the first to be decided first */
+    struct list tries;  /* acquires whose votes were split, and that are soon asked for again */
+    struct list pending_releases; /* releases that a node has not confirmed */
+    size_t pending_release_count; /* in that list */
+    struct list renewals;         /* rounds that renew, while a node has not answered */
+    struct map votes;             /* rounds that ask for votes, likewise, by their marks */
+    struct map attempts; /* attempts that were refused and will ask again, by their names */
+    struct list woken;   /* those of them that will be woken, each at its time */
+    unsigned crowd;      /* how often votes were split, less how often a ballot was won */
+    int64_t ballot_us;   /* that a ballot takes, as a rule */
+    struct map ended;    /* holds that some nodes say were ended, by their marks */
     struct world_timer timer;
     struct store_set set;
     char *set_name;      /* which all clients must agree on */
@@ -68,7 +68,7 @@ struct quorum {
 };
 
 /* One operation at one node. */
-struct errand {
+struct node_request {
     union {
         struct store_op op;
         struct store_vote vote; /* if it is an ACQUIRE */
@@ -78,7 +78,7 @@ struct errand {
     struct node *node;
     struct round *round;
     bool in_flight;
-    bool spared; /* the node was not asked */
+    bool skipped; /* the node was not asked */
 };
 
 /* A question to all nodes. It is decided as soon as the answers allow, at the latest when a node has had its time;
@@ -92,49 +92,51 @@ struct round {
     bool waited;            /* longer than a node has for a vote */
     bool kept;              /* it is not freed: it will be asked again, or is kept for `above` */
     struct map_node voting; /* in the quorum's votes, if it asks for some */
-    uint64_t mark;          /* for this ballot; 0: it does not */
+    uint64_t ballot_id;     /* for this ballot; 0: it does not */
     uint32_t above;    /* nodes whose votes came late and above the token; it is kept for that */
     bool over;         /* what it asked for was lost, or let go */
     uint32_t given_up; /* by which nodes, before their votes came: those are given back */
-    void (*answered)(struct round *round, struct errand *errand);
+    void (*answered)(struct round *round, struct node_request *request);
     void (*decide)(struct round *round, bool time_is_up);
     void (*clear)(struct round *round); /* before it is freed; NULL: nothing but texts is to be */
-    struct errand *errands;             /* one for each node */
+    struct node_request *requests;      /* one for each node */
 };
 
-/* (round.c) A new round of `size` bytes, whose first field it is, with its errands behind it; NULL: no memory. */
-void *round_new(struct quorum *quorum, struct store_op *op, size_t size);
-/* Puts the question to a node, or to all; a node that is behind may be spared it, and has not answered then. Answers
+/* (round.c) A new round of `size` bytes, whose first field it is, with its requests behind it; NULL: no memory. */
+void *quorum_round_new(struct quorum *quorum, struct store_op *op, size_t size);
+/* Puts the question to a node, or to all; a node that is behind may be skipped it, and has not answered then. Answers
  * are never worked off within. */
-void round_ask(struct round *round, struct errand *errand);
-void round_ask_all(struct round *round);
+void quorum_round_ask(struct round *round, struct node_request *request);
+void quorum_round_ask_all(struct round *round);
 /* Room for texts behind a round: how much one takes, and a copy of it, NULL if it is; *at is moved on. */
-size_t round_text_size(const char *text);
-char *round_copy_text(char **at, const char *text);
+size_t quorum_text_size(const char *text);
+char *quorum_copy_text(char **at, const char *text);
 /* It asks for votes: those that come behind their release will be given back. */
-void round_votes(struct round *round, uint64_t mark);
+void quorum_round_votes(struct round *round, uint64_t ballot_id);
 /* The next round that asks for votes of that ballot, or the first if `round` is NULL; NULL: there is none. */
-struct round *round_of_mark(struct quorum *quorum, uint64_t mark, const struct round *round);
+struct round *quorum_ballot_round(struct quorum *quorum, uint64_t ballot_id,
+                                  const struct round *round);
 /* If what a node says to a renewal of this hold does not count, as its vote was above the token; and that the hold is
  * over, after which nobody asks. */
-bool is_above_token(const struct node *node, uint64_t mark);
-void votes_are_over(struct quorum *quorum, uint64_t mark);
+bool quorum_is_above_token(const struct node *node, uint64_t ballot_id);
+void quorum_end_votes(struct quorum *quorum, uint64_t ballot_id);
 /* Has it decided within this time from now. */
-void round_await(struct round *round, int64_t within_us);
+void quorum_round_await(struct round *round, int64_t within_us);
 /* It is decided. Returns the operation, which is to be completed. */
-struct store_op *round_decided(struct round *round);
-void round_free_if_over(struct round *round);
+struct store_op *quorum_round_decided(struct round *round);
+void quorum_round_free_if_over(struct round *round);
 /* Rounds that look have nothing to do with a single answer. They wait for all nodes, as long as those have time: it is
  * what each says that is of interest; and longer for as many as are needed, as a walk over many names takes its time.
  * True: it goes on waiting. */
-void round_ignore(struct round *round, struct errand *errand);
-size_t round_answers(const struct round *round);
-bool round_waits_on(struct round *round, bool time_is_up, size_t needed, int64_t longer_us);
+void quorum_round_ignore(struct round *round, struct node_request *request);
+size_t quorum_round_answers(const struct round *round);
+bool quorum_round_waits_on(struct round *round, bool time_is_up, size_t needed, int64_t longer_us);
 /* Why the node did not do what it was asked, in words; "": it did, another has it, or its time is not up. */
-enum { ERRAND_FAILURE_SIZE = 400 };
-const char *errand_failure(const struct errand *errand, char ret[ERRAND_FAILURE_SIZE]);
+enum { REQUEST_FAILURE_SIZE = 400 };
+const char *quorum_request_failure(const struct node_request *request,
+                                   char ret[REQUEST_FAILURE_SIZE]);
 /* What went wrong at which nodes, after some words; malloc'd, maybe NULL. */
-char *round_explain(const struct round *round, const char *words);
+char *quorum_round_explain(const struct round *round, const char *words);
 
 /* Around everything that asks nodes: their answers are worked off at the end. */
 void quorum_begin(struct quorum *quorum);
@@ -149,34 +151,34 @@ static inline int64_t quorum_now_us(const struct quorum *quorum) {
 }
 
 /* (ballot.c) A vote says who the node is; and if what it says to a renewal counts. */
-void hear(struct errand *errand);
-bool is_another(const struct quorum *quorum, const struct node *node);
+void quorum_on_reply(struct node_request *request);
+bool quorum_is_distinct(const struct quorum *quorum, const struct node *node);
 void quorum_acquire(struct quorum *quorum, struct store_op *op);
-void try_again(struct quorum *quorum); /* those whose time has come */
+void quorum_retry_ballots(struct quorum *quorum); /* those whose time has come */
 
 /* (renewing.c) */
 void quorum_renew(struct quorum *quorum, struct store_op *op);
-void end_renewals(struct quorum *quorum, uint64_t mark); /* of a hold that is let go */
+void quorum_end_renewals(struct quorum *quorum, uint64_t ballot_id); /* of a hold that is let go */
 
-/* (parting.c) */
+/* (pending_release.c) */
 void quorum_release(struct quorum *quorum, struct store_op *op);
 /* Takes a ballot back that was lost, on all nodes but those that refused it, and completes it with `result` when those
  * that had granted it have confirmed. False: no memory. */
-bool take_back(struct quorum *quorum, struct store_op *op, enum store_outcome result,
-               uint32_t granted, uint32_t refused);
+bool quorum_take_back(struct quorum *quorum, struct store_op *op, enum store_outcome result,
+                      uint32_t granted, uint32_t refused);
 /* Nobody wants the votes of a ballot any more, or waits for their return: gives them back where `at` is, or on all
  * nodes. Without memory they are left to their leases. */
-void give_back(struct quorum *quorum, const struct store_op *vote, const struct node *at);
-void give_back_if_late(struct round *round, struct errand *errand);
+void quorum_give_back(struct quorum *quorum, const struct store_op *vote, const struct node *at);
+void quorum_give_back_if_late(struct round *round, struct node_request *request);
 /* Asks the nodes again that have not confirmed; when that is due next, or WORLD_NEVER; and no more. */
-void retry_partings(struct quorum *quorum);
-void retry_partings_at(struct node *node); /* which has been heard of again */
-int64_t next_parting_us(const struct quorum *quorum);
-void end_partings(struct quorum *quorum);
+void quorum_retry_releases(struct quorum *quorum);
+void quorum_retry_releases_at(struct node *node); /* which has been heard of again */
+int64_t quorum_next_release_us(const struct quorum *quorum);
+void quorum_end_releases(struct quorum *quorum);
 
-/* (waiting.c) An attempt that waits, from its first ballot until it is granted or given up. */
-struct waiting {
-    struct map_node node;
+/* (attempt.c) An attempt that waits, from its first ballot until it is granted or given up. */
+struct quorum_attempt {
+    struct map_node by_name;
     uint64_t seq;
     uint32_t refused; /* by which nodes: a word of theirs that it is free wakes it */
     uint32_t freed;   /* by which nodes, before their refusal was heard */
@@ -187,22 +189,23 @@ struct waiting {
     struct list woken; /* in the quorum's list, or in none */
     int64_t wake_at_us;
 };
-struct waiting *waiting_find(struct quorum *quorum, const struct store_op *op);
-struct waiting *waiting_note(struct quorum *quorum,
-                             const struct store_op *op); /* NULL: no memory */
-void waiting_refused(struct quorum *quorum, const struct store_op *op, const struct node *by);
-void waiting_forget(struct quorum *quorum, const struct store_op *op);
-void waiting_forget_all(struct quorum *quorum);
-void waiting_freed(struct quorum *quorum, const struct node *node, const char *name);
-void waiting_wake_due(struct quorum *quorum);
+struct quorum_attempt *quorum_attempt_find(struct quorum *quorum, const struct store_op *op);
+struct quorum_attempt *quorum_attempt_note(struct quorum *quorum,
+                                           const struct store_op *op); /* NULL: no memory */
+void quorum_attempt_refused(struct quorum *quorum, const struct store_op *op,
+                            const struct node *by);
+void quorum_attempt_forget(struct quorum *quorum, const struct store_op *op);
+void quorum_attempts_clear(struct quorum *quorum);
+void quorum_attempts_freed(struct quorum *quorum, const struct node *node, const char *name);
+void quorum_wake_due(struct quorum *quorum);
 /* A time of one's own among others who ask for the same: the more votes were split, the longer it may be. */
-int64_t waiting_scatter_us(struct quorum *quorum);
+int64_t quorum_scatter_us(struct quorum *quorum);
 /* A node's host->gone, and what is known of that when the hold has ended. */
-void quorum_gone(struct store_host *host, uint64_t mark);
-void quorum_forget_gone(struct quorum *quorum, uint64_t mark);
+void quorum_gone(struct store_host *host, uint64_t ballot_id);
+void quorum_forget_gone(struct quorum *quorum, uint64_t ballot_id);
 
-/* A ballot's mark: the attempt's number, and the ballot's own. */
-enum { MARK_BITS = 24 };
+/* A ballot's ballot_id: the attempt's number, and the ballot's own. */
+enum { BALLOT_BITS = 24 };
 
 /* (quorum.c) What open.c needs: the set's `freed`; fills in a node's host; starts; ends, with the nodes that are open. */
 void quorum_freed(struct store_host *host, const char *name);

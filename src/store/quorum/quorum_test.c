@@ -73,11 +73,11 @@ TEST(what_was_lost_is_released_where_it_was_not_refused_before_it_is_told) {
     set_open();
     struct store_op op = mutex(1, STORE_WAIT);
     submit(&op);
-    uint64_t mark = asked(0, STORE_ACQUIRE)->seq;
+    uint64_t ballot_id = asked(0, STORE_ACQUIRE)->seq;
     grant(0, 50);
     for (size_t i = 1; i < 4; i++)
         refuse(i, HF_BUSY, 5000 * MS);
-    CHECK_EQ_INT(asked(0, STORE_RELEASE)->seq, mark);
+    CHECK_EQ_INT(asked(0, STORE_RELEASE)->seq, ballot_id);
     CHECK(!is_announced(0)); /* it wakes nobody */
     for (size_t i = 1; i < 4; i++)
         CHECK_EQ_INT(asked_count(i), 0);
@@ -245,7 +245,7 @@ TEST(a_release_is_repeated_until_it_is_confirmed_or_every_lease_is_over) {
     confirm(3);
     int repeats = repeats_answered(STORE_REFUSED);
     CHECK(repeats >= 5 && repeats <= 9); /* less and less often */
-    CHECK_EQ_INT(set.quorum->parting_count, 0);
+    CHECK_EQ_INT(set.quorum->pending_release_count, 0);
     set_close();
 }
 
@@ -263,7 +263,7 @@ TEST(a_release_is_repeated_for_as_long_as_a_node_is_silent_and_when_it_is_heard_
     CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, op.mark);
     confirm(4);
     pass_us(600000 * MS);
-    CHECK_EQ_INT(set.quorum->parting_count, 0);
+    CHECK_EQ_INT(set.quorum->pending_release_count, 0);
     free(next.text);
     set_close();
 }
@@ -287,7 +287,7 @@ TEST(a_late_vote_is_given_back_only_if_it_came_behind_its_release) {
     set_close();
 }
 
-TEST(partings_are_bounded) {
+TEST(pending_releases_are_bounded) {
     set_open();
     for (uint64_t seq = 1; seq < 600; seq++) {
         struct store_op op = mutex(seq, 0);
@@ -299,7 +299,7 @@ TEST(partings_are_bounded) {
         for (size_t i = 0; i < NODES; i++)
             answer(i, STORE_RELEASE, i == 4 ? STORE_REFUSED : STORE_DONE);
     }
-    CHECK_EQ_INT(set.quorum->parting_count, 256);
+    CHECK_EQ_INT(set.quorum->pending_release_count, 256);
     set_close();
 }
 
@@ -623,11 +623,11 @@ TEST(a_node_that_hangs_is_asked_no_more_until_it_answers) {
     struct store_op after = held_without_4(3);
     release_without_4(&after);
     CHECK_EQ_INT(asked_count(4), 2);
-    CHECK_EQ_INT(set.quorum->parting_count, 0); /* it has nothing of that one */
+    CHECK_EQ_INT(set.quorum->pending_release_count, 0); /* it has nothing of that one */
     release_without_4(&before);
     CHECK_EQ_INT(asked_count(4), 2);
-    CHECK_EQ_INT(set.quorum->parting_count, 1); /* of that one it may */
-    grant(4, 50);                               /* now it is given back */
+    CHECK_EQ_INT(set.quorum->pending_release_count, 1); /* of that one it may */
+    grant(4, 50);                                       /* now it is given back */
     grant(4, 50);
     CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, before.mark);
     confirm(4);
@@ -636,7 +636,7 @@ TEST(a_node_that_hangs_is_asked_no_more_until_it_answers) {
     release_without_4(&last);
     confirm(4);
     pass_us(250 * MS);
-    CHECK_EQ_INT(set.quorum->parting_count, 0);
+    CHECK_EQ_INT(set.quorum->pending_release_count, 0);
     CHECK_EQ_INT(asked_count(4), 0);
     set_close();
 }

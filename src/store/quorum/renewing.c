@@ -21,52 +21,52 @@ struct again {
     char text[]; /* name, label */
 };
 
-static void taken_again(struct round *round, struct errand *errand) {
-    if (errand->op.outcome == STORE_DONE)
-        hear(errand);
-    give_back_if_late(round, errand);
+static void taken_again(struct round *round, struct node_request *request) {
+    if (request->op.outcome == STORE_DONE)
+        quorum_on_reply(request);
+    quorum_give_back_if_late(round, request);
 }
 
 /* Takes a node's vote again for a hold that a quorum has, if nobody was there since: nobody waits for that. */
 static void take_again(struct quorum *q, const struct store_op *hold, struct node *node) {
-    size_t texts = round_text_size(hold->name) + round_text_size(hold->label);
-    struct again *again = round_new(q, NULL, sizeof(*again) + texts);
+    size_t texts = quorum_text_size(hold->name) + quorum_text_size(hold->label);
+    struct again *again = quorum_round_new(q, NULL, sizeof(*again) + texts);
     if (!again)
         return; /* the next renewal comes by here, too */
     char *text = again->text;
-    round_votes(&again->round, hold->seq);
+    quorum_round_votes(&again->round, hold->seq);
     again->round.answered = taken_again;
-    struct errand *errand = &again->round.errands[node->index];
-    errand->op = *hold;
-    list_init(&errand->op.link);
-    errand->op.type = STORE_ACQUIRE;
-    errand->vote.type = STORE_RETAKE;
-    errand->vote.token = hold->token;
-    errand->op.name = round_copy_text(&text, hold->name);
-    errand->op.label = round_copy_text(&text, hold->label);
-    round_ask(&again->round, errand);
+    struct node_request *request = &again->round.requests[node->index];
+    request->op = *hold;
+    list_init(&request->op.link);
+    request->op.type = STORE_ACQUIRE;
+    request->vote.type = STORE_RETAKE;
+    request->vote.token = hold->token;
+    request->op.name = quorum_copy_text(&text, hold->name);
+    request->op.label = quorum_copy_text(&text, hold->label);
+    quorum_round_ask(&again->round, request);
 }
 
 /* A vote is missing there, or the word who the node is, without which its own does not count: voting brings both. */
-static bool wants_vote(const struct errand *errand, size_t index) {
-    return errand->op.outcome == STORE_DONE &&
-           (errand->op.renewals[index].outcome == STORE_NOT_YOURS || !errand->node->heard);
+static bool wants_vote(const struct node_request *request, size_t index) {
+    return request->op.outcome == STORE_DONE &&
+           (request->op.renewals[index].outcome == STORE_NOT_YOURS || !request->node->identified);
 }
 
-static void renewing_answered(struct round *round, struct errand *errand) {
+static void renewing_answered(struct round *round, struct node_request *request) {
     struct renewing *renewing = container_of(round, struct renewing, round);
     for (size_t i = 0; i < renewing->count; i++) {
-        struct store_renewal *item = &errand->op.renewals[i];
-        if (errand->op.outcome != STORE_DONE)
-            item->outcome = errand->op.outcome;
+        struct store_renewal *item = &request->op.renewals[i];
+        if (request->op.outcome != STORE_DONE)
+            item->outcome = request->op.outcome;
         else if (item->outcome == STORE_DONE &&
-                 (!is_another(round->quorum, errand->node) ||
-                  is_above_token(errand->node, renewing->holds[i].seq)))
+                 (!quorum_is_distinct(round->quorum, request->node) ||
+                  quorum_is_above_token(request->node, renewing->holds[i].seq)))
             item->outcome = STORE_UNKNOWN;
         renewing->yes[i] = (uint8_t)(renewing->yes[i] + (item->outcome == STORE_DONE));
         renewing->no[i] = (uint8_t)(renewing->no[i] + (item->outcome == STORE_NOT_YOURS));
-        if (renewing->renewed[i] && wants_vote(errand, i))
-            take_again(round->quorum, &renewing->holds[i], errand->node);
+        if (renewing->renewed[i] && wants_vote(request, i))
+            take_again(round->quorum, &renewing->holds[i], request->node);
     }
 }
 
@@ -81,9 +81,9 @@ static enum store_outcome outcome_of(const struct renewing *renewing, size_t ind
 static int64_t shortest_lease_us(const struct renewing *renewing, size_t index) {
     int64_t shortest_us = INT64_MAX;
     for (size_t n = 0; n < renewing->round.quorum->node_count; n++) {
-        const struct errand *errand = &renewing->round.errands[n];
-        const struct store_renewal *item = &errand->op.renewals[index];
-        if (!errand->in_flight && item->outcome == STORE_DONE && item->lease_us < shortest_us)
+        const struct node_request *request = &renewing->round.requests[n];
+        const struct store_renewal *item = &request->op.renewals[index];
+        if (!request->in_flight && item->outcome == STORE_DONE && item->lease_us < shortest_us)
             shortest_us = item->lease_us;
     }
     return shortest_us;
@@ -93,16 +93,16 @@ static void renewed(struct renewing *renewing, size_t index) {
     struct round *round = &renewing->round;
     renewing->renewed[index] = true;
     for (size_t n = 0; n < round->quorum->node_count; n++) {
-        struct errand *errand = &round->errands[n];
-        if (!errand->in_flight && wants_vote(errand, index))
-            take_again(round->quorum, &renewing->holds[index], errand->node);
+        struct node_request *request = &round->requests[n];
+        if (!request->in_flight && wants_vote(request, index))
+            take_again(round->quorum, &renewing->holds[index], request->node);
     }
 }
 
 /* Nobody will let go of what is left of it. */
 static void lost(struct renewing *renewing, size_t index) {
-    votes_are_over(renewing->round.quorum, renewing->holds[index].seq);
-    give_back(renewing->round.quorum, &renewing->holds[index], NULL);
+    quorum_end_votes(renewing->round.quorum, renewing->holds[index].seq);
+    quorum_give_back(renewing->round.quorum, &renewing->holds[index], NULL);
 }
 
 static void renewing_decide(struct round *round, bool time_is_up) {
@@ -114,7 +114,7 @@ static void renewing_decide(struct round *round, bool time_is_up) {
         unknown |= op->renewals[i].of && outcome_of(renewing, i) == STORE_UNKNOWN;
     if (unknown && !over)
         return;
-    round_decided(round);
+    quorum_round_decided(round);
     for (size_t i = 0; i < op->renewal_count; i++) {
         op->renewals[i].outcome = outcome_of(renewing, i);
         op->renewals[i].lease_us = shortest_lease_us(renewing, i);
@@ -124,7 +124,7 @@ static void renewing_decide(struct round *round, bool time_is_up) {
             lost(renewing, i);
     }
     if (unknown)
-        op->text = round_explain(round, "too few nodes renewed it");
+        op->text = quorum_round_explain(round, "too few nodes renewed it");
     store_complete(q->host, op, STORE_DONE);
 }
 
@@ -132,11 +132,11 @@ static void renewing_clear(struct round *round) {
     list_remove(&container_of(round, struct renewing, round)->link);
 }
 
-void end_renewals(struct quorum *q, uint64_t mark) {
-    list_each(node, &q->renewals) {
-        struct renewing *renewing = container_of(node, struct renewing, link);
+void quorum_end_renewals(struct quorum *q, uint64_t ballot_id) {
+    list_each(link, &q->renewals) {
+        struct renewing *renewing = container_of(link, struct renewing, link);
         for (size_t i = 0; i < renewing->count; i++) {
-            if (renewing->holds[i].seq == mark)
+            if (renewing->holds[i].seq == ballot_id)
                 renewing->renewed[i] = false;
         }
     }
@@ -150,9 +150,9 @@ static struct renewing *renewing_new(struct quorum *q, struct store_op *op) {
     size_t size = sizeof(struct renewing) + of_holds + of_items + 3 * count;
     for (size_t i = 0; i < count; i++) {
         const struct store_op *of = op->renewals[i].of;
-        size += of ? round_text_size(of->name) + round_text_size(of->label) : 0;
+        size += of ? quorum_text_size(of->name) + quorum_text_size(of->label) : 0;
     }
-    struct renewing *renewing = round_new(q, op, size);
+    struct renewing *renewing = quorum_round_new(q, op, size);
     if (!renewing)
         return NULL;
     renewing->count = count;
@@ -168,8 +168,8 @@ static struct renewing *renewing_new(struct quorum *q, struct store_op *op) {
             continue;
         renewing->holds[i] = (struct store_op){.kind = of->kind,
                                                .seq = of->mark,
-                                               .name = round_copy_text(&text, of->name),
-                                               .label = round_copy_text(&text, of->label),
+                                               .name = quorum_copy_text(&text, of->name),
+                                               .label = quorum_copy_text(&text, of->label),
                                                .capacity = of->capacity,
                                                .weight = of->weight,
                                                .lease_us = op->renewals[i].lease_us,
@@ -189,14 +189,14 @@ void quorum_renew(struct quorum *q, struct store_op *op) {
     renewing->round.decide = renewing_decide;
     renewing->round.clear = renewing_clear;
     for (size_t n = 0; n < q->node_count; n++) {
-        struct store_op *errand = &renewing->round.errands[n].op;
-        errand->type = STORE_RENEW;
-        errand->renewals = renewing->items + n * op->renewal_count;
-        errand->renewal_count = op->renewal_count;
+        struct store_op *request = &renewing->round.requests[n].op;
+        request->type = STORE_RENEW;
+        request->renewals = renewing->items + n * op->renewal_count;
+        request->renewal_count = op->renewal_count;
         for (size_t i = 0; i < op->renewal_count; i++) {
-            errand->renewals[i].of = op->renewals[i].of ? &renewing->holds[i] : NULL;
-            errand->renewals[i].lease_us = op->renewals[i].lease_us;
+            request->renewals[i].of = op->renewals[i].of ? &renewing->holds[i] : NULL;
+            request->renewals[i].lease_us = op->renewals[i].lease_us;
         }
     }
-    round_ask_all(&renewing->round);
+    quorum_round_ask_all(&renewing->round);
 }

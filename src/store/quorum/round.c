@@ -18,76 +18,77 @@
 
 enum { COLD_US = 500000 };
 
-void *round_new(struct quorum *q, struct store_op *op, size_t size) {
+void *quorum_round_new(struct quorum *q, struct store_op *op, size_t size) {
     size_t room = (size + 15) & ~(size_t)15;
-    struct round *round = calloc(1, room + q->node_count * sizeof(struct errand));
+    struct round *round = calloc(1, room + q->node_count * sizeof(struct node_request));
     if (!round)
         return NULL;
     round->quorum = q;
     round->op = op;
-    round->errands = (struct errand *)((char *)round + room);
+    round->requests = (struct node_request *)((char *)round + room);
     for (size_t i = 0; i < q->node_count; i++) {
-        round->errands[i].node = &q->nodes[i];
-        round->errands[i].round = round;
-        list_init(&round->errands[i].op.link);
+        round->requests[i].node = &q->nodes[i];
+        round->requests[i].round = round;
+        list_init(&round->requests[i].op.link);
     }
     list_init(&round->link);
     return round;
 }
 
-void round_votes(struct round *round, uint64_t mark) {
-    round->mark = mark;
-    map_add(&round->quorum->votes, &round->voting, map_hash_number(mark));
+void quorum_round_votes(struct round *round, uint64_t ballot_id) {
+    round->ballot_id = ballot_id;
+    map_add(&round->quorum->votes, &round->voting, map_hash_number(ballot_id));
 }
 
-size_t round_text_size(const char *text) {
+size_t quorum_text_size(const char *text) {
     return text ? strlen(text) + 1 : 0;
 }
 
-char *round_copy_text(char **at, const char *text) {
+char *quorum_copy_text(char **at, const char *text) {
     if (!text)
         return NULL;
-    size_t size = round_text_size(text);
+    size_t size = quorum_text_size(text);
     char *copy = memcpy(*at, text, size);
     *at += size;
     return copy;
 }
 
 /* (The hash is a bijection.) */
-struct round *round_of_mark(struct quorum *q, uint64_t mark, const struct round *round) {
+struct round *quorum_ballot_round(struct quorum *q, uint64_t ballot_id, const struct round *round) {
     struct map_node *node =
-        round ? map_find_next(&round->voting) : map_find(&q->votes, map_hash_number(mark));
+        round ? map_find_next(&round->voting) : map_find(&q->votes, map_hash_number(ballot_id));
     return node ? container_of(node, struct round, voting) : NULL;
 }
 
-bool is_above_token(const struct node *node, uint64_t mark) {
-    for (struct round *round = NULL; (round = round_of_mark(node->quorum, mark, round));) {
+bool quorum_is_above_token(const struct node *node, uint64_t ballot_id) {
+    for (struct round *round = NULL;
+         (round = quorum_ballot_round(node->quorum, ballot_id, round));) {
         if (round->above & 1u << node->index)
             return true;
     }
     return false;
 }
 
-void votes_are_over(struct quorum *q, uint64_t mark) {
-    struct round *round = round_of_mark(q, mark, NULL);
+void quorum_end_votes(struct quorum *q, uint64_t ballot_id) {
+    struct round *round = quorum_ballot_round(q, ballot_id, NULL);
     while (round) {
-        struct round *next = round_of_mark(q, mark, round);
+        struct round *next = quorum_ballot_round(q, ballot_id, round);
         round->over = true;
         round->kept = false;
-        round_free_if_over(round);
+        quorum_round_free_if_over(round);
         round = next;
     }
 }
 
-void round_free_if_over(struct round *round) {
+void quorum_round_free_if_over(struct round *round) {
     if (round->in_flight || round->kept || !list_empty(&round->link))
         return;
     if (round->clear)
         round->clear(round);
-    if (round->mark)
+    if (round->ballot_id)
         map_remove(&round->quorum->votes, &round->voting);
     for (size_t i = 0; i < round->quorum->node_count; i++)
-        free(round->errands[i].op.text);
+        free(round->requests[i].op.text);
     free(round);
 }
 
@@ -95,67 +96,67 @@ static bool is_behind(const struct node *node, int64_t now_us) {
     return node->in_flight && now_us - node->silent_us >= node->quorum->node_timeout_us;
 }
 
-static bool is_to_be_spared(const struct errand *errand) {
-    const struct quorum *q = errand->round->quorum;
-    int type = errand->op.type;
-    if (!errand->node->in_flight ||
+static bool should_skip(const struct node_request *request) {
+    const struct quorum *q = request->round->quorum;
+    int type = request->op.type;
+    if (!request->node->in_flight ||
         (type != STORE_ACQUIRE && type != STORE_RENEW && type != STORE_RELEASE))
         return false;
     int64_t now_us = quorum_now_us(q);
     size_t others = 0;
     for (size_t i = 0; i < q->node_count; i++)
         others += !is_behind(&q->nodes[i], now_us);
-    return is_behind(errand->node, now_us) && others >= q->quorum;
+    return is_behind(request->node, now_us) && others >= q->quorum;
 }
 
 /* A ballot that the node was not asked in has nothing to be released there. */
-static void spare(struct errand *errand) {
-    struct node *node = errand->node;
-    struct store_op *op = &errand->op;
+static void skip(struct node_request *request) {
+    struct node *node = request->node;
+    struct store_op *op = &request->op;
     uint64_t ballots = node->quorum->ballots;
-    uint64_t ballot = ballots - ((ballots - op->seq) & ((1u << MARK_BITS) - 1));
-    bool was_spared = node->spared_since && ballot >= node->spared_since;
-    if (op->type == STORE_ACQUIRE && ballot == ballots && !node->spared_since)
-        node->spared_since = ballot;
+    uint64_t ballot = ballots - ((ballots - op->seq) & ((1u << BALLOT_BITS) - 1));
+    bool was_skipped = node->skipped_since && ballot >= node->skipped_since;
+    if (op->type == STORE_ACQUIRE && ballot == ballots && !node->skipped_since)
+        node->skipped_since = ballot;
     store_complete(&node->host, op,
-                   op->type == STORE_RELEASE && was_spared ? STORE_NOT_YOURS : STORE_UNKNOWN);
+                   op->type == STORE_RELEASE && was_skipped ? STORE_NOT_YOURS : STORE_UNKNOWN);
 }
 
-static void submit(struct errand *errand) {
-    struct store *store = errand->node->store;
+static void submit(struct node_request *request) {
+    struct store *store = request->node->store;
     const struct store_voting *voting = store->driver->voting;
-    if (errand->op.type == STORE_ACQUIRE)
-        voting->vote(store, &errand->vote);
-    else if (errand->op.type == STORE_RELEASE && errand->quiet)
-        voting->give_back(store, &errand->op);
-    else if (errand->op.type == STORE_EXAMINE)
-        voting->examine(store, &errand->op, errand->facts);
+    if (request->op.type == STORE_ACQUIRE)
+        voting->vote(store, &request->vote);
+    else if (request->op.type == STORE_RELEASE && request->quiet)
+        voting->give_back(store, &request->op);
+    else if (request->op.type == STORE_EXAMINE)
+        voting->examine(store, &request->op, request->facts);
     else
-        store->driver->submit(store, &errand->op);
+        store->driver->submit(store, &request->op);
 }
 
-static void ask(struct errand *errand) {
-    struct node *node = errand->node;
+static void ask(struct node_request *request) {
+    struct node *node = request->node;
     if (!node->in_flight++)
         node->silent_us = quorum_now_us(node->quorum);
-    if (errand->op.type == STORE_ACQUIRE)
-        node->spared_since = 0;
-    submit(errand);
+    if (request->op.type == STORE_ACQUIRE)
+        node->skipped_since = 0;
+    submit(request);
 }
 
-void round_ask(struct round *round, struct errand *errand) {
-    assert(!errand->in_flight);
-    errand->in_flight = true;
+void quorum_round_ask(struct round *round, struct node_request *request) {
+    assert(!request->in_flight);
+    request->in_flight = true;
     round->in_flight++;
-    free(errand->op.text);
-    errand->op.text = NULL;
-    errand->op.reason = 0;
-    errand->op.outcome = 0;
-    errand->spared = round->quorum->ending || is_to_be_spared(errand);
-    if (errand->spared)
-        spare(errand);
+    free(request->op.text);
+    request->op.text = NULL;
+    request->op.reason = 0;
+    request->op.outcome = 0;
+    request->skipped = round->quorum->ending || should_skip(request);
+    if (request->skipped)
+        skip(request);
     else
-        ask(errand);
+        ask(request);
 }
 
 /* A node's time. While too few have answered yet, ever, they have to be connected to, and to learn the scripts. */
@@ -166,15 +167,15 @@ static int64_t time_for(const struct quorum *q) {
     return met < q->quorum && q->node_timeout_us < COLD_US ? COLD_US : q->node_timeout_us;
 }
 
-void round_ask_all(struct round *round) {
+void quorum_round_ask_all(struct round *round) {
     struct quorum *q = round->quorum;
-    round_await(round, time_for(q));
+    quorum_round_await(round, time_for(q));
     for (size_t i = 0; i < q->node_count; i++)
-        round_ask(round, &round->errands[i]);
+        quorum_round_ask(round, &round->requests[i]);
 }
 
 /* By the time at which it must be decided, which as a rule is last. */
-void round_await(struct round *round, int64_t within_us) {
+void quorum_round_await(struct round *round, int64_t within_us) {
     struct quorum *q = round->quorum;
     round->within_us = within_us;
     round->decide_by_us = quorum_now_us(q) + within_us;
@@ -187,7 +188,7 @@ void round_await(struct round *round, int64_t within_us) {
     quorum_wake_by(q, round->decide_by_us);
 }
 
-struct store_op *round_decided(struct round *round) {
+struct store_op *quorum_round_decided(struct round *round) {
     struct store_op *op = round->op;
     round->op = NULL;
     list_remove(&round->link);
@@ -203,14 +204,14 @@ void quorum_completed(struct store_host *host, struct store_op *op) {
 
 /* What is known of the node itself, for the next time that it is silent. Only a vote shows that it votes.
  * True if the node itself has answered. */
-static bool note_answer(struct errand *errand) {
-    const struct store_op *op = &errand->op;
-    struct node *node = errand->node;
+static bool note_answer(struct node_request *request) {
+    const struct store_op *op = &request->op;
+    struct node *node = request->node;
     char *why = node->why;
     node->in_flight--;
     if (op->outcome != STORE_UNKNOWN) {
         node->silent_us = quorum_now_us(node->quorum);
-        node->spared_since = 0;
+        node->skipped_since = 0;
     }
     bool heard = op->outcome != STORE_UNKNOWN && op->reason != HF_UNREACHABLE;
     node->met |= heard;
@@ -228,18 +229,18 @@ static bool note_answer(struct errand *errand) {
 static void take_answers(struct quorum *q) {
     struct list *first;
     while ((first = list_pop(&q->answers))) {
-        struct errand *errand = container_of(first, struct errand, op.link);
-        struct round *round = errand->round;
-        errand->in_flight = false;
+        struct node_request *request = container_of(first, struct node_request, op.link);
+        struct round *round = request->round;
+        request->in_flight = false;
         round->in_flight--;
-        struct node *node = errand->node;
-        bool heard = !errand->spared && note_answer(errand);
-        round->answered(round, errand);
+        struct node *node = request->node;
+        bool heard = !request->skipped && note_answer(request);
+        round->answered(round, request);
         if (!list_empty(&round->link))
             round->decide(round, false);
-        round_free_if_over(round);
+        quorum_round_free_if_over(round);
         if (heard && node->owed)
-            retry_partings_at(node);
+            quorum_retry_releases_at(node);
     }
 }
 
@@ -260,53 +261,55 @@ void quorum_bell_rang(struct world_bell *bell) {
 
 /* ---- Rounds that look ---- */
 
-void round_ignore(struct round *round, struct errand *errand) {
+void quorum_round_ignore(struct round *round, struct node_request *request) {
     (void)round;
-    (void)errand;
+    (void)request;
 }
 
-size_t round_answers(const struct round *round) {
+size_t quorum_round_answers(const struct round *round) {
     size_t count = 0;
     for (size_t i = 0; i < round->quorum->node_count; i++)
-        count += round->errands[i].op.outcome == STORE_DONE;
+        count += round->requests[i].op.outcome == STORE_DONE;
     return count;
 }
 
-bool round_waits_on(struct round *round, bool time_is_up, size_t needed, int64_t longer_us) {
-    if (!round->in_flight || (time_is_up && (round_answers(round) >= needed || round->waited)))
+bool quorum_round_waits_on(struct round *round, bool time_is_up, size_t needed, int64_t longer_us) {
+    if (!round->in_flight ||
+        (time_is_up && (quorum_round_answers(round) >= needed || round->waited)))
         return false;
     if (time_is_up) {
         round->waited = true;
-        round_await(round, longer_us);
+        quorum_round_await(round, longer_us);
     }
     return true;
 }
 
 /* ---- Words ---- */
 
-const char *errand_failure(const struct errand *errand, char ret[ERRAND_FAILURE_SIZE]) {
-    const struct round *round = errand->round;
-    const struct store_op *op = &errand->op;
-    const char *before = errand->node->why;
+const char *quorum_request_failure(const struct node_request *request,
+                                   char ret[REQUEST_FAILURE_SIZE]) {
+    const struct round *round = request->round;
+    const struct store_op *op = &request->op;
+    const char *before = request->node->why;
     bool time_is_up = quorum_now_us(round->quorum) >= round->decide_by_us;
     bool busy = op->outcome == STORE_REFUSED && op->reason == HF_BUSY;
     ret[0] = 0;
-    if (errand->spared || (errand->in_flight && time_is_up))
-        snprintf(ret, ERRAND_FAILURE_SIZE, "no answer within %" PRId64 " ms%s%s",
+    if (request->skipped || (request->in_flight && time_is_up))
+        snprintf(ret, REQUEST_FAILURE_SIZE, "no answer within %" PRId64 " ms%s%s",
                  round->within_us / 1000, *before ? ", and before that: " : "", before);
     else if (op->outcome == STORE_UNKNOWN || (op->outcome == STORE_REFUSED && !busy))
-        snprintf(ret, ERRAND_FAILURE_SIZE, "%s",
+        snprintf(ret, REQUEST_FAILURE_SIZE, "%s",
                  op->text ? op->text : hf_error_string(op->reason ? op->reason : HF_UNKNOWN));
     return ret;
 }
 
-char *round_explain(const struct round *round, const char *words) {
-    char text[1500] = "", failure[ERRAND_FAILURE_SIZE];
+char *quorum_round_explain(const struct round *round, const char *words) {
+    char text[1500] = "", failure[REQUEST_FAILURE_SIZE];
     error_append(text, sizeof(text), "%s", words);
     for (size_t i = 0; i < round->quorum->node_count; i++) {
-        const struct errand *errand = &round->errands[i];
-        if (*errand_failure(errand, failure))
-            error_append(text, sizeof(text), "; %s: %s", errand->node->name, failure);
+        const struct node_request *request = &round->requests[i];
+        if (*quorum_request_failure(request, failure))
+            error_append(text, sizeof(text), "; %s: %s", request->node->name, failure);
     }
     return error_format("%s", text);
 }

@@ -3,8 +3,8 @@
 #define QUORUM_SET_TEST_H
 
 #include "check.h"
-#include "store/schemes.h"
 #include "store/quorum/quorum.h"
+#include "store/schemes.h"
 #include "support/virtual_world.h"
 
 #include <stdbool.h>

@@ -1,0 +1,194 @@
+/* Who was refused and waits; and which holds were ended at nodes by others. Both are hints: who is not noted here
+ * for want of memory asks again, or renews, by itself.
+ *
+ * All clients that wait hear that a lock is free, and if they asked at once they would split its votes again and
+ * again. So they ask each at a time of its own, within a stretch that doubles with each split and halves with each
+ * ballot that was won: where two contend it is nothing, and where many do, the first has its votes before the second
+ * asks. */
+#include "store/quorum/quorum.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BALLOT_LEAST_US = 500,
+    SCATTER_MOST_US = 640000,
+};
+
+int64_t quorum_scatter_us(struct quorum *q) {
+    int64_t most_us = (q->ballot_us > BALLOT_LEAST_US ? q->ballot_us : BALLOT_LEAST_US) << q->crowd;
+    if (most_us > SCATTER_MOST_US)
+        most_us = SCATTER_MOST_US;
+    uint32_t random;
+    world_random(q->host->world, &random, sizeof(random));
+    return random % most_us;
+}
+
+static uint64_t hash_of(const char *name) {
+    return map_hash(name, strlen(name), 0);
+}
+
+struct quorum_attempt *quorum_attempt_find(struct quorum *q, const struct store_op *op) {
+    for (struct map_node *entry = map_find(&q->attempts, hash_of(op->name)); entry;
+         entry = map_find_next(entry)) {
+        struct quorum_attempt *attempt = container_of(entry, struct quorum_attempt, by_name);
+        if (attempt->seq == op->seq)
+            return attempt;
+    }
+    return NULL;
+}
+
+struct quorum_attempt *quorum_attempt_note(struct quorum *q, const struct store_op *op) {
+    struct quorum_attempt *attempt = quorum_attempt_find(q, op);
+    if (!attempt && (attempt = calloc(1, sizeof(*attempt)))) {
+        map_add(&q->attempts, &attempt->by_name, hash_of(op->name));
+        list_init(&attempt->woken);
+        attempt->since_us = quorum_now_us(q);
+    }
+    if (attempt) {
+        list_remove(&attempt->woken);
+        attempt->seq = op->seq;
+        attempt->waits = op->flags & STORE_WAIT;
+        attempt->shares = op->weight < op->capacity;
+        attempt->refused = attempt->freed = 0;
+    }
+    return attempt;
+}
+
+static void forget(struct map *map, struct map_node *entry, void *memory) {
+    map_remove(map, entry);
+    free(memory);
+}
+
+void quorum_attempt_forget(struct quorum *q, const struct store_op *op) {
+    struct quorum_attempt *attempt = quorum_attempt_find(q, op);
+    if (!attempt)
+        return;
+    list_remove(&attempt->woken);
+    forget(&q->attempts, &attempt->by_name, attempt);
+}
+
+static void wake(struct quorum *q, struct quorum_attempt *attempt) {
+    list_remove(&attempt->woken);
+    attempt->refused = 0;
+    q->host->wake(q->host, attempt->seq);
+}
+
+static void wake_later(struct quorum *q, struct quorum_attempt *attempt) {
+    attempt->refused = 0;
+    if (!list_empty(&attempt->woken))
+        return;
+    attempt->wake_at_us = quorum_now_us(q) + quorum_scatter_us(q);
+    list_append(&q->woken, &attempt->woken);
+    quorum_wake_by(q, attempt->wake_at_us);
+}
+
+void quorum_wake_due(struct quorum *q) {
+    int64_t now_us = quorum_now_us(q);
+    list_each_safe(link, &q->woken) {
+        struct quorum_attempt *attempt = container_of(link, struct quorum_attempt, woken);
+        if (attempt->wake_at_us <= now_us)
+            wake(q, attempt);
+        else
+            quorum_wake_by(q, attempt->wake_at_us);
+    }
+}
+
+/* What a node says over two connections may come in another order than it said it; or it is free because of the same
+ * release that this attempt has been woken by already. */
+void quorum_attempt_refused(struct quorum *q, const struct store_op *op, const struct node *by) {
+    struct quorum_attempt *attempt = quorum_attempt_find(q, op);
+    uint32_t bit = 1u << by->index;
+    if (attempt && attempt->waits && attempt->freed & bit)
+        wake_later(q, attempt);
+    else if (attempt)
+        attempt->refused |= bit;
+}
+
+/* Whom a node's word concerns: the first come, or whoever shares with it. (Names with one hash are as one.) */
+static struct quorum_attempt *first_refused(struct quorum *q, const struct node *by,
+                                            const char *name, bool shares) {
+    struct quorum_attempt *first = NULL;
+    for (struct map_node *entry = map_find(&q->attempts, hash_of(name)); entry;
+         entry = map_find_next(entry)) {
+        struct quorum_attempt *attempt = container_of(entry, struct quorum_attempt, by_name);
+        if (!attempt->waits)
+            continue;
+        if (!(attempt->refused & 1u << by->index))
+            attempt->freed |= 1u << by->index;
+        else if ((attempt->shares || !shares) && (!first || attempt->seq < first->seq))
+            first = attempt;
+    }
+    return first;
+}
+
+/* Those behind the first are not woken with it, to be refused at once; the other nodes will say the same, and that
+ * is enough for those who are not as quick. */
+void quorum_attempts_freed(struct quorum *q, const struct node *node, const char *name) {
+    struct quorum_attempt *first = first_refused(q, node, name, false);
+    bool shares = first && first->shares;
+    void (*const call)(struct quorum *, struct quorum_attempt *) = q->crowd > 1 ? wake_later : wake;
+    if (first)
+        call(q, first);
+    while (shares && (first = first_refused(q, node, name, true)))
+        call(q, first);
+}
+
+/* ---- Holds that were ended ---- */
+
+enum { ENDED_MAX = 1024 };
+
+struct ended_hold {
+    struct map_node by_ballot;
+    uint64_t ballot_id;
+    uint32_t nodes; /* that said so */
+};
+
+static struct ended_hold *find_ended(struct quorum *q, uint64_t ballot_id) {
+    struct map_node *entry = map_find(&q->ended, map_hash_number(ballot_id));
+    return entry ? container_of(entry, struct ended_hold, by_ballot)
+                 : NULL; /* the hash is a bijection */
+}
+
+static void forget_ended(struct quorum *q, struct ended_hold *ended) {
+    forget(&q->ended, &ended->by_ballot, ended);
+}
+
+/* One node's word that a hold was ended there is not the set's: it takes as many as leave no quorum. The last ones'
+ * word may come when the hold is over; such notes are left behind, and are not let grow to many. */
+void quorum_gone(struct store_host *host, uint64_t ballot_id) {
+    struct node *node = container_of(host, struct node, host);
+    struct quorum *q = node->quorum;
+    struct ended_hold *ended = find_ended(q, ballot_id);
+    if (!ended) {
+        if (q->ended.count >= ENDED_MAX)
+            forget_ended(q, container_of(map_first(&q->ended), struct ended_hold, by_ballot));
+        ended = calloc(1, sizeof(*ended));
+        if (!ended)
+            return;
+        ended->ballot_id = ballot_id;
+        map_add(&q->ended, &ended->by_ballot, map_hash_number(ballot_id));
+    }
+    ended->nodes |= 1u << node->index;
+    if ((size_t)__builtin_popcount(ended->nodes) > q->node_count - q->quorum) {
+        quorum_forget_gone(q, ballot_id);
+        quorum_end_votes(q, ballot_id);
+        q->host->gone(q->host, ballot_id >> BALLOT_BITS);
+    }
+}
+
+void quorum_forget_gone(struct quorum *q, uint64_t ballot_id) {
+    struct ended_hold *ended = find_ended(q, ballot_id);
+    if (ended)
+        forget_ended(q, ended);
+}
+
+void quorum_attempts_clear(struct quorum *q) {
+    struct map_node *entry;
+    while ((entry = map_first(&q->attempts)))
+        forget(&q->attempts, entry, container_of(entry, struct quorum_attempt, by_name));
+    while ((entry = map_first(&q->ended)))
+        forget_ended(q, container_of(entry, struct ended_hold, by_ballot));
+    map_free(&q->attempts);
+    map_free(&q->ended);
+}

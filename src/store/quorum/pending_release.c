@@ -1,0 +1,263 @@
+/* Pending releases: those that must still reach a node.
+ *
+ * Whatever is released, or was lost, is released on all nodes that may have it, including those that did
+ * not answer. That is repeated until a node confirms or every lease must have ended: at longer and longer
+ * intervals, and as soon as a node that was silent answers again. A silent node may still get the vote
+ * that it was sent, and begin its lease only then, so the leases count from the last time that it was
+ * silent.
+ *
+ * As a node may have to be sent a request twice (NOSCRIPT), a vote may come behind its release. The order
+ * of the answers shows it, and the vote is given back when its own answer comes. */
+#include "store/quorum/quorum.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+enum {
+    RELEASE_RETRY_US = 250000,  /* doubling, up to a quarter of the longest lease */
+    PENDING_RELEASES_MAX = 256, /* that are repeated: beyond, the oldest is left to its lease */
+};
+
+struct pending_release {
+    struct round round;
+    struct list repeated; /* in the quorum's list, if it must be repeated */
+    int64_t until_us;     /* by when the nodes have forgotten by themselves */
+    int64_t retry_at_us, delay_us;
+    enum store_outcome result; /* of a ballot that was lost; 0: the release is what was asked for */
+    uint32_t granted;          /* by which nodes: they must have confirmed that before it is told */
+    uint32_t unknown;          /* who left one unanswered: its "not yours" may be due to that one */
+    size_t yes, no;
+    char name[];
+};
+
+static void stop_repeating(struct pending_release *pending) {
+    if (!pending->round.kept)
+        return;
+    list_remove(&pending->repeated);
+    pending->round.kept = false;
+    pending->round.quorum->pending_release_count--;
+}
+
+static void repeat_later(struct pending_release *pending) {
+    struct quorum *q = pending->round.quorum;
+    if (pending->round.kept)
+        return;
+    if (q->pending_release_count == PENDING_RELEASES_MAX) {
+        struct pending_release *oldest =
+            container_of(q->pending_releases.next, struct pending_release, repeated);
+        stop_repeating(oldest);
+        quorum_round_free_if_over(&oldest->round);
+    }
+    pending->round.kept = true;
+    pending->retry_at_us = quorum_now_us(q) + pending->delay_us;
+    if (pending->delay_us < q->host->max_lease_us / 4)
+        pending->delay_us *= 2;
+    list_append(&q->pending_releases, &pending->repeated);
+    q->pending_release_count++;
+    quorum_wake_by(q, pending->retry_at_us);
+}
+
+static bool is_confirmed(const struct node_request *request) {
+    return request->op.outcome == STORE_DONE || request->op.outcome == STORE_NOT_YOURS;
+}
+
+/* A node has answered a release: votes of that ballot that it has not answered yet come behind it. */
+static void give_up_votes(struct quorum *q, const struct node_request *release) {
+    size_t index = release->node->index;
+    for (struct round *round = NULL; (round = quorum_ballot_round(q, release->op.seq, round));)
+        round->given_up |= round->requests[index].in_flight ? 1u << index : 0;
+}
+
+static void release_answered(struct round *round, struct node_request *request) {
+    struct pending_release *pending = container_of(round, struct pending_release, round);
+    struct quorum *q = round->quorum;
+    uint32_t bit = 1u << request->node->index;
+    give_up_votes(q, request);
+    pending->yes += request->op.outcome == STORE_DONE;
+    pending->no += request->op.outcome == STORE_NOT_YOURS && !(pending->unknown & bit);
+    if (is_confirmed(request) || q->ending)
+        return;
+    if (request->op.outcome == STORE_UNKNOWN) {
+        request->node->owed = true;
+        pending->unknown |= bit;
+        pending->until_us = quorum_now_us(q) + q->host->max_lease_us;
+    }
+    if (quorum_now_us(q) < pending->until_us)
+        repeat_later(pending);
+}
+
+static enum store_outcome release_outcome(const struct pending_release *pending, bool over) {
+    const struct round *round = &pending->round;
+    const struct quorum *q = round->quorum;
+    if (!pending->result)
+        return pending->yes >= q->quorum                 ? STORE_DONE
+               : pending->no > q->node_count - q->quorum ? STORE_NOT_YOURS /* it had no quorum */
+               : over                                    ? STORE_UNKNOWN
+                                                         : 0;
+    for (size_t i = 0; i < q->node_count && !over; i++) {
+        if (pending->granted & 1u << i && round->requests[i].in_flight)
+            return 0;
+    }
+    return pending->result;
+}
+
+/* Of who does not wait: the votes were split. */
+static void try_later(struct quorum *q, struct store_op *op) {
+    op->left_us += quorum_now_us(q);
+    list_append(&q->tries, &op->link);
+    quorum_wake_by(q, op->left_us);
+}
+
+static void release_decide(struct round *round, bool time_is_up) {
+    struct pending_release *pending = container_of(round, struct pending_release, round);
+    enum store_outcome outcome = release_outcome(pending, time_is_up || !round->in_flight);
+    if (!outcome)
+        return;
+    struct store_op *op = quorum_round_decided(round);
+    if (outcome == STORE_UNKNOWN && !pending->result)
+        op->text = quorum_round_explain(round, "too few nodes confirmed it");
+    if (outcome == STORE_QUEUED && !(op->flags & STORE_WAIT))
+        try_later(round->quorum, op);
+    else
+        store_complete(round->quorum->host, op, outcome);
+}
+
+/* A release of what `of` has or may have, on all nodes; NULL: no memory. */
+static struct pending_release *pending_release_new(struct quorum *q, struct store_op *of) {
+    size_t name_size = strlen(of->name) + 1;
+    struct pending_release *pending = quorum_round_new(q, of, sizeof(*pending) + name_size);
+    if (!pending)
+        return NULL;
+    memcpy(pending->name, of->name, name_size);
+    list_init(&pending->repeated);
+    pending->until_us =
+        quorum_now_us(q) + q->host->max_lease_us; /* (a lease may have been longer once) */
+    pending->delay_us = RELEASE_RETRY_US;
+    pending->round.answered = release_answered;
+    pending->round.decide = release_decide;
+    for (size_t i = 0; i < q->node_count; i++) {
+        struct store_op *request = &pending->round.requests[i].op;
+        request->type = STORE_RELEASE;
+        request->kind = of->kind;
+        request->capacity = of->capacity;
+        request->weight = of->weight;
+        request->seq = of->mark;
+        request->name = pending->name;
+        request->lease_us = of->lease_us;
+        pending->round.requests[i].quiet = true;
+    }
+    return pending;
+}
+
+/* (A node that the ballot was refused by has nothing to give back.) */
+bool quorum_take_back(struct quorum *q, struct store_op *op, enum store_outcome result,
+                      uint32_t granted, uint32_t refused) {
+    struct pending_release *pending = pending_release_new(q, op);
+    if (!pending)
+        return false;
+    op->mark = 0;
+    pending->result = result;
+    pending->granted = granted;
+    quorum_round_await(&pending->round, q->node_timeout_us);
+    for (size_t i = 0; i < q->node_count; i++) {
+        struct node_request *request = &pending->round.requests[i];
+        if (refused & 1u << i)
+            request->op.outcome = STORE_NOT_YOURS;
+        else
+            quorum_round_ask(&pending->round, request);
+    }
+    if (!granted)
+        release_decide(&pending->round, false);
+    quorum_round_free_if_over(&pending->round);
+    return true;
+}
+
+static bool is_unconfirmed(const struct node_request *request) {
+    bool asked = request->op.outcome;
+    return asked && !request->in_flight && !is_confirmed(request);
+}
+
+/* Asks the nodes again that have not confirmed; what must have ended by itself is given up. */
+void quorum_retry_releases(struct quorum *q) {
+    int64_t now = quorum_now_us(q);
+    list_each_safe(link, &q->pending_releases) {
+        struct pending_release *pending = container_of(link, struct pending_release, repeated);
+        struct round *round = &pending->round;
+        bool over = now >= pending->until_us;
+        if (!over && now < pending->retry_at_us)
+            continue;
+        stop_repeating(pending); /* an answer that confirms nothing puts it back into the list */
+        for (size_t i = 0; i < q->node_count && !over; i++) {
+            if (is_unconfirmed(&round->requests[i]))
+                quorum_round_ask(round, &round->requests[i]);
+        }
+        quorum_round_free_if_over(round);
+    }
+}
+
+void quorum_retry_releases_at(struct node *node) {
+    node->owed = false;
+    list_each(link, &node->quorum->pending_releases) {
+        struct round *round = &container_of(link, struct pending_release, repeated)->round;
+        if (is_unconfirmed(&round->requests[node->index]))
+            quorum_round_ask(round, &round->requests[node->index]);
+    }
+}
+
+/* Nobody wants the votes of a ballot any more, or waits for their return: gives them back where `at` is, or on all
+ * nodes. Without memory they are left to their leases. */
+void quorum_give_back(struct quorum *q, const struct store_op *vote, const struct node *at) {
+    struct store_op of = *vote;
+    of.mark = vote->seq;
+    struct pending_release *pending = pending_release_new(q, &of);
+    if (!pending)
+        return;
+    pending->round.op = NULL;
+    for (size_t i = 0; i < q->node_count; i++) {
+        if (!at || at->index == i)
+            quorum_round_ask(&pending->round, &pending->round.requests[i]);
+    }
+}
+
+void quorum_give_back_if_late(struct round *round, struct node_request *request) {
+    if (round->given_up & 1u << request->node->index && request->op.outcome == STORE_DONE)
+        quorum_give_back(round->quorum, &request->op, request->node);
+}
+
+void quorum_release(struct quorum *q, struct store_op *op) {
+    quorum_attempt_forget(q, op);
+    quorum_forget_gone(q, op->mark);
+    quorum_end_renewals(q, op->mark);
+    quorum_end_votes(q, op->mark);
+    if (!op->mark) { /* its last ballot was lost, and taken back */
+        store_complete(q->host, op, STORE_NOT_YOURS);
+        return;
+    }
+    struct pending_release *pending = pending_release_new(q, op);
+    if (!pending) {
+        store_refuse(q->host, op, HF_NO_MEMORY, NULL);
+        return;
+    }
+    for (size_t i = 0; i < q->node_count; i++)
+        pending->round.requests[i].quiet = false;
+    quorum_round_ask_all(&pending->round);
+}
+
+void quorum_end_releases(struct quorum *q) {
+    while (!list_empty(&q->pending_releases)) {
+        struct pending_release *pending =
+            container_of(q->pending_releases.next, struct pending_release, repeated);
+        stop_repeating(pending);
+        quorum_round_free_if_over(&pending->round);
+    }
+}
+
+int64_t quorum_next_release_us(const struct quorum *q) {
+    int64_t at_us = WORLD_NEVER;
+    list_each(link, &q->pending_releases) {
+        int64_t one_us = container_of(link, struct pending_release, repeated)->retry_at_us;
+        at_us = one_us < at_us ? one_us : at_us;
+    }
+    return at_us;
+}
