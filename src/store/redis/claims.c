@@ -29,11 +29,11 @@ static void start_with_keys(struct redis *redis, enum redis_script_id script,
 
 static void send_or_refuse(struct redis *redis, struct store_op *op, enum redis_script_id script,
                            redis_answered *answered) {
-    struct redis_request *request;
-    if (redis_send(redis, op, script, answered, NULL, 0, &request) < 0)
-        store_refuse(redis->host, op, HF_NO_MEMORY, NULL);
-    else
+    struct redis_request *request = redis_new_request(redis, op, script, answered, NULL, 0);
+    if (request)
         route_submit(redis, request);
+    else
+        store_refuse(redis->host, op, HF_NO_MEMORY, NULL);
 }
 
 /* ---- Acquire ---- */
@@ -74,8 +74,8 @@ struct waiting {
     uint64_t token, replicas;
 };
 
-static void let_go_again(struct redis *redis, struct redis_request *request,
-                         const struct reply *reply, const char *why) {
+static void released_again(struct redis *redis, struct redis_request *request,
+                           const struct reply *reply, const char *why) {
     struct waiting *waiting = request->context;
     struct store_op *op = waiting->op;
     (void)why;
@@ -100,11 +100,11 @@ static void replicas_answered(struct redis *redis, struct redis_request *request
     bool is_number = reply && reply->type == REPLY_INTEGER;
     waiting->replicas = is_number ? (uint64_t)reply->integer : 0;
     if (is_number && waiting->replicas < redis->wait_replicas) {
-        struct redis_request *release;
         redis_request_free(request);
         start_release(redis, op, redis->set);
-        if (redis_send(redis, op, REDIS_RELEASE, let_go_again, waiting, 0, &release) == HF_OK) {
-            route_submit(redis, release);
+        request = redis_new_request(redis, op, REDIS_RELEASE, released_again, waiting, 0);
+        if (request) {
+            route_submit(redis, request);
             return;
         }
         op->reason = HF_NO_MEMORY;
@@ -124,12 +124,13 @@ static void replicas_answered(struct redis *redis, struct redis_request *request
 
 static void wait_for_replicas(struct redis *redis, struct redis_link *via, struct store_op *op) {
     struct waiting *waiting = malloc(sizeof(*waiting));
-    struct redis_request *request = NULL;
     command_start(&redis->command);
     command_add_text(&redis->command, "WAIT");
     command_add_number(&redis->command, redis->wait_replicas);
     command_add_number(&redis->command, redis->wait_timeout_ms);
-    if (!waiting || redis_send(redis, op, -1, replicas_answered, waiting, 0, &request) < 0) {
+    struct redis_request *request =
+        waiting ? redis_new_request(redis, op, -1, replicas_answered, waiting, 0) : NULL;
+    if (!request) {
         free(waiting);
         op->reason = HF_NO_MEMORY;
         store_complete(redis->host, op, STORE_UNKNOWN);
@@ -140,48 +141,94 @@ static void wait_for_replicas(struct redis *redis, struct redis_link *via, struc
     link_submit(via, request);
 }
 
+/* The answers of acquire.lua, and of vote.lua as far as they are the same: a word, and what goes with
+ * it. */
+
+struct answer {
+    struct redis *redis;
+    struct store_op *op;
+    const struct reply *reply;
+    struct redis_link *via;
+};
+
+static const char *detail_of(const struct answer *a) {
+    const struct reply *detail = reply_at(a->reply, 1);
+    return detail->type == REPLY_STRING ? detail->text : "?";
+}
+
+/* The script ran, and what it did is not known. */
+static void answered_nonsense(const struct answer *a) {
+    a->op->reason = HF_BAD_STORE;
+    store_complete(a->redis->host, a->op, STORE_UNKNOWN);
+}
+
+static void answered_done(const struct answer *a) {
+    if (!read_token(reply_at(a->reply, 1), &a->op->token))
+        answered_nonsense(a);
+    else if (a->redis->wait_replicas)
+        wait_for_replicas(a->redis, a->via, a->op);
+    else
+        store_complete(a->redis->host, a->op, STORE_DONE);
+}
+
+static void note_holder(const struct answer *a) {
+    a->op->left_us = left_us(a->reply);
+    a->op->flags |= reply_number(reply_at(a->reply, 2), 0) ? STORE_FOREIGN : 0;
+}
+
+static void answered_queued(const struct answer *a) {
+    note_holder(a);
+    a->op->flags |= reply_number(reply_at(a->reply, 3), 1) == 0 ? STORE_HEAD : 0;
+    redis_subscribe(a->redis);
+    store_complete(a->redis->host, a->op, STORE_QUEUED);
+}
+
+static void answered_busy(const struct answer *a) {
+    note_holder(a);
+    if (a->redis->set)
+        redis_subscribe(a->redis);
+    store_refuse(a->redis->host, a->op, HF_BUSY, NULL);
+}
+
+static void answered_kind(const struct answer *a) {
+    store_refuse(a->redis->host, a->op, HF_WRONG_KIND, describe_kind(reply_at(a->reply, 1)));
+}
+
+static void answered_clock(const struct answer *a) {
+    store_refuse(a->redis->host, a->op, HF_CLOCK,
+                 error_format("the client's clock proposes the token %" PRIu64
+                              ", more than a day ahead of the server's clock, %s",
+                              a->op->floor, detail_of(a)));
+}
+
+static void answered_spent(const struct answer *a) {
+    store_refuse(a->redis->host, a->op, HF_CLOCK,
+                 error_format("the name has used up its tokens, at %s", detail_of(a)));
+}
+
+static const struct {
+    const char *word;
+    void (*handle)(const struct answer *answer);
+} answers[] = {
+    {"done", answered_done}, {"queued", answered_queued}, {"busy", answered_busy},
+    {"kind", answered_kind}, {"clock", answered_clock},   {"spent", answered_spent},
+};
+
 static void acquire_answered(struct redis *redis, struct redis_request *request,
                              const struct reply *reply, const char *why) {
-    struct store_op *op = request->op;
-    struct redis_link *via = request->via;
+    struct answer answer = {redis, request->op, reply, request->via};
     if (!reply || reply->type != REPLY_ARRAY) {
         redis_fail(redis, request, reply, why);
         return;
     }
     redis_request_free(request);
-    const struct reply *word = reply_at(reply, 0), *what = reply_at(reply, 1);
-    const char *text = what->type == REPLY_STRING ? what->text : "?";
-    if (reply_is(word, "done") && read_token(what, &op->token)) {
-        if (redis->wait_replicas)
-            wait_for_replicas(redis, via, op);
-        else
-            store_complete(redis->host, op, STORE_DONE);
-    } else if (reply_is(word, "queued") || reply_is(word, "busy")) {
-        op->left_us = left_us(reply);
-        op->flags |= reply_number(reply_at(reply, 2), 0) ? STORE_FOREIGN : 0;
-        if (reply_is(word, "busy")) {
-            if (redis->set)
-                redis_subscribe(redis);
-            store_refuse(redis->host, op, HF_BUSY, NULL);
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        if (reply_is(reply_at(reply, 0), answers[i].word)) {
+            answers[i].handle(&answer);
             return;
         }
-        op->flags |= reply_number(reply_at(reply, 3), 1) == 0 ? STORE_HEAD : 0;
-        redis_subscribe(redis);
-        store_complete(redis->host, op, STORE_QUEUED);
-    } else if (reply_is(word, "kind")) {
-        store_refuse(redis->host, op, HF_WRONG_KIND, describe_kind(what));
-    } else if (reply_is(word, "clock")) {
-        store_refuse(redis->host, op, HF_CLOCK,
-                     error_format("the client's clock proposes the token %" PRIu64
-                                  ", more than a day ahead of the server's clock, %s",
-                                  op->floor, text));
-    } else if (reply_is(word, "spent")) {
-        store_refuse(redis->host, op, HF_CLOCK,
-                     error_format("the name has used up its tokens, at %s", text));
-    } else {
-        op->reason = HF_BAD_STORE; /* the script ran, and what it did is not known */
-        store_complete(redis->host, op, STORE_UNKNOWN);
     }
+    answered_nonsense(&answer);
 }
 
 static void add_particulars(struct redis *redis, const struct store_op *op) {
@@ -442,9 +489,10 @@ static bool is_alone(const struct store_op *of) {
 
 static void renewing_send(struct redis *redis, struct renewing *renewing, int script,
                           const uint16_t *items, size_t count) {
-    struct redis_request *request;
+    struct redis_request *request =
+        redis_new_request(redis, renewing->op, script, renew_answered, renewing, count);
     renewing->requests++;
-    if (redis_send(redis, renewing->op, script, renew_answered, renewing, count, &request) < 0) {
+    if (!request) {
         for (size_t i = 0; i < count; i++) {
             renewing->op->renewals[items[i]].outcome = STORE_REFUSED;
             renewing->op->renewals[items[i]].reason = HF_NO_MEMORY;
@@ -481,14 +529,6 @@ static void renew_share(struct redis *redis, struct renewing *renewing, uint16_t
     renewing_send(redis, renewing, REDIS_RENEW_SHARE, &item, 1);
 }
 
-static void ignore_answer(struct redis *redis, struct redis_request *request,
-                          const struct reply *reply, const char *why) {
-    (void)redis;
-    (void)reply;
-    (void)why;
-    redis_request_free(request);
-}
-
 /* A lock that is held for longer than a week must not lose its counter: once a day, for as long as the
  * longest lease, each renewal moves that one's end, too. */
 static void keep_counters(struct redis *redis, const struct store_op *op) {
@@ -498,14 +538,15 @@ static void keep_counters(struct redis *redis, const struct store_op *op) {
     if (now_us > redis->keep_from_us + redis->host->max_lease_us)
         redis->keep_from_us = now_us + INT64_C(1000) * DAY_MS;
     for (size_t i = 0; i < op->renewal_count; i++) {
-        struct redis_request *request;
         if (!op->renewals[i].of)
             continue;
         command_start(&redis->command);
         command_add_text(&redis->command, "PEXPIRE");
         command_add_keys(&redis->command, redis->prefix, op->renewals[i].of->name, "S");
         command_add_number(&redis->command, UINT64_C(8) * DAY_MS);
-        if (redis_send(redis, NULL, -1, ignore_answer, NULL, 0, &request) == HF_OK)
+        struct redis_request *request =
+            redis_new_request(redis, NULL, -1, redis_ignore_reply, NULL, 0);
+        if (request)
             route_submit(redis, request);
     }
 }

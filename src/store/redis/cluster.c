@@ -367,7 +367,6 @@ static struct scout *free_scout(struct cluster *cluster) {
 static void ask_at(struct cluster *cluster, const char *host, uint16_t port) {
     struct redis *redis = cluster->route.redis;
     struct scout *scout = free_scout(cluster);
-    struct redis_request *request;
     if (!scout)
         return;
     link_rest(&scout->link);
@@ -376,7 +375,8 @@ static void ask_at(struct cluster *cluster, const char *host, uint16_t port) {
     command_start(&redis->command);
     command_add_text(&redis->command, "CLUSTER");
     command_add_text(&redis->command, "SLOTS");
-    if (redis_send(redis, NULL, -1, slots_answered, scout, 0, &request) < 0)
+    struct redis_request *request = redis_new_request(redis, NULL, -1, slots_answered, scout, 0);
+    if (!request)
         return;
     request->give_up_us = world_now_us(redis->host->world) + redis->peer.timeout_us;
     scout->is_asked = true;
@@ -437,14 +437,6 @@ static void moved(struct redis_link *link, struct redis_request *request,
     route_ask(&cluster->route);
 }
 
-static void ignore_answer(struct redis *redis, struct redis_request *request,
-                          const struct reply *reply, const char *why) {
-    (void)redis;
-    (void)reply;
-    (void)why;
-    redis_request_free(request);
-}
-
 /* The node there takes it only right behind ASKING; so also the script's text must come with it. */
 static bool make_whole(struct redis_request *request) {
     if (request->is_whole || request->script < 0)
@@ -464,15 +456,16 @@ static void ask_there(struct redis_link *link, struct redis_request *request,
                       const struct reply *error) {
     struct cluster *cluster = of_link(link);
     struct redis *redis = link->redis;
-    struct redis_request *asking;
+    struct redis_request *asking = NULL;
     char host[ROUTE_HOST_SIZE];
     uint16_t port;
     struct node *node =
         read_address(link, error, host, &port) ? get_node(cluster, "", host, port) : NULL;
     command_start(&redis->command);
     command_add_text(&redis->command, "ASKING");
-    if (!node || !make_whole(request) ||
-        redis_send(redis, NULL, -1, ignore_answer, NULL, 0, &asking) < 0) {
+    if (node && make_whole(request))
+        asking = redis_new_request(redis, NULL, -1, redis_ignore_reply, NULL, 0);
+    if (!asking) {
         route_hold(&cluster->route, request, net_jitter_us(redis->host->world, TRY_AGAIN_US));
         return;
     }

@@ -80,9 +80,9 @@ static bool has_failed(struct examining *x, struct redis_request *request,
  * serves it. */
 static void send_to(struct examining *x, struct redis_link *link, redis_answered *answered,
                     size_t item) {
-    struct redis_request *request;
+    struct redis_request *request = redis_new_request(x->redis, x->op, -1, answered, x, 1);
     x->pending++;
-    if (redis_send(x->redis, x->op, -1, answered, x, 1, &request) < 0) {
+    if (!request) {
         x->no_memory = true;
         step_done(x);
         return;

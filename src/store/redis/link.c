@@ -36,6 +36,12 @@ void redis_request_free(struct redis_request *request) {
     free(request);
 }
 
+void redis_ignore_reply(struct redis *redis, struct redis_request *request,
+                        const struct reply *reply, const char *why) {
+    (void)redis, (void)reply, (void)why;
+    redis_request_free(request);
+}
+
 static struct world *world_of(const struct redis_link *link) {
     return link->setup->world;
 }
@@ -341,18 +347,12 @@ static void ping(struct redis_link *link) {
     }
 }
 
-static void stand_in_answered(struct redis *redis, struct redis_request *request,
-                              const struct reply *reply, const char *why) {
-    (void)redis, (void)reply, (void)why;
-    redis_request_free(request);
-}
-
 /* The request comes back, and its place in the order of replies is kept. False: no memory. */
 static bool give_up(struct redis_link *link, struct redis_request *request, const char *why) {
     struct redis_request *stand_in = calloc(1, sizeof(*stand_in));
     if (!stand_in)
         return false;
-    stand_in->answered = stand_in_answered;
+    stand_in->answered = redis_ignore_reply;
     stand_in->stands_in = true;
     stand_in->script = -1;
     stand_in->sent_us = request->sent_us;

@@ -144,4 +144,8 @@ void link_break(struct redis_link *link, int reason, const char *why);
 
 void redis_request_free(struct redis_request *request);
 
+/* A redis_answered that ignores the reply. */
+void redis_ignore_reply(struct redis *redis, struct redis_request *request,
+                        const struct reply *reply, const char *why);
+
 #endif

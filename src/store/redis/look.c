@@ -189,12 +189,13 @@ static void inspect_answered(struct redis *redis, struct redis_request *request,
 }
 
 void redis_inspect(struct redis *redis, struct store_op *op) {
-    struct redis_request *request;
     look_at(redis, op->name);
-    if (redis_send(redis, op, REDIS_LOOK, inspect_answered, NULL, 0, &request) < 0)
-        store_refuse(redis->host, op, HF_NO_MEMORY, NULL);
-    else
+    struct redis_request *request =
+        redis_new_request(redis, op, REDIS_LOOK, inspect_answered, NULL, 0);
+    if (request)
         route_submit(redis, request);
+    else
+        store_refuse(redis->host, op, HF_NO_MEMORY, NULL);
 }
 
 /* ---- List ---- */
@@ -313,10 +314,11 @@ static void look_at_all(struct redis *redis, struct listing *listing) {
     listing->locks = locks_new();
     bool ok = listing->locks;
     for (size_t i = 0; ok && i < listing->count; i++) {
-        struct redis_request *request;
         look_at(redis, listing->names[i]);
-        ok = redis_send(redis, listing->op, REDIS_LOOK, listed_one, listing, 1, &request) == HF_OK;
-        if (ok) {
+        struct redis_request *request =
+            redis_new_request(redis, listing->op, REDIS_LOOK, listed_one, listing, 1);
+        ok = request;
+        if (request) {
             request->items[0] = (uint16_t)i;
             list_append(&requests, &request->link);
         }
@@ -394,7 +396,6 @@ static void add_pattern(struct command *command, const char *text) {
 
 static void scan(struct redis *redis, struct listing *listing, const char *cursor) {
     struct command *command = &redis->command;
-    struct redis_request *request;
     command_start(command);
     command_add_text(command, "SCAN");
     command_add_text(command, cursor);
@@ -411,7 +412,8 @@ static void scan(struct redis *redis, struct listing *listing, const char *curso
     command_add_number(command, SCAN_COUNT);
     command_add_text(command, "TYPE");
     command_add_text(command, redis->prefix[0] ? "string" : "hash");
-    if (redis_send(redis, listing->op, -1, scanned, listing, 0, &request) < 0) {
+    struct redis_request *request = redis_new_request(redis, listing->op, -1, scanned, listing, 0);
+    if (!request) {
         listing_fail(redis, listing, STORE_REFUSED, HF_NO_MEMORY, NULL);
         return;
     }
@@ -442,13 +444,14 @@ static void found_servers(struct redis *redis, struct redis_request *request,
 }
 
 static void find_servers(struct redis *redis, struct listing *listing) {
-    struct redis_request *request;
     command_start(&redis->command);
     command_add_text(&redis->command, "PING");
-    if (redis_send(redis, listing->op, -1, found_servers, listing, 0, &request) < 0)
-        listing_fail(redis, listing, STORE_REFUSED, HF_NO_MEMORY, NULL);
-    else
+    struct redis_request *request =
+        redis_new_request(redis, listing->op, -1, found_servers, listing, 0);
+    if (request)
         route_submit(redis, request);
+    else
+        listing_fail(redis, listing, STORE_REFUSED, HF_NO_MEMORY, NULL);
 }
 
 void redis_list(struct redis *redis, struct store_op *op) {

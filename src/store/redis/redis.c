@@ -29,16 +29,16 @@ enum { DEFAULT_PORT = 6379, DEFAULT_TIMEOUT_MS = 2000, TIMEOUT_MAX_MS = 3600000,
 
 /* ---- Requests ---- */
 
-int redis_send(struct redis *redis, struct store_op *op, int script, redis_answered *answered,
-               void *context, size_t items, struct redis_request **ret_request) {
+struct redis_request *redis_new_request(struct redis *redis, struct store_op *op, int script,
+                                        redis_answered *answered, void *context, size_t items) {
     struct redis_request *request = calloc(1, sizeof(*request) + items * sizeof(request->items[0]));
     if (!request)
-        return HF_NO_MEMORY;
+        return NULL;
     list_init(&request->link);
     request->bytes = command_bytes(&redis->command, &request->size);
     if (!request->bytes) {
         free(request);
-        return HF_NO_MEMORY;
+        return NULL;
     }
     request->op = op;
     request->script = script;
@@ -47,8 +47,7 @@ int redis_send(struct redis *redis, struct store_op *op, int script, redis_answe
     request->count = (uint32_t)items;
     request->slot = redis->route ? command_first_slot(&redis->command) : -1;
     request->give_up_us = world_now_us(redis->host->world) + redis->links.timeout_us;
-    *ret_request = request;
-    return HF_OK;
+    return request;
 }
 
 /* What the server's errors mean: all say that it did nothing (a script's first write is what fails in it, and

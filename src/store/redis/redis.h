@@ -47,10 +47,10 @@ struct redis {
     bool is_closing;      /* what comes back now has no reply, and nothing may follow it */
 };
 
-/* Sends what is in redis->command, as part of `op`. HF_OK, or HF_NO_MEMORY: nothing was begun. `items` is
- * the room for those of a renewal. */
-int redis_send(struct redis *redis, struct store_op *op, int script, redis_answered *answered,
-               void *context, size_t items, struct redis_request **ret_request);
+/* Makes a request of what is in redis->command, as part of `op`, with room for so many `items`; script
+ * -1: none. NULL: no memory. */
+struct redis_request *redis_new_request(struct redis *redis, struct store_op *op, int script,
+                                        redis_answered *answered, void *context, size_t items);
 
 /* What a reply that is an error means, or why there is none: the outcome REFUSED or UNKNOWN, with the
  * hf_error and malloc'd particulars. */

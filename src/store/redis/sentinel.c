@@ -251,12 +251,13 @@ static void sentinels_ask(struct redis_route *route) {
         all->each[i].answer = ASKED;
     for (size_t i = 0; i < all->count && route->asking; i++) {
         struct sentinel *sentinel = &all->each[i];
-        struct redis_request *request;
         command_start(command);
         command_add_text(command, "SENTINEL");
         command_add_text(command, "GET-MASTER-ADDR-BY-NAME");
         command_add_text(command, all->service);
-        if (redis_send(route->redis, NULL, -1, sentinel_answered, sentinel, 0, &request) < 0) {
+        struct redis_request *request =
+            redis_new_request(route->redis, NULL, -1, sentinel_answered, sentinel, 0);
+        if (!request) {
             sentinel->answer = SILENT;
             continue;
         }
