@@ -30,3 +30,8 @@ int store_find(const char *scheme, const struct store_driver **ret_driver, char 
     *ret_driver = service->driver;
     return HF_OK;
 }
+
+hf_store_info store_describe(const char *scheme, const struct store_driver *driver) {
+    (void)scheme;
+    return (hf_store_info){.size = sizeof(hf_store_info), .scheme = driver->scheme};
+}

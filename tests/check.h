@@ -61,6 +61,8 @@ __attribute__((weak)) struct test_case **test_end = &test_first;
 __attribute__((weak)) int test_args_count;
 __attribute__((weak)) char **test_args;
 __attribute__((weak)) struct test_case *test_current; /* in the child that runs it */
+/* Called when the arguments are known and no test has been chosen yet; a constructor may set it. */
+__attribute__((weak)) void (*test_prepare)(void);
 
 static void test_fail(const char *file, int line, const char *format, ...)
     __attribute__((unused, noreturn, format(printf, 3, 4)));
@@ -222,6 +224,8 @@ __attribute__((weak)) int main(int argc, char **argv) {
     }
     test_args = argv + first;
     test_args_count = argc - first;
+    if (test_prepare)
+        test_prepare();
 
     int count = test_select(words, getenv("HOLDFAST_TEST_ONLY")), number = 0, failed = 0;
     int most = jobs && atoi(jobs) > 0 ? atoi(jobs) : 1, running = 0;

@@ -538,17 +538,22 @@ HF_API const char *hf_version(void);
 typedef struct hf_store_info {
     size_t size;
     const char *scheme;  /* "memory" */
-    const char *summary; /* one line */
+    const char *summary; /* one line; "" for a store that is not listed */
     const char *tier;    /* what its locks are worth: "strict", "timed", "best effort" */
     int available;       /* 0: a module that it needs is missing */
     const char *missing; /* which one, where it was looked for, and what would bring it; or "" */
     int shares;          /* 1: locks can be shared, … */
     int permits;         /* … there are permits, … */
     int queues;          /* … and a queue: first come, first served */
+    int lease_each;      /* 1: each hold has a lease of its own; 0: one for all holds of a client */
+    int token_floor;     /* 1: there can be a token floor (hf_client_options) */
 } hf_store_info;
 
 /* The index-th store, NULL after the last. Yours to read until this thread asks for another. */
 HF_API const hf_store_info *hf_store_at(size_t index);
+
+/* The store of this client. Yours to read until the client is closed. NULL for NULL. */
+HF_API const hf_store_info *hf_client_store(const hf_client *client);
 
 #ifdef __cplusplus
 }

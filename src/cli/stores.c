@@ -20,14 +20,17 @@ static void print_missing(void) {
 
 static void print_table(void) {
     const hf_store_info *store;
-    printf("%-17s %-12s %-27s %-6s %s\n", "URL", "TIER", "LOCKS", "QUEUE", "FOR");
+    printf("%-17s %-12s %-27s %-6s %-7s %-6s %s\n", "URL", "TIER", "LOCKS", "QUEUE", "LEASE",
+           "FLOOR", "FOR");
     for (size_t i = 0; (store = hf_store_at(i)); i++) {
         char scheme[64], locks[64];
         snprintf(scheme, sizeof(scheme), "%s:", store->scheme);
         snprintf(locks, sizeof(locks), "exclusive%s%s", store->shares ? ", shared" : "",
                  store->permits ? ", permits" : "");
-        printf("%-17s %-12s %-27s %-6s %s%s\n", scheme, store->tier, locks,
-               store->queues ? "yes" : "no", store->available ? "" : "missing: ", store->summary);
+        printf("%-17s %-12s %-27s %-6s %-7s %-6s %s%s\n", scheme, store->tier, locks,
+               store->queues ? "yes" : "no", store->lease_each ? "hold" : "client",
+               store->token_floor ? "yes" : "no",
+               store->available ? "" : "missing: ", store->summary);
     }
     print_missing();
 }
@@ -43,6 +46,8 @@ static void print_json(void) {
         json_bool(&json, "read_write", store->shares);
         json_bool(&json, "permits", store->permits);
         json_bool(&json, "queue", store->queues);
+        json_bool(&json, "lease_each", store->lease_each);
+        json_bool(&json, "token_floor", store->token_floor);
         json_bool(&json, "available", store->available);
         json_string(&json, "missing", store->missing);
         json_string(&json, "summary", store->summary);
@@ -68,16 +73,21 @@ const struct command stores_command = {
     .summary = "where locks can be kept, as far as this build goes",
     .usage = "stores [--json]",
     .without_settings = true,
-    .details = "A store is named by a URL: memory:, sqlite:PATH, and what else is listed. Its tier "
-               "says what\n"
-               "its locks are worth: strict (nothing that was acknowledged is forgotten), timed "
-               "(as good as\n"
-               "the clock and the disk of one server), best effort (a fail-over or a restart may "
-               "lose them).\n"
-               "A store with a queue serves those who wait in the order in which they came.\n"
-               "\n"
-               "Examples:\n"
-               "  holdfast stores\n"
-               "  holdfast stores --json\n",
+    .details =
+        "A store is named by a URL: memory:, sqlite:PATH, and what else is listed. Its tier "
+        "says what\n"
+        "its locks are worth: strict (nothing that was acknowledged is forgotten), timed "
+        "(as good as\n"
+        "the clock and the disk of one server), best effort (a fail-over or a restart may "
+        "lose them).\n"
+        "A store with a queue serves those who wait in the order in which they came. A lease "
+        "is of\n"
+        "each hold, or all holds of a client share one. With a floor, a program can have "
+        "tokens begin\n"
+        "above a number, after a backup was restored for example.\n"
+        "\n"
+        "Examples:\n"
+        "  holdfast stores\n"
+        "  holdfast stores --json\n",
     .run = run,
 };

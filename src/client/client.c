@@ -227,8 +227,14 @@ static int open_store(hf_client *c, const struct url *url) {
     const struct store_driver *driver;
     char *text = NULL;
     int r = store_find(url->scheme, &driver, &text);
+    if (!r && c->host.token_floor && !(driver->capabilities & STORE_CAN_FLOOR)) {
+        text = error_format("%s: has no token floor", driver->scheme);
+        r = HF_UNSUPPORTED;
+    }
     if (!r)
         r = driver->open(&c->host, url, &c->store, &text);
+    if (!r)
+        c->store_info = store_describe(url->scheme, driver);
     c->store_blocks = !r && driver->capabilities & STORE_BLOCKS && c->world->threads;
     c->store_is_quick = !r && driver->capabilities & STORE_QUICK;
     if (r < 0)
@@ -288,6 +294,10 @@ int hf_client_open(const char *url, const hf_client_options *options, hf_client 
         r = client_open_in(world, url, options, ret_client);
     cancel_restore(cancelling);
     return r;
+}
+
+const hf_store_info *hf_client_store(const hf_client *c) {
+    return c ? &c->store_info : NULL;
 }
 
 /* ---- Closing ---- */

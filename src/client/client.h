@@ -42,6 +42,7 @@ struct hf_client {
     pthread_mutex_t mutex;
     struct world *world;
     struct store *store;
+    hf_store_info store_info;
     struct store_host host;
     struct engine engine;
     struct world_timer timer; /* for the engine */

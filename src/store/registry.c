@@ -77,27 +77,41 @@ int store_find(const char *scheme, const struct store_driver **ret_driver, char 
     return load_driver(known ? known->modules[0] : scheme, ret_driver, ret_text);
 }
 
+static hf_store_info info_of(const char *scheme, const char *tier, const char *summary,
+                             unsigned capabilities) {
+    return (hf_store_info){
+        .size = sizeof(hf_store_info),
+        .scheme = scheme,
+        .summary = summary,
+        .tier = tier,
+        .available = 1,
+        .missing = "",
+        .shares = !!(capabilities & STORE_CAN_SHARE),
+        .permits = !!(capabilities & STORE_CAN_PERMITS),
+        .queues = !!(capabilities & STORE_CAN_QUEUE),
+        .lease_each = !!(capabilities & STORE_CAN_LEASE_EACH),
+        .token_floor = !!(capabilities & STORE_CAN_FLOOR),
+    };
+}
+
+hf_store_info store_describe(const char *scheme, const struct store_driver *driver) {
+    const struct store_scheme *row = find_scheme(scheme);
+    return row ? info_of(row->scheme, row->tier, row->summary, driver->capabilities)
+               : info_of(driver->scheme, driver->tier, "", driver->capabilities);
+}
+
 const hf_store_info *hf_store_at(size_t index) {
     static _Thread_local hf_store_info info;
     static _Thread_local char text[MODULE_TEXT_SIZE];
-    const struct store_scheme *known = scheme_at(index);
-    if (!known)
+    const struct store_scheme *row = scheme_at(index);
+    if (!row)
         return NULL;
-    info = (hf_store_info){
-        .size = sizeof(info),
-        .scheme = known->scheme,
-        .summary = known->summary,
-        .tier = known->tier,
-        .available = 1,
-        .missing = "",
-        .shares = !!(known->capabilities & STORE_CAN_SHARE),
-        .permits = !!(known->capabilities & STORE_CAN_PERMITS),
-        .queues = !!(known->capabilities & STORE_CAN_QUEUE),
-    };
+    info = info_of(row->scheme, row->tier, row->summary,
+                   row->driver ? row->driver->capabilities : row->capabilities);
     char path[PATH_MAX];
-    for (size_t i = 0; i < STORE_MODULES_MAX && known->modules[i] && info.available; i++) {
-        info.available = module_find(known->modules[i], path);
-        info.missing = info.available ? "" : module_missing(known->modules[i], text);
+    for (size_t i = 0; i < STORE_MODULES_MAX && row->modules[i] && info.available; i++) {
+        info.available = module_find(row->modules[i], path);
+        info.missing = info.available ? "" : module_missing(row->modules[i], text);
     }
     return &info;
 }

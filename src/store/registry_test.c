@@ -40,6 +40,7 @@ TEST(the_stores_are_listed) {
     CHECK_EQ_STR(first->scheme, "memory");
     CHECK_EQ_STR(first->missing, "");
     CHECK(first->shares && first->permits && first->queues);
+    CHECK(first->lease_each && first->token_floor);
     CHECK(first->available && first->summary[0] && first->tier[0]);
     size_t count = 0;
     while (hf_store_at(count))
@@ -116,8 +117,68 @@ TEST(a_store_is_ready_only_if_all_its_modules_are_there) {
 
 TEST(what_stores_can_do_is_listed) {
     hf_store_info set = info_of("quorum+redis"), redis = info_of("redis");
-    CHECK(set.shares && !set.permits && !set.queues);
-    CHECK(redis.shares && redis.permits && redis.queues);
+    CHECK(set.shares && !set.permits && !set.queues && set.lease_each && set.token_floor);
+    CHECK(redis.shares && redis.permits && redis.queues && redis.lease_each && redis.token_floor);
+}
+
+static bool can_the_same(const hf_store_info *a, const hf_store_info *b) {
+    return a->shares == b->shares && a->permits == b->permits && a->queues == b->queues &&
+           a->lease_each == b->lease_each && a->token_floor == b->token_floor;
+}
+
+/* What is listed must be there before a module is loaded. */
+TEST(the_list_says_of_each_store_what_its_driver_says) {
+    set_module_path(TLS_MODULE_DIR);
+    const hf_store_info *info;
+    for (size_t i = 0; (info = hf_store_at(i)); i++) {
+        const struct store_driver *driver;
+        char *text = NULL;
+        hf_store_info listed = *info;
+        CHECK_EQ_INT(store_find(listed.scheme, &driver, &text), HF_OK);
+        hf_store_info described = store_describe(listed.scheme, driver);
+        CHECK_EQ_STR(described.tier, listed.tier);
+        if (!can_the_same(&described, &listed))
+            test_fail(__FILE__, __LINE__, "%s: can do something else than is listed",
+                      listed.scheme);
+    }
+}
+
+TEST(a_client_says_what_its_store_is) {
+    hf_client *client;
+    CHECK(hf_client_store(NULL) == NULL);
+    CHECK_EQ_INT(hf_client_open("memory:", NULL, &client), HF_OK);
+    const hf_store_info *memory = hf_client_store(client);
+    hf_store_info listed = info_of("memory");
+    CHECK_EQ_INT(memory->size, sizeof *memory);
+    CHECK_EQ_STR(memory->scheme, "memory");
+    CHECK_EQ_STR(memory->summary, listed.summary);
+    CHECK(memory->available && can_the_same(memory, &listed));
+    hf_client_close(client);
+    CHECK_EQ_INT(hf_client_open("quorum+memory:a,b,c", NULL, &client), HF_OK); /* not listed */
+    const hf_store_info *set = hf_client_store(client);
+    CHECK_EQ_STR(set->scheme, "quorum");
+    CHECK_EQ_STR(set->summary, "");
+    CHECK_EQ_STR(set->tier, "strict");
+    CHECK(set->shares && !set->permits && !set->queues);
+    hf_client_close(client);
+    set_module_path(TEST_MODULE_DIR);
+    CHECK_EQ_INT(hf_client_open("testmodule:x", NULL, &client), HF_OK);
+    const hf_store_info *module = hf_client_store(client);
+    CHECK_EQ_STR(module->scheme, "testmodule");
+    CHECK(!module->shares && !module->permits && !module->queues);
+    CHECK(!module->lease_each && !module->token_floor);
+    hf_client_close(client);
+}
+
+TEST(a_token_floor_is_refused_where_there_can_be_none) {
+    set_module_path(TEST_MODULE_DIR);
+    hf_client_options options = HF_CLIENT_OPTIONS_INIT;
+    hf_client *client;
+    options.token_floor = 1;
+    CHECK_EQ_INT(hf_client_open("testmodule:x", &options, &client), HF_UNSUPPORTED);
+    CHECK(strstr(hf_last_error(), "testmodule: has no token floor") != NULL);
+    CHECK_EQ_INT(hf_client_open("memory:", &options, &client), HF_OK);
+    hf_client_close(client);
 }
 
 /* This program is linked statically: it has no library to look beside. */

@@ -10,8 +10,8 @@
 
 struct store_scheme {
     const char *scheme, *tier, *summary;
-    unsigned capabilities;             /* STORE_CAN_SHARE, _PERMITS, _QUEUE */
     const struct store_driver *driver; /* NULL: it is in the first of its modules */
+    unsigned capabilities; /* of a driver in a module, which cannot be asked before it is loaded */
     const char *modules[STORE_MODULES_MAX];
 };
 

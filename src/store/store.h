@@ -24,7 +24,7 @@
  *  5. One thread at a time calls a store. A store does not log, and calls nothing but the functions in
  *     `struct store_host`, on the thread that called it. It does not block, unless it says so
  *     (STORE_BLOCKS: it waits for a disk). Such a store is called without the client's mutex, so that
- *     nobody else waits for it: the program may end holds and change their leases at the same time.
+ *     nobody else waits for it: the program may end holds at the same time.
  *  6. Tokens: a grant takes token' = max(token + 1, floor, base) in the very step that grants. `floor` is
  *     the client's proposal. If it is more than a day ahead of the store's clock (or base), it is cut to that
  *     limit if the name has a counter, and the request is refused with HF_CLOCK if it has none. A counter that
@@ -151,13 +151,15 @@ struct store_host {
 };
 
 enum store_capability {
-    STORE_CAN_SHARE = 1,
+    STORE_CAN_SHARE = 1, /* shared holds */
     STORE_CAN_PERMITS = 2,
-    STORE_CAN_LOOK = 4,
-    STORE_CAN_EXAMINE = 8,
-    STORE_CAN_QUEUE = 16, /* rule 4; without it, who waits asks again now and then */
-    STORE_BLOCKS = 64,    /* see rule 5 */
-    STORE_QUICK = 128,    /* it makes no system calls, which might be cancellation points */
+    STORE_CAN_QUEUE = 4,      /* rule 4; without it, who waits asks again now and then */
+    STORE_CAN_LEASE_EACH = 8, /* a lease for each hold; without it, a client's holds share one */
+    STORE_CAN_FLOOR = 16,     /* `token_floor` and `floor` raise tokens */
+    STORE_CAN_LOOK = 32,
+    STORE_CAN_EXAMINE = 64,
+    STORE_BLOCKS = 128, /* see rule 5 */
+    STORE_QUICK = 256,  /* it makes no system calls, which might be cancellation points */
 };
 
 struct store {
@@ -202,6 +204,9 @@ static inline void store_refuse(struct store_host *host, struct store_op *op, in
 /* The driver for a URL's scheme: built in, or loaded from a module. On failure HF_NO_STORE and, maybe,
  * malloc'd particulars. (registry.c) */
 int store_find(const char *scheme, const struct store_driver **ret_driver, char **ret_text);
+
+/* What people are told of the store that a scheme names and this driver is. (registry.c) */
+hf_store_info store_describe(const char *scheme, const struct store_driver *driver);
 
 /* The token of a grant by rule 6. `counter` is the name's, 0 where it has none; for a repeat it is the
  * token that the hold has. (rules.c) */

@@ -98,19 +98,23 @@ BOTH_FORMS(a_name_in_use_as_another_kind_is_refused_with_what_it_is) {
     }
 }
 
+/* Only a client with the usual max_lease asks the store: its clients must all have the same. */
 BOTH_FORMS(the_options_of_the_client_bound_its_leases) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
+    int64_t most_ms = options.max_lease_ms;
     options.max_lease_ms = 5000;
-    hf_client *a = open_client_with(&options);
+    hf_client *a = open_client(), *other = open_client_with(&options);
     const char *name = fresh_name("max-lease");
     hf_acquire_options asked = as_exclusive(0);
     asked.lease_ms = 5001;
-    CHECK_IS(attempt(a, name, asked), HF_BAD_LEASE);
+    CHECK_IS(attempt(other, name, asked), HF_BAD_LEASE);
     check_text(HF_BAD_LEASE, failure, "5000");
-    asked.lease_ms = 5000;
+    asked.lease_ms = most_ms + 1;
+    CHECK_IS(attempt(a, name, asked), HF_BAD_LEASE);
+    asked.lease_ms = most_ms;
     hf_hold *hold = get(a, name, asked);
-    CHECK_IS(renew(hold, 5001), HF_BAD_LEASE);
-    check_text(HF_BAD_LEASE, failure, "5001");
+    CHECK_IS(renew(hold, most_ms + 1), HF_BAD_LEASE);
+    check_text(HF_BAD_LEASE, failure, "60001");
     CHECK_IS(renew(hold, -1), HF_BAD_LEASE);
     CHECK_IS(hf_check(hold, 0), HF_OK);
     let_go(hold);

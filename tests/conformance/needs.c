@@ -1,5 +1,5 @@
-/* Which tests need what not every store has. They are left out, as if they were not there, where HOLDFAST_TEST_LACKS
- * says so. This file comes last: it takes tests out that have been added. */
+/* Which tests need what not every store has. They are left out, as if they were not there, where a client says that its
+ * store lacks it. This file comes last: it takes tests out that have been added. */
 #include "suite.h"
 
 static const char *const needs_queue[] = {
@@ -19,10 +19,6 @@ static const char *const needs_queue[] = {
     "a client that closes does not stand in the way",
     "a child has no part in its parents locks",
     "cancelling gives up every name",
-};
-
-static const char *const needs_max_lease[] = {
-    "the options of the client bound its leases",
 };
 
 static const char *const needs_permits[] = {
@@ -56,13 +52,32 @@ static void leave_out(const char *name) {
         test_fail(__FILE__, __LINE__, "there is no test \"%s\"", name);
 }
 
-__attribute__((constructor)) static void leave_out_what_the_store_lacks(void) {
-    for (size_t i = 0; lacks("queue") && i < sizeof needs_queue / sizeof *needs_queue; i++)
+enum { LACKS_QUEUE = 1, LACKS_PERMITS = 2, LACKS = LACKS_QUEUE | LACKS_PERMITS };
+
+/* Asks a client in a process of its own, which leaves nothing behind for the tests. */
+static int what_the_store_lacks(void) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        const hf_store_info *store = hf_client_store(open_client());
+        exit((store->queues ? 0 : LACKS_QUEUE) | (store->permits ? 0 : LACKS_PERMITS));
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && (WEXITSTATUS(status) & ~LACKS) == 0);
+    return WEXITSTATUS(status);
+}
+
+static void leave_out_what_the_store_lacks(void) {
+    int lacks = what_the_store_lacks();
+    for (size_t i = 0; lacks & LACKS_QUEUE && i < sizeof needs_queue / sizeof *needs_queue; i++)
         leave_out(needs_queue[i]);
-    for (size_t i = 0; lacks("permits") && i < sizeof needs_permits / sizeof *needs_permits; i++)
-        leave_out(needs_permits[i]);
-    for (size_t i = 0; lacks("max_lease") && i < sizeof needs_max_lease / sizeof *needs_max_lease;
+    for (size_t i = 0; lacks & LACKS_PERMITS && i < sizeof needs_permits / sizeof *needs_permits;
          i++)
-        leave_out(needs_max_lease[i]);
+        leave_out(needs_permits[i]);
     take_slice();
+}
+
+__attribute__((constructor)) static void prepare(void) {
+    test_prepare = leave_out_what_the_store_lacks;
 }

@@ -48,13 +48,6 @@ static int times(int count) {
     return scaled > 0 ? scaled : 1;
 }
 
-/* What the store has not, by its nature: HOLDFAST_TEST_LACKS has the words "queue" (nobody sees who waits, and there is
- * no order among them), "permits", and "max_lease" (one of a client's own). needs.c says which tests are left out for that. */
-static bool lacks(const char *what) {
-    const char *words = getenv("HOLDFAST_TEST_LACKS");
-    return words && strstr(words, what);
-}
-
 /* ---- Waiting and errors ------------------------------------------------------------------- */
 
 static int64_t now_ms(void) {
@@ -456,7 +449,7 @@ static size_t holders(hf_client *client, const char *name) {
 
 /* Where there is no queue to be seen, whoever was started counts as waiting. */
 static bool are_waiting(hf_client *client, const char *name, size_t count) {
-    return lacks("queue") || waiters(client, name) == count;
+    return !hf_client_store(client)->queues || waiters(client, name) == count;
 }
 
 /* A request that is in the queue when this returns, as the `place`-th (from 1). */

@@ -895,8 +895,8 @@ const struct store_driver store_memory = {
     .abi = STORE_ABI,
     .scheme = "memory",
     .tier = "timed",
-    .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
-                    STORE_CAN_EXAMINE | STORE_QUICK,
+    .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LEASE_EACH |
+                    STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_QUICK,
     .voting = &memory_voting,
     .open = memory_open,
     .submit = memory_submit,

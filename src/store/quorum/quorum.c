@@ -183,7 +183,8 @@ const struct store_driver store_quorum = {
     .abi = STORE_ABI,
     .scheme = "quorum",
     .tier = "strict",
-    .capabilities = STORE_CAN_SHARE | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
+    .capabilities = STORE_CAN_SHARE | STORE_CAN_LEASE_EACH | STORE_CAN_FLOOR | STORE_CAN_LOOK |
+                    STORE_CAN_EXAMINE,
     .lacks = "a majority of nodes cannot count them: any two share a node, and three need not",
     .open = quorum_open,
     .submit = quorum_submit,

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/url.h"
 #include "net/options.h"
+#include "store/redis/capabilities.h"
 #include "store/redis/greeting.h"
 
 #include <assert.h>
@@ -544,8 +545,7 @@ const struct store_driver holdfast_store_driver __attribute__((visibility("defau
     .scheme = "redis",
     .tier = "timed",
     .port = DEFAULT_PORT,
-    .capabilities =
-        STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK | STORE_CAN_EXAMINE,
+    .capabilities = REDIS_CAPABILITIES,
     .voting = &voting,
     .open = redis_open,
     .submit = redis_submit,

@@ -264,8 +264,8 @@ const struct store_driver store_sqlite = {
     .abi = STORE_ABI,
     .scheme = "sqlite",
     .tier = "timed",
-    .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LOOK |
-                    STORE_CAN_EXAMINE | STORE_BLOCKS,
+    .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LEASE_EACH |
+                    STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_BLOCKS,
     .open = sqlite_open,
     .submit = sqlite_submit,
     .close = sqlite_close,
