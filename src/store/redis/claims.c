@@ -1,5 +1,5 @@
-/* Acquire, renew, release, break: from operations to requests, and from replies to outcomes. The rules are in
- * the scripts; here they are called, and nothing is decided that they did not say. */
+/* Acquire, renew, release, break, vote: operations become requests, and replies become outcomes.
+ * The rules are in the scripts; nothing is decided here. */
 #include "base/error.h"
 #include "store/redis/greeting.h"
 #include "store/redis/redis.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    RENEWALS_AT_ONCE = 128, /* in one script: the server does nothing else meanwhile */
+    RENEWALS_AT_ONCE = 128, /* in one script: the server does nothing else while it runs */
     DAY_MS = 86400000
 };
 
@@ -53,7 +53,8 @@ static char *describe_kind(const struct reply *kind) {
     return store_describe_kind(STORE_LOCK, STORE_ALL);
 }
 
-/* A foreign lock without expiry may be free at any time, or never: -1 is left as a long time. */
+/* A foreign lock without expiry (-1) may be freed at any time, or never: that counts as a long
+ * time. */
 static int64_t left_us(const struct reply *reply) {
     int64_t ms = reply_number(reply_at(reply, 1), 0), most_ms = INT64_C(1) << 50;
     return ms < 0 ? INT64_C(3600000000) : (ms < most_ms ? ms : most_ms) * 1000;
@@ -66,8 +67,9 @@ static bool read_token(const struct reply *reply, uint64_t *ret_token) {
     return *ret_token > 0 && *ret_token < STORE_TOKEN_LIMIT;
 }
 
-/* With wait_replicas a grant counts only when so many replicas have it: WAIT, on the connection over which it was
- * granted, for it asks about that connection's writes. With fewer it is let go again, and refused. */
+/* With wait_replicas, a grant counts only once that many replicas have it. WAIT is sent over the
+ * connection of the grant, since it is about that connection's writes. If too few replicas have it,
+ * the lock is released again, and the acquire is refused. */
 
 struct waiting {
     struct store_op *op;
@@ -117,7 +119,7 @@ static void replicas_answered(struct redis *redis, struct redis_request *request
         redis_explain(request, reply, why, &op->reason, &op->text);
         redis_request_free(request);
         store_complete(redis->host, op,
-                       STORE_UNKNOWN); /* it was granted; who has it is not known */
+                       STORE_UNKNOWN); /* it was granted; which replicas have it is not known */
     }
     free(waiting);
 }
@@ -141,8 +143,8 @@ static void wait_for_replicas(struct redis *redis, struct redis_link *via, struc
     link_submit(via, request);
 }
 
-/* The answers of acquire.lua, and of vote.lua as far as they are the same: a word, and what goes with
- * it. */
+/* The answers of acquire.lua, and of vote.lua as far as they are the same: a word, and what goes
+ * with it. */
 
 struct answer {
     struct redis *redis;
@@ -237,14 +239,15 @@ static void add_particulars(struct redis *redis, const struct store_op *op) {
         command_append(&redis->command, op->label, strlen(op->label));
 }
 
-/* No lock has this key: theirs do not begin with a brace, or go on behind the first tag. */
+/* No lock has this key: a lock's key does not begin with a brace, or goes on after its first
+ * tag. */
 void redis_add_set_key(struct redis *redis) {
     command_add(&redis->command, "{", 1);
     command_append(&redis->command, redis->prefix, strlen(redis->prefix));
     command_append(&redis->command, "}.set", 5);
 }
 
-/* The refusals that only a vote can meet. False: it is none of them. */
+/* The refusals that only votes have. False: it is none of them. */
 static bool refuse_vote(struct redis *redis, struct store_vote *vote, const struct reply *reply) {
     const struct reply *word = reply_at(reply, 0), *what = reply_at(reply, 1);
     const char *text = what->type == REPLY_STRING ? what->text : "?";
@@ -334,7 +337,7 @@ static void start_release(struct redis *redis, const struct store_op *op, bool a
     command_add_text(&redis->command, announced ? op->name : "");
 }
 
-/* Makes another request of one that is to be sent again; without memory it stays what it is. */
+/* Changes a request before it is sent again. If there is no memory, it stays the same. */
 static void replace_script(struct redis *redis, struct redis_request *request, int script) {
     size_t size;
     char *bytes = command_bytes(&redis->command, &size);
@@ -354,13 +357,14 @@ void redis_release_one_key(struct redis *redis, struct redis_request *request) {
     replace_script(redis, request, REDIS_RELEASE_ONE_KEY);
 }
 
-/* After an earlier sending whose reply was lost, "not mine" may be its own doing. */
+/* "Not mine" may be the effect of the same request, if it was sent before and its reply was
+ * lost. */
 static void finish_release(struct redis *redis, struct redis_request *request,
                            const struct reply *reply, const char *why, bool announced) {
     struct store_op *op = request->op;
     bool is_undecided = reply && reply->type == REPLY_INTEGER && !reply->integer &&
                         request->script == REDIS_RELEASE_ONE_KEY;
-    if (is_undecided) { /* a share, or a place in the queue, or not mine: that takes all keys */
+    if (is_undecided) { /* a share, a place in the queue, or not mine: all keys are needed */
         start_release(redis, op, announced);
         replace_script(redis, request, REDIS_RELEASE);
         request->sends--;
@@ -413,9 +417,8 @@ void redis_break(struct redis *redis, struct store_op *op) {
 
 /* ---- Renew ----
  *
- * Those who have their locks alone are renewed by one script for many of them, which names one key for
- * each; a share needs three keys and a request of its own. The operation completes with the last of its
- * requests. */
+ * Many exclusive holds are renewed by one script, which names one key for each. A share needs three
+ * keys and its own request. The operation completes with the last of its requests. */
 
 struct renewing {
     struct store_op *op;
@@ -432,7 +435,7 @@ static void renewing_finish(struct redis *redis, struct renewing *renewing) {
     struct store_op *op = renewing->op;
     enum store_outcome outcome = renewing->outcome;
     if (renewing->any_answered || !outcome) {
-        outcome = STORE_DONE; /* each renewal has its own */
+        outcome = STORE_DONE; /* each renewal has its own outcome */
         free(renewing->text);
     } else {
         op->reason = renewing->reason;
@@ -529,8 +532,8 @@ static void renew_share(struct redis *redis, struct renewing *renewing, uint16_t
     renewing_send(redis, renewing, REDIS_RENEW_SHARE, &item, 1);
 }
 
-/* A lock that is held for longer than a week must not lose its counter: once a day, for as long as the
- * longest lease, each renewal moves that one's end, too. */
+/* A lock that is held for longer than a week must not lose its counter. So once a day, for as long
+ * as the longest lease, each renewal also extends the life of the counter. */
 static void keep_counters(struct redis *redis, const struct store_op *op) {
     int64_t now_us = world_now_us(redis->host->world);
     if (now_us < redis->keep_from_us)
@@ -568,7 +571,7 @@ void redis_renew(struct redis *redis, struct store_op *op) {
     for (size_t i = 0; i < op->renewal_count; i++) {
         const struct store_op *of = op->renewals[i].of;
         if (!of)
-            continue; /* it ended before it was asked for */
+            continue; /* the hold ended before it was submitted */
         if (!is_alone(of)) {
             renew_share(redis, renewing, (uint16_t)i);
             continue;

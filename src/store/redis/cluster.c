@@ -1,16 +1,18 @@
-/* The masters of a Cluster: which of them serves each slot, by CLUSTER SLOTS.
+/* The masters of a Cluster, and which of them serves each slot, by CLUSTER SLOTS.
  *
- * Some of the nodes that are known, and of those that the URL names, are asked at once, and the first answer counts; the
- * next time it is others. They are asked when a node is lost, when one says that a slot has MOVED (then it is
- * the one that it has moved to that is asked), when the Cluster is down, and now and then while something is held. ASK
- * sends a request to where its key has gone already, once. TRYAGAIN, which every request of several keys gets while
- * its slot migrates, makes it wait, and a release do with one key (claims.c).
+ * Some of the known nodes, and of those in the URL, are asked at once, and the first answer counts;
+ * the next time, others are asked. That happens when a node is lost, when a node says that a slot
+ * has MOVED (then the node that it moved to is asked), when the Cluster is down, and now and then
+ * while something is held. ASK sends a request once to the node that its key has already moved to.
+ * TRYAGAIN, which every request with several keys gets while its slot migrates, makes the request
+ * wait; a release then makes do with one key (claims.c).
  *
- * A slot whose master is another node than before was either migrated, between two masters, or its replica was
- * promoted: a fail-over, which means that the holds in it are lost. It was a migration if the old master still has
- * slots. A promotion takes all slots of a master, and where they are now says nothing: the promoted node may have
- * passed them on. So nothing is lost unnoticed, and a hold is given up without need only if a master gave away its last
- * slots since the last time that somebody was asked. A node is its id: another address is no other node. */
+ * If a slot has another master than before, it was either migrated between two masters, or a
+ * replica was promoted: a fail-over, in which the holds in that slot are lost. It was a migration
+ * if the old master still has slots. A promotion takes all slots of a master; which node has them
+ * now proves nothing, since the promoted node may have passed them on. So no loss goes unnoticed,
+ * and a hold is given up without need only if a master gave away its last slots since the last
+ * answer. A node is its id: at another address it is still the same node. */
 #include "base/error.h"
 #include "base/url.h"
 #include "store/redis/redis.h"
@@ -23,12 +25,12 @@ enum {
     SLOTS = 16384,
     NODES_MAX = 4096,
     CLUSTER_PORT = 6379,
-    SCOUTS = 3, /* that are asked at once */
+    SCOUTS = 3, /* nodes that are asked at once */
     ID_SIZE = 41,
     LOOK_AGAIN_US = 5000000, /* while something is held or waited for */
     TRY_AGAIN_US = 30000,
     DOWN_AGAIN_US = 100000,
-    RELEASE_TRIES = 3, /* before one key must do */
+    RELEASE_TRIES = 3, /* before it makes do with one key */
 };
 
 struct node {
@@ -36,10 +38,10 @@ struct node {
     char host[ROUTE_HOST_SIZE], id[ID_SIZE]; /* id "": not known yet */
     struct world_peer peer;
     struct redis_link commands;
-    size_t slots, new_slots; /* that it serves; 0: it is no master, or has none */
+    size_t slots, new_slots; /* that it serves; 0: it is not a master, or has none */
 };
 
-/* One who is asked. */
+/* A node that is asked. */
 struct scout {
     struct cluster *cluster;
     char host[ROUTE_HOST_SIZE];
@@ -50,13 +52,13 @@ struct scout {
 
 struct cluster {
     struct redis_route route;
-    struct node **nodes; /* a place in it is kept for good */
+    struct node **nodes; /* a node's place in it never changes */
     size_t count;
     uint16_t owners[SLOTS], new_owners[SLOTS]; /* a node's place + 1; 0: nobody */
     struct scout scouts[SCOUTS];
     struct world_peer *seeds;
     size_t seed_count, open_scouts;
-    size_t next, tried; /* whom to ask next, and how many were asked since the last answer */
+    size_t next, tried; /* which to ask next; how many were asked since the last answer */
     char hint_host[ROUTE_HOST_SIZE];
     uint16_t hint_port; /* 0: none */
 };
@@ -132,11 +134,11 @@ static struct node *find_by_address(struct cluster *cluster, const char *host, u
     return found;
 }
 
-/* The node of this id, or (an id of "") at this address; NULL: no memory. */
+/* The node with this id, or (if the id is "") at this address; NULL: no memory. */
 static struct node *get_node(struct cluster *cluster, const char *id, const char *host,
                              uint16_t port) {
     struct node *node = id[0] ? find_by_id(cluster, id) : find_by_address(cluster, host, port);
-    if (!node && id[0]) { /* one that somebody named by its address alone */
+    if (!node && id[0]) { /* it may have been named by its address alone */
         node = find_by_address(cluster, host, port);
         node = node && !node->id[0] ? node : NULL;
     }
@@ -170,7 +172,7 @@ static bool read_range(struct cluster *cluster, const struct reply *range, const
     if (first < 0 || last < first || last >= SLOTS || port <= 0 || port > UINT16_MAX ||
         id->type != REPLY_STRING || !id->size || id->size >= ID_SIZE ||
         (has_host && host->size >= ROUTE_HOST_SIZE))
-        return true; /* none that we could use */
+        return true; /* it is of no use */
     struct node *node =
         get_node(cluster, id->text, has_host ? host->text : asked_host, (uint16_t)port);
     if (!node)
@@ -215,7 +217,7 @@ static bool tell_promotions(struct cluster *cluster) {
     return true;
 }
 
-/* A slot that nobody serves now keeps its last owner, so that the next one is told from it. */
+/* A slot that nobody serves now keeps its last owner, to be compared with the next one. */
 static void take_over(struct cluster *cluster) {
     for (size_t i = 0; i < cluster->count; i++)
         cluster->nodes[i]->slots = 0;
@@ -238,7 +240,7 @@ static void take_over(struct cluster *cluster) {
 
 /* ---- The subscription ---- */
 
-/* Some master, another than the present one if there is one. */
+/* Any master, but another than now if there is one. */
 static void direct_subscription(struct cluster *cluster) {
     struct redis_link *link = &cluster->route.redis->subscription;
     uint32_t random;
@@ -262,7 +264,7 @@ static void subscription_down(struct redis_link *link, const char *why) {
 
 static const struct link_guide subscription_guide = {NULL, NULL, subscription_down};
 
-/* If it is at a node that is one no more. */
+/* If it is at a node that is no longer a master, it moves. */
 static void check_subscription(struct cluster *cluster) {
     struct redis_link *link = &cluster->route.redis->subscription;
     if (!link->wanted)
@@ -354,8 +356,8 @@ static bool is_asked(const struct cluster *cluster, const char *host, uint16_t p
     return false;
 }
 
-/* NULL: all are asked. That is so, too, where some failed at once while others were being asked, and it is time to ask
- * again. */
+/* NULL: all are in use. That can also be so when it is time to ask again, if some failed at once
+ * while others were still being asked. */
 static struct scout *free_scout(struct cluster *cluster) {
     for (size_t i = 0; i < SCOUTS; i++) {
         if (!cluster->scouts[i].is_asked)
@@ -383,7 +385,7 @@ static void ask_at(struct cluster *cluster, const char *host, uint16_t port) {
     link_submit(&scout->link, request);
 }
 
-/* The next who are not asked yet: nodes, then what the URL names, in turn. */
+/* Asks the next ones in turn: known nodes, then those in the URL. */
 static void ask_some(struct cluster *cluster) {
     size_t all = cluster->count + cluster->seed_count;
     if (cluster->hint_port) {
@@ -408,7 +410,7 @@ static void cluster_ask(struct redis_route *route) {
 
 /* ---- What nodes answer ---- */
 
-/* "MOVED 3999 10.0.0.7:6381": without a host, it is the one that was asked. */
+/* "MOVED 3999 10.0.0.7:6381"; without a host, it is the host that was asked. */
 static bool read_address(struct redis_link *link, const struct reply *error,
                          char ret_host[ROUTE_HOST_SIZE], uint16_t *ret_port) {
     const char *address = strrchr(error->text, ' '), *colon = strrchr(error->text, ':');
@@ -437,7 +439,8 @@ static void moved(struct redis_link *link, struct redis_request *request,
     route_ask(&cluster->route);
 }
 
-/* The node there takes it only right behind ASKING; so also the script's text must come with it. */
+/* The other node takes the request only right after ASKING, so it cannot be followed by the text of
+ * its script: that must be in it. */
 static bool make_whole(struct redis_request *request) {
     if (request->is_whole || request->script < 0)
         return true;
@@ -474,7 +477,7 @@ static void ask_there(struct redis_link *link, struct redis_request *request,
     link_submit(&node->commands, request);
 }
 
-static void try_again(struct redis_link *link, struct redis_request *request) {
+static void wait_for_migration(struct redis_link *link, struct redis_request *request) {
     struct redis_route *route = link->redis->route;
     request->refusals += request->refusals < UINT8_MAX;
     if (request->script == REDIS_RELEASE && request->refusals % RELEASE_TRIES == 0)
@@ -497,7 +500,7 @@ static bool node_turned(struct redis_link *link, struct redis_request *request,
     } else if (is_asked) {
         ask_there(link, request, error);
     } else if (is_later) {
-        try_again(link, request);
+        wait_for_migration(link, request);
     } else {
         snprintf(route->why, sizeof(route->why), "the server says: %.300s", error->text);
         route_hold(route, request, net_jitter_us(link->redis->host->world, DOWN_AGAIN_US));
@@ -506,7 +509,7 @@ static bool node_turned(struct redis_link *link, struct redis_request *request,
     return true;
 }
 
-/* Who holds something wants to know when the node is back, or another in its place. */
+/* A client that holds something must know when the node is back, or another has taken its place. */
 static void node_down(struct redis_link *link, const char *why) {
     struct node *node = container_of(link, struct node, commands);
     struct redis_route *route = &node->cluster->route;
@@ -529,7 +532,7 @@ static struct redis_link *cluster_master(struct redis_route *route, size_t index
     return NULL;
 }
 
-/* Any master will do: one that is connected, or else that did not fail. */
+/* Any master will do: rather one that is connected, or at least did not fail. */
 static struct redis_link *any_link(struct redis_route *route) {
     struct redis_link *link, *best = NULL;
     for (size_t i = 0; (link = cluster_master(route, i)); i++) {

@@ -1,11 +1,11 @@
 /* Building commands.
  *
- * The companions of K must be in K's slot of a Cluster, and no lock's K may be taken for another's companion.
- * A slot is that of the first {tag} of a key, or of the whole key where there is none. So a companion is
- * "{tag}.s.K" where K has a tag; "{K}.s" where it has none and the braces make K itself the tag; and
- * where K has a '}' that would end that tag early, "{n}.s.K" with the least number n of the right slot.
- * None of them is the K of a lock, whose prefix must not have "}." in it (redis.c). With an empty prefix, names that
- * look like a companion are refused. */
+ * The companions of K must be in the same slot of a Cluster as K, and no K may be the companion of
+ * another. The first {tag} of a key decides on its slot, or the whole key if it has no tag. So if K
+ * has a tag, a companion is "{tag}.s.K". If not, it is "{K}.s", where the braces make K itself the
+ * tag. If K has a '}', which would end that tag early, it is "{n}.s.K" with the smallest number n
+ * in the right slot. None of these can be the K of a lock, since a prefix must not have "}." in it
+ * (redis.c). With an empty prefix, names that look like a companion are refused. */
 #include "store/redis/command.h"
 
 #include "store/store.h"
@@ -63,7 +63,8 @@ void command_add_text(struct command *c, const char *text) {
     command_add(c, text, strlen(text));
 }
 
-/* Not by printf: a request has dozens of numbers. Returns where the digits begin, before `end`. */
+/* Writes digits before `end`, and returns where they begin. (A request has dozens of numbers, and
+ * printf is slow.) */
 static char *put_digits(char *end, uint64_t number) {
     do
         *--end = (char)('0' + number % 10);
@@ -78,7 +79,7 @@ void command_add_number(struct command *c, uint64_t number) {
 
 /* ---- Keys ---- */
 
-/* CRC16 of XMODEM, which Redis takes for its slots. */
+/* CRC16 of XMODEM, which Redis uses for its slots. */
 static unsigned crc16(const char *bytes, size_t size) {
     unsigned crc = 0;
     for (size_t i = 0; i < size; i++) {
@@ -89,7 +90,7 @@ static unsigned crc16(const char *bytes, size_t size) {
     return crc & 0xffff;
 }
 
-/* What decides on the slot: the tag, or the whole key. */
+/* The part of a key that decides on its slot: the tag, or the whole key. */
 static const char *tag_of(const char *key, size_t size, size_t *ret_size) {
     const char *open = memchr(key, '{', size);
     const char *close = open ? memchr(open, '}', size - (size_t)(open - key)) : NULL;
@@ -114,7 +115,7 @@ int command_first_slot(const struct command *c) {
     return (int)command_slot(c->text + begin, c->ends[c->first_key] - begin);
 }
 
-/* The least number of each slot. */
+/* The smallest number in each slot. */
 static uint32_t numbers[16384];
 
 static void fill_numbers(void) {
@@ -165,7 +166,7 @@ void command_add_keys(struct command *c, const char *prefix, const char *name, c
     }
 }
 
-/* A tag has no '}' in it, nor has a K that is made one. */
+/* A tag has no '}' in it, and neither has a K that becomes one. */
 bool command_is_companion(const char *key) {
     const char *close = strchr(key, '}');
     return key[0] == '{' && close && close[1] == '.';

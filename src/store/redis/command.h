@@ -1,5 +1,5 @@
-/* Building commands: arguments are added one by one, with the keys of a lock, and become the bytes of a
- * request. One builder serves a store; it keeps its memory. */
+/* Building commands: arguments are added one by one, with the keys of a lock, and become the bytes
+ * of a request. One builder serves a store; it keeps its memory. */
 #ifndef REDIS_COMMAND_H
 #define REDIS_COMMAND_H
 
@@ -10,11 +10,11 @@
 #include <stdint.h>
 
 struct command {
-    char *text; /* the arguments, one behind the other */
+    char *text; /* the arguments, one after the other */
     size_t text_size, text_room;
     size_t *ends; /* where each ends in text */
     size_t count, room;
-    size_t first_key; /* which argument is; 0: none was added */
+    size_t first_key; /* its number among the arguments; 0: none was added */
     bool failed;      /* no memory: there will be no bytes */
 };
 
@@ -27,29 +27,31 @@ void command_add_number(struct command *command, uint64_t number);
 /* Adds to the argument that was added last. */
 void command_append(struct command *command, const void *bytes, size_t size);
 
-/* Starts EVALSHA of a script with so many keys; command_as_eval makes of its bytes those of EVAL. */
+/* Starts an EVALSHA of a script with that many keys; command_as_eval turns its bytes into an
+ * EVAL. */
 void command_start_script(struct command *command, enum redis_script_id script, size_t keys);
 
-/* Whether a key has the form of a companion, which no lock's own key has. (With a prefix none can.) */
+/* Whether a key has the form of a companion. A lock's own key must not. (With a prefix it
+ * cannot.) */
 bool command_is_companion(const char *key);
 
-/* The lock whose S this key is, if the prefix is empty; false: it is no S. */
+/* The name of the lock whose S this key is, if the prefix is empty; false: it is no S. */
 enum { COMMAND_NAME_SIZE = 256 };
 bool command_name_of_state(const char *key, char ret_name[COMMAND_NAME_SIZE]);
 
-/* Adds keys of a lock: `which` is of "KSQWHI" (scripts/state.lua says what they are). All are in the slot of
- * K, which is the prefix and the name, whatever braces that has. */
+/* Adds keys of a lock: `which` are some of "KSQWHI" (scripts/state.lua says what they are). K is
+ * the prefix and the name. All are in the slot of K, whatever braces it has. */
 void command_add_keys(struct command *command, const char *prefix, const char *name,
                       const char *which);
 
-/* The bytes to send, malloc'd; NULL when there is no memory. */
+/* The bytes to send, malloc'd; NULL: no memory. */
 char *command_bytes(struct command *command, size_t *ret_size);
 char *command_as_eval(const char *bytes, size_t size, enum redis_script_id script,
                       size_t *ret_size);
 
-/* In which of a Cluster's slots a key is. */
+/* The slot of a key in a Cluster. */
 unsigned command_slot(const char *key, size_t size);
-/* That of the first key of what is being built; -1: it has none. */
+/* The slot of the first key of the command that is being built; -1: it has no key. */
 int command_first_slot(const struct command *command);
 
 #endif

@@ -1,4 +1,5 @@
-/* Commands as bytes, and the keys of a lock: each in the slot of its K, and none that is another's. */
+/* Commands as bytes, and the keys of a lock: each in the slot of its K, and none that is
+ * another's. */
 #include "store/redis/command.h"
 
 #include "base/map.h"
@@ -12,7 +13,8 @@ enum { KEYS = 6, NAME_MAX_BYTES = 255 };
 
 /* ---- The specification of Redis Cluster, once more ---- */
 
-/* CRC16 as its appendix has it: XMODEM, polynomial 1021, most significant bit first, from 0; by a table. */
+/* CRC16 as its appendix has it: XMODEM, polynomial 1021, most significant bit first, from 0; by a
+ * table. */
 static uint16_t reference_crc(const unsigned char *bytes, size_t size) {
     static uint16_t table[256];
     if (!table[1])
@@ -28,9 +30,9 @@ static uint16_t reference_crc(const unsigned char *bytes, size_t size) {
     return crc;
 }
 
-/* "If the key contains a { character, and there is a } character to the right of it, and there are one or more
- * characters between the first occurrence of { and the first occurrence of } behind it: only what is
- * between is hashed." */
+/* "If the key contains a { character, and there is a } character to the right of it, and there are
+ * one or more characters between the first occurrence of { and the first occurrence of } behind it:
+ * only what is between is hashed." */
 static unsigned reference_slot(const char *key, size_t size) {
     size_t open = 0, close;
     while (open < size && key[open] != '{')
@@ -123,7 +125,8 @@ TEST(companions_are_in_the_slot_of_their_lock_whatever_braces_it_has) {
             check_slots(prefixes[p], names[n]);
 }
 
-/* A name that would be refused may be taken for another's companion; what is not refused is found again by its S. */
+/* A name that would be refused may be taken for another's companion; what is not refused is found
+ * again by its S. */
 TEST(with_an_empty_prefix_no_name_that_is_not_refused_is_a_companion) {
     for (int n = 0; n < NAMES; n++) {
         size_t size;

@@ -87,7 +87,7 @@ static bool report_sentinels(const struct deployment *d, hf_examination *to) {
                         "the user \"%s\" of the sentinels lacks%s", d->sentinel_user, lacks);
 }
 
-/* The number behind a word of a line: "offset=17". */
+/* The number after a word in a line: "offset=17". */
 static int64_t number_in(const char *line, const char *word) {
     size_t length = strcspn(line, "\r\n");
     const char *found = strstr(line, word);
@@ -136,7 +136,7 @@ static bool report_min_replicas(bool has_slots, hf_examination *to) {
 
 static bool report_replicas(const struct deployment *d, bool has_slots, hf_examination *to) {
     bool ok = true;
-    if (!d->replicas && !has_slots) /* a Cluster's are counted by master */
+    if (!d->replicas && !has_slots) /* those of a Cluster are counted for each master */
         ok = findings_add(to, HF_WARNING, "replicas", "there is no server to fail over to",
                           "add a replica", "the master has no replica");
     if (ok && d->replicas)

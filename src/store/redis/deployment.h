@@ -8,21 +8,21 @@
 
 struct deployment {
     size_t sentinels, answering;         /* of those in the URL */
-    int64_t known, quorum, min_replicas; /* sentinels that they know of; -1: not known */
+    int64_t known, quorum, min_replicas; /* -1: not known */
     const char *sentinel_user;
-    int64_t masters_seen, replicas, lag_s, behind;   /* the slowest of them: since when, in bytes */
+    int64_t masters_seen, replicas, lag_s, behind;   /* of the slowest replica */
     bool lacks_ping, lacks_subscribe, lacks_channel; /* at a sentinel */
-    char *cluster_info, *cluster_nodes; /* as the server says it; NULL: it may not be asked */
+    char *cluster_info, *cluster_nodes; /* as the server answers; NULL: not permitted */
 };
 
 void deployment_init(struct deployment *deployment);
 void deployment_free(struct deployment *deployment);
 
-/* An answer to SENTINEL MASTER, or that this may not be asked; NULL: none. */
+/* Notes an answer to SENTINEL MASTER (NULL: none), or that the question is not permitted. */
 void deployment_note_sentinel(struct deployment *deployment, const struct reply *reply,
                               bool is_refused);
 
-/* INFO of a master. */
+/* Notes the INFO of a master. */
 void deployment_note_info(struct deployment *deployment, const char *info);
 
 /* False: no memory. */

@@ -1,10 +1,10 @@
-/* How a connection to a Redis server begins: AUTH, SELECT, whether the server is the master (ROLE), and
- * boot.lua if it votes in a set. Without any of these it is a PING where nobody knows yet whether the
- * server speaks to us: over TLS, and after a connection over which nothing came.
+/* How a connection to a Redis server begins: AUTH, SELECT, whether the server is the master (ROLE),
+ * and boot.lua if it votes in a set. Without any of these it is a PING where nobody knows yet
+ * whether the server speaks to us: over TLS, and after a connection over which nothing came.
  *
- * Nothing else is sent before the answers. A command would run as another user, or in another database.
- * And a server that just hangs up, because it expects TLS or refuses our certificate, does so before
- * anything was sent whose outcome would be unknown. */
+ * Nothing else is sent before the answers. A command would run as another user, or in another
+ * database. And a server that just hangs up, because it expects TLS or refuses our certificate,
+ * does so before anything was sent whose outcome would be unknown. */
 #ifndef REDIS_GREETING_H
 #define REDIS_GREETING_H
 
@@ -15,7 +15,8 @@ bool redis_greet(struct redis_link *link);
 int redis_greeted(struct redis_link *link, const struct reply *reply, char **ret_text);
 
 /* From now on, the connections of the link for commands, including the one that it has, begin with
- * boot.lua. Until then, a client that only looks needs no permission for it, and changes nothing. */
+ * boot.lua. Until then, a client that only looks needs no permission for it, and changes
+ * nothing. */
 void redis_begin_to_vote(struct redis *redis);
 
 #endif

@@ -4,18 +4,19 @@
  * connection over which something came tries again at once. One that could not connect, or heard
  * nothing, waits first: otherwise a server that accepts and hangs up would make it spin.
  *
- * A request that was never sent is refused as soon as a connection fails, since the server certainly
- * did not act on it. One that was sent waits for the next connection until its time is over.
+ * A request that was never sent is refused as soon as a connection fails, since the server
+ * certainly did not act on it. One that was sent waits for the next connection until its time is
+ * over.
  *
  * A request whose time is over comes back without a reply. Its connection is closed only when a
- * request has waited on that connection for the whole timeout. If requests that were sent again could
- * close the next connection as well, a slow link that is never idle would reconnect for ever without
- * seeing a reply. A request that is given up earlier leaves a stand-in, so that replies still match
- * requests.
+ * request has waited on that connection for the whole timeout. If requests that were sent again
+ * could close the next connection as well, a slow link that is never idle would reconnect for ever
+ * without seeing a reply. A request that is given up earlier leaves a stand-in, so that replies
+ * still match requests.
  *
- * All requests have the same patience, so the first in each list is the first whose time is over. The
- * exceptions are requests that were sent again with the text of their script, and those behind a
- * stand-in (early_us). */
+ * All requests have the same patience, so the first in each list is the first whose time is over.
+ * The exceptions are requests that were sent again with the text of their script, and those behind
+ * a stand-in (early_us). */
 #include "store/redis/link.h"
 
 #include "store/redis/command.h"
@@ -50,8 +51,8 @@ static struct redis_request *first_of(struct list *list) {
     return list_empty(list) ? NULL : container_of(list->next, struct redis_request, link);
 }
 
-static void give_back(struct redis_link *link, struct redis_request *request,
-                      const struct reply *reply, const char *why) {
+static void return_request(struct redis_link *link, struct redis_request *request,
+                           const struct reply *reply, const char *why) {
     list_remove(&request->link);
     request->reason = link->reason;
     request->answered(link->redis, request, reply, why);
@@ -89,9 +90,9 @@ static void end_overdue(struct redis_link *link, const char *why) {
     list_each_safe(node, &link->waiting) {
         struct redis_request *request = container_of(node, struct redis_request, link);
         if (request->give_up_us <= now_us)
-            give_back(link, request, NULL, why);
+            return_request(link, request, NULL, why);
         else if (!request->sends)
-            break; /* these are in the order of their times */
+            break; /* these are sorted by time */
     }
 }
 
@@ -99,7 +100,7 @@ static void refuse_unsent(struct redis_link *link, const char *why) {
     list_each_safe(node, &link->waiting) {
         struct redis_request *request = container_of(node, struct redis_request, link);
         if (!request->sends)
-            give_back(link, request, NULL, why);
+            return_request(link, request, NULL, why);
     }
 }
 
@@ -133,8 +134,7 @@ static void went_down(struct redis_link *link, int reason, const char *why) {
         refuse_unsent(link, why);
     }
     end_overdue(link, why);
-    set_timer(
-        link); /* it opens again from there: whoever is here may still read the old connection */
+    set_timer(link); /* which opens it again: a caller may still read the old connection */
 }
 
 void link_break(struct redis_link *link, int reason, const char *why) {
@@ -149,7 +149,7 @@ static void send_waiting(struct redis_link *link) {
     while ((request = first_of(&link->waiting))) {
         if (net_wire_send(&link->wire, request->bytes, request->size) < 0) {
             link->reason = HF_NO_MEMORY;
-            give_back(link, request, NULL, NULL);
+            return_request(link, request, NULL, NULL);
             continue;
         }
         list_remove(&request->link);
@@ -248,7 +248,8 @@ static void wire_opened(struct net_wire *wire) {
 
 /* ---- Replies ---- */
 
-/* The server does not know the script (any more), and did nothing: the same again with its text. */
+/* The server does not know the script (any more), and did nothing: the text of the script is
+ * sent. */
 static void send_whole_script(struct redis_link *link, struct redis_request *request) {
     size_t size;
     char *bytes = command_as_eval(request->bytes, request->size, request->script, &size);
@@ -256,7 +257,7 @@ static void send_whole_script(struct redis_link *link, struct redis_request *req
     if (!bytes || net_wire_send(&link->wire, bytes, size) < 0) {
         free(bytes);
         link->reason = HF_NO_MEMORY;
-        give_back(link, request, NULL, NULL);
+        return_request(link, request, NULL, NULL);
         return;
     }
     free(bytes);
@@ -270,7 +271,7 @@ static void send_whole_script(struct redis_link *link, struct redis_request *req
 static bool answer_first(struct redis_link *link, const struct reply *reply) {
     struct redis_request *request = first_of(&link->sent);
     if (!request)
-        return false; /* it answers what nobody asked */
+        return false; /* it answers nothing that was asked */
     link->heard = true;
     list_remove(&request->link);
     if (request->script >= 0 && reply_is_error(reply, "NOSCRIPT"))
@@ -297,7 +298,7 @@ static void wire_received(struct net_wire *wire, const char *bytes, size_t size)
         reply_free(reply);
     }
     if (!ok && net_wire_is_open(wire)) {
-        link->heard = false; /* whoever talks so is not asked again without a pause */
+        link->heard = false; /* wait before asking such a server again */
         link_break(link, HF_UNREACHABLE, "the server's answer is not Redis protocol, or too long");
     } else {
         set_timer(link);
@@ -342,12 +343,11 @@ static void ping(struct redis_link *link) {
         link_break(link, HF_UNREACHABLE, "the server stopped answering");
     else if (silent_us >= PING_US && !link->pinged) {
         link->pinged = true;
-        link_send(link, bytes,
-                  sizeof(bytes) - 1); /* or not, without memory: it is not answered then */
+        link_send(link, bytes, sizeof(bytes) - 1); /* without memory, it is not answered */
     }
 }
 
-/* The request comes back, and its place in the order of replies is kept. False: no memory. */
+/* The request comes back; a stand-in keeps its place in the order of replies. False: no memory. */
 static bool give_up(struct redis_link *link, struct redis_request *request, const char *why) {
     struct redis_request *stand_in = calloc(1, sizeof(*stand_in));
     if (!stand_in)
@@ -359,7 +359,7 @@ static bool give_up(struct redis_link *link, struct redis_request *request, cons
     stand_in->give_up_us = request->sent_us + link->setup->timeout_us;
     list_insert_before(&request->link, &stand_in->link);
     link->reason = HF_UNREACHABLE;
-    give_back(link, request, NULL, why);
+    return_request(link, request, NULL, why);
     return true;
 }
 
@@ -369,7 +369,7 @@ static bool is_silent(struct redis_link *link, int64_t now_us) {
     return first && first->sent_us + link->setup->timeout_us <= now_us;
 }
 
-/* Gives up those that were sent and whose time is over. False: no memory. */
+/* Gives up requests that were sent and whose time is over. False: no memory. */
 static bool give_up_overdue(struct redis_link *link, int64_t now_us, const char *why) {
     struct redis_request *first = first_of(&link->sent);
     if (!first || (first->give_up_us > now_us && link->early_us > now_us))
@@ -395,7 +395,7 @@ static void timer_due(struct world_timer *timer) {
              (long long)(link->setup->timeout_us / 1000), link->why[0] ? ": " : "", link->why);
     if (is_silent(link, now_us) || !give_up_overdue(link, now_us, why)) {
         link_break(link, HF_UNREACHABLE, why);
-        link->why[0] = 0; /* of this there is no more to tell */
+        link->why[0] = 0; /* it was just reported */
     }
     end_overdue(link, why);
     if (link->state == LINK_READY && link->pushed)
@@ -445,7 +445,7 @@ void link_close(struct redis_link *link) {
     take_back_sent(link);
     struct redis_request *request;
     while ((request = first_of(&link->waiting)))
-        give_back(link, request, NULL, "the client was closed");
+        return_request(link, request, NULL, "the client was closed");
     reply_reader_end(&link->reader);
     world_timer_drop(world_of(link), &link->timer);
 }

@@ -1,11 +1,11 @@
 /* A connection to the server that is restored whenever it is lost: requests go in, and each comes
  * out once, with its reply or without.
  *
- * A link opens when there is something to send (or when it is `wanted`). Its owner greets the server;
- * once that is answered, the link sends what waits in one write, and matches replies to requests by
- * their order. When the connection is lost, requests without a reply are sent again over the next one
- * until their time is over, which every request permits. After a failure to connect, the link waits
- * before it tries again (net/backoff.h).
+ * A link opens when there is something to send (or when it is `wanted`). Its owner greets the
+ * server; once that is answered, the link sends what waits in one write, and matches replies to
+ * requests by their order. When the connection is lost, requests without a reply are sent again
+ * over the next one until their time is over, which every request permits. After a failure to
+ * connect, the link waits before it tries again (net/backoff.h).
  *
  * It sees bytes and the world's time, and nothing else. */
 #ifndef REDIS_LINK_H
@@ -19,8 +19,9 @@
 struct redis;
 struct redis_request;
 
-/* Takes the request, and must free it (redis_request_free). `reply` is NULL if there is none: then `why`
- * and request->reason (an hf_error) say why, and request->sends whether the server may have acted. */
+/* Takes the request, and must free it (redis_request_free). `reply` is NULL if there is none: then
+ * `why` and request->reason (an hf_error) say why, and request->sends whether the server may have
+ * acted. */
 typedef void redis_answered(struct redis *redis, struct redis_request *request,
                             const struct reply *reply, const char *why);
 
@@ -50,8 +51,8 @@ struct redis_request {
 
 /* For a link that a route (route.h) directs. */
 struct link_guide {
-    /* An answer to the greeting, which then asks for the server's ROLE: why this is the wrong server,
-     * or NULL. */
+    /* An answer to the greeting, which then asks for the server's ROLE: why this is the wrong
+     * server, or NULL. */
     const char *(*refuses)(struct redis_link *link, const struct reply *reply);
     /* The reply is an error. True: the guide has taken the request. */
     bool (*turned)(struct redis_link *link, struct redis_request *request,
@@ -98,7 +99,8 @@ struct redis_link {
     int64_t early_us;           /* when a request behind the first one in `sent` may be overdue */
     char why[200];              /* how the last connection ended; "": something came since */
     int64_t heard_us;           /* when the last bytes came */
-    /* Called when the greeting is answered, instead of sending what waits. NULL: what waits is sent. */
+    /* Called when the greeting is answered, instead of sending what waits. NULL: what waits is
+     * sent. */
     void (*ready)(struct redis_link *link);
     /* For a link whose replies do not answer requests. */
     void (*pushed)(struct redis_link *link, const struct reply *reply);
@@ -111,8 +113,8 @@ int link_init(struct redis_link *link, const struct link_setup *setup,
 /* Every request that is left comes back without a reply. */
 void link_close(struct redis_link *link);
 
-/* Sends a request, now or as soon as it can. Nothing is called back from within, except when there is
- * no memory. */
+/* Sends a request, now or as soon as it can. Nothing is called back from within, except when there
+ * is no memory. */
 void link_submit(struct redis_link *link, struct redis_request *request);
 
 /* Opens the link, if it is wanted and not open. */

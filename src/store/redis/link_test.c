@@ -1,5 +1,6 @@
-/* The link: requests that each come back once, whatever happens to connections. The server's side is played by
- * hand over streams that lead nowhere. The failures are those of rows 14, 15, 17 and 19 of the ways a lock fails. */
+/* The link: requests that each come back once, whatever happens to connections. The server's side
+ * is played by hand over streams that lead nowhere. The failures are those of rows 14, 15, 17 and
+ * 19 of the ways a lock fails. */
 #include "check.h"
 #include "support/fake_redis.h"
 
@@ -182,7 +183,8 @@ TEST(a_script_that_was_sent_whole_still_has_its_own_time) {
     over();
 }
 
-/* Else a link that is slow and never idle would open connections and give each up before it can answer. */
+/* Else a link that is slow and never idle would open connections and give each up before it can
+ * answer. */
 TEST(what_was_sent_again_does_not_end_the_next_connection_before_that_had_its_time) {
     struct fake_stream *stream = connected("redis://localhost?timeout=300");
     ask_release(&rig, &a, "x");
@@ -396,7 +398,8 @@ TEST(a_release_that_was_sent_whole_for_want_of_the_script_is_no_repeat) {
     over();
 }
 
-/* REFUSED says "not done, for certain". The repeat was not; the first, whose answer was lost, may have been. */
+/* REFUSED says "not done, for certain". The repeat was not; the first, whose answer was lost, may
+ * have been. */
 TEST(an_error_in_answer_to_a_repeated_release_leaves_it_unknown) {
     connected("redis://localhost");
     ask_release(&rig, &a, "x");

@@ -1,9 +1,9 @@
-/* Looking: one name by one script; a list by SCAN over the whole database, in portions, and then a look at each
- * name of the page. SCAN knows no order, so a page costs a walk over all keys of the database, of which
- * the smallest names behind `after` are kept: the memory of a page, and no more.
+/* Inspect and list. A name is inspected by one script. A page of a list takes a SCAN over the whole
+ * database, in portions, and then a look at each name of the page. SCAN has no order, so the
+ * smallest names after `after` are kept while all keys pass by; that takes the memory of one page.
  *
- * It is the keys K that are walked over. With an empty prefix every string of the database might be one, so there it
- * is S: the locks that holdfast has had to do with. */
+ * The keys K are scanned. With an empty prefix, any string in the database might be a K. So then
+ * the keys S are scanned, which only locks of holdfast have. */
 #include "base/error.h"
 #include "store/locks.h"
 #include "store/redis/redis.h"
@@ -15,7 +15,7 @@
 
 enum { SCAN_COUNT = 1000 };
 
-/* ---- What a look says ---- */
+/* ---- What look.lua answers ---- */
 
 static bool parse_owner(const char *text, uint8_t ret_id[16], uint64_t *ret_seq) {
     if (strlen(text) < 34 || text[32] != '-')
@@ -31,12 +31,12 @@ static bool parse_owner(const char *text, uint8_t ret_id[16], uint64_t *ret_seq)
     return !*end;
 }
 
-/* Times and tokens are below 2^53; what is not, no script of ours has written. */
+/* Times and tokens are below 2^53. No script of ours has written anything larger. */
 static int64_t sane(int64_t number) {
     return number < 0 || number >= (int64_t)STORE_TOKEN_LIMIT ? 0 : number;
 }
 
-/* One of the numbers in front of a record. */
+/* Takes one of the numbers before a record. */
 static int64_t take_number(const char **text) {
     char *end;
     int64_t number = strtoll(*text, &end, 10);
@@ -44,7 +44,8 @@ static int64_t take_number(const char **text) {
     return sane(number);
 }
 
-/* A record as acquire.lua writes it: "weight since pid host-size command-size " host command label. */
+/* A record as acquire.lua writes it: "weight since pid host-size command-size " host command
+ * label. */
 static bool add_party(struct hf_locks *locks, enum locks_role role, const char *owner,
                       const char *record, uint64_t token, int64_t left_us) {
     uint8_t id[16] = {0};
@@ -93,7 +94,7 @@ static bool add_break(struct hf_locks *locks, const char *text) {
     return locks_set_break(locks, &last);
 }
 
-/* Who has it alone, or for whom it is reserved. */
+/* The exclusive holder, or the waiter that the lock is reserved for. */
 static bool add_alone(struct hf_locks *locks, const struct reply *reply, uint64_t token) {
     const struct reply *state = reply_at(reply, 3);
     const char *k = text_of(reply_at(reply, 1)), *owner = k[0] == '?' ? k + 1 : k;
@@ -146,7 +147,7 @@ static enum store_kind kind_of(const struct reply *reply, uint32_t *ret_capacity
     return STORE_LOCK;
 }
 
-/* Adds what a look found. With `in_use_only` a name that nobody has or waits for is left out. */
+/* Adds what a look found. With `in_use_only`, names without holders and waiters are left out. */
 static bool add_lock(struct hf_locks *locks, const char *name, const struct reply *reply,
                      bool in_use_only) {
     const struct reply *state = reply_at(reply, 3);
@@ -204,12 +205,12 @@ struct listing {
     struct store_op *op;
     struct hf_locks *locks;
     size_t count, looked;
-    size_t master;              /* which of them is scanned */
+    size_t master;              /* the index of the one that is scanned */
     enum store_outcome outcome; /* of the first look that failed, and why */
     int reason;
     char *text;
     char after[COMMAND_NAME_SIZE]; /* "": from the start */
-    char *names[]; /* the smallest behind `after`, sorted; room for one more than op->limit */
+    char *names[];                 /* the smallest after `after`, sorted; room for op->limit + 1 */
 };
 
 static void listing_free(struct listing *listing) {
@@ -229,7 +230,7 @@ static void listing_fail(struct redis *redis, struct listing *listing, enum stor
     store_complete(redis->host, op, outcome);
 }
 
-/* Keeps a name if it belongs on this page so far; SCAN may say it twice. False: no memory. */
+/* Keeps a name if it belongs on this page so far. SCAN may return it twice. False: no memory. */
 static bool keep_name(struct listing *listing, const char *name) {
     const struct store_op *op = listing->op;
     if (strcmp(name, listing->after) <= 0)
@@ -260,7 +261,8 @@ static bool keep_name(struct listing *listing, const char *name) {
 
 static void scan(struct redis *redis, struct listing *listing, const char *cursor);
 
-/* An empty page would be the last one: if nobody uses any of these, the next ones are looked at. */
+/* An empty page would mean the end. So if none of these names is in use, the next ones are looked
+ * at. */
 static bool listing_goes_on(struct redis *redis, struct listing *listing) {
     if (hf_locks_count(listing->locks) || listing->count < listing->op->limit)
         return false;
@@ -283,7 +285,7 @@ static void listing_done(struct redis *redis, struct listing *listing) {
     }
     if (listing_goes_on(redis, listing))
         return;
-    locks_sort(listing->locks); /* a look whose script had to be sent first was answered last */
+    locks_sort(listing->locks); /* if a script had to be sent first, its look was answered last */
     op->locks = listing->locks;
     listing->locks = NULL;
     listing_free(listing);
@@ -323,7 +325,7 @@ static void look_at_all(struct redis *redis, struct listing *listing) {
             list_append(&requests, &request->link);
         }
     }
-    bool none = listing->count == 0; /* each may be answered at once, for want of memory */
+    bool none = listing->count == 0; /* each may be answered at once, if there is no memory */
     struct list *node;
     while ((node = list_pop(&requests))) {
         struct redis_request *request = container_of(node, struct redis_request, link);
@@ -338,7 +340,7 @@ static void look_at_all(struct redis *redis, struct listing *listing) {
         listing_done(redis, listing);
 }
 
-/* The name that a key is of; false: it is none of ours. */
+/* The name of the lock that a key belongs to; false: it is not ours. */
 static bool name_of(const struct redis *redis, const char *key, char ret_name[COMMAND_NAME_SIZE]) {
     size_t prefix_size = strlen(redis->prefix), size = strlen(key);
     if (!prefix_size)
@@ -368,7 +370,7 @@ static void scanned(struct redis *redis, struct redis_request *request, const st
         const char *key = text_of(reply_at(keys, i));
         char name[COMMAND_NAME_SIZE];
         if (!key || strlen(key) != reply_at(keys, i)->size)
-            continue; /* a NUL in it: no name of ours */
+            continue; /* it has a NUL in it, so it is not ours */
         if (!name_of(redis, key, name) || strncmp(name, begin, strlen(begin)) != 0)
             continue;
         if (!keep_name(listing, name)) {
@@ -385,7 +387,7 @@ static void scanned(struct redis *redis, struct redis_request *request, const st
         look_at_all(redis, listing);
 }
 
-/* The prefix and what the names begin with, as they are: in a pattern some bytes mean something. */
+/* Adds text to a pattern; bytes with a meaning there are escaped. */
 static void add_pattern(struct command *command, const char *text) {
     for (; *text; text++) {
         if (strchr("*?[]\\^-", *text))
@@ -429,7 +431,7 @@ static void scan(struct redis *redis, struct listing *listing, const char *curso
                  error_format("the servers changed during the listing"));
 }
 
-/* Where there are several servers, those must be known first. */
+/* If there are several servers, they must be found first. */
 static void found_servers(struct redis *redis, struct redis_request *request,
                           const struct reply *reply, const char *why) {
     struct listing *listing = request->context;

@@ -1,9 +1,10 @@
-/* An allocation that fails, at every index of what the Redis store does, hiredis' included: each operation
- * completes once, with a clear outcome, nothing leaks (AddressSanitizer looks), nothing spins.
+/* An allocation that fails, at every index of what the Redis store does, hiredis' included: each
+ * operation completes once, with a clear outcome, nothing leaks (AddressSanitizer looks), nothing
+ * spins.
  *
- * The linker sends the store's allocations, and its calls of what allocates in hiredis, through here (--wrap, in
- * tests/meson.build). The streams lead to a server that says yes to everything. Each story is told of one server, of
- * a master that sentinels name, and of a Cluster. */
+ * The linker sends the store's allocations, and its calls of what allocates in hiredis, through
+ * here (--wrap, in tests/meson.build). The streams lead to a server that says yes to everything.
+ * Each story is told of one server, of a master that sentinels name, and of a Cluster. */
 #define TEST_TIMEOUT_S 200
 #include "check.h"
 #include "support/fake_redis.h"
@@ -134,7 +135,8 @@ static void open_unfailing(bool knows_scripts) {
     allocations = 0;
 }
 
-/* Whatever failed has been told when its time is over, at the latest: that to find the server, and that to answer. */
+/* Whatever failed has been told when its time is over, at the latest: that to find the server, and
+ * that to answer. */
 static void check_completed(size_t count) {
     fake_pass_us(rig.world, 5 * S);
     for (size_t i = 0; i < count; i++) {

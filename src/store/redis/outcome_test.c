@@ -496,8 +496,8 @@ TEST(a_renewal_answered_with_nonsense_is_unknown_and_ends_no_hold) {
     over();
 }
 
-/* The counter of a lock that is held for weeks must not be forgotten: it is renewed for as long as the longest
- * lease each day. */
+/* The counter of a lock that is held for weeks must not be forgotten: it is renewed for as long as
+ * the longest lease each day. */
 TEST(counters_are_kept_once_a_day_while_a_lock_is_held) {
     rig_open(&rig, "redis://localhost");
     rig.host.max_lease_us = 60 * (int64_t)S;

@@ -6,10 +6,8 @@
  *    rediss+sentinel://[user[:password]@]host[:port],.../service[/database], or redis+sentinel://
  *    rediss+cluster://[user[:password]@]host[:port],...[/0], or redis+cluster://
  *
- * with the options prefix, database (for a socket), timeout and connect_timeout in ms, and password_file,
- * password_env or password_fd, each saying where the password is. rediss is TLS, with the options ca, cert and key, which
- * are files, and server_name. redis beyond this host and private networks needs the option plaintext=yes. Those of
- * Sentinel and Cluster are in `options`. */
+ * with the options in the table below; times are in ms. rediss is TLS. The options of TLS and
+ * plaintext are in net/security.h, those that name the source of a password in net/login.h. */
 #include "store/redis/redis.h"
 
 #include "base/error.h"
@@ -51,8 +49,8 @@ struct redis_request *redis_new_request(struct redis *redis, struct store_op *op
     return request;
 }
 
-/* What the server's errors mean: all say that it did nothing (a script's first write is what fails in it, and
- * then its last). What is not in the table is passed on. */
+/* The meaning of the server's errors. Each says that the server did nothing, because a script fails
+ * at its first write or not at all. Errors that are not in the table are shown as they are. */
 static const struct {
     const char *code;
     int reason;
@@ -80,8 +78,8 @@ bool redis_says(const struct reply *reply, const char *code) {
            (reply_is_error(reply, "ERR Error running script") && strstr(reply->text, code));
 }
 
-/* How much of a server's error is for people: not the words of our command that it repeats, for those of AUTH are a
- * password. */
+/* How much of a server's error may be shown. It may end with the words of our command, and those of
+ * AUTH contain a password. */
 static int size_to_tell(const char *error) {
     const char *repeated = strstr(error, ", with args");
     return (int)(repeated ? (size_t)(repeated - error) : strlen(error));
@@ -108,8 +106,8 @@ enum store_outcome redis_explain(const struct redis_request *request, const stru
                                  const char *why, int *ret_reason, char **ret_text) {
     if (reply && reply->type == REPLY_ERROR) {
         enum store_outcome outcome = explain_error(reply, ret_reason, ret_text);
-        /* It says so of this sending. One before it, whose reply was lost, may have acted; and so may a script
-         * that came upon what no script of ours has written. */
+        /* That is true of the last time that it was sent. An earlier one, whose reply was lost, may
+         * have acted. So may a script that found data that no script of ours has written. */
         bool unsure = *ret_reason == HF_BAD_STORE && !reply_is_error(reply, "WRONGTYPE");
         return unsure || (request && request->sends > 1) ? STORE_UNKNOWN : outcome;
     }
@@ -149,29 +147,30 @@ static void subscription_ready(struct redis_link *link) {
     free(bytes);
 }
 
-/* The channel on which is said which lock a set has let go. */
+/* The channel on which a node announces released locks. */
 static bool ends_with_votes(const struct reply *channel) {
     return channel->type == REPLY_STRING && channel->size >= 6 &&
            strcmp(channel->text + channel->size - 6, "@votes") == 0;
 }
 
-/* Up to 16 hex digits and nothing else; 0, which no attempt has, for what is none of ours. */
+/* Up to 16 hex digits and nothing else. 0, which no attempt has, if it is not ours. */
 static uint64_t parse_seq(const char *text, size_t size) {
     return size <= 16 && strspn(text, "0123456789abcdef") == size ? strtoull(text, NULL, 16) : 0;
 }
 
-/* What is told is a hint, and so is that there was time in which nothing could be told: then all ask again. */
+/* Messages are hints. Some may have been missed before the subscription, so then all waiters ask
+ * again. */
 static void subscription_pushed(struct redis_link *link, const struct reply *reply) {
     struct store_host *host = link->redis->host;
     const struct store_set *set = link->redis->set;
     const struct reply *word = reply_at(reply, 0), *message = reply_at(reply, 2);
     link->heard |=
-        !reply_is(word, "subscribe"); /* that alone is no sign of a connection that lasts */
+        !reply_is(word, "subscribe"); /* which alone does not show that the connection is of use */
     if (reply->type == REPLY_ERROR && !link->redis->subscribed) {
         link->heard = false;
         link_break(link, HF_DENIED, reply->text);
     } else if (reply_is(word, "subscribe")) {
-        link->redis->subscribed = true; /* an error from now on is a sign of life: to a ping */
+        link->redis->subscribed = true; /* from now on, an error only answers a ping */
         host->wake(host, STORE_ALL_WAITING);
     } else if (reply_is(word, "message") && set && ends_with_votes(reply_at(reply, 1))) {
         if (message->type == REPLY_STRING)
@@ -200,7 +199,7 @@ static bool copy(char **ret, const char *text) {
     return !text || (*ret = strdup(text));
 }
 
-/* A scheme is redis, or rediss for TLS, and what is behind a +. */
+/* A scheme is redis, or rediss for TLS, and perhaps + and a kind. */
 static bool is_tls(const struct url *url) {
     return url->scheme[5] == 's';
 }
@@ -218,7 +217,8 @@ static bool is_cluster(const struct url *url) {
     return is_kind(url, "cluster");
 }
 
-/* Where a route finds the servers, the path has the database only: behind the service of a Sentinel; 0 in a Cluster. */
+/* With several servers, the path has the database: after the service of a Sentinel; 0 in a
+ * Cluster. */
 static int read_routed(struct redis *redis, const struct url *url, char **ret_text) {
     const char *path = url->path + (url->path[0] == '/');
     const char *behind = is_sentinel(url) ? strchr(path, '/') : path - 1;
@@ -280,7 +280,8 @@ static int read_prefix(struct redis *redis, const struct url *url, char **ret_te
     return copy(&redis->prefix, prefix) ? HF_OK : HF_NO_MEMORY;
 }
 
-/* Which schemes have an option: of these kinds, and if there is one of the IFs, in its case. */
+/* Which schemes have an option: those of a FOR_, and only with or without TLS if there is an
+ * IF_. */
 enum {
     FOR_HOST = 1,
     FOR_SOCKET = 2,
@@ -364,8 +365,8 @@ static int check_options(const struct url *url, char **ret_text) {
     return HF_OK;
 }
 
-/* How long to wait for replies and connections; how many replicas must have a grant, and how long that may take:
- * less than a reply. */
+/* How long to wait for replies and connections; how many replicas must have a grant, and how long
+ * to wait for them, which is less than for a reply. */
 static int read_times(struct redis *redis, const struct url *url, char **ret_text) {
     redis->links.timeout_us = redis->peer.timeout_us = INT64_C(1000) * DEFAULT_TIMEOUT_MS;
     int r = net_option_ms(url, "timeout", TIMEOUT_MAX_MS, &redis->links.timeout_us, ret_text);
@@ -381,7 +382,7 @@ static int read_times(struct redis *redis, const struct url *url, char **ret_tex
     return r;
 }
 
-/* The scheme of this URL with TLS: redis becomes rediss, whatever stands behind it. */
+/* With TLS, redis is rediss, whatever follows it in the scheme. */
 static int read_security(struct redis *redis, const struct url *url, char **ret_text) {
     char tls_scheme[NET_SCHEME_SIZE];
     const char *kind = strchr(url->scheme, '+');

@@ -1,16 +1,15 @@
-/* The Redis store: locks among all who reach one server, in the published format. Its parts:
+/* The Redis store: locks for all clients of a server, in the published format. Its parts:
  *
  *   redis.c    the store: its URL, opening, closing, the two links
  *   claims.c   acquire, renew, release, break: operations become requests, replies become outcomes
  *   look.c     inspect and list
- *   examine.c  what doctor asks: rights.c, which permissions there are; deployment.c, several servers
+ *   examine.c  what doctor asks: rights.c, about permissions; deployment.c, about several servers
  *   report.c   what doctor says about it
  *   link.c     a connection that is restored whenever it is lost; greeting.c: how it begins
- *   route.c    which of several servers a request goes to; sentinel.c, cluster.c: how that is found out
+ *   route.c    which of several servers a request goes to; sentinel.c, cluster.c: how to find out
  *   command.c  requests as bytes, and the keys of a lock
  *   reply.c    replies from bytes
- *   scripts/   what the server runs; the rules of the lock are there
- */
+ *   scripts/   what the server runs: the rules of a lock are there */
 #ifndef REDIS_REDIS_H
 #define REDIS_REDIS_H
 
@@ -34,40 +33,42 @@ struct redis {
     struct net_security security;
     struct link_setup links;
     struct redis_link commands, subscription;
-    uint64_t wait_replicas,
-        wait_timeout_ms;         /* that must have a grant before it is believed; 0: none */
-    const struct store_set *set; /* that it is a node of; NULL: none */
-    bool votes;                  /* it was asked for a vote */
-    bool subscribed;             /* and the server has confirmed it */
+    uint64_t wait_replicas; /* that must have a grant before it counts; 0: none */
+    uint64_t wait_timeout_ms;
+    const struct store_set *set; /* that the server is a node of; NULL: none */
+    bool votes;                  /* the server was asked for a vote */
+    bool subscribed;             /* the server has confirmed the subscription */
     struct command command;
     char channels[64];    /* the prefix of the channels of all clients */
-    char *particulars;    /* of this client, for its records; a label is added */
-    uint32_t number;      /* what is proposed to a server that has no number in its set, next */
-    int64_t keep_from_us; /* when counters of what is held are kept from being forgotten, next */
-    bool is_closing;      /* what comes back now has no reply, and nothing may follow it */
+    char *particulars;    /* of this client, for its records; followed by a label */
+    uint32_t number;      /* the next to propose to a server without a number in its set */
+    int64_t keep_from_us; /* when renewals next extend the life of counters */
+    bool is_closing;      /* requests come back without a reply, and none may follow */
 };
 
-/* Makes a request of what is in redis->command, as part of `op`, with room for so many `items`; script
- * -1: none. NULL: no memory. */
+/* Makes a request of what is in redis->command, as part of `op`, with room for so many `items`;
+ * script -1: none. NULL: no memory. */
 struct redis_request *redis_new_request(struct redis *redis, struct store_op *op, int script,
                                         redis_answered *answered, void *context, size_t items);
 
-/* What a reply that is an error means, or why there is none: the outcome REFUSED or UNKNOWN, with the
- * hf_error and malloc'd particulars. */
+/* The meaning of an error reply, or of no reply: the outcome REFUSED or UNKNOWN, with the hf_error
+ * and malloc'd particulars. */
 enum store_outcome redis_explain(const struct redis_request *request, const struct reply *reply,
                                  const char *why, int *ret_reason, char **ret_text);
 
-/* If an error has this code, in front or where servers before 7.0 put that of a script's command. */
+/* Whether an error has this code: at its beginning, or where servers before 7.0 put the code of a
+ * command in a script. */
 bool redis_says(const struct reply *reply, const char *code);
 
-/* Makes of a release one that names the key of the lock alone, and does only what is certain from that. */
+/* Turns a release into one that names only the lock's own key, and does only what that key
+ * permits. */
 void redis_release_one_key(struct redis *redis, struct redis_request *request);
 
 /* Completes the operation with what redis_explain says, and frees the request. */
 void redis_fail(struct redis *redis, struct redis_request *request, const struct reply *reply,
                 const char *why);
 
-/* Sends a request to who serves it. */
+/* Sends a request to the server that serves it. */
 static inline void route_submit(struct redis *redis, struct redis_request *request) {
     if (redis->route)
         route_start(redis->route, request);
@@ -78,7 +79,8 @@ static inline void route_submit(struct redis *redis, struct redis_request *reque
 /* Adds the key that says in which set the server votes. */
 void redis_add_set_key(struct redis *redis);
 
-/* Opens the subscription: from now on others may have something to tell. */
+/* Opens the subscription, if it is not open: from now on, others may have messages for this
+ * client. */
 void redis_subscribe(struct redis *redis);
 
 /* The operations. Each completes the op, now or later. */

@@ -1,4 +1,5 @@
-/* Replies, made from RESP: the object functions of hiredis' reader. It limits the depth itself (to 7). */
+/* Replies, made from RESP: the object functions of hiredis' reader. It limits the depth itself (to
+ * 7). */
 #include "store/redis/reply.h"
 
 #include <assert.h>
@@ -18,7 +19,7 @@ void reply_free(struct reply *reply) {
 
 /* ---- What the reader calls ---- */
 
-/* Puts a new object into its array. Whole arrays are freed from their root. */
+/* Puts a new object into its array. An array is freed from its root. */
 static void *place(const redisReadTask *task, struct reply *reply) {
     if (reply && task->parent) {
         struct reply *parent = task->parent->obj;
@@ -57,7 +58,7 @@ typedef int array_count;
 
 static void *make_array(const redisReadTask *task, array_count count) {
     struct reply_reader *reader = task->privdata;
-    if ((size_t)count > REPLY_ELEMENTS_MAX - reader->elements) /* a negative one is larger still */
+    if ((size_t)count > REPLY_ELEMENTS_MAX - reader->elements) /* or it is negative */
         return NULL;
     struct reply *reply = make(task, REPLY_ARRAY, 0);
     if (!reply)
@@ -87,7 +88,7 @@ static void free_object(void *object) {
 }
 
 #if HIREDIS_MAJOR >= 1
-/* What only RESP3 has, which nobody asked for. */
+/* Types of RESP3, which nobody asked for. */
 static void *refuse_double(const redisReadTask *task, double value, char *bytes, size_t size) {
     (void)task, (void)value, (void)bytes, (void)size;
     return NULL;
@@ -152,7 +153,7 @@ const struct reply *reply_at(const struct reply *reply, size_t index) {
     return reply->type == REPLY_ARRAY && index < reply->count ? reply->items[index] : &nil;
 }
 
-/* The server may write a score so: 1.78e+15. (Not by strtod, which reads by the program's locale.) */
+/* The server may write a score as 1.78e+15. (strtod would depend on the program's locale.) */
 static bool parse_score(const char *text, int64_t *ret) {
     char *end;
     double number = (double)strtoll(text, &end, 10), unit = *text == '-' ? -0.1 : 0.1;

@@ -1,5 +1,5 @@
-/* Replies of the server: RESP, taken apart by hiredis' reader into objects of ours, with limits that no
- * honest server reaches. A server that is not what it seems costs a connection, not the process. */
+/* Replies of the server: RESP, which hiredis' reader parses into our objects, with limits that no
+ * honest server reaches. A malicious server can cost a connection, but not the process. */
 #ifndef REDIS_REPLY_H
 #define REDIS_REPLY_H
 
@@ -20,18 +20,18 @@ struct reply {
     size_t count;         /* of items */
     struct reply **items; /* ARRAY: none of them is NULL */
     size_t size;
-    char text[]; /* STRING (a status, too) and ERROR; with a NUL behind it */
+    char text[]; /* STRING (also a status) and ERROR; with a NUL after it */
 };
 
 void reply_free(struct reply *reply);
 
-/* The item of an array, or a nil if there is none or it is no array. Never NULL. */
+/* An item of an array; a nil if there is none, or if it is not an array. Never NULL. */
 const struct reply *reply_at(const struct reply *reply, size_t index);
 
-/* A number, from an integer or from text; `otherwise` where there is none. */
+/* A number, from an integer or from text; `otherwise` if there is none. */
 int64_t reply_number(const struct reply *reply, int64_t otherwise);
 
-/* Whether it is a string, or an error, that is (begins with) this. */
+/* Whether it is a string with this text; whether it is an error that begins with this text. */
 bool reply_is(const struct reply *reply, const char *text);
 bool reply_is_error(const struct reply *reply, const char *code);
 
@@ -40,15 +40,15 @@ struct reply_reader {
     size_t elements, bytes;     /* of the reply that is being read */
 };
 
-/* Forgets what was read halfway; false when there is no memory. */
+/* Drops a reply that was read in part. False: no memory. */
 bool reply_reader_start(struct reply_reader *reader);
 void reply_reader_end(struct reply_reader *reader);
 
-/* False: more than any reply may have, or no memory. Then, as after a failing next, the reader is of no
- * use until it is started again. */
+/* False: the reply is too large, or no memory. Then, and after reply_reader_next has failed, the
+ * reader must be started again. */
 bool reply_reader_feed(struct reply_reader *reader, const char *bytes, size_t size);
 
-/* The next reply, to be freed; NULL in it when there is none yet. False: this is no RESP, or too much. */
+/* The next reply, to be freed; NULL if there is none yet. False: this is not RESP, or too large. */
 bool reply_reader_next(struct reply_reader *reader, struct reply **ret_reply);
 
 #endif

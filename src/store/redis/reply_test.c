@@ -413,7 +413,8 @@ TEST(a_nul_in_the_text_does_not_end_a_number_early) {
     CHECK_EQ_INT(NUMBER_IN("$3\r\n5\0x\r\n"), -77);
 }
 
-/* Makes a locale that writes 1,78, for few hosts have one installed; false where that cannot be done. */
+/* Makes a locale that writes 1,78, for few hosts have one installed; false where that cannot be
+ * done. */
 static bool use_decimal_comma(const char *folder) {
     char command[200];
     snprintf(command, sizeof(command), "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >%s/log 2>&1",

@@ -1,7 +1,7 @@
 /* What all routes have in common: the requests that wait, when to ask, and when to stop waiting.
  *
- * Nothing here opens a link, or asks, from within the callback of a link: both come from the timer, so that
- * whoever is in that callback may still look at its connection. */
+ * Links are opened, and servers asked, only from the timer, never within a callback of a link,
+ * because that callback may still look at its connection. */
 #include "store/redis/route.h"
 
 #include "store/redis/redis.h"
@@ -20,8 +20,8 @@ static void be_back(struct redis_route *route, int64_t at_us) {
         world_timer_set(world_of(route), &route->timer, at_us);
 }
 
-static void give_back(struct redis_route *route, struct redis_request *request, int reason,
-                      const char *why) {
+static void return_request(struct redis_route *route, struct redis_request *request, int reason,
+                           const char *why) {
     list_remove(&request->link);
     request->reason = reason;
     request->answered(route->redis, request, NULL, why);
@@ -43,7 +43,7 @@ void route_take_back(struct redis_route *route, struct redis_link *link, const c
         struct redis_request *request = container_of(node, struct redis_request, link);
         bool is_over = request->pinned || (!request->sends && link->reason != HF_UNREACHABLE);
         if (is_over)
-            give_back(route, request, link->reason, why);
+            return_request(route, request, link->reason, why);
         else
             route_hold(route, request, WORLD_NEVER);
     }
@@ -70,7 +70,7 @@ void route_start(struct redis_route *route, struct redis_request *request) {
 void route_ask(struct redis_route *route) {
     int64_t now_us = world_now_us(world_of(route)), next_us = route->asked_us + ASK_APART_US;
     int64_t at_us = next_us > now_us ? next_us : now_us;
-    if (route->asking || route->backoff.failures) /* which has its own pace */
+    if (route->asking || route->backoff.failures) /* the back-off decides when */
         return;
     if (at_us < route->ask_at_us)
         route->ask_at_us = at_us;
@@ -90,7 +90,8 @@ void route_ask_others(struct redis_route *route) {
     be_back(route, route->ask_at_us);
 }
 
-/* Places what is due; with `all`, what waited for an answer, too. What is over comes back. */
+/* Places requests that are due; with `all`, also those that waited for an answer. Overdue ones come
+ * back. */
 static void place_due(struct redis_route *route, bool all) {
     int64_t now_us = world_now_us(world_of(route));
     struct list taken, *node;
@@ -98,7 +99,7 @@ static void place_due(struct redis_route *route, bool all) {
     while ((node = list_pop(&taken))) {
         struct redis_request *request = container_of(node, struct redis_request, link);
         if (request->give_up_us <= now_us) {
-            give_back(route, request, HF_UNREACHABLE, route->why);
+            return_request(route, request, HF_UNREACHABLE, route->why);
         } else if (request->again_us <= now_us || (all && request->again_us == WORLD_NEVER)) {
             route_place(route, request);
         } else {
@@ -125,7 +126,7 @@ void route_not_found(struct redis_route *route, int reason) {
         if (request->sends)
             route_hold(route, request, WORLD_NEVER);
         else
-            give_back(route, request, reason, route->why);
+            return_request(route, request, reason, route->why);
     }
     if (list_empty(&route->pending) && !route->redis->subscription.wanted) {
         route->backoff.failures = 0; /* the next request asks at once */
@@ -158,12 +159,12 @@ int route_init(struct redis_route *route, struct redis *redis, const struct rout
     return world_timer_add(redis->host->world, &route->timer, timer_due);
 }
 
-/* Behind it the kind closes its links and frees the route. */
+/* The kind then closes its links and frees the route. */
 void route_close(struct redis_route *route) {
     struct list *node;
     world_timer_drop(world_of(route), &route->timer);
     while ((node = list_pop(&route->pending)))
-        give_back(route, container_of(node, struct redis_request, link), HF_UNREACHABLE,
-                  "the client was closed");
+        return_request(route, container_of(node, struct redis_request, link), HF_UNREACHABLE,
+                       "the client was closed");
     route->kind->close(route);
 }

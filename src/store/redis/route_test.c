@@ -1,4 +1,5 @@
-/* Several servers, played by the test: whom the store asks, whom it believes, and what it tells as forgotten. */
+/* Several servers, played by the test: whom the store asks, whom it believes, and what it tells as
+ * forgotten. */
 #include "check.h"
 #include "store/redis/command.h"
 #include "support/fake_redis.h"
@@ -208,8 +209,8 @@ TEST(the_same_master_again_is_no_fail_over) {
 
 #define FAR "203.0.113.5"
 
-/* The world refuses what is too far away (stream_test.c): the store must have told it how far is too far, and that comes
- * out as what is wrong with the URL. */
+/* The world refuses what is too far away (stream_test.c): the store must have told it how far is
+ * too far, and that comes out as what is wrong with the URL. */
 static void refuse_far(void) {
     struct fake_stream *far = stream_before_accept(FAR);
     CHECK(far && far->owner->farthest == WORLD_PRIVATE);

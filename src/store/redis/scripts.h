@@ -1,11 +1,11 @@
-/* The Lua scripts that the server runs (scripts/, where each says what it does), made into constants by
- * tools/embed. */
+/* The Lua scripts that the server runs (scripts/, where each says what it does), made into
+ * constants by tools/embed. */
 #ifndef REDIS_SCRIPTS_H
 #define REDIS_SCRIPTS_H
 
 #include <stddef.h>
 
-/* In the order in which src/meson.build names them. */
+/* In the order of meson.build. */
 enum redis_script_id {
     REDIS_ACQUIRE,
     REDIS_RELEASE,

@@ -1,15 +1,17 @@
 /* One master, as the sentinels name it.
  *
- * All sentinels are asked at once, each on a connection of its own that is closed again: one that hangs costs nothing
- * where the others are more than half of all. Else, when all have answered or LATE_US is over, the master is the
- * one that more than half of the answering ones name. If none has answered by then, which a busy machine may cause, the
- * first to answer decides, until the time for connecting is over. Before anything is sent there, the server itself must
- * say that it is a master (ROLE, in the link's greeting).
+ * All sentinels are asked at once, each over its own connection, which is closed again. As soon as
+ * more than half of all name the same master, that is it, so a sentinel that hangs costs nothing.
+ * Otherwise, when all have answered or LATE_US has passed, the master is the one that more than
+ * half of the answers name. If none has answered by then, which can happen on a busy machine, the
+ * first answer decides, until the time to connect is over. Before anything is sent to the server,
+ * it must say itself that it is a master (ROLE, in the greeting).
  *
- * They are asked when the connection to the master is lost, when it turns out to be a replica (READONLY), and
- * when one of them tells of a switch, which it is listened to for while something is held or waited for. A
- * master at another address than the last one is a fail-over, and means that all holds are lost, whatever the new one
- * has of them. A server that restarted at its address is the same server. */
+ * They are asked when the connection to the master is lost, when it turns out to be a replica
+ * (READONLY), and when a sentinel announces a switch; a client listens for that while it holds
+ * something or waits. A master at another address than the last one is a fail-over: all holds are
+ * lost, whatever the new master has of them. A server that restarted at its address is the same
+ * server. */
 #include "base/error.h"
 #include "base/url.h"
 #include "store/redis/redis.h"
@@ -43,9 +45,9 @@ struct sentinels {
     char *service;
     struct net_login login;
     struct link_setup links; /* to the sentinels */
-    bool known;              /* who the master is */
-    struct address master;   /* the one that was named last: redis->peer */
-    struct address verified; /* the one that was last used; host "": none was yet */
+    bool known;              /* `master` is the present one */
+    struct address master;   /* the last one that was named: redis->peer */
+    struct address verified; /* the last one that was used; host "": none yet */
     struct sentinel *each;
     size_t count;
 };
@@ -75,7 +77,7 @@ static void use_master(struct sentinels *all, const struct address *named) {
         redis->peer.port = named->port;
     }
     all->known = true;
-    /* Who holds something wants to know whether this is the server that granted it. */
+    /* A client that holds something must know whether this is the server that granted it. */
     redis->commands.wanted = redis->subscription.wanted && redis->commands.state != LINK_READY;
     link_want(&redis->commands);
     link_want(&redis->subscription);
@@ -86,7 +88,7 @@ static const char *master_refuses(struct redis_link *link, const struct reply *r
     struct sentinels *all = of_link(link);
     struct store_host *host = link->redis->host;
     if (reply->type != REPLY_ARRAY)
-        return NULL; /* to another word of the greeting */
+        return NULL; /* it answers another part of the greeting */
     if (!reply_is(reply_at(reply, 0), "master")) {
         snprintf(all->route.why, sizeof(all->route.why),
                  "%s:%u, which the sentinels name, is no master (now)", all->master.host,
@@ -118,7 +120,7 @@ static bool master_turned(struct redis_link *link, struct redis_request *request
 static void master_down(struct redis_link *link, const char *why) {
     struct sentinels *all = of_link(link);
     char text[ROUTE_WHY_SIZE];
-    snprintf(text, sizeof(text), "%s", why ? why : ""); /* which may be in route.why itself */
+    snprintf(text, sizeof(text), "%s", why ? why : ""); /* `why` may be route.why */
     all->known = false;
     link->wanted = false;
     route_take_back(&all->route, link, text);
@@ -161,7 +163,7 @@ static size_t count_answers(const struct sentinels *all, enum answer answer) {
     return count;
 }
 
-/* The one that more than half of `of` name; NULL: there is none. */
+/* The master that more than half of `of` sentinels name; NULL: none. */
 static const struct address *find_majority(const struct sentinels *all, size_t of) {
     for (size_t i = 0; i < all->count; i++) {
         const struct sentinel *one = &all->each[i];
@@ -283,7 +285,7 @@ static void news_ready(struct redis_link *link) {
     free(bytes);
 }
 
-/* "orders 10.0.0.7 6379 10.0.0.8 6379": another is the master of `orders`. */
+/* "orders 10.0.0.7 6379 10.0.0.8 6379": `orders` has another master. */
 static void news_pushed(struct redis_link *link, const struct reply *reply) {
     struct sentinels *all = of_link(link);
     const struct reply *message = reply_at(reply, 2);

@@ -1,4 +1,5 @@
-/* The subscription: who waits is woken, who has lost its hold is told, and silence is noticed. (failures.md: 22) */
+/* The subscription: who waits is woken, who has lost its hold is told, and silence is noticed.
+ * (failures.md: 22) */
 #include "check.h"
 #include "support/fake_redis.h"
 

@@ -1,5 +1,5 @@
-/* The store over TLS: what leaves, what is reported when it fails, and that each request comes back once. The
- * streams lead to a server in memory. */
+/* The store over TLS: what leaves, what is reported when it fails, and that each request comes back
+ * once. The streams lead to a server in memory. */
 #include "check.h"
 #include "support/fake_redis.h"
 #include "support/tls_server.h"
@@ -188,7 +188,8 @@ TEST(a_server_that_hangs_up_in_the_handshake_is_told) {
     over();
 }
 
-/* The first request was sent before anything came, so it may have been done; what follows is not sent. */
+/* The first request was sent before anything came, so it may have been done; what follows is not
+ * sent. */
 TEST(plaintext_to_a_server_that_hangs_up_for_want_of_tls_is_told) {
     open_store("redis://localhost?timeout=300");
     ask_acquire(&rig, &b, "x", 0);
@@ -229,7 +230,8 @@ TEST(an_end_that_is_announced_is_a_lost_connection) {
     over();
 }
 
-/* What had no answer is sent again over the next connection, of which the first bytes are TLS again. */
+/* What had no answer is sent again over the next connection, of which the first bytes are TLS
+ * again. */
 TEST(a_record_that_is_cut_is_a_lost_connection_and_what_was_sent_is_sent_again) {
     open_store("rediss://db.example?ca=");
     fake_serve(rig.world, serve, &rig);
