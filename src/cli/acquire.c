@@ -1,6 +1,7 @@
 /* holdfast acquire: for scripts that lock in one place and unlock in another. It leaves a process in the
  * background that holds the lock, and prints what the shell needs to find it. */
 #include "cli/holder.h"
+#include "cli/lifeline.h"
 #include "cli/options.h"
 #include "cli/tree.h"
 
@@ -17,18 +18,40 @@
 #define AT(field) offsetof(struct holder_settings, field)
 static const struct option options[] = {
     ASK_OPTIONS(struct holder_settings),
-    {0, OPTION_NUMBER, "for-pid", AT(for_pid), "PID", "keep it until this process ends"},
-    {0, OPTION_DURATION, "ttl", AT(ttl_ms), "DUR", "release after this long without a renew"},
+    {0, OPTION_NUMBER, "for-pid", AT(for_pid), "PID",
+     "keep it until this process and what it started have ended"},
+    {0, OPTION_DURATION, "for", AT(for_ms), "DUR", "release after this long without a renew"},
     {0, OPTION_CHOICE, "on-lost", AT(on_lost), "term|kill|ignore", "what to do to PID (term)",
      "term"},
     {0},
 };
 
-static int check(const struct holder_settings *s) {
-    if (s->for_pid < 0 && s->ttl_ms < 0)
-        return fail_usage("missing --for-pid $$ (until this shell ends) or --ttl 10m "
+static int check(struct holder_settings *s) {
+    if (s->for_pid < 0 && s->for_ms < 0)
+        return fail_usage("missing --for-pid $$ (until this shell ends) or --for 10m "
                           "(until then, unless renewed)");
     return ask_check(s->cli, &s->ask);
+}
+
+/* The pidfd of --for-pid (-1: not given) and, if that process can evaluate what we print, the descriptor
+ * that it opens. 0, or the exit code. */
+static int find_owner(struct holder_settings *s, int *ret_fd) {
+    pid_t pid = (pid_t)s->for_pid;
+    *ret_fd = s->lifeline = -1;
+    if (s->for_pid < 0)
+        return 0;
+    *ret_fd = pidfd_of(pid);
+    if (*ret_fd < 0)
+        return fail_usage("there is no process %lld (--for-pid)", (long long)s->for_pid);
+    if (!process_is_ancestor(pid))
+        return 0;
+    s->lifeline = lifeline_number(pid);
+    if (s->lifeline >= 0)
+        return 0;
+    fail_say("process %d has no free descriptor from 3 to 9 (what it starts inherits one, and so "
+             "keeps the lock if it is killed); close one, or use holdfast run",
+             pid);
+    return EXIT_CONFIG;
 }
 
 /* The answer of the holder: its exit code, or none if it was killed. */
@@ -75,35 +98,38 @@ static int fail_for_eval(const struct cli *cli, int code) {
 
 static int run(struct cli *cli, int argc, char **argv) {
     struct holder_settings s = {
-        .cli = cli, .ask = ASK_INIT, .for_pid = -1, .ttl_ms = -1, .on_lost = "term"};
-    int for_fd = -1;
-    int r = options_parse_words(cli, &acquire_command, &s, argc, argv, 1, 1, &s.name);
+        .cli = cli, .ask = ASK_INIT, .for_pid = -1, .for_ms = -1, .on_lost = "term"};
+    int for_fd, r = options_parse_words(cli, &acquire_command, &s, argc, argv, 1, 1, &s.name);
     if (r < 0)
         return fail_for_eval(cli, options_exit_code(r));
     r = check(&s);
     if (r)
         return fail_for_eval(cli, r);
-    if (s.for_pid >= 0 && (for_fd = pidfd_of((pid_t)s.for_pid)) < 0) {
-        fail_say("there is no process %lld (--for-pid)", (long long)s.for_pid);
-        return fail_for_eval(cli, EXIT_USAGE);
-    }
-    return fail_for_eval(cli, start(&s, for_fd));
+    close_range(STDERR_FILENO + 1, ~0U, 0); /* the lifeline of another lock may be among them */
+    r = find_owner(&s, &for_fd);
+    return fail_for_eval(cli, r ? r : start(&s, for_fd));
 }
 
 const struct command acquire_command = {
     .name = "acquire",
     .summary = "for scripts: acquire a lock and keep it in the background",
-    .usage = "acquire NAME (--for-pid PID | --ttl DUR) [options]",
+    .usage = "acquire NAME (--for-pid PID | --for DUR) [options]",
     .options = options,
     .run = run,
     .details =
         "Waits for the lock and leaves a process behind that holds and renews it, until\n"
         "  - you call holdfast release, as the same user and with the same HOLDFAST_HOLD;\n"
-        "  - the process PID has ended (--for-pid);\n"
-        "  - DUR has passed since acquire or the last holdfast renew (--ttl);\n"
-        "  - the lock is lost: PID and its descendants then get TERM about 5s before the\n"
-        "    deadline, and with --on-lost kill also KILL. Descendants that were reparented\n"
-        "    away from PID are not found: use holdfast run where that matters.\n"
+        "  - the process PID and everything that it started have ended (--for-pid);\n"
+        "  - DUR has passed since acquire or the last holdfast renew (--for);\n"
+        "  - the lock is lost: PID and what it started get TERM a quarter of the lease, but at\n"
+        "    most 5s, before the deadline, and with --on-lost kill also KILL.\n"
+        "\n"
+        "So if a script is killed, the step that it had started still keeps the lock. It is known\n"
+        "by a descriptor that the shell opens when it evaluates the output (the first free one\n"
+        "from 9 down) and that what it starts inherits. Not covered: what closes it, such as sudo\n"
+        "and many daemons; ksh, which passes on none; a process PID that does not evaluate the\n"
+        "output; and a kill of the process that acquire leaves behind, after which the lock is\n"
+        "lost when its lease ends, and nobody is notified. holdfast run covers all of this.\n"
         "\n"
         "Prints assignments for the shell: HOLDFAST_HOLD, HOLDFAST_LOCK, HOLDFAST_TOKEN and\n"
         "HOLDFAST_SHARED (1: the token does not fence). On failure it prints \"(exit CODE)\",\n"
@@ -114,5 +140,5 @@ const struct command acquire_command = {
         "\n"
         "Examples:\n"
         "  eval \"$(holdfast acquire deploy --for-pid $$)\" || exit\n"
-        "  holdfast acquire deploy --ttl 10m > lock.env; . ./lock.env; ...; holdfast release\n",
+        "  holdfast acquire deploy --for 10m > lock.env; . ./lock.env; ...; holdfast release\n",
 };

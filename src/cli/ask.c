@@ -1,14 +1,35 @@
 /* How a lock is asked for. */
 #include "cli/ask.h"
 
+#include "cli/text.h"
 #include "cli/wait_line.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LOOK_PATIENCE_MS = 300 };
+enum { LOOK_PATIENCE_MS = 300, TTL_LEAST_MS = 1000, GRACE_MOST_MS = 5000 };
 
-int ask_check(const struct cli *cli, const struct ask *ask) {
+int64_t ask_grace_ms(const struct ask *ask) {
+    return ask->ttl_ms / 4 < GRACE_MOST_MS ? ask->ttl_ms / 4 : GRACE_MOST_MS;
+}
+
+static int check_ttl(const struct cli *cli, struct ask *ask) {
+    const hf_client_options defaults = HF_CLIENT_OPTIONS_INIT;
+    int64_t most_ms = cli->max_lease_ms ? cli->max_lease_ms : defaults.max_lease_ms;
+    char time[32];
+    if (ask->ttl_ms < 0)
+        ask->ttl_ms = most_ms < HF_DEFAULT_LEASE_MS ? most_ms : HF_DEFAULT_LEASE_MS;
+    if (ask->ttl_ms < TTL_LEAST_MS)
+        return fail_usage("--ttl must be at least 1s (less does not leave the time to end a "
+                          "command whose lock is lost)");
+    if (ask->ttl_ms > most_ms)
+        return fail_usage("--ttl must be at most %s (--max-lease); it is the lease, which is "
+                          "renewed while the lock is held",
+                          text_duration(time, sizeof(time), most_ms));
+    return 0;
+}
+
+int ask_check(const struct cli *cli, struct ask *ask) {
     if (cli->quiet && cli->verbose)
         return fail_usage("-q and -v exclude each other");
     if (ask->no_wait && ask->wait_ms >= 0)
@@ -19,7 +40,7 @@ int ask_check(const struct cli *cli, const struct ask *ask) {
         return fail_usage("--exit-code must be 0 to 255");
     if (ask->skip_ok && ask->exit_code >= 0)
         return fail_usage("--skip-ok and -E exclude each other");
-    return 0;
+    return check_ttl(cli, ask);
 }
 
 static hf_kind kind_of(const struct ask *ask) {
@@ -43,6 +64,7 @@ void ask_fill(const struct ask *ask, hf_acquire_options *options) {
         options->capacity = ask->permits.whole;
     }
     options->wait_ms = ask->no_wait ? 0 : ask->wait_ms < 0 ? HF_FOREVER : ask->wait_ms;
+    options->lease_ms = ask->ttl_ms;
     options->label = ask->label;
 }
 

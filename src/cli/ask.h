@@ -7,12 +7,13 @@
 struct ask {
     bool no_wait, shared, skip_ok;
     int64_t wait_ms, exit_code; /* -1: not given */
+    int64_t ttl_ms;             /* the lease; -1: not given, and ask_check chooses it */
     struct option_fraction permits;
     const char *label;
 };
 
 #define ASK_INIT \
-    { .wait_ms = -1, .exit_code = -1 }
+    { .wait_ms = -1, .exit_code = -1, .ttl_ms = -1 }
 
 /* The options of a command whose settings are `settings` and have a `struct ask ask`. */
 #define ASK_OPTIONS(settings)                                                            \
@@ -29,13 +30,20 @@ struct ask {
          NULL,     "share it with others that use -s"},                                  \
         {'p',   OPTION_FRACTION,          "permits", offsetof(settings, ask.permits),    \
          "K/N", "take K out of N permits"},                                              \
+        {0,     OPTION_DURATION,                                                         \
+         "ttl", offsetof(settings, ask.ttl_ms),                                          \
+         "DUR", "the lease, which is renewed (30s)",                                     \
+         "30s"},                                                                         \
     {                                                                                    \
         0, OPTION_TEXT, "label", offsetof(settings, ask.label), "TEXT",                  \
             "what others see beside the lock"                                            \
     }
 
 /* Whether the options fit each other: 0, or EXIT_USAGE, and it was said. */
-int ask_check(const struct cli *cli, const struct ask *ask);
+int ask_check(const struct cli *cli, struct ask *ask);
+
+/* From TERM to KILL when the lock is about to be lost, if nobody says otherwise. */
+int64_t ask_grace_ms(const struct ask *ask);
 
 /* What is asked of the library for that. */
 void ask_fill(const struct ask *ask, hf_acquire_options *options);

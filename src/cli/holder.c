@@ -2,8 +2,8 @@
 #include "cli/holder.h"
 
 #include "cli/clock.h"
+#include "cli/lifeline.h"
 #include "cli/text.h"
-#include "cli/tree.h"
 #include "cli/wait_line.h"
 
 #include <errno.h>
@@ -20,9 +20,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 5000, KILL_MARGIN_MS = 300, ANSWER_PATIENCE_MS = 1000 };
+enum { KILL_MARGIN_MS = 300, ANSWER_PATIENCE_MS = 1000 };
 
-enum { STORE, LISTENER, OWNER, TIMER, SIGNALS, DESCRIPTORS };
+enum { STORE, LISTENER, OWNER, LIFELINE, TIMER, SIGNALS, DESCRIPTORS };
 
 struct holder {
     const struct holder_settings *settings;
@@ -30,7 +30,9 @@ struct holder {
     struct pollfd fds[DESCRIPTORS];
     hf_client *client;
     hf_hold *hold;
-    int64_t ttl_ms, ends_ms; /* when its time is up; CLOCK_NEVER: that does not end it */
+    int64_t for_ms, ends_ms; /* when its time is up; CLOCK_NEVER: that does not end it */
+    int64_t grace_ms;        /* TERM comes this long before the deadline */
+    int lifeline;            /* our end of it; -1: there is none */
     bool warned, done;
     char id[HOLDER_ID_SIZE];
 };
@@ -94,6 +96,9 @@ static void end(struct holder *h, struct holder_reply *reply) {
     int r = hf_release(h->hold);
     if (reply)
         reply->error = r;
+    if (h->lifeline >= 0)
+        close(h->lifeline); /* before anybody hears of it: the shell may use its descriptor again */
+    h->lifeline = -1;
     h->done = true;
 }
 
@@ -107,9 +112,9 @@ static void answer(struct holder *h, int fd) {
     reply.error = hf_check(h->hold, 0);
     if (request.verb == HOLDER_RELEASE)
         end(h, &reply);
-    else if (reply.error == HF_OK && h->ttl_ms >= 0) {
-        h->ttl_ms = request.ttl_ms >= 0 ? request.ttl_ms : h->ttl_ms;
-        h->ends_ms = clock_now_ms() + h->ttl_ms;
+    else if (reply.error == HF_OK && h->for_ms >= 0) {
+        h->for_ms = request.for_ms >= 0 ? request.for_ms : h->for_ms;
+        h->ends_ms = clock_now_ms() + h->for_ms;
     }
     reply.left_ms = hf_hold_left_ms(h->hold);
     ssize_t sent = send(fd, &reply, sizeof(reply), MSG_NOSIGNAL);
@@ -126,12 +131,13 @@ static void take_request(struct holder *h) {
 
 /* ---- Losing ---- */
 
-/* The process that the lock is for, and everything below it. */
+static bool owner_lives(const struct holder *h) {
+    return h->fds[OWNER].fd >= 0;
+}
+
+/* The process that the lock is for, and everything that it started. */
 static void signal_owner(struct holder *h, int signal) {
-    pid_t owner = (pid_t)h->settings->for_pid;
-    tree_signal(owner, getpid(), signal);
-    if (h->fds[OWNER].fd >= 0)
-        pidfd_signal(h->fds[OWNER].fd, signal);
+    lifeline_signal(h->lifeline, owner_lives(h) ? (pid_t)h->settings->for_pid : 0, signal);
 }
 
 static bool kills(const struct holder *h) {
@@ -142,7 +148,7 @@ static bool kills(const struct holder *h) {
 static void watch_lock(struct holder *h) {
     int64_t left_ms = hf_hold_left_ms(h->hold);
     bool warns = h->settings->for_pid > 0 && strcmp(h->settings->on_lost, "ignore") != 0;
-    if (warns && !h->warned && left_ms <= GRACE_MS) {
+    if (warns && !h->warned && left_ms <= h->grace_ms) {
         h->warned = true;
         signal_owner(h, SIGTERM);
     }
@@ -154,13 +160,26 @@ static void watch_lock(struct holder *h) {
 
 static int64_t next_ms(struct holder *h) {
     int64_t left_ms = hf_hold_left_ms(h->hold), now_ms = clock_now_ms();
-    int64_t watch_ms = left_ms > GRACE_MS         ? left_ms - GRACE_MS
+    int64_t watch_ms = left_ms > h->grace_ms      ? left_ms - h->grace_ms
                        : left_ms > KILL_MARGIN_MS ? left_ms - KILL_MARGIN_MS
                                                   : left_ms;
     return now_ms + watch_ms < h->ends_ms ? now_ms + watch_ms : h->ends_ms;
 }
 
 /* ---- The loop ---- */
+
+/* The lock stays held while anybody has the lifeline. From now on its end wakes us. */
+static void owner_ended(struct holder *h) {
+    close(h->fds[OWNER].fd);
+    h->fds[OWNER].fd = -1;
+    h->fds[LIFELINE].fd = h->lifeline;
+}
+
+static bool is_over(struct holder *h) {
+    bool was_for = h->settings->for_pid >= 0;
+    return h->fds[SIGNALS].revents || clock_now_ms() >= h->ends_ms ||
+           (was_for && !owner_lives(h) && (h->lifeline < 0 || !lifeline_is_open(h->lifeline)));
+}
 
 static void loop(struct holder *h) {
     while (!h->done) {
@@ -169,7 +188,9 @@ static void loop(struct holder *h) {
         hf_process(h->client);
         if (h->fds[LISTENER].revents)
             take_request(h);
-        if (h->fds[OWNER].revents || h->fds[SIGNALS].revents || clock_now_ms() >= h->ends_ms)
+        if (h->fds[OWNER].revents)
+            owner_ended(h);
+        if (is_over(h))
             end(h, NULL);
         if (!h->done)
             watch_lock(h);
@@ -188,12 +209,25 @@ static int open_descriptors(struct holder *h, int for_fd) {
         [STORE] = hf_fd(h->client),
         [LISTENER] = holder_listen(h->id),
         [OWNER] = for_fd, /* -1: poll passes it over */
+        [LIFELINE] = -1,  /* comes when the owner has ended */
         [SIGNALS] = -1,   /* comes when we have left the caller */
         [TIMER] = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK),
     };
     for (size_t i = 0; i < DESCRIPTORS; i++)
         h->fds[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    h->lifeline = h->settings->lifeline < 0 ? -1 : holder_make_fifo(h->id);
+    if (h->settings->lifeline >= 0 && h->lifeline < 0)
+        return -1;
     return fds[STORE] < 0 || fds[LISTENER] < 0 || fds[TIMER] < 0 ? -1 : 0;
+}
+
+/* The last command opens the lifeline: if that fails, so does the shell's eval. */
+static void print_lifeline(const struct holder *h) {
+    char path[PATH_MAX];
+    lifeline_path(h->lifeline, path);
+    char *quoted = text_shell_quoted(path);
+    printf("exec %d>%s\n", h->settings->lifeline, quoted ? quoted : "''");
+    free(quoted);
 }
 
 static void print_variables(const struct holder *h) {
@@ -202,6 +236,8 @@ static void print_variables(const struct holder *h) {
            "export HOLDFAST_HOLD HOLDFAST_LOCK HOLDFAST_TOKEN HOLDFAST_SHARED\n",
            h->id, name ? name : "''", hf_hold_token(h->hold), !hf_hold_is_exclusive(h->hold));
     free(name);
+    if (h->lifeline >= 0)
+        print_lifeline(h);
     fflush(stdout);
 }
 
@@ -228,8 +264,7 @@ static void leave(struct holder *h) {
 static int begin(struct holder *h, int for_fd) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
     options.command = "holdfast acquire";
-    if (h->settings->for_pid > 0)
-        options.guard_pid = h->settings->for_pid; /* the work goes on if we are killed */
+    options.guard_pid = HF_LEASE_ONLY; /* the work goes on if we are killed */
     int r = store_open(h->settings->cli, &options, &h->client);
     if (r < 0)
         return fail_exit_code(r);
@@ -241,13 +276,14 @@ static int begin(struct holder *h, int for_fd) {
         return EXIT_CONFIG;
     }
     int code = acquire(h);
-    h->ttl_ms = h->settings->ttl_ms;
-    h->ends_ms = h->ttl_ms < 0 ? CLOCK_NEVER : clock_now_ms() + h->ttl_ms;
+    h->for_ms = h->settings->for_ms;
+    h->ends_ms = h->for_ms < 0 ? CLOCK_NEVER : clock_now_ms() + h->for_ms;
     return code;
 }
 
 int holder_main(const struct holder_settings *settings, int for_fd, int answer_fd) {
-    struct holder h = {.settings = settings, .ask = settings->ask};
+    struct holder h = {.settings = settings, .ask = settings->ask, .lifeline = -1};
+    h.grace_ms = ask_grace_ms(&settings->ask);
     unsigned char code = (unsigned char)begin(&h, for_fd);
     if (h.hold) {
         print_variables(&h);

@@ -1,8 +1,9 @@
 /* The background process of `holdfast acquire`: it has the lock until `holdfast release`, the process that
- * it is for has ended, or its time is up; and how `renew` and `release` talk to it.
+ * it is for and what that started have ended, or its time is up; and how `renew` and `release` talk to it.
  *
  * Each holder listens on a unix socket, named by the id of the hold, in a folder that only its user can
- * enter: $XDG_RUNTIME_DIR/holdfast, else /run/holdfast (root) or ~/.local/state/holdfast/run. */
+ * enter: $XDG_RUNTIME_DIR/holdfast, else /run/holdfast (root) or ~/.local/state/holdfast/run. The FIFO of
+ * lifeline.h is beside it. */
 #ifndef CLI_HOLDER_H
 #define CLI_HOLDER_H
 
@@ -12,12 +13,14 @@
 #include <sys/types.h>
 
 #define HOLDER_ID_SIZE 17
+#define HOLDER_FIFO_END ".lifeline"
 
 struct holder_settings {
     const struct cli *cli;
     struct ask ask;
     const char *name, *on_lost;
-    int64_t for_pid, ttl_ms; /* -1: not given */
+    int64_t for_pid, for_ms; /* -1: not given */
+    int lifeline; /* the descriptor that the shell opens; -1: nobody evaluates our output */
 };
 
 /* Acquires, prints the shell's assignments, writes its exit code (one byte) to `answer_fd`, and then stays
@@ -27,7 +30,7 @@ int holder_main(const struct holder_settings *settings, int for_fd, int answer_f
 enum holder_verb { HOLDER_RENEW = 1, HOLDER_RELEASE };
 
 struct holder_request {
-    int64_t ttl_ms; /* RENEW: -1: as it was */
+    int64_t for_ms; /* RENEW: -1: as it was */
     enum holder_verb verb;
 };
 
@@ -47,7 +50,10 @@ int holder_failed(const struct cli *cli, int error);
 
 /* The socket that a holder listens on; negative with errno set. */
 int holder_listen(const char *id);
-void holder_unlink(const char *id);
+
+/* Makes the FIFO and opens it for reading; negative with errno set. */
+int holder_make_fifo(const char *id);
+void holder_unlink(const char *id); /* both */
 
 /* The word of the command line, or $HOLDFAST_HOLD; says so if there is neither (NULL). */
 const char *holder_id(const char *word);

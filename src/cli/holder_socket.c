@@ -1,4 +1,4 @@
-/* How `renew` and `release` find the holder and talk to it. */
+/* The folder of the holders, and how `renew` and `release` find a holder there and talk to it. */
 #include "cli/holder.h"
 #include "cli/text.h"
 
@@ -99,11 +99,34 @@ int holder_listen(const char *id) {
     return fd;
 }
 
+static void name_fifo(char *ret, size_t size, const char *id) {
+    snprintf(ret, size, "%s" HOLDER_FIFO_END, id);
+}
+
+int holder_make_fifo(const char *id) {
+    char name[40];
+    int folder_fd = open_folder(), fd = -1;
+    if (folder_fd < 0)
+        return -1;
+    name_fifo(name, sizeof(name), id);
+    if (mkfifoat(folder_fd, name, 0600) == 0)
+        fd = openat(folder_fd, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    close(folder_fd);
+    return fd;
+}
+
+static void unlink_in(int folder_fd, const char *id) {
+    char name[40];
+    name_fifo(name, sizeof(name), id);
+    unlinkat(folder_fd, id, 0);
+    unlinkat(folder_fd, name, 0);
+}
+
 void holder_unlink(const char *id) {
     int folder_fd = open_folder();
     if (folder_fd < 0)
         return;
-    unlinkat(folder_fd, id, 0);
+    unlink_in(folder_fd, id);
     close(folder_fd);
 }
 
@@ -131,7 +154,7 @@ int holder_ask(const char *id, const struct holder_request *request,
     else if (errno == ENOENT || errno == ECONNREFUSED)
         r = HF_NOT_YOURS;
     if (r == HF_NOT_YOURS)
-        unlinkat(folder_fd, id, 0); /* of a holder that was killed */
+        unlink_in(folder_fd, id); /* the holder was killed */
     if (fd >= 0)
         close(fd);
     close(folder_fd);

@@ -104,7 +104,6 @@ static int start_acquire(struct keeper *k) {
     hf_want wants[RUN_NAMES_MAX];
     const hf_want *list[RUN_NAMES_MAX];
     ask_fill(&k->ask, &options);
-    options.lease_ms = s->ttl_ms;
     options.min_left_ms = s->min_left_ms;
     if (!s->also.count)
         return hf_acquire_start(k->client, s->name, &options, &k->call);
@@ -235,7 +234,7 @@ static void kill_tree(struct keeper *k, bool died) {
         tree_kill_children();
     else {
         cgroup_kill(k->shared->cgroup);
-        tree_signal(getpid(), 0, SIGKILL);
+        tree_signal(getpid(), SIGKILL);
     }
     k->kill_pause_ms = died || !k->kill_pause_ms
                            ? KILL_AGAIN_MS
@@ -255,8 +254,8 @@ static void begin_ending(struct keeper *k, enum run_end end, int64_t kill_at_ms)
     k->kill_at_ms = kill_at_ms;
     if (clock_now_ms() >= kill_at_ms)
         return;
-    tree_signal(getpid(), 0, SIGTERM);
-    tree_signal(getpid(), 0, SIGCONT); /* who is stopped could not act on it */
+    tree_signal(getpid(), SIGTERM);
+    tree_signal(getpid(), SIGCONT); /* who is stopped could not act on it */
 }
 
 static void ignore_loss(struct keeper *k) {
@@ -478,7 +477,7 @@ static void take_signal(struct keeper *k, int signal, bool typed) {
         if (k->child)
             kill(k->child, signal);
         else
-            tree_signal(getpid(), 0, signal);
+            tree_signal(getpid(), signal);
     }
 }
 

@@ -1,4 +1,4 @@
-/* holdfast renew: restarts the time of holdfast acquire --ttl, and tells whether the lock is still held. */
+/* holdfast renew: restarts the time of holdfast acquire --for, and reports whether the lock is still held. */
 #include "cli/holder.h"
 #include "cli/json.h"
 #include "cli/options.h"
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 
 struct settings {
-    int64_t ttl_ms;
+    int64_t for_ms;
 };
 
 static const struct option options[] = {
-    {0, OPTION_DURATION, "ttl", offsetof(struct settings, ttl_ms), "DUR",
+    {0, OPTION_DURATION, "for", offsetof(struct settings, for_ms), "DUR",
      "from now on (else as given to acquire)"},
     {0},
 };
@@ -26,7 +26,7 @@ static void print(const struct holder_reply *reply) {
 }
 
 static int run(struct cli *cli, int argc, char **argv) {
-    struct settings s = {.ttl_ms = -1};
+    struct settings s = {.for_ms = -1};
     const char *word;
     int r = options_parse_words(cli, &renew_command, &s, argc, argv, 0, 1, &word);
     if (r < 0)
@@ -34,7 +34,7 @@ static int run(struct cli *cli, int argc, char **argv) {
     const char *id = holder_id(word);
     if (!id)
         return EXIT_USAGE;
-    struct holder_request request = {.verb = HOLDER_RENEW, .ttl_ms = s.ttl_ms};
+    struct holder_request request = {.verb = HOLDER_RENEW, .for_ms = s.for_ms};
     struct holder_reply reply;
     r = holder_ask(id, &request, &reply);
     if (r == HF_OK)
@@ -48,16 +48,16 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command renew_command = {
     .name = "renew",
-    .summary = "for scripts: restart the time of acquire --ttl",
-    .usage = "renew [HOLD] [--ttl DUR]",
+    .summary = "for scripts: restart the time of acquire --for",
+    .usage = "renew [HOLD] [--for DUR]",
     .without_settings = true,
     .options = options,
     .run = run,
     .details =
-        "Restarts the time of acquire --ttl. The lease in the store is renewed automatically,\n"
+        "Restarts the time of acquire --for. The lease in the store is renewed automatically,\n"
         "so this also tells you whether the lock is still held: exit code 79 means no.\n"
         "\n"
         "Examples:\n"
         "  holdfast renew || exit\n"
-        "  holdfast renew --ttl 20m\n",
+        "  holdfast renew --for 20m\n",
 };

@@ -35,14 +35,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TTL_LEAST_MS = 1000, GRACE_MOST_MS = 5000 };
-
 #define AT(field) offsetof(struct run_settings, field)
 static const struct option options[] = {
     ASK_OPTIONS(struct run_settings),
     {0, OPTION_FLAG, "skip-ok", AT(ask.skip_ok), NULL, "exit with 0 if not acquired: for cron"},
     {0, OPTION_LIST, "also", AT(also), "NAME", "also this lock, all or none; may be repeated"},
-    {0, OPTION_DURATION, "ttl", AT(ttl_ms), "DUR", "the lease, which is renewed (30s)", "30s"},
     {0, OPTION_DURATION, "grace", AT(grace_ms), "DUR",
      "from TERM to KILL when it must end (ttl/4, at most 5s)", "ttl/4, at most 5s"},
     {0, OPTION_CHOICE, "on-lost", AT(on_lost_word), "term|kill|ignore",
@@ -67,15 +64,10 @@ static void choose_on_lost(struct run_settings *s) {
     s->on_lost = *word == 't' ? ON_LOST_TERM : *word == 'k' ? ON_LOST_KILL : ON_LOST_IGNORE;
 }
 
-static int choose_times(struct run_settings *s) {
-    if (s->ttl_ms < 0)
-        s->ttl_ms = HF_DEFAULT_LEASE_MS;
-    if (s->ttl_ms < TTL_LEAST_MS)
-        return fail_usage("--ttl must be 1s at least (less does not leave the time to end a "
-                          "command whose lock is lost)");
+static int choose_grace(struct run_settings *s) {
     if (s->grace_ms < 0)
-        s->grace_ms = s->ttl_ms / 4 < GRACE_MOST_MS ? s->ttl_ms / 4 : GRACE_MOST_MS;
-    if (s->grace_ms > s->ttl_ms / 2)
+        s->grace_ms = ask_grace_ms(&s->ask);
+    if (s->grace_ms > s->ask.ttl_ms / 2)
         return fail_usage(
             "--grace must be at most half of --ttl (the command would be ended while "
             "its lock can still be renewed); where they come from: holdfast config show "
@@ -86,7 +78,7 @@ static int choose_times(struct run_settings *s) {
 static int check(struct run_settings *s) {
     int r = ask_check(s->cli, &s->ask);
     choose_on_lost(s);
-    return r ? r : choose_times(s);
+    return r ? r : choose_grace(s);
 }
 
 static int choose_command(struct run_settings *s, char **words) {
@@ -205,8 +197,7 @@ static int start(const struct run_settings *s) {
 }
 
 static int run(struct cli *cli, int argc, char **argv) {
-    struct run_settings s = {
-        .cli = cli, .ask = ASK_INIT, .ttl_ms = -1, .grace_ms = -1, .max_hold_ms = -1};
+    struct run_settings s = {.cli = cli, .ask = ASK_INIT, .grace_ms = -1, .max_hold_ms = -1};
     int at = parse(cli, &s, argc, argv);
     if (at < 0)
         return options_exit_code(at);

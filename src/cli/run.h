@@ -23,7 +23,7 @@ struct run_settings {
     struct ask ask;
     enum run_on_lost on_lost;
     const char *on_lost_word;
-    int64_t ttl_ms, grace_ms, max_hold_ms, min_left_ms; /* -1: not given */
+    int64_t grace_ms, max_hold_ms, min_left_ms; /* -1: not given */
     struct option_list also;
     const char *name, *shell_command, *report, *metrics_file;
     bool metrics_names;

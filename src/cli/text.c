@@ -211,7 +211,8 @@ int text_parse_duration(const char *text, int64_t *ret_ms) {
     if (!*text)
         return -1;
     bool is_number = strspn(text, "0123456789.") == strlen(text);
-    if (is_number && snprintf(in_seconds, sizeof(in_seconds), "%ss", text) < (int)sizeof(in_seconds))
+    if (is_number &&
+        snprintf(in_seconds, sizeof(in_seconds), "%ss", text) < (int)sizeof(in_seconds))
         text = in_seconds;
     while (*text) {
         if (take_part(&text, &part) < 0)

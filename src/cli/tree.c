@@ -30,8 +30,10 @@ struct processes {
 
 /* Who is to get which signal. */
 struct aim {
-    pid_t root, except;
     int signal;
+    pid_t root;                                    /* those below it, and … */
+    bool (*is_member)(pid_t pid, const void *arg); /* … these; NULL: none */
+    const void *arg;
 };
 
 int pidfd_of(pid_t pid) {
@@ -88,6 +90,13 @@ bool process_is_stopped(pid_t pid) {
     return pid > 0 && read_process(pid, &process) && process.stopped;
 }
 
+bool process_is_ancestor(pid_t pid) {
+    struct process process = {.parent = getppid()};
+    while (process.parent != pid && process.parent > 0 && read_process(process.parent, &process))
+        ;
+    return process.parent == pid;
+}
+
 static bool add(struct processes *all, const struct process *process) {
     if (all->count == all->room) {
         size_t room = all->room ? 2 * all->room : 256;
@@ -128,12 +137,18 @@ static void signal_process(const struct process *seen, int signal) {
     close(fd);
 }
 
-/* Signals the process if it is below the root, as far as is known. True if that is new. */
+static bool is_aimed_at(const struct processes *all, const struct process *process,
+                        const struct aim *aim) {
+    return is_below(all, process->parent, aim->root) ||
+           (aim->is_member && aim->is_member(process->pid, aim->arg));
+}
+
+/* Signals the process if it is aimed at, as far as is known. True if that is new. */
 static bool reach(const struct processes *all, struct process *process, const struct aim *aim) {
-    if (process->below || !is_below(all, process->parent, aim->root))
+    if (process->below || process->pid == getpid() || !is_aimed_at(all, process, aim))
         return false;
     process->below = true;
-    if (!process->dead && process->pid != aim->except)
+    if (!process->dead)
         signal_process(process, aim->signal);
     return true;
 }
@@ -157,18 +172,26 @@ static void read_all(struct processes *all, const struct aim *aim) {
         closedir(proc);
 }
 
-void tree_signal(pid_t root, pid_t except, int signal) {
-    struct aim aim = {root, except, signal};
+static void signal_all(const struct aim *aim) {
     struct processes all = {0};
-    read_all(&all, &aim);
+    read_all(&all, aim);
     if (all.count)
         qsort(all.items, all.count, sizeof(*all.items), by_pid);
     for (bool changed = true; changed;) {
         changed = false;
         for (size_t i = 0; i < all.count; i++)
-            changed |= reach(&all, &all.items[i], &aim);
+            changed |= reach(&all, &all.items[i], aim);
     }
     free(all.items);
+}
+
+void tree_signal(pid_t root, int signal) {
+    signal_all(&(struct aim){.signal = signal, .root = root});
+}
+
+void tree_signal_members(int signal, bool (*is_member)(pid_t pid, const void *arg),
+                         const void *arg) {
+    signal_all(&(struct aim){signal, -1, is_member, arg});
 }
 
 /* The kernel lists them; where it has no such list, all of /proc is searched. A pid stays a child's
@@ -178,7 +201,7 @@ void tree_kill_children(void) {
     char path[64], text[1 << 14] = "", *at = text, *end;
     snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
     if (!read_text(path, text, sizeof(text)) && access(path, F_OK) < 0)
-        tree_signal(getpid(), 0, SIGKILL);
+        tree_signal(getpid(), SIGKILL);
     for (long pid; (pid = strtol(at, &end, 10)) > 0 && *end == ' '; at = end)
         kill((pid_t)pid, SIGKILL);
 }
@@ -190,7 +213,7 @@ void tree_kill(void) {
         if (died)
             tree_kill_children();
         else
-            tree_signal(getpid(), 0, SIGKILL);
+            tree_signal(getpid(), SIGKILL);
         pid_t pid;
         died = false;
         while ((pid = waitpid(-1, NULL, WNOHANG | __WALL)) > 0)

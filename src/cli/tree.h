@@ -13,9 +13,12 @@
 /* Whether /proc shows our descendants: it is mounted, and by our own pid namespace. */
 bool tree_is_visible(void);
 
-/* Sends `signal` to all descendants of `root` but `except` (0: none). One that is born meanwhile
- * may be missed. */
-void tree_signal(pid_t root, pid_t except, int signal);
+/* Sends `signal` to all descendants of `root`. One that is born meanwhile may be missed. */
+void tree_signal(pid_t root, int signal);
+
+/* The same for the processes that `is_member` accepts and all their descendants, but not for us. */
+void tree_signal_members(int signal, bool (*is_member)(pid_t pid, const void *arg),
+                         const void *arg);
 
 /* Kills our own children, in some microseconds: the way to catch those that fork and end quickly.
  * Their children become ours when they die. We must be a subreaper. */
@@ -25,6 +28,7 @@ void tree_kill_children(void);
 void tree_kill(void);
 
 bool process_is_stopped(pid_t pid);
+bool process_is_ancestor(pid_t pid); /* of ours */
 
 int pidfd_of(pid_t pid); /* close-on-exec; negative: there is no such process */
 void pidfd_signal(int fd, int signal);

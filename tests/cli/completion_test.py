@@ -66,14 +66,14 @@ def words_come_from_the_usage_of_a_command():
 
 def hold(*names):
     for name in names:
-        equal(run("acquire", name, "--ttl", "1m")[0], 0)
+        equal(run("acquire", name, "--for", "1m")[0], 0)
 
 
 @test
 def locks_are_offered_from_the_store_that_the_line_names():
     other = f"sqlite:{harness.folder}/other.db"
     hold("data:one", "data:two", "it's", "new\nline")
-    equal(run("--url", other, "acquire", "elsewhere", "--ttl", "1m")[0], 0)
+    equal(run("--url", other, "acquire", "elsewhere", "--for", "1m")[0], 0)
     equal(words("run", "data:"), ["data:one", "data:two"])
     equal(words("fence", "check", "f", ""), ["data:one", "data:two", "it's"])
     equal(words("run", "--also", "data:t"), ["data:two"])
@@ -88,7 +88,7 @@ def profiles_are_offered():
             path, flags, 0o600)) as file:
         file.write(f"[profile prod]\nurl = sqlite:{harness.folder}/prod.db\n[profile test]\n")
     equal(words("run", "--profile", ""), ["prod", "test"])
-    equal(run("--profile", "prod", "acquire", "x", "--ttl", "1m")[0], 0)
+    equal(run("--profile", "prod", "acquire", "x", "--for", "1m")[0], 0)
     equal(words("--profile", "prod", "run", ""), ["x"])
     equal(words("run", ""), [])
 

@@ -239,7 +239,7 @@ def what_is_no_file_is_refused_and_not_waited_for():
 
 @test
 def a_wrong_file_does_not_stop_what_needs_none():
-    out = run("acquire", "x", "--ttl", "1m")[1]
+    out = run("acquire", "x", "--for", "1m")[1]
     configure("nonsense\n")
     for words in (("help",), ("version",), ("stores",), ("config", "path"), ("completion", "bash")):
         equal(run(*words)[0], 0)

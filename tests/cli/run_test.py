@@ -239,7 +239,7 @@ def wrong_words_name_the_nearest_right_one():
             (("runn", "x"), "did you mean run?"),
             (("run", "x", "--max-hodl", "3s", "true"), "did you mean --max-hold?"),
             (("run", "x", "--ttl", "soon", "true"), "--ttl cannot be 'soon'"),
-            (("run", "x", "--ttl", "1ms", "true"), "--ttl must be 1s at least"),
+            (("run", "x", "--ttl", "1ms", "true"), "--ttl must be at least 1s"),
             (("run", "x", "--grace", "20s", "true"), "--grace must be at most half"),
             (("run", "x", "-p", "2", "true"), "it must be K/N"),
             (("run", "x", "--on-lost", "pray", "true"), "term, kill or ignore"),

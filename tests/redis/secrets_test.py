@@ -130,7 +130,7 @@ def all_servers_of_a_set_get_the_password():
 def the_holder_in_the_background_shows_no_password():
     with Redis(password=PASSWORD) as server, secret_file() as (path, fd):
         for place, given in places(path, fd):
-            code, out = holdfast("acquire", "x", "--ttl", "30s", "--url", f"{server.url()}?{place}",
+            code, out = holdfast("acquire", "x", "--for", "30s", "--url", f"{server.url()}?{place}",
                                  XDG_RUNTIME_DIR=path.parent, **given)
             equal((code, out), (0, out))
             hold = dict(word.split("=", 1) for word in out.split("; ")[:4])
@@ -165,7 +165,7 @@ def no_output_has_a_password():
             for words in (("run", "-v", "--report", report, "--metrics-file", metrics, "-w", "1s", "x", "true"),
                           ("ls",), ("ls", "--json"), ("inspect", "x"), ("inspect", "--json", "x"), ("doctor",),
                           ("doctor", "--json"), ("config", "show", "--origin"), ("config", "show", "--json"),
-                          ("break", "x", "--token", "1", "--yes"), ("acquire", "x", "-n", "--ttl", "1s"),
+                          ("break", "x", "--token", "1", "--yes"), ("acquire", "x", "-n", "--for", "1s"),
                           ("watch", "--json")):
                 check_hidden(holdfast(*words, prefix=("timeout", "-s", "INT", "0.5") if words[0] == "watch" else (),
                                       HOLDFAST_URL=url, XDG_RUNTIME_DIR=path.parent)[1])
