@@ -56,7 +56,7 @@ static struct attempt *find_or_add(struct check *check, const char *owner, int n
     return attempt;
 }
 
-/* When the server will let somebody else in, in true time. */
+/* When the server may grant it to somebody else, in true time. */
 static int64_t server_ends_us(const struct sim_server *server, const struct attempt *attempt) {
     int64_t until_us = server->service->type->held_until_us(
         server->service, plan_name_text(attempt->name), attempt->owner);
@@ -80,10 +80,10 @@ static void check_order(struct check *check, struct sim_server *server, struct a
     }
 }
 
-/* A server's ends are in whole milliseconds: a hold may have one more than was asked for. */
+/* A server counts in whole milliseconds: a hold may last one longer than was asked for. */
 enum { END_SLACK_US = 1000 };
 
-/* The counter of one server. A hold that is taken again keeps its token if nobody held the lock since. */
+/* The counter of one server. A hold that is taken again may keep its token. */
 static void check_token(struct check *check, struct sim_server *server, struct attempt *attempt,
                         bool repeats, const struct service_report *report) {
     uint64_t token = report->token;
@@ -127,7 +127,7 @@ static void granted(struct check *check, struct sim_server *server, struct attem
     vote->at_us = true_us(check);
     vote->token = report->token;
     attempt->queued_order = 0;
-    /* (To get it again does not make up for the time in which it was lost.) */
+    /* (To have it again does not make up for the time in which it was lost.) */
     if (!attempt->machine && !report->retaken)
         vote->forgot = vote->counter_lost = false;
 }
@@ -140,7 +140,7 @@ static void queued(struct check *check, struct sim_server *server, struct attemp
     else if (attempt->waits_until_us <= now_us)
         attempt->lapsed = true;
     attempt->waits_until_us = now_us + report->wait_us;
-    /* What it was granted once ended before it knew of it. */
+    /* An earlier grant ended before the client knew of it. */
     attempt->votes[server->index].granted = false;
 }
 
@@ -157,9 +157,10 @@ static void supersede(struct check *check, const struct attempt *attempt) {
     }
 }
 
-/* A server refuses the lock to one client while another has it that gave it up. It may, until the release
- * arrives: releases are repeated, each time after twice the time. A request that comes after its
- * release, on a connection that was given up while nothing got through, is left to its lease. */
+/* A server refuses the lock to one client because another has it, which has given it up. That
+ * is allowed until the release arrives: releases are repeated, and the time between them
+ * doubles. A request that arrives after its release, on a connection that was given up while
+ * nothing got through, is left to its lease. */
 static void check_withheld(struct check *check, struct sim_server *server, int name) {
     enum { SLACK_US = 1500000 };
     const char *owner = server->service->type->holder(server->service, plan_name_text(name));
@@ -301,7 +302,7 @@ static bool believes(const struct check *check, const struct attempt *attempt) {
            sim_clock_read(&attempt->machine->now, true_us(check)) < attempt->hold->hold.deadline_us;
 }
 
-/* What up to this many servers forget is not missed. */
+/* So many servers may forget a grant, and it still holds. */
 static int spare_of(const struct check *check) {
     return 2 * check->plan->quorum - check->plan->server_count - 1;
 }
@@ -317,7 +318,7 @@ static bool counts(const struct check *check, const struct attempt *attempt) {
     return believes(check, attempt) && !is_voided(check, attempt);
 }
 
-/* Of permits of another number there is no room at all. */
+/* Permits with another capacity exclude each other. */
 static void check_exclusion(struct check *check, const struct attempt *entering, int name) {
     uint64_t capacity = entering ? entering->capacity : 0, weight = entering ? entering->weight : 1;
     for (size_t i = 0; i < check->attempt_count; i++) {
@@ -337,7 +338,7 @@ static void check_exclusion(struct check *check, const struct attempt *entering,
 static int64_t vote_ends_us(const struct check *check, const struct attempt *attempt, int index) {
     struct sim_server *server = &check->net->servers[index];
     const struct vote *vote = &attempt->votes[index];
-    if (!vote->granted || vote->forgot) /* up to so many as may be spared */
+    if (!vote->granted || vote->forgot) /* there are no more than spare_of */
         return vote->forgot ? INT64_MAX : INT64_MIN;
     sim_server_tell_time(server);
     int64_t ends_us = server_ends_us(server, attempt);
@@ -345,7 +346,8 @@ static int64_t vote_ends_us(const struct check *check, const struct attempt *att
     return ends_us > abstains_us ? ends_us : abstains_us;
 }
 
-/* When a quorum no longer stands behind it: the Q-th of the times at which votes end, from the last. */
+/* When a quorum no longer supports it: the Q-th of the times at which votes end, counted from
+ * the last. */
 static int64_t quorum_ends_us(const struct check *check, const struct attempt *attempt) {
     int64_t ends_us[SIM_SERVERS_MAX];
     for (int i = 0; i < check->plan->server_count; i++) {
@@ -393,7 +395,7 @@ static bool is_excused(const struct check *check, const struct attempt *one,
     return lost > spare_of(check) && later->floor <= one->held_token;
 }
 
-/* What counts are the votes since it asked. */
+/* Only votes since it asked count. */
 static void check_votes(struct check *check, struct attempt *attempt) {
     int granted = 0, agreed = 0, quorum = check->plan->quorum;
     for (int i = 0; i < check->plan->server_count; i++) {
@@ -413,7 +415,7 @@ static void check_votes(struct check *check, struct attempt *attempt) {
                    attempt->held_token, agreed, quorum);
 }
 
-/* Whatever clocks do, no two holds have one token. */
+/* No two holds have the same token, whatever clocks do. */
 static void check_rises(struct check *check, const struct attempt *attempt,
                         const struct attempt *other) {
     bool same = other->held_token == attempt->held_token;
@@ -439,7 +441,7 @@ struct attempt *check_granted(struct check *check, struct sim_machine *machine, 
                               int name) {
     char owner[LOCKS_OWNER_SIZE];
     snprintf(owner, sizeof(owner), "%s", hf_hold_owner(hold));
-    if (is_set(check)) /* its servers know the ballot */
+    if (is_set(check)) /* its servers know the ballot's id */
         snprintf(owner + 33, sizeof(owner) - 33, "%" PRIx64, hold->hold.op.mark);
     struct attempt *attempt = find(check, owner);
     if (!attempt || (!is_set(check) && !attempt->votes[0].granted)) {
@@ -468,7 +470,7 @@ struct attempt *check_granted(struct check *check, struct sim_machine *machine, 
 }
 
 void check_foreign(struct check *check, int name) {
-    if (!is_set(check)) /* else it has but one vote */
+    if (!is_set(check)) /* in a set it has only one vote */
         check_exclusion(check, NULL, name);
 }
 

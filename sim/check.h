@@ -1,5 +1,6 @@
-/* The checkers. They see the grants that servers report, what the clients believe, and true time. They
- * know nothing of the plan's faults nor of how a service stores its locks, and they steer nothing.
+/* The checkers. They see the grants that servers report, what the clients believe, and true
+ * time. They know nothing of the plan's faults nor of how a service stores its locks, and they
+ * steer nothing.
  *
  * What each checker demands, by its name in reports:
  *   exclusion   the weight of those who believe that they hold a lock is never above its capacity
@@ -15,17 +16,17 @@
  *   calm        who waits does not ask without end
  *   withheld    what was released is soon free on every server that can be reached
  *   remains     nothing stays on a server but counters, and they expire
- *   told        a program is notified of a loss by each means, once, in time, and not before (told.h)
+ *   told        a program is notified of a loss by each means once, in time, not before (told.h)
  *
- * Exclusion and validity are promised while the server keeps what it acknowledged and clocks run
- * within their drift. check_forgot ends that promise for what was granted before. In a set,
- * f = 2Q - N - 1 servers may forget a grant, or give it less time than they said. Any number may if
- * they also forget that they vote in this set: they then abstain for as long as anybody may believe in
- * what they granted.
+ * Exclusion and validity are promised while the server keeps what it acknowledged and clocks
+ * run within their drift. check_forgot ends that promise for what was granted before. In a
+ * set, f = 2Q - N - 1 servers may forget a grant, or give it less time than they said. Any
+ * number may if they also forget that they vote in this set: they then abstain for as long as
+ * anybody may believe in what they granted.
  *
- * Of two holders, the later one must have the larger token. Which one is later? The one that asked
- * when the other held the lock already, whatever clocks do; and the one that held it later, while
- * exclusion is promised to both. */
+ * Of two holders, the later one must have the larger token. Which one is later? The one that
+ * asked when the other held the lock already, whatever clocks do; and the one that held it
+ * later, while exclusion is promised to both. */
 #ifndef SIM_CHECK_H
 #define SIM_CHECK_H
 
@@ -67,7 +68,8 @@ struct attempt {
     uint64_t order;         /* of its grant among all of the name */
     uint64_t queued_order;  /* of its place in the queue; 0: it has none */
     int64_t waits_until_us; /* by the server's clock */
-    /* When its client held it first, and had asked for it, in true time, and the token; 0: never. */
+    /* When its client held it first, and had asked for it, in true time, and the token; 0:
+     * never. */
     int64_t held_us, asked_us;
     uint64_t held_token;
     /* What its client believes. */
@@ -127,8 +129,8 @@ void check_fail(struct check *check, enum verdict verdict, const char *format, .
 void check_reported(struct check *check, struct sim_server *server,
                     const struct service_report *report);
 
-/* A client says that it has acquired a lock; looks again at what it holds; no longer holds it. The first
- * returns the attempt. */
+/* A client says that it has acquired a lock; looks again at what it holds; no longer holds it.
+ * The first returns the attempt. */
 struct attempt *check_granted(struct check *check, struct sim_machine *machine, hf_hold *hold,
                               int name);
 void check_looked(struct check *check, struct attempt *attempt);
@@ -144,7 +146,8 @@ void check_forgot(struct check *check, struct sim_server *server, int name,
 /* The server's clock was set back: what had ended may be there again. */
 void check_time_went_back(struct check *check);
 
-/* A fault begins or ends, and its effects last for `felt_us` more; `client`: a client dies or pauses. */
+/* A fault begins or ends, and its effects last for `felt_us` more; `client`: a client dies or
+ * pauses. */
 void check_fault(struct check *check, bool begins, int64_t felt_us, bool client);
 
 /* At the end, after every lease has run out. */

@@ -1,9 +1,9 @@
-/* True time, and what happens in it. Nobody in a history knows true time but the simulator: clients and
- * servers have clocks of their own, which run at their own rates and may be set.
+/* True time, and the events in it. Only the simulator knows true time: clients and servers
+ * have clocks of their own, which run at their own rates and may be set.
  *
- * Events happen in the order of their times, and of their making where those are equal: the same history is
- * the same each time. Chance is a stream of numbers for each thing that needs it, so that a history
- * with one thing less has the same chance elsewhere. */
+ * Events happen in the order of their times and, if those are equal, in the order in which
+ * they were set. So the same history is the same each time. Each user of chance has its own
+ * stream of random numbers: a history with one thing less has the same chance elsewhere. */
 #ifndef SIM_CLOCK_H
 #define SIM_CLOCK_H
 
@@ -16,7 +16,7 @@ struct sim_time {
     int64_t now_us;
     struct heap events;
     uint64_t last_event;
-    size_t event_count; /* room that was asked for */
+    size_t event_count; /* for which there is room */
 };
 
 struct sim_event {
@@ -27,16 +27,17 @@ struct sim_event {
 void sim_time_init(struct sim_time *time);
 void sim_time_free(struct sim_time *time);
 
-/* An event has its room from add to drop, and may be set and cleared between. */
+/* An event may be set and cleared between add and drop, and needs no memory then. */
 void sim_event_add(struct sim_time *time, struct sim_event *event, void (*fn)(struct sim_event *));
 void sim_event_drop(struct sim_time *time, struct sim_event *event);
 void sim_event_set(struct sim_time *time, struct sim_event *event, int64_t at_us);
 void sim_event_clear(struct sim_time *time, struct sim_event *event);
 
-/* Lets the next event happen; false when none is due until then, which it is now. */
+/* Runs the next event. Returns false, and it is then `until_us`, if none is due until then. */
 bool sim_time_step(struct sim_time *time, int64_t until_us);
 
-/* A clock that was right at `since_us` of true time, up to its offset, and runs fast by so many millionths. */
+/* A clock that showed `shown_us` at `since_us` of true time, and runs fast by `ppm`
+ * millionths. */
 struct sim_clock {
     int64_t since_us, shown_us;
     int64_t ppm;

@@ -1,11 +1,12 @@
 /* Design notes.
  *
- * The programs of a history are workers, several in each client. They do their steps one after the
- * other through the public, non-blocking interface; nothing here calls into the engine or the store. A
- * client's process runs when its world has something for it (run), and then looks at each worker.
+ * The programs of a history are workers, several in each client. They do their steps one after
+ * the other through the public, non-blocking interface; nothing here calls into the engine or
+ * the store. A client's process runs when its world has something for it (run), and then looks
+ * at each worker.
  *
- * Faults begin and end at their times. After the last has ended, everything must end: every request
- * completes, every client closes, and the servers are left with nothing but counters. */
+ * Faults begin and end at their times. After the last has ended, everything must end: every
+ * request completes, every client closes, and the servers are left with nothing but counters. */
 #include "sim/history.h"
 
 #include "client/client.h"
@@ -36,7 +37,7 @@ struct worker {
     enum worker_state state;
     int step; /* in the plan; -1: none yet */
     int tries;
-    int64_t since_us; /* when it came to its state */
+    int64_t since_us; /* when it entered its state */
     int64_t until_us; /* when it will leave it, if nothing else happens */
     struct sim_event due;
     struct sim_event watch; /* when it must have been notified of a loss */
@@ -72,11 +73,11 @@ struct history {
     struct sim_random service_random;
     struct history_result *result;
     bool story;
-    int64_t back_us;    /* by which servers' clocks were set back, in sum */
+    int64_t back_us;    /* how far servers' clocks were set back, in sum */
     struct check check; /* last: most of it need not be cleared */
 };
 
-/* Histories come one after the other, and use the same services: a service may take long to open. */
+/* Histories run one after the other and share the services, which are slow to open. */
 static struct history the_history;
 static struct service *the_services[SIM_SERVERS_MAX];
 
@@ -305,7 +306,7 @@ static void free_handles(struct worker *worker) {
 
 static void release(struct worker *worker) {
     struct history *h = worker->client->history;
-    for_each_attempt(worker, check_wrote); /* a write that was under way all the time */
+    for_each_attempt(worker, check_wrote); /* a write that began while it held the lock */
     for (int i = 0; i < worker->handle_count; i++)
         handle_release(&worker->handles[i]);
     for_each_attempt(worker, check_ended);
@@ -388,7 +389,7 @@ static void run(struct sim_machine *machine) {
     hf_process(client->handle);
     for (int i = 0; i < PLAN_WORKERS_MAX; i++)
         worker_look(&client->workers[i]);
-    hf_process(client->handle); /* what the workers began goes out */
+    hf_process(client->handle); /* sends what the workers began */
     for (int i = 0; i < PLAN_WORKERS_MAX; i++)
         worker_look(&client->workers[i]);
     sim_machine_schedule(machine);
@@ -624,7 +625,7 @@ static void server_fault(struct history *h, struct sim_server *server,
         if (begins)
             step_server_clock(h, server, -fault->amount * 500);
         break;
-    case FAULT_SLEW: /* what NTP does at most, and drift allows for: +-500 ppm */
+    case FAULT_SLEW: /* the most that NTP does: +-500 ppm, which drift allows for */
         sim_clock_set_rate(&server->wall, h->time.now_us,
                            h->plan->server_ppm[server->index] +
                                (begins ? fault->amount % 1000 - 500 : 0));

@@ -5,12 +5,14 @@
  *    sim [-s SERVICE] [-q] [-e EDITION] -n COUNT [-f FIRST] [-j JOBS]
  *                             many, in several processes; what went wrong, how often, and how fast
  *
- * -s chooses the service (service.h) that the clients use, by its scheme.
- * -e uses the plans of an earlier edition, for seeds that were found with it. With -q all histories
- * are of the quorum store; without it one in four is.
- * A history that fails is made shorter by leaving out everything it fails without, and is then told.
- * Each hundredth is run twice: the same seed must give the same history. The digest that is printed
- * for many is the sum of their hashes: if a change leaves it as it was, it changed no history.
+ * -s chooses the service (service.h) that the clients use, by its scheme. -e uses the plans of an
+ * earlier edition, for seeds that were found with it. With -q all histories are of the quorum
+ * store; without it one in four is.
+ *
+ * A history that fails is made shorter by leaving out everything it fails without, and is then
+ * told. Each hundredth is run twice: the same seed must give the same history. The digest of many
+ * is the sum of their hashes: if a change leaves it as it was, it changed no history.
+ *
  * Exit status: 0; 1 safety; 2 liveness; 3 a history that was not the same twice; 64 usage; 70 the
  * simulator itself failed. */
 #include "sim/history.h"

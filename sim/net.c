@@ -19,8 +19,8 @@ struct chunk {
     char bytes[];
 };
 
-/* One connection. It is freed when both ends have closed it and nothing is on its way to the server:
- * what a process sent before its death still arrives. */
+/* One connection. It is freed when both ends have closed it and nothing is on its way to the
+ * server: what a process sent before it died still arrives. */
 struct pipe {
     struct list of_machine, of_server, of_net;
     struct sim_machine *machine; /* NULL: gone */
@@ -393,7 +393,7 @@ static void machine_dispatch(struct world *world) {
     }
 }
 
-/* A server is named by its number. */
+/* A server's host name is "s" and its number. */
 static int machine_open_stream(struct world_stream *stream) {
     struct sim_machine *machine = machine_of(stream->world);
     struct pipe *pipe = must(calloc(1, sizeof(*pipe)));

@@ -1,10 +1,10 @@
 /* Machines and the network between them.
  *
- * A machine is where a client's process runs: a world (src/world/world.h) with its own clocks, whose
- * streams go through the simulated network. A server is a service (service.h) with its own clock.
- * Bytes take time, keep their order, and arrive, unless a connection is cut or a direction is blocked.
- * What is blocked waits, as TCP would send it again; a cut loses what was on its way. What a client
- * sent before it closed a connection still arrives. */
+ * A machine is where a client's process runs: a world (src/world/world.h) with its own clocks,
+ * whose streams go through the simulated network. A server is a service (service.h) with its
+ * own clock. Bytes take time, keep their order, and arrive, unless a connection is cut or a
+ * direction is blocked. What is blocked waits, as TCP would send it again; a cut loses what
+ * was on its way. What a client sent before it closed a connection still arrives. */
 #ifndef SIM_NET_H
 #define SIM_NET_H
 

@@ -107,8 +107,8 @@ static void make_fault(struct plan *plan, struct plan_fault *fault,
     fault->amount = sim_random_between(random, 1000, 20000);
 }
 
-/* A history has few kinds of faults, and those several times: so there are histories of each kind alone.
- */
+/* A history has few kinds of faults, and those several times: so there are histories of each
+ * kind alone. */
 static void make_faults(struct plan *plan, struct sim_random *random) {
     const struct service_fault *kinds[3];
     size_t kind_count = sim_random_below(random, 4);
@@ -131,8 +131,8 @@ static void forbid_permits(struct plan *plan) {
     }
 }
 
-/* Turns a plan for one server into one for a set. Most faults befall one of its servers. A step takes
- * the simulator several times as long as with one server, so there are fewer. */
+/* Turns a plan for one server into one for a set. Most faults befall one of its servers. A
+ * step takes the simulator several times as long as with one server, so there are fewer. */
 static void make_set(struct plan *plan, struct sim_random *random) {
     static const int64_t timeouts_ms[] = {20, 50, 200};
     int count = sim_random_one_in(random, 3) ? 5 : 3, majority = count / 2 + 1;

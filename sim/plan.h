@@ -1,5 +1,6 @@
-/* What is to happen in a history, made from its seed: who asks for what and when, and what goes wrong.
- * A plan is plain data, so a failing history can be made shorter by leaving things out of it. */
+/* What is to happen in a history, made from its seed: who asks for what and when, and what
+ * goes wrong. A plan is plain data, so a failing history can be made shorter by leaving things
+ * out of it. */
 #ifndef SIM_PLAN_H
 #define SIM_PLAN_H
 
@@ -19,8 +20,9 @@ enum {
     PLAN_EDITION = 2 /* an earlier edition leaves out what was added since */
 };
 
-/* What may befall any service, and is the simulator's work: the network, processes, clocks, restarts,
- * an operator. X(name, text). FAULT_OWN stands for the faults that only one service knows. */
+/* What may befall any service, and is the simulator's work: the network, processes, clocks,
+ * restarts, an operator. X(name, text). FAULT_OWN stands for the faults that only one service
+ * knows. */
 #define PLAN_FAULTS(X)                                               \
     X(CUT, "a connection is cut")                                    \
     X(LOSE_REPLY, "a reply is lost with its connection")             \

@@ -1,17 +1,18 @@
-/* A service: a server that clients take locks from, as the simulator runs it. The simulator feeds it
- * bytes, tells it the time, restarts it, and lets other things befall it. Checkers see the grants that
- * it reports, and nothing of how it stores them.
+/* A service: a server that clients take locks from, as the simulator runs it. The simulator
+ * feeds it bytes, tells it the time, restarts it, and lets other things befall it. Checkers see the
+ * grants that it reports, and nothing of how it stores them.
  *
  * What a service promises:
  *
- *  - It is pure: no clock, thread, socket or randomness of its own. The same calls in the same order
- *    give the same bytes.
- *  - It executes the requests of a connection in order, and one in each call of `feed`.
- *  - It reports every request that asks for, renews, releases or breaks a lock, right after the reply.
+ *  - It is pure: no clock, thread, socket or randomness of its own. The same calls in the same
+ *    order give the same bytes.
+ *  - It executes the requests of a connection in order, one in each call of `feed`.
+ *  - It reports every request that asks for, renews, releases or breaks a lock, right after the
+ *    reply.
  *  - What it shows to checkers (`held_until_us` and the functions after it) is what its clients
  *    would find. To look changes nothing.
- *  - It says at once when it has forgotten something that it had acknowledged (`forgot`), unless the
- *    simulator took it away by restarting it.
+ *  - It says at once when it has forgotten something that it had acknowledged (`forgot`), unless
+ *    the simulator took it away by restarting it.
  *
  * To add a service: a folder with its model, whose `struct service_type` is the only global symbol,
  * and a word in SERVICES. */
@@ -160,8 +161,8 @@ struct service_type {
     bool (*is_reserved)(const struct service *service, const char *name, const char *owner);
     /* The last token; 0: none is known. */
     uint64_t (*last_token)(const struct service *service, const char *name);
-    /* Until when it does not vote in its set, as it may have forgotten whom it voted for; INT64_MAX: it
-     * has not been asked since it forgot. */
+    /* Until when it does not vote in its set, as it may have forgotten whom it voted for;
+     * INT64_MAX: it has not been asked since it forgot. */
     int64_t (*abstains_until_us)(const struct service *service);
     /* After all leases have ended: what is wrong with what is left, or NULL. */
     const char *(*remains)(const struct service *service);

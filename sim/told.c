@@ -16,8 +16,8 @@ static void fail(const struct handle *handle, const char *what) {
                attempt->owner + 33, what);
 }
 
-/* The deadline of all that it holds, in true time. When one of several names is lost, the others are
- * released: their last deadline counts. */
+/* The deadline of all its locks, in true time. When one of several names is lost, the others
+ * are released: their last deadline counts. */
 static int64_t deadline_us(const struct handle *handle) {
     int64_t first_us = INT64_MAX;
     for (int i = 0; i < handle->attempt_count; i++) {

@@ -1,9 +1,11 @@
-/* The checker of loss notices. A program is notified of a loss once by each means that it asked for
- * (on_lost, hf_hold_fd, hf_check, events): within TOLD_US of the loss while its process runs, and never
- * before it. A lock is lost at its deadline. It is lost earlier only if so many servers refused to renew
- * it, or had it broken, that no quorum of them can still have it.
+/* The checker of loss notices. A program is notified of a loss once by each means that it
+ * asked for (on_lost, hf_hold_fd, hf_check, events): within TOLD_US of the loss while its
+ * process runs, and never before it. A lock is lost at its deadline. It is lost earlier only
+ * if so many servers refused to renew it, or had it broken, that no quorum of them can still
+ * have it.
  *
- * The checker uses the public header. It looks whenever a program runs, and when a notice is overdue. */
+ * The checker uses the public header. It looks whenever a program runs, and when a notice is
+ * overdue. */
 #ifndef SIM_TOLD_H
 #define SIM_TOLD_H
 

@@ -1,5 +1,5 @@
-/* Bytes, as the model handles them: slices that belong to somebody else, and texts that grow; how Redis reads
- * and writes numbers; and memory, which a test may expect to have. */
+/* Bytes, as the model handles them: slices, which belong to somebody else, and texts, which
+ * grow; how Redis reads and writes numbers; and memory, which a test may expect to get. */
 #ifndef MODEL_BYTES_H
 #define MODEL_BYTES_H
 
@@ -18,19 +18,19 @@ struct slice {
 struct slice slice_of(const char *text);
 /* As memcmp: the order that Redis has for members, and the model for keys. */
 int slice_compare(struct slice a, struct slice b);
-/* Whether it is this word, in capitals or not, as Redis takes commands and options. */
+/* Whether it is this word, in any case: as Redis compares commands and options. */
 bool slice_is(struct slice slice, const char *word);
-/* By the rules of SCAN: * ? [a-z] [^a] and \ before what means itself. */
+/* By the rules of SCAN: * ? [a-z] [^a], and \ before a character that stands for itself. */
 bool slice_matches(struct slice slice, struct slice pattern);
-/* A copy that ends with a NUL, and its end. */
+/* A copy that ends with a NUL. slice_free frees it. */
 struct slice slice_copy(struct slice slice);
 void slice_free(struct slice copy);
 
-/* Strictly as Redis: no blanks, no leading zeros, nothing behind. */
+/* As strict as Redis: no blanks, no leading zeros, nothing after the number. */
 bool slice_to_integer(struct slice slice, int64_t *ret_number);
 bool slice_to_double(struct slice slice, double *ret_number);
 
-/* Behind what was added there is a NUL that is not counted. */
+/* A NUL follows what was added; it is not counted. */
 struct text {
     char *bytes;
     size_t size, room;

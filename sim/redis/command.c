@@ -1,5 +1,6 @@
-/* The table of commands, with the flags of Redis 7.0, and who may call which when. The checks are those of
- * Redis' processCommand and scriptCall, in their order, with their words. */
+/* The table of commands, with the flags of Redis 7.0, and the checks before a command runs.
+ * They are those of Redis' processCommand and scriptCall, in the same order and the same
+ * words. */
 #include "sim/redis/model.h"
 
 #include <stdlib.h>
@@ -12,14 +13,14 @@ enum {
     NO_SCRIPT = 4,    /* CMD_NOSCRIPT */
     WHEN_LOADING = 8, /* CMD_LOADING */
     WHEN_BUSY = 16,   /* CMD_ALLOW_BUSY */
-    SUBSCRIBED = 32,  /* allowed to who is subscribed */
+    SUBSCRIBED = 32,  /* allowed on a connection that is subscribed */
     NO_AUTH = 64,     /* CMD_NO_AUTH */
     IS_PING = 128,
 };
 
 struct model_command {
     const char *name;
-    int words; /* how many with its name; if negative, at least as many */
+    int words; /* how many, with its name; if negative, at least that many */
     unsigned flags;
     serve_command *run;
 };
@@ -184,7 +185,7 @@ void model_serve_script(struct call *call, bool *wrote) {
         refusal = "ERR Wrong number of args calling Redis command from script";
     else if (command->flags & NO_SCRIPT)
         refusal = "ERR This Redis command is not allowed from script";
-    else if (!*wrote) /* it is not stopped halfway */
+    else if (!*wrote) /* once it has written, it is not stopped halfway */
         refusal = refusal_by_mode(call->redis->mode, command->flags & ~(unsigned)IS_PING);
     if (refusal) {
         answer_error(call->answer, "%s", refusal);

@@ -1,9 +1,10 @@
-/* The model against a real server: the same random requests go to both, and all replies must be the same (pair.h says
- * how that can be exact).
+/* The model and a real server: the same random requests go to both, and all replies must be
+ * the same (pair.h says how that can be exact).
  *
  *     differential_test [-t words] URL CLOCK [SEED]
  *
- * Each random test runs a fixed set of seeds, and one that is new each time; or, if it is given, the one SEED. */
+ * Each random test runs a fixed set of seeds and a new one each time, or only SEED if it is
+ * given. */
 #define TEST_JOBS_MOST 1 /* they share a server */
 #include "check.h"
 
@@ -34,7 +35,7 @@ static void run_seeds(void (*run)(struct pair *pair), uint64_t last) {
 
 /* ---- Time ---- */
 
-/* Mostly little passes; at times much, and the clock may go back. */
+/* Mostly little time passes, sometimes much, and the clock may go back. */
 static void pass_time(struct pair *pair) {
     int64_t us = 0;
     uint64_t kind = pair_below(pair, 100);
@@ -61,8 +62,8 @@ static const char *const plain_values[] = {
     "inf", " 1", "01",    "nan", "-0", "+1", "-inf", "(2",         "0x1", "9223372036854775807",
     "(x",  "5",  "1e999", "0.1", "3"};
 
-/* The shape of requests: k a key, v a value, f a field or member, n a number, t a time in ms, s a score; other words
- * stand for themselves, and those behind '?' come or not. */
+/* The form of requests: k a key, v a value, f a field or member, n a number, t a time in ms, s
+ * a score. Other words stand for themselves; those after '?' are optional. */
 static const char *const plain_shapes[] = {
     "GET k",
     "SET k v",
@@ -206,7 +207,7 @@ static void make_plain(struct pair *pair, struct request *request) {
     } while (*shape);
 }
 
-/* What empties everything comes less often than all else. */
+/* Commands that empty everything come less often than the others. */
 static bool is_drastic(const struct request *request) {
     return request->bytes.size >= 8 && memcmp(request->bytes.bytes, "FLUSHALL", 8) == 0;
 }
@@ -220,7 +221,7 @@ static void ask_plain(struct pair *pair, struct request *request) {
 
 static void run_plain(struct pair *pair) {
     struct request request = {.count = 0};
-    pair_ask_words(pair, "ROLE"); /* of a replica without its master, the real one says more */
+    pair_ask_words(pair, "ROLE"); /* for a replica without its master, the real one says more */
     for (int step = 0; step < STEPS; step++) {
         if (pair_chance(pair, 50))
             pass_time(pair);
@@ -242,13 +243,13 @@ static const struct kind {
     uint32_t capacity;
 } kinds[] = {{"rw", 2147483647}, {"p5", 5}, {"p2", 2}};
 
-/* What has been seen, to ask for later. */
+/* Values that were seen, to ask for later. */
 struct seen {
     char tokens[NAMES][TOKENS][32];
     size_t count[NAMES];
 };
 
-/* How often the scripts answered what: a run that misses an answer shows nothing of it. */
+/* How often the scripts gave which answer: a run that misses an answer does not test it. */
 static struct answer_count {
     enum redis_script_id script;
     const char *start; /* of the reply */
@@ -298,7 +299,7 @@ static void add_lock_keys(struct request *request, size_t name) {
         add_key(request, name, *which);
 }
 
-/* Two clients have several requests each; one owner is not holdfast's. */
+/* Two clients, each with several attempts, and one owner that is not holdfast's. */
 static void add_owner(struct locks_run *run) {
     unsigned owner = (unsigned)pair_below(run->pair, OWNERS);
     if (owner == 0 && pair_chance(run->pair, 90))
@@ -314,7 +315,7 @@ static void add_ms(struct locks_run *run) {
     request_format(&run->request, "%u", pair_pick(run->pair, times));
 }
 
-/* A token that is right, or was, or is not. */
+/* A token that is right, or was right, or never was. */
 static void add_token(struct locks_run *run, size_t name) {
     size_t count = run->seen.count[name];
     uint64_t kind = pair_below(run->pair, 10);
@@ -341,7 +342,7 @@ static void count_answer(enum redis_script_id script, struct slice reply) {
                             strncmp(reply.bytes, answers[i].start, strlen(answers[i].start)) == 0;
 }
 
-/* EVALSHA, and the same with the text where the server does not know the script. */
+/* EVALSHA, and EVAL with the text if the server does not know the script. */
 static struct slice ask_script(struct locks_run *run, enum redis_script_id script) {
     struct slice reply = pair_ask(run->pair, &run->request);
     count_answer(script, reply);
@@ -360,7 +361,7 @@ static struct slice ask_script(struct locks_run *run, enum redis_script_id scrip
     return reply;
 }
 
-/* Where the client's clock is right, mostly, or some days off. */
+/* The client's clock: mostly right, sometimes some days off. */
 static void add_floor(struct locks_run *run) {
     static const int64_t off_days[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -30, -1, 1, 2};
     int64_t day_us = INT64_C(86400000000), off_us = pair_pick(run->pair, off_days) * day_us;
@@ -375,7 +376,7 @@ static void add_particulars(struct locks_run *run) {
     request_format(&run->request, "4711 4 7 hostcommand%s", pair_pick(run->pair, labels));
 }
 
-/* Each name has its kind, which is asked for mostly. */
+/* Each name has a kind, which most requests ask for. */
 static const struct kind *add_kind(struct locks_run *run, size_t name) {
     const struct kind *kind =
         pair_chance(run->pair, 3) ? &pair_pick(run->pair, kinds) : &kinds[name];
@@ -457,7 +458,7 @@ static void ask_look(struct locks_run *run, size_t name) {
     ask_script(run, REDIS_LOOK);
 }
 
-/* Somebody else does something to the keys, or to the server. */
+/* Somebody else changes the keys, or the server. */
 static void interfere(struct locks_run *run, size_t name) {
     char which = "Ksqwhi"[pair_below(run->pair, 6)];
     struct request *request = &run->request;
@@ -491,7 +492,7 @@ static void interfere(struct locks_run *run, size_t name) {
     pair_ask(run->pair, request);
 }
 
-/* All that is there: whatever was said, both have the same in the end. */
+/* All data: whatever the replies were, both must have the same in the end. */
 static void compare_all(struct locks_run *run) {
     static const char *const reads[] = {"GET", "HGETALL", "PTTL"};
     struct request *request = &run->request;
@@ -638,7 +639,7 @@ TEST(a_server_that_loads_refuses_each_command_in_the_same_words) {
     char value[SIZE];
     for (size_t i = 0; i < KEYS; i++) {
         for (size_t j = 0; j < SIZE; j++)
-            value[j] = (char)pair_random(pair); /* not to be compressed */
+            value[j] = (char)pair_random(pair); /* incompressible */
         request_start(&request, "SET");
         request_format(&request, "key%zu", i);
         request_add(&request, value, SIZE);

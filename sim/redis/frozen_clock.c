@@ -1,6 +1,7 @@
-/* A wall clock that stands still, for a server that loads this with LD_PRELOAD: gettimeofday, time and clock_gettime of
- * CLOCK_REALTIME say the number of microseconds that is in the file HOLDFAST_CLOCK_FILE at this moment, or what the
- * kernel says while that is 0. Redis takes TIME and all expiry from gettimeofday. What is monotonic goes on. */
+/* A wall clock that stands still, for a server that loads this with LD_PRELOAD. gettimeofday,
+ * time and clock_gettime(CLOCK_REALTIME) return the number of microseconds that the file
+ * HOLDFAST_CLOCK_FILE contains, or the kernel's time while that is 0. Redis takes TIME and all
+ * expiry from gettimeofday. Monotonic clocks go on. */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdint.h>

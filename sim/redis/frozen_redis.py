@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Runs a program with a Redis server whose clock stands still: frozen_redis.py frozen_clock.so program arguments
+"""Runs a program with a Redis server whose clock stands still:
 
-{url} in the arguments becomes the server's URL, and {clock} the file that has its time (frozen_clock.c)."""
+    frozen_redis.py frozen_clock.so program arguments
+
+{url} in the arguments becomes the server's URL, and {clock} the file with its time
+(frozen_clock.c)."""
 import signal
 import sys
 from pathlib import Path
@@ -16,7 +19,8 @@ def main():
     shim, *words = sys.argv[1:]
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    with Redis(clock=shim, config=["enable-debug-command local", "databases 1"]) as server, Process() as program:
+    config = ["enable-debug-command local", "databases 1"]
+    with Redis(clock=shim, config=config) as server, Process() as program:
         places = {"{url}": server.url(), "{clock}": str(server.clock.path)}
         program.launch([places.get(word, word) for word in words])
         status = program.child.wait()

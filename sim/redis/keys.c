@@ -9,7 +9,8 @@ static int64_t now_ms(const struct model_redis *redis) {
 
 /* ---- Finding keys ---- */
 
-/* Its last millisecond is still its own, as in Redis: one with 1 ms to live is there for between 1 and 2 ms. */
+/* A key lives through its last millisecond, as in Redis: with 1 ms to live, it is there for 1
+ * to 2 ms. */
 bool model_has_expired(const struct model_redis *redis, const struct entry *entry) {
     return entry->expires_ms >= 0 && now_ms(redis) > entry->expires_ms;
 }
@@ -141,7 +142,7 @@ static bool scan_finds(const struct call *call, const struct scan *scan,
            (!scan->type || slice_is(*scan->type, types[entry->type]));
 }
 
-/* It comes upon all keys that have the pattern. */
+/* It visits all keys that match the pattern. */
 static void expire_scanned(struct call *call, const struct scan *scan) {
     const struct keyspace *keys = &call->redis->keys;
     for (size_t i = keys->count; i > 0; i--)
@@ -157,7 +158,7 @@ void serve_scan(struct call *call) {
         answer_error(call->answer, "ERR invalid cursor");
         return;
     }
-    if (cursor != 0) { /* none but 0 was ever said */
+    if (cursor != 0) { /* no other was ever returned */
         answer_unknown_option(call, call->words[1]);
         return;
     }
@@ -193,7 +194,7 @@ void serve_get(struct call *call) {
 
 struct set_options {
     bool if_new, if_there, keep_time;
-    int64_t unit_ms; /* of the time to live; 0: there is none */
+    int64_t unit_ms; /* of the time to live; 0: none */
     struct slice time;
 };
 

@@ -1,7 +1,8 @@
-/* The keys of a server and their values. Keys are sorted, the fields of a hash are in the order in which they
- * came, and the members of a sorted set in that of their scores: no order depends on an address or a hash
- * function. All are arrays, as a simulated server has tens of keys. Whose time has passed is the caller's to
- * ask: here every key stays until it is deleted. */
+/* The keys of a server and their values. Keys are sorted; the fields of a hash are in the
+ * order in which they came; the members of a sorted set are in the order of their scores. No
+ * order depends on an address or a hash function. All are arrays, as a simulated server has
+ * tens of keys. This file does not look at the time: every key stays until it is deleted, and
+ * the caller asks whether it has expired. */
 #ifndef MODEL_KEYSPACE_H
 #define MODEL_KEYSPACE_H
 
@@ -36,7 +37,7 @@ struct entry *keyspace_find(const struct keyspace *keys, struct slice name);
 struct entry *keyspace_add(struct keyspace *keys, struct slice name, enum model_type type);
 void keyspace_delete(struct keyspace *keys, struct entry *entry);
 void keyspace_clear(struct keyspace *keys);
-/* To an empty one. */
+/* `to` is empty. */
 void keyspace_copy(const struct keyspace *from, struct keyspace *to);
 
 void string_set(struct entry *entry, struct slice value);

@@ -1,22 +1,24 @@
 /* Inside the model: the server, its connections, and how a command is called.
  *
  *    redis.c         the server's life, its connections, and what checkers see
- *    command.c       the table of commands, and who may call which when
+ *    command.c       the table of commands, and the checks before a command runs
  *    keys.c hashes.c sorted_sets.c server.c     the commands
  *    script.c        Lua
- *    keyspace.c bytes.c sha1.c                  what they stand on
+ *    keyspace.c bytes.c sha1.c pool.c           the foundations
+ *    service.c       the model as a service of the simulator
  *
- * Where it differs from Redis 7.0, on purpose:
+ * It differs from Redis 7.0 on purpose:
  *
- *  - What it does not know it refuses: commands and options that are not in the table, Lua's libraries beyond
- *    those of script.c, inline requests, databases other than 0. A store or script that came to need them fails.
+ *  - It refuses what it does not know: commands and options that are not in the table,
+ *    libraries of Lua that are not in script.c, inline requests, databases other than 0. A
+ *    store or a script that comes to need them fails.
  *  - SCAN returns all keys at once, in order. Redis promises neither more nor less.
- *  - HGETALL has the order in which fields came. In Redis that is so only while a hash is small; then
- *    it is any order, and nobody may rely on either.
- *  - Time stands still during a script. In Redis 7.0 what has expired is decided once for a script, too, but TIME
- *    and PTTL go on; that a script sees time pass is thus not modelled.
- *  - A transaction log, replicas and memory are not there: model_restart and model_set_mode say what they would do.
- */
+ *  - HGETALL has the order in which fields came. Redis has that order only while a hash is
+ *    small; later it is any order, and nobody may rely on either.
+ *  - Time stands still during a script. Redis 7.0 decides once for each script what has
+ *    expired, too, but TIME and PTTL go on. The model does not show a script that time passes.
+ *  - It has no transaction log, no replicas and no limit of memory: model_restart and
+ *    model_set_mode do what they would do. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -30,7 +32,7 @@ struct model_redis {
     struct model_config config;
     enum model_mode mode;
     int64_t now_us;
-    uint64_t run; /* how often it was started anew */
+    uint64_t run; /* how often it was restarted */
     struct keyspace keys, saved;
     struct scripts *scripts;
     struct list connections; /* in the order in which they came */
@@ -62,7 +64,8 @@ struct call {
 
 /* Serves a client's request: adds the answer, whatever it is. */
 void model_serve(struct call *call);
-/* The same for a script; `*wrote` is whether it has called a command that writes, and is set by such. */
+/* The same for a script. `*wrote` says whether the script has called a command that writes,
+ * and is set by one. */
 void model_serve_script(struct call *call, bool *wrote);
 
 void answer_syntax_error(struct call *call);
@@ -73,9 +76,10 @@ void answer_wrong_arity(struct call *call, const char *command);
 
 /* ---- keys.c ---- */
 
-/* The key as clients see it: NULL if there is none, or its time has passed. */
+/* The key as clients see it: NULL if there is none, or it has expired. */
 struct entry *model_find(struct model_redis *redis, struct slice name);
-/* The key words[1] in `*ret_entry`, NULL if there is none. False, and answered: it is of another type. */
+/* Finds the key words[1]; `*ret_entry` is NULL if there is none. Returns false, and has
+ * answered, if it is of another type. */
 bool model_find_typed(struct call *call, enum model_type type, struct entry **ret_entry);
 bool model_has_expired(const struct model_redis *redis, const struct entry *entry);
 void model_drop_if_empty(struct model_redis *redis, struct entry *entry);
@@ -88,13 +92,13 @@ void model_unsubscribe(struct model_connection *connection, size_t place);
 
 struct scripts *scripts_new(struct model_redis *redis);
 void scripts_free(struct scripts *scripts);
-/* As after SCRIPT FLUSH. What was compiled stays, for when the same text comes again. */
+/* As after SCRIPT FLUSH. What was compiled stays, for the next time the same text comes. */
 void scripts_forget(struct scripts *scripts);
 bool scripts_know(const struct scripts *scripts, struct slice sha1);
-/* False, and answered: it does not compile. */
+/* Returns false, and has answered, if it does not compile. */
 bool scripts_load(struct scripts *scripts, struct slice text, char ret_sha1[SHA1_SIZE + 1],
                   struct text *answer);
-/* One that is known. The first `key_count` of the words are KEYS, the others ARGV. */
+/* Runs a script that is known. The first `key_count` of the words are KEYS, the others ARGV. */
 void scripts_run(struct scripts *scripts, struct slice sha1, const struct slice *words,
                  size_t count, size_t key_count, struct text *answer);
 

@@ -1,4 +1,4 @@
-/* The model by itself: what differential_test cannot ask of a real server, and the least of what it can. */
+/* The model without a real server: what differential_test cannot do to one, and the basics. */
 #include "check.h"
 
 #include "sim/redis/bytes.h"
@@ -36,7 +36,7 @@ static void client_end(struct client *client) {
     client->connection = NULL;
 }
 
-/* What it has heard since the last time, with blanks for the ends of lines. */
+/* What it has received since the last call, with blanks for the ends of lines. */
 static const char *heard(struct client *client) {
     static char text[4096];
     size_t size = 0;
@@ -48,7 +48,8 @@ static const char *heard(struct client *client) {
     return text;
 }
 
-/* The request, as bytes, of words between which there are blanks; '_' stands for a blank in a word. */
+/* The bytes of a request, from words that are separated by blanks; '_' stands for a blank in a
+ * word. */
 static struct text encode(const char *words) {
     struct text items = {NULL, 0, 0}, request = {NULL, 0, 0};
     size_t count = 0;
@@ -350,7 +351,7 @@ TEST(a_restart_keeps_what_it_is_told_to) {
 
     model_restart(redis, MODEL_KEEP_ALL);
     CHECK_EQ_STR(model_find_string(redis, "a", NULL), "new");
-    model_restart(redis, MODEL_KEEP_SOME); /* of a and b, by an even and an odd number */
+    model_restart(redis, MODEL_KEEP_SOME); /* a and b: an even and an odd number */
     CHECK((model_find_string(redis, "a", NULL) != NULL) !=
           (model_find_string(redis, "b", NULL) != NULL));
     model_restart(redis, MODEL_KEEP_SAVED);

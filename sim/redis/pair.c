@@ -36,10 +36,10 @@ struct pair {
     struct request request;            /* of pair_ask_words */
     enum model_mode mode;
     char unsaved[600];           /* the folder that makes saving fail, if it is there */
-    struct real_connection busy; /* over which a slow script runs, or the data are loaded */
+    struct real_connection busy; /* for a slow script, or for loading */
 };
 
-/* A test is a process (check.h), and has failed when that ends so. */
+/* A test is a process (check.h): it fails if its process ends like this. */
 static void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 static void fail(const char *format, ...) {
     va_list list;
@@ -126,7 +126,7 @@ static void real_send(const struct real_connection *connection, const struct req
     text_free(&bytes);
 }
 
-/* How long the reply at the start is; 0: it has not come whole. */
+/* The size of the reply at the start; 0: it is not complete. */
 static size_t reply_size(const char *bytes, size_t size) {
     const char *end = size ? memchr(bytes, '\n', size) : NULL;
     if (!end)
@@ -170,7 +170,7 @@ static void real_close(struct real_connection *connection) {
     text_free(&connection->input);
 }
 
-/* Sends pair->request to the real server alone, over a connection that is for that. */
+/* Sends pair->request to the real server alone, over a connection of its own. */
 static struct slice ask_aside(struct pair *pair) {
     real_send(&pair->aside, &pair->request);
     pair->reply.size = 0;
@@ -238,7 +238,7 @@ static int order_words(const void *a, const void *b) {
     return slice_compare(*(const struct slice *)a, *(const struct slice *)b);
 }
 
-/* "*2 $1 0 *n ..." with the n in order. */
+/* "*2 $1 0 *n ...", with the n items sorted. */
 static void sort_scanned(struct text *reply) {
     static const char start[] = "*2\r\n$1\r\n0\r\n*";
     enum { KEYS_MOST = 256 };
@@ -261,7 +261,7 @@ static void sort_scanned(struct text *reply) {
     *reply = sorted;
 }
 
-/* A PING comes back behind what was published before it. */
+/* The reply to a PING follows all messages that were published before it. */
 static void compare_heard(struct pair *pair, const struct request *request) {
     static const char pong[] = "*2\r\n$4\r\npong\r\n$0\r\n\r\n", ping[] = "*1\r\n$4\r\nPING\r\n";
     struct text real = {NULL, 0, 0};
@@ -271,7 +271,7 @@ static void compare_heard(struct pair *pair, const struct request *request) {
         start = real.size;
         real_read(&pair->real_listener, &real);
         if (real.bytes[start] == '-')
-            break; /* it may not PING now: the error ends what was published, too */
+            break; /* PING is not allowed now, but its error follows the messages, too */
     } while (real.size - start != sizeof(pong) - 1 ||
              memcmp(real.bytes + start, pong, sizeof(pong) - 1) != 0);
     EXPECT(model_feed(pair->listener, ping, sizeof(ping) - 1));
@@ -317,7 +317,7 @@ void pair_subscribe(struct pair *pair, const char *channel) {
 
 /* ---- Modes ---- */
 
-/* A folder stands where the real server wants to save, and it has tried. */
+/* There is a folder where the real server wants to save, and it has tried to. */
 static void make_saving_fail(struct pair *pair) {
     char folder[512];
     struct slice reply = ask_real(pair, "CONFIG GET dir");
@@ -332,12 +332,12 @@ static void make_saving_fail(struct pair *pair) {
     request_start(&pair->request, "CONFIG");
     request_format(&pair->request, "SET");
     request_format(&pair->request, "save");
-    request_format(&pair->request, "86400000 1"); /* it counts only if it should save */
+    request_format(&pair->request, "86400000 1"); /* it matters only if the server is to save */
     ask_aside(pair);
     EXPECT(pair->reply.bytes[0] == '+');
 }
 
-/* Asks for something that takes long, and waits until the server says this word to all others. */
+/* Asks for something slow, and waits until the server gives all others this error. */
 static void keep_busy(struct pair *pair, const struct request *request, const char *word) {
     pair->busy = real_connect(pair->url);
     real_send(&pair->busy, request);
@@ -353,8 +353,8 @@ static void run_slow_script(struct pair *pair) {
     keep_busy(pair, &pair->request, "BUSY");
 }
 
-/* It saves and loads what it has, some ms for each key; the values must be larger than what it loads before
- * it looks at its clients. */
+/* It saves and loads its keys, some milliseconds for each. The values must be larger than what
+ * it loads before it looks at its clients. */
 static void load_slowly(struct pair *pair) {
     set_real(pair, "CONFIG SET loading-process-events-interval-bytes 1024");
     set_real(pair, "CONFIG SET key-load-delay 2000");
@@ -393,7 +393,7 @@ void pair_set_mode(struct pair *pair, enum model_mode mode) {
     if (mode == MODEL_OOM) {
         set_real(pair, "CONFIG SET maxmemory 1");
     } else if (mode == MODEL_READONLY) {
-        set_real(pair, "REPLICAOF 127.0.0.1 1"); /* where nobody listens */
+        set_real(pair, "REPLICAOF 127.0.0.1 1"); /* a port where nobody listens */
     } else if (mode == MODEL_MISCONF) {
         if (!pair->unsaved[0])
             make_saving_fail(pair);

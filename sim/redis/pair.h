@@ -1,11 +1,14 @@
-/* A real server and the model, asked the same: every request goes to both, and the replies must be the same bytes.
+/* A real server and the model side by side: every request goes to both, and the replies must
+ * be the same bytes.
  *
- * Nothing is masked, as the real server's clock stands still too (frozen_clock.c), and its settings make defined what
- * depends on chance: keys that have expired are deleted only when somebody comes upon them, and hashes keep the
- * order of their fields whatever their size. One order is left: what SCAN finds is sorted before it is compared.
- * A subscriber at each hears what is published; that is compared after each request, too.
+ * Nothing is masked. The real server's clock stands still, too (frozen_clock.c), and its
+ * settings leave nothing to chance: expired keys are deleted only when a request finds them,
+ * and hashes keep the order of their fields at any size. One order is left: the keys that SCAN
+ * finds are sorted before they are compared. Each has a subscriber, whose messages are
+ * compared after each request, too.
  *
- * Any difference fails the test, and says the seed, the step, the request and both replies. */
+ * Any difference fails the test, which prints the seed, the step, the request and both
+ * replies. */
 #ifndef MODEL_PAIR_H
 #define MODEL_PAIR_H
 
@@ -27,7 +30,7 @@ void request_format(struct request *request, const char *format, ...)
 
 struct pair;
 
-/* Both empty, at the same time. `clock` is the file that has the real server's. */
+/* Makes both empty and sets the same time. `clock` is the file with the real server's time. */
 struct pair *pair_open(const char *url, const char *clock, uint64_t seed);
 void pair_close(struct pair *pair);
 
@@ -37,12 +40,12 @@ void pair_set_time(struct pair *pair, int64_t wall_us);
 /* Both subscribers listen to this channel from now on. */
 void pair_subscribe(struct pair *pair, const char *channel);
 
-/* Asks both. What is returned stays until the next request. */
+/* Asks both. The reply is valid until the next request. */
 struct slice pair_ask(struct pair *pair, const struct request *request);
-/* The same with the words of a text, between which there are blanks. */
+/* The same, with the words of a text that are separated by blanks. */
 struct slice pair_ask_words(struct pair *pair, const char *words);
 
-/* Puts both into this mode. For LOADING there must be some hundred keys with large values, and the mode ends when
+/* Puts both into this mode. LOADING needs some hundred keys with large values, and ends when
  * the server has loaded them. */
 void pair_set_mode(struct pair *pair, enum model_mode mode);
 

@@ -142,7 +142,7 @@ enum { WORDS_MOST = 1024 * 1024, WORD_SIZE_MOST = 512 * 1024 * 1024, LINE_MOST =
 
 enum parsed { PARSED, UNFINISHED, BROKEN };
 
-/* Takes a line "<type><number>" from the front of the rest. */
+/* Takes a line "<type><number>" from the start of the rest. */
 static enum parsed take_number(struct slice *rest, char type, int64_t *ret_number,
                                struct text *answer) {
     if (rest->size == 0)
@@ -181,7 +181,7 @@ static enum parsed take_word(struct slice *rest, struct slice *ret_word, struct 
     return PARSED;
 }
 
-/* Takes a whole request from the front of the rest, to redis->words. */
+/* Takes a whole request from the start of the rest; its words go to redis->words. */
 static enum parsed take_request(struct model_redis *redis, struct slice *rest, size_t *ret_count) {
     struct slice left = *rest;
     int64_t count;

@@ -1,15 +1,17 @@
 /* Lua scripts, as Redis 7.0 runs them.
  *
- * Design notes. There is one Lua state for the life of a model. A script is compiled when its text first comes,
- * and its function is kept in the registry for good; whether the server knows the script is a flag, which
- * SCRIPT FLUSH, a restart and model_reset clear. A script can leave nothing behind in the state: Redis makes
- * the tables of globals and of libraries read-only by a patch to Lua; here scripts see empty tables in front
- * of them, which read through and refuse writes. So pairs(_G) finds nothing, which no script should ask.
+ * Design notes. A model has one Lua state for its whole life. A script is compiled when its
+ * text comes for the first time, and its function stays in the registry. Whether the server
+ * knows the script is a flag, which SCRIPT FLUSH, a restart and model_reset clear. A script
+ * cannot leave anything behind in the state: Redis patches Lua to make the tables of globals
+ * and of libraries read-only; here scripts see empty tables in front of them, which pass reads
+ * on and refuse writes. So pairs(_G) finds nothing, but no script should need it.
  *
- * Missing, so that a script that uses it fails: math.random and the like, coroutines, load, rawset, cjson and its
- * kin, redis.log, redis.setresp; doubles, maps and sets as replies.
+ * A script that uses one of these fails, as they are missing: math.random, coroutines, load,
+ * rawset, cjson and the other extra libraries, redis.log, redis.setresp; doubles, maps and
+ * sets as replies.
  *
- * An error in Lua leaves C functions by longjmp: what they allocate is Lua's or the model's. */
+ * An error in Lua leaves C functions by longjmp: so all memory is Lua's or the model's. */
 #include "sim/redis/model.h"
 #include "sim/redis/pool.h"
 
@@ -43,7 +45,7 @@ struct scripts {
 
 /* ---- Errors, which are tables with the field err ---- */
 
-/* Of an error as a client would get it, without the '-': the first word is its code. */
+/* Pushes an error that a client would get, without the '-': its first word is the code. */
 static void push_error(lua_State *lua, const char *error, size_t size) {
     lua_createtable(lua, 0, 1);
     if (memchr(error, ' ', size)) {
@@ -63,7 +65,7 @@ static int wrong_arguments(lua_State *lua, const char *error) {
 
 /* ---- From replies to Lua ---- */
 
-/* The replies are the model's own, and well-formed. Returns what follows the reply. */
+/* The replies come from the model, and are well-formed. Returns what follows the reply. */
 static const char *push_reply(lua_State *lua, const char *at) {
     const char *end = strchr(at, '\r'), *next = end + 2;
     long long number = strtoll(at + 1, NULL, 10);
@@ -147,7 +149,7 @@ static void answer_table(lua_State *lua, struct text *answer) {
     }
 }
 
-/* As a C compiler on a usual machine converts it: out of range is the least integer. */
+/* As C converts it on common machines: out of range, it is the least integer. */
 static int64_t truncate_number(lua_Number number) {
     return number >= -9223372036854775808.0 && number < 9223372036854775808.0 ? (int64_t)number
                                                                               : INT64_MIN;
@@ -185,7 +187,7 @@ static struct scripts *scripts_of(lua_State *lua) {
     return lua_touserdata(lua, lua_upvalueindex(1));
 }
 
-/* A number becomes a string where it is, so that it lives as long as the others. */
+/* Turns a number into a string on the stack, where it lives as long as the others. */
 static bool take_word(lua_State *lua, int place, struct slice *ret_word) {
     char digits[40];
     int type = lua_type(lua, place);
@@ -200,7 +202,7 @@ static bool take_word(lua_State *lua, int place, struct slice *ret_word) {
     return true;
 }
 
-/* Leaves the reply on the stack; false: it is an error. */
+/* Leaves the reply on the stack. Returns false if it is an error. */
 static bool serve_call(lua_State *lua) {
     struct scripts *scripts = scripts_of(lua);
     size_t count = (size_t)lua_gettop(lua), taken = 0;
@@ -291,8 +293,9 @@ static void push_front(lua_State *lua) {
     lua_remove(lua, -2);
 }
 
-/* Defines the handler of errors that leave a script, and the pcall, both as in Redis: an error becomes a table
- * that says where it was; and pcall returns the text of such a table. */
+/* Defines the handler of errors that leave a script, and pcall, both as in Redis. The handler
+ * turns an error into a table that says where it happened; pcall returns the text of such a
+ * table. */
 static const char prelude[] =
     "local getinfo, pcall = debug.getinfo, pcall\n"
     "local function handler(err)\n"
@@ -321,7 +324,7 @@ static void open_libraries(lua_State *lua) {
     }
 }
 
-/* Adds the table `redis` to that on the stack. */
+/* Adds the table `redis` to the table on the stack. */
 static void add_redis(struct scripts *scripts) {
     static const luaL_Reg functions[] = {{"call", lua_redis_call},
                                          {"pcall", lua_redis_pcall},
@@ -339,7 +342,7 @@ static void add_redis(struct scripts *scripts) {
     lua_setfield(lua, -2, "redis");
 }
 
-/* Makes the table of globals that scripts have, and leaves it on the stack. */
+/* Makes the table of globals for scripts, and leaves it on the stack. */
 static void push_globals(struct scripts *scripts) {
     static const char *const functions[] = {"_VERSION", "assert", "error",        "getmetatable",
                                             "ipairs",   "next",   "pairs",        "rawequal",
@@ -354,7 +357,7 @@ static void push_globals(struct scripts *scripts) {
     }
     for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
         lua_getglobal(lua, libraries[i]);
-        if (i == 0) { /* C's randomness is not ours */
+        if (i == 0) { /* it would use C's randomness */
             lua_pushnil(lua);
             lua_setfield(lua, -2, "random");
             lua_pushnil(lua);
@@ -411,7 +414,7 @@ void scripts_forget(struct scripts *scripts) {
         scripts->items[i].known = false;
 }
 
-/* Where it is, or would be; whatever the case of the digits. */
+/* Finds its place, or where it would be. The case of the digits does not matter. */
 static size_t find_place(const struct scripts *scripts, const char *sha1, bool *ret_found) {
     size_t low = 0, high = scripts->count;
     *ret_found = false;
@@ -438,7 +441,7 @@ bool scripts_know(const struct scripts *scripts, struct slice sha1) {
     return script && script->known;
 }
 
-/* Most texts have come before: to compare them is quicker than to compute the SHA-1. */
+/* Most texts have come before. To compare them is faster than to compute the SHA-1. */
 static struct script *find_text(const struct scripts *scripts, struct slice text) {
     for (size_t i = 0; i < scripts->count; i++) {
         if (slice_compare(scripts->items[i].text, text) == 0)
@@ -447,7 +450,7 @@ static struct script *find_text(const struct scripts *scripts, struct slice text
     return NULL;
 }
 
-/* Of the function on the stack. */
+/* Adds the function on the stack. */
 static void add_script(struct scripts *scripts, struct slice text, const char sha1[SHA1_SIZE + 1]) {
     bool found;
     size_t place = find_place(scripts, sha1, &found);
@@ -498,7 +501,8 @@ static void set_global_array(struct scripts *scripts, const char *name, const st
     lua_setfield(lua, -2, name);
 }
 
-/* Of the table that the handler made. One that a script raised without an err makes Redis 7.0 crash. */
+/* Answers with the table that the handler made. Redis 7.0 crashes if a script raises a table
+ * without err. */
 static void answer_raised(lua_State *lua, const char *sha1, struct text *answer) {
     lua_getfield(lua, -1, "err");
     lua_getfield(lua, -2, "source");

@@ -1,5 +1,5 @@
-/* The shipped scripts in states that only a rare chain of events leads to: some keys were lost, votes came
- * late. Everything else that they do is tested through the store. */
+/* The shipped scripts in states that need a rare chain of events: some keys were lost, votes
+ * came late. The store's tests cover everything else that scripts do. */
 #include "check.h"
 
 #include "sim/redis/bytes.h"
@@ -135,7 +135,7 @@ TEST(shares_whose_records_were_lost_count_as_all_permits) {
     CHECK(model_evict(redis, "{holdfast:a}.i"));
     CHECK_EQ_STR(acquire_permits(B, "3"), "busy :5000 :0");
     CHECK_EQ_STR(acquire_permits(B, "1"), "busy :5000 :0");
-    CHECK_EQ_STR(acquire_permits(A, "1"), "done 1"); /* a repeat says again what it weighs */
+    CHECK_EQ_STR(acquire_permits(A, "1"), "done 1"); /* a repeat restores its weight */
     CHECK_EQ_STR(acquire_permits(B, "3"), "busy :5000 :0");
     CHECK_EQ_STR(acquire_permits(B, "2"), "done 2");
     CHECK_EQ_STR(acquire_permits(C, "1"), "busy :5000 :0");

@@ -1,9 +1,10 @@
-/* Serves the model on a loopback port, by the real clock, to a program:
+/* Serves the model to a program, on a loopback port and by the real clock:
  *
  *     serve -- program arguments
  *
- * {url} in the arguments becomes the server's URL; the program's exit status is passed on. So what is made for a
- * real server can be tried on the model. Every client is served in turn by one loop, as Redis does it. */
+ * {url} in the arguments becomes the server's URL. The exit status is the program's. So
+ * everything that works with a real server can be run with the model. One loop serves all
+ * clients in turn, as in Redis. */
 #include "sim/redis/bytes.h"
 #include "sim/redis/redis.h"
 
@@ -128,7 +129,7 @@ static void serve_clients(struct server *server, const struct pollfd *polls) {
     server->count = kept;
 }
 
-/* Returns the program's exit status, as a shell has it. */
+/* Returns the program's exit status, as a shell shows it. */
 static int serve_until_exit(struct server *server, pid_t program) {
     static struct pollfd polls[FIRST_CLIENT + CLIENTS_MOST];
     for (;;) {
@@ -165,7 +166,7 @@ static char *with_url(const char *word, const char *url) {
     return text.bytes;
 }
 
-/* The child's end is an event like others, so that it wakes the loop. */
+/* The end of the child is an event like the others, so it wakes the loop. */
 static pid_t start_program(struct server *server, char **words, const char *url) {
     sigset_t children;
     pid_t parent = getpid();

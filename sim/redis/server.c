@@ -1,4 +1,4 @@
-/* Commands of the connection and the server: channels, scripts, and what it says of itself. */
+/* Commands of the connection and of the server: channels, scripts, and its state. */
 #include "sim/redis/model.h"
 
 #include <inttypes.h>
@@ -323,7 +323,7 @@ static void add_section(const struct call *call, struct text *info, const char *
         text_format(info, "%s# %s\r\n%s", info->size ? "\r\n" : "", section, lines);
 }
 
-/* A few lines of each section, in the form that a server gives them. */
+/* Some lines of each section, in the server's format. */
 void serve_info(struct call *call) {
     enum model_mode mode = call->redis->mode;
     struct text info = {NULL, 0, 0};

@@ -1,7 +1,7 @@
 /* The model of Redis as a service of the simulator (sim/service.h).
  *
- * Checkers see no keys and no scripts: this file knows where the store keeps what, and reads from each
- * request and its reply which grant was asked for, and which was made. */
+ * Checkers see no keys and no scripts: this file knows where the store keeps what, and reads
+ * from each request and its reply which grant was asked for, and which was made. */
 #include "sim/service.h"
 #include "base/list.h"
 #include "sim/redis/bytes.h"
@@ -266,7 +266,7 @@ static enum redis_script_id script_of(size_t count, const char *const *words) {
     return REDIS_SCRIPTS;
 }
 
-/* The end of the owner id, by which stories tell attempts apart: it is the first argument, if any. */
+/* The attempt's part of the owner id, which is the first argument, if any. */
 static const char *attempt_of(size_t count, const char *const *words) {
     enum { CLIENT_SIZE = 32 };
     size_t first = count > 3 ? 3 + to_number(words[2]) : count;

@@ -44,7 +44,7 @@ void sha1_hex(const void *bytes, size_t size, char ret_digest[SHA1_SIZE + 1]) {
     size_t left = size;
     for (; left >= BLOCK; at += BLOCK, left -= BLOCK)
         add_block(hash, at);
-    /* What is left, a bit, zeros, and the length in bits at the end of the one or two last blocks. */
+    /* The last one or two blocks: the rest of the bytes, a bit, zeros, and the length in bits. */
     unsigned char last[2 * BLOCK] = {0};
     if (left)
         memcpy(last, at, left);

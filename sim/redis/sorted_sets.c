@@ -89,7 +89,7 @@ void serve_zrank(struct call *call) {
 
 /* ---- Ranges ---- */
 
-/* WITHSCORES or nothing. False: answered. */
+/* Takes WITHSCORES, or nothing. Returns false if it has answered. */
 static bool read_range_options(struct call *call, bool *ret_scores) {
     static const char *const known[] = {"byscore", "bylex", "rev", "limit"};
     *ret_scores = false;
@@ -145,7 +145,7 @@ struct bound {
     bool excluded;
 };
 
-/* Less strict than a score: blanks may be before it, and nothing is 0. */
+/* Less strict than a score: it may begin with blanks, and an empty one is 0. */
 static bool read_bound(struct slice word, struct bound *ret_bound) {
     ret_bound->excluded = word.size && word.bytes[0] == '(';
     if (ret_bound->excluded)

@@ -1,5 +1,5 @@
-/* How long the model takes: the simulator runs hundreds of thousands of histories, each with a server of its own and
- * some tens of scripts. */
+/* Measures the model: the simulator runs hundreds of thousands of histories, each with a
+ * server of its own and tens of scripts. */
 #include "sim/redis/bytes.h"
 #include "sim/redis/redis.h"
 #include "store/redis/scripts.h"
@@ -13,7 +13,7 @@ enum { HISTORIES = 2000, CALLS = 50 };
 
 struct client {
     struct model_connection *connection;
-    bool unknown; /* the script that it called last */
+    bool unknown; /* the server does not know the script that was called last */
     size_t failed;
 };
 
@@ -65,14 +65,14 @@ static void run_history(struct model_redis *redis, int calls, size_t *failed) {
     *failed += client.failed;
 }
 
-/* Of the processor: it is of no account what else the machine does. */
+/* Time of the processor, so other programs on the machine do not matter. */
 static double now_us(void) {
     struct timespec now;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-/* Of one history, on average. */
+/* For one history, on average. */
 static double measure_us(bool reset, int calls) {
     static const struct model_config config = {.output = client_heard};
     struct model_redis *redis = model_new(&config);
