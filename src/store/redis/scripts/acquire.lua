@@ -1,12 +1,14 @@
--- Takes the lock, or a place in its queue. The same again asks while waiting, and repeats.
+-- Takes the lock, or a place in its queue. A waiter sends the same again to ask for its turn, and
+-- so does a client whose reply was lost.
 --
 -- KEYS  K S Q W H I
--- ARGV  1 me, the owner id  2 lease in ms  3 wait lease in ms, 0 not to wait  4 floor  5 below, 0 for none
---       6 base  7 '1' to barge  8 kind  9 capacity  10 weight  11 particulars  12 prefix of the channels
+-- ARGV  1 me, the owner id  2 lease in ms  3 wait lease in ms, 0 not to wait  4 floor
+--       5 below, 0 for none  6 base  7 '1' to barge  8 kind  9 capacity  10 weight
+--       11 particulars  12 prefix of the channels
 --
--- Answers {'done', token}, {'queued', left ms, foreign?, how many are ahead}, {'busy', left ms, foreign?},
--- {'kind', which it is}, {'below', counter}, {'clock', server's time}, {'spent', token}. Left is -1 where
--- a foreign lock has no expiry.
+-- Answers {'done', token}, {'queued', left ms, foreign?, how many are ahead},
+-- {'busy', left ms, foreign?}, {'kind', the present one}, {'below', counter},
+-- {'clock', server's time}, {'spent', token}. Left is -1 if a foreign lock has no expiry.
 --#include head.lua
 local me, lease, kind = ARGV[1], tonumber(ARGV[2]), ARGV[8]
 local floor, below, base = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -14,7 +16,7 @@ local capacity, weight, particulars = tonumber(ARGV[9]), tonumber(ARGV[10]), ARG
 --#include grant.lua
 read_state()
 
--- The fast path: nobody has it, nobody waits, and I want all of it.
+-- The fast path: nobody holds it, nobody waits, and I want all of it.
 token, refused = next_token(s.t)
 if weight == capacity and not s.q and token and call('SET', K, me, 'NX', 'PX', number(lease)) then
     return note_alone()
@@ -23,7 +25,7 @@ end
 
 --#include take.lua
 
--- A place in the queue, kept by asking again. Who barges stands before those who do not.
+-- A place in the queue, which is kept by asking again. Clients that barge come before all others.
 local function queue_up()
     local wait = tonumber(ARGV[3])
     if not s.q then -- a queue from before S was lost: it may be for another kind, and its waiters ask again

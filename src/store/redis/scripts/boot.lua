@@ -1,9 +1,10 @@
--- The first words to a server of a set, on each connection: was it started since it was last asked for a vote? Then it
--- may have forgotten some that it gave, even if it remembers the set (a snapshot, a log that was not synced), and does
--- not vote before the longest lease is over. Every vote comes behind this on its connection, and no connection
--- outlives the server: none is given before.
+-- The greeting to a server of a set, on each connection: was it restarted since it was last asked
+-- for a vote? Then it may have forgotten votes, even if it remembers the set (from a snapshot, or a
+-- log that was not synced), and does not vote until the longest lease is over. Every vote comes
+-- after this on its connection, and no connection outlives the server. So a restarted server cannot
+-- vote too early.
 --
--- KEYS  B (vote.lua)      ARGV  1 '1': the servers keep all that they acknowledge
+-- KEYS  B (vote.lua)      ARGV  1 '1': the servers keep everything that they acknowledge
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local known = redis.call('HMGET', KEYS[1], 'f', 'r')
 if known[2] ~= run then

@@ -1,8 +1,9 @@
--- Ends the hold that has a token, whoever has it, and moves the token on. In a set two readers may have the
--- same token. Both are ended then: otherwise each server might end a different one.
+-- Ends the hold with a token, whoever has it, and moves the token on. In a set, two readers may
+-- have the same token. Then both are ended: otherwise each server might end a different one.
 --
--- KEYS  K S Q W H I      ARGV  1 token  2 by whom  3 why  4 prefix of the channels  5 the name, if it was voted
---                              for: all who were refused may try again
+-- KEYS  K S Q W H I
+-- ARGV  1 token  2 by whom  3 why  4 prefix of the channels
+--       5 the name, if it was voted for: all clients that were refused may try again
 --
 -- Answers 1, or 0: no hold has this token.
 --#include head.lua

@@ -1,9 +1,9 @@
--- Tokens and grants, for the scripts that give them. They say before: me, lease, kind, capacity, weight, floor,
--- below, base, particulars.
+-- Tokens and grants, for the scripts that give them. They must define before: me, lease, kind,
+-- capacity, weight, floor, below, base, particulars.
 local DAY = 86400000000
 local token, refused
 
--- Of a counter or, if it repeats, of the token that the hold has.
+-- The token after a counter or, for a repeat, after the token of the hold.
 local function next_token(counter, repeats)
     if below > 0 and counter > below then
         return nil, {'below', number(counter)}
@@ -28,7 +28,7 @@ local function record(since)
     return number(weight) .. ' ' .. number(since) .. ' ' .. particulars
 end
 
--- The counter stays for a week after its last use: eight days that are set anew each day.
+-- The counter stays for a week after its last use: its expiry is eight days, set again once a day.
 local function keep_counter()
     if not s.x or now - s.x > DAY then
         call('HSET', S, 'x', number(now))

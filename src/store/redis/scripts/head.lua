@@ -2,7 +2,7 @@ local call = redis.call
 local K, S = KEYS[1], KEYS[2]
 local now, s
 
--- Never by concatenation: that would make 1.78e+15 of a token.
+-- Concatenation would write a token as 1.78e+15.
 local function number(n)
     return string.format('%.0f', n)
 end

@@ -2,8 +2,9 @@
 --
 -- KEYS  K S Q W H I
 --
--- Answers {server's time, K, its ms left, {t, h, k, i, w, b of S}, {id, end, I, ...}, {id, W, ...}}: who has
--- it in the order in which they end, and who waits in the order of the queue.
+-- Answers {server's time, K, its ms left, {t, h, k, i, w, b of S}, {id, end, I, ...},
+-- {id, W, ...}}: those who share it, in the order in which their shares end, and those who wait,
+-- in the order of the queue.
 local call = redis.call
 local K, S, Q, W, H, I = unpack(KEYS)
 local time = call('TIME')

@@ -1,9 +1,10 @@
--- Lets go of the lock, or of a place in its queue, and gives it to the next.
+-- Releases the lock, or a place in its queue, and hands it to the next waiter.
 --
--- KEYS  K S Q W H I      ARGV  1 me, the owner id  2 prefix of the channels  3 the name, if it was voted for: all
---                              who were refused may try again
+-- KEYS  K S Q W H I
+-- ARGV  1 me, the owner id  2 prefix of the channels
+--       3 the name, if it was voted for: all clients that were refused may try again
 --
--- Answers 1: it was mine (or had been let go by this very request before); 0: it was not.
+-- Answers 1: it was mine (or this same request has released it before); 0: it was not.
 --#include head.lua
 local me = ARGV[1]
 

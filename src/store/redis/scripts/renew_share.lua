@@ -2,7 +2,8 @@
 --
 -- KEYS  K H I      ARGV  1 me, the owner id  2 lease in ms
 --
--- Answers 1: renewed; 0: it is not mine. K lasts as long as the last share; without K there are no shares.
+-- Answers 1: renewed; 0: not mine. K lasts as long as the last share; without K there are no
+-- shares.
 local call = redis.call
 local K, H, I = unpack(KEYS)
 local me, lease = ARGV[1], tonumber(ARGV[2])
@@ -10,10 +11,11 @@ local k = redis.pcall('GET', K)
 local till = type(k) == 'string' and string.sub(k, 1, 1) == '=' and call('ZSCORE', H, me)
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
--- A write that does nothing and needs no memory: a replica refuses it, and must not say "not mine"; and after it
--- a server at its maxmemory does not refuse the rest.
+-- A write that does nothing and needs no memory. A replica refuses it, and so does not answer "not
+-- mine"; and after it, a server at its maxmemory does not refuse the rest.
 call('ZREM', H, '')
--- (A share that is reserved for me is none that I have: the server came back with what it once knew.)
+-- (A share that is reserved for me is not one that I hold: the server may have come back with an
+-- older state.)
 if not till or tonumber(till) <= now or string.find(call('HGET', I, me) or '', '^0 ') then
     return 0
 end

@@ -1,18 +1,20 @@
--- The state of one lock, for the scripts that change it. What they keep, all in the slot of K:
+-- The state of one lock, for the scripts that change it. It is in these keys, all in K's slot:
 --
--- K  the lock as everybody knows it: the owner id of who has it alone; '?' and the owner id for whom it is
---    reserved; '=' and the kind while it is shared. Any other value is the lock of a client that is not holdfast.
--- S  hash: t the token counter; h the owner id of the last who had it alone, and i its record while it
---    has it; w the record of the one for whom K is reserved; r the last who let it go to another; k the
---    kind; u the weight in use if it may be shared; q '1' if somebody may wait; n the last ticket;
---    x when its expiry was set; b the last break
--- Q  sorted set: who waits, by ticket
+-- K  the lock as all clients know it: the owner id of the exclusive holder; '?' and the owner id
+--    that it is reserved for; '=' and the kind while it is shared. Any other value is the lock of
+--    a client that is not holdfast.
+-- S  hash: t the token counter; h the owner id of the last exclusive holder, and i its record
+--    while it holds it; w the record of the owner that K is reserved for; r the last who released
+--    it to another; k the kind; u the weight in use if it may be shared; q '1' if somebody may
+--    wait; n the last ticket; x when its expiry was set; b the last break
+-- Q  sorted set: those who wait, by ticket
 -- W  hash: until when each of them waits, and its record
--- H  sorted set: who shares it or has a share reserved, by the time at which that ends
+-- H  sorted set: those who share it or have a share reserved, by the time at which that ends
 -- I  hash: the token of each of those (0: reserved), and its record
 --
--- A record is "weight since particulars". Times are the server's, in microseconds. Kinds are rw for a lock, and
--- p5 for permits out of 5. Nothing here watches the clock: whoever comes next ends what has passed.
+-- A record is "weight since particulars". Times are the server's, in microseconds. Kinds are rw for
+-- a lock, and p5 for permits out of 5. Nothing here watches the clock: the next script that runs
+-- ends what has expired.
 local Q, W, H, I = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local k, shared, used, let_go
 
@@ -33,8 +35,8 @@ local function weight_of(id)
     return tonumber(string.match(call('HGET', I, id) or '', '^%d+ (%d+)'))
 end
 
--- Counts the weight in use again, after S or the records of shares were lost. A reader without a record weighs
--- 1; a permit holder without one may have all permits.
+-- Counts the weight in use again, after S or the records of shares were lost. Without a record, a
+-- reader has the weight 1; a permit holder may have all permits.
 local function count_used()
     local kind = string.sub(k, 2)
     used = 0
@@ -44,7 +46,7 @@ local function count_used()
     set_used(used)
 end
 
--- Ends somebody's share.
+-- Ends a share.
 local function leave_shared(id)
     local weight = weight_of(id)
     call('ZREM', H, id)
@@ -61,10 +63,10 @@ local function leave_shared(id)
     end
 end
 
--- Reads who has the lock, and ends the shares whose time has passed.
+-- Reads who holds the lock, and ends shares that have expired.
 local function load()
     k = call('GET', K)
-    -- (A foreign value may begin so, too; but then there are no shares.)
+    -- (A foreign value may begin with '=' too, but then there are no shares.)
     shared, used = k and string.sub(k, 1, 1) == '=' and call('PTTL', H) ~= -2, 0
     if shared then
         used = tonumber(s.u)
@@ -91,7 +93,7 @@ local function fits(weight, capacity)
     return used + weight <= capacity
 end
 
--- Adds a share, or moves the end of one; K lasts as long as the last of them, H and I somewhat longer.
+-- Adds a share, or moves its end. K lasts as long as the last share, H and I somewhat longer.
 local function share(kind, id, till, value)
     local ms = math.ceil((till - now) / 1000)
     if not shared then
@@ -114,8 +116,8 @@ local function leave_queue(id)
     call('HDEL', W, id)
 end
 
--- Says something to an owner: 'w', it is your turn; 'g', your hold is gone. It is a hint: that we may not say
--- it (a right that is missing) must not stop what was begun.
+-- Sends an owner a message: 'w', it is your turn; 'g', your hold is gone. It is a hint, so if it is
+-- not permitted, the script goes on.
 local function tell(channels, id, word)
     redis.pcall('PUBLISH', channels .. string.sub(id, 1, 32), word .. string.sub(id, 34))
 end
@@ -133,9 +135,9 @@ local function reserve(channels, id, till, record, weight)
     tell(channels, id, 'w')
 end
 
--- Reserves the lock for as many of those in front of the queue as fit, each until its wait lease ends, and
--- wakes them. Who is dead is skipped. Stops at `me`, who is here and needs no reservation, when it would be
--- its turn. Returns the first who still waits, if anybody does, and whether the turn is mine.
+-- Reserves the lock for as many at the front of the queue as fit, each until its wait lease ends,
+-- and wakes them. Dead waiters are skipped. It stops at `me`, who is here and needs no reservation,
+-- when it is its turn. Returns the first that still waits, if any, and whether it is my turn.
 local function advance(channels, me)
     while s.q do
         local id = call('ZRANGE', Q, 0, 0)[1]

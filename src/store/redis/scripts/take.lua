@@ -1,4 +1,5 @@
--- Taking the lock, in each of the ways in which it may be mine. Behind grant.lua and state.lua.
+-- Taking the lock, in each of the ways in which it may be mine. Included after grant.lua and
+-- state.lua.
 local function shared_done(was, till)
     share(kind, me, till, number(token) .. ' ' .. was)
     call('HSET', S, 't', number(math.max(token, s.t)), 'k', kind)
@@ -54,7 +55,7 @@ local function take()
     return done
 end
 
--- After which time the lock may be free, and whether a foreign client has it.
+-- When the lock may be free, and whether a foreign client has it.
 local function left()
     if shared then
         return math.ceil((call('ZRANGE', H, 0, 0, 'WITHSCORES')[2] - now) / 1000), 0

@@ -1,14 +1,16 @@
 -- The vote of one server of a set: takes the lock, or does not; nobody queues.
 --
--- KEYS  K S Q W H I B, where B is a hash: f the set that this server votes in, n its own number there, s since
---       when it does, r in which run of the server that was seen last (boot.lua)
--- ARGV  1 me, the owner id  2 lease in ms  3 floor  4 below, 0 for none  5 base  6 '1': only if it is mine already
---       7 kind  8 capacity  9 weight  10 particulars  11 set  12 longest lease in ms  13 '1': the set is new
---       14 a number for this server, if it has none
+-- KEYS  K S Q W H I B, where B is a hash: f the set that this server votes in, n its own number
+--       there, s since when it votes, r the run of the server that was seen last (boot.lua)
+-- ARGV  1 me, the owner id  2 lease in ms  3 floor  4 below, 0 for none  5 base
+--       6 '1': only if it is mine already  7 kind  8 capacity  9 weight  10 particulars  11 set
+--       12 longest lease in ms  13 '1': the set is new  14 a number for this server, if it has none
 --
--- Answers {'done', token, number}, {'busy', left ms, foreign?}, {'lost'}, {'quarantine', left ms}, {'set', which},
--- and the refusals of acquire.lua. A server without B may have forgotten to whom it gave its vote: it does not
--- vote before the longest lease is over, unless somebody who knows better says that the set is new.
+-- Answers {'done', token, number}, {'busy', left ms, foreign?}, {'lost'}, {'quarantine', left ms},
+-- {'set', which}, and the refusals of acquire.lua.
+--
+-- A server without B may have forgotten its votes: it does not vote until the longest lease is
+-- over, unless the client says that the set is new.
 --#include head.lua
 local me, lease, kind = ARGV[1], tonumber(ARGV[2]), ARGV[7]
 local floor, below, base = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
