@@ -1,16 +1,8 @@
 /* The heap of times: the earliest first whatever is put in, moved and taken out; nothing but the
- * reservation needs memory. The unit is included, not linked, so that its allocations can fail. */
+ * reservation needs memory. */
+#include "base/heap.h"
 #include "check.h"
-
-static int no_memory;
-
-static void *scarce_realloc(void *old, size_t size) {
-    return no_memory ? NULL : realloc(old, size);
-}
-
-#define realloc scarce_realloc
-#include "base/heap.c" /* NOLINT(bugprone-suspicious-include) */
-#undef realloc
+#include "support/failing.h"
 
 enum { NODES = 500 };
 
@@ -89,11 +81,11 @@ TEST(any_order_of_changes_keeps_the_order_of_times) {
 TEST(without_memory_a_reservation_fails_and_what_is_in_stays) {
     CHECK(heap_reserve(&heap, 1));
     heap_set(&heap, &nodes[0], 1);
-    no_memory = 1;
+    fail_from_to(0, FAIL_TO_THE_END);
     CHECK(heap_reserve(&heap, 2)); /* there was room for some more */
     CHECK(!heap_reserve(&heap, 100000));
     CHECK(heap_first(&heap) == &nodes[0]);
-    no_memory = 0;
+    fail_pause();
     CHECK(heap_reserve(&heap, 100000));
     CHECK(heap_first(&heap) == &nodes[0]);
     heap_free(&heap);

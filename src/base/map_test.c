@@ -1,18 +1,8 @@
-/* The hash table: what was added is found, equal hashes are walked, and without memory to grow it gets
- * slow and stays right. The unit is included, not linked, so that its allocations can fail. */
+/* The hash table: what was added is found, equal hashes are walked. Without memory to grow it gets
+ * slow and stays right. */
+#include "base/map.h"
 #include "check.h"
-
-#include <stdbool.h>
-
-static int allocations_to_fail;
-
-static void *scarce_calloc(size_t count, size_t size) {
-    return allocations_to_fail-- > 0 ? NULL : calloc(count, size);
-}
-
-#define calloc scarce_calloc
-#include "base/map.c" /* NOLINT(bugprone-suspicious-include) */
-#undef calloc
+#include "support/failing.h"
 
 enum { NODES = 1000 };
 
@@ -95,10 +85,10 @@ TEST(nodes_of_one_hash_are_all_found) {
 
 TEST(without_memory_to_grow_everything_is_still_found) {
     for (int failures = 1; failures <= 5; failures++) {
-        allocations_to_fail = failures;
+        fail_from_to(0, failures - 1);
         fill_and_empty();
     }
-    allocations_to_fail = 1 << 30;
+    fail_from_to(0, FAIL_TO_THE_END);
     fill_and_empty();
 }
 

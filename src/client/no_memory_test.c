@@ -1,76 +1,9 @@
 /* An allocation that fails, at every index of everything that a program does with a lock: a clear
  * error, no leak (AddressSanitizer looks), no lock that stays held; and a release never needs
- * memory.
- *
- * The linker sends the library's allocations through here (--wrap, in tests/meson.build). */
+ * memory. */
 #include "check.h"
+#include "support/failing.h"
 #include "support/virtual_world.h"
-
-#include <stdarg.h>
-#include <stdbool.h>
-
-/* ---- Allocations that fail ---- */
-
-enum { NEVER = -1, FAR = 1000000 };
-
-/* Only this thread's allocations: the library's own threads have others. */
-static _Thread_local long allocations, fail_first = NEVER, fail_last;
-
-static bool fails(void) {
-    long index = allocations++;
-    return fail_first != NEVER && index >= fail_first && index <= fail_last;
-}
-
-static void fail_from_to(long first, long last) {
-    allocations = 0;
-    fail_first = first;
-    fail_last = last;
-}
-
-static void fail_no_more(void) {
-    fail_first = NEVER;
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *memory, size_t size);
-int __real_vasprintf(char **ret, const char *format, va_list arguments);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-int __wrap_vasprintf(char **ret, const char *format, va_list arguments)
-    __attribute__((format(printf, 2, 0)));
-
-void *__wrap_malloc(size_t size) {
-    return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size) {
-    return fails() ? NULL : __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size) {
-    return fails() ? NULL : __real_realloc(memory, size);
-}
-
-int __wrap_vasprintf(char **ret, const char *format, va_list arguments) {
-    return fails() ? -1 : __real_vasprintf(ret, format, arguments);
-}
-
-/* Runs a story once for each of its allocations: that one fails; that one and all after it fail. */
-static void fail_at_every_index(void (*story)(void)) {
-    long index = 0;
-    for (bool more = true; more; index++) {
-        fail_from_to(index, index);
-        story();
-        more = allocations > index; /* else nothing failed: the story is over */
-        fail_from_to(index, FAR);
-        story();
-        fail_no_more();
-    }
-    CHECK(index > 3);
-    printf("# %ld allocations\n", index - 1);
-}
 
 /* ---- Words of the tests ---- */
 
@@ -86,28 +19,23 @@ static hf_client *witness;
 
 /* Nothing is held: another client can take it at once. Without failures. */
 static void check_free(const char *name) {
-    long first = fail_first, before = allocations;
-    fail_no_more();
+    fail_pause();
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
     options.wait_ms = 0;
     hf_hold *hold;
     int r = hf_acquire(witness, name, &options, &hold);
     if (r != HF_OK)
-        test_fail(__FILE__, __LINE__, "\"%s\" is not free: %s (failing at %ld)", name,
-                  hf_error_name(r), first);
+        test_fail(__FILE__, __LINE__, "\"%s\" is not free: %s", name, hf_error_name(r));
     CHECK_EQ_INT(hf_release(hold), HF_OK);
     hf_hold_free(hold);
-    fail_first = first;
-    allocations = before;
+    fail_resume();
 }
 
 static hf_client *open_unfailing(void) {
-    long first = fail_first, before = allocations;
-    fail_no_more();
+    fail_pause();
     hf_client *client;
     CHECK_EQ_INT(hf_client_open("memory:no-memory", NULL, &client), HF_OK);
-    fail_first = first;
-    allocations = before;
+    fail_resume();
     return client;
 }
 
@@ -408,17 +336,17 @@ TEST(a_renewal_without_memory_is_tried_again) {
     options.lease_ms = 9000;
     CHECK_EQ_INT(hf_acquire(a, "x", &options, &hold), HF_OK);
     for (int i = 0; i < 100; i++) {
-        fail_from_to(0, FAR); /* all, for a while: as an outage of half a lease */
+        fail_from_to(0, FAIL_TO_THE_END); /* all, for a while: as an outage of half a lease */
         virtual_pass_us(4500000);
         CHECK_EQ_INT(hf_check(hold, 0), HF_OK);
-        fail_no_more();
+        fail_pause();
         virtual_pass_us(4500000);
         CHECK_EQ_INT(hf_check(hold, 5000), HF_OK);
     }
-    fail_from_to(0, FAR);
+    fail_from_to(0, FAIL_TO_THE_END);
     virtual_pass_us(20000000);
     CHECK_EQ_INT(hf_check(hold, 0), HF_LOST);
-    fail_no_more();
+    fail_pause();
     hf_hold_free(hold);
     hf_client_close(a);
 }

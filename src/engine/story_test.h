@@ -24,6 +24,7 @@
 #define ENGINE_STORY_TEST_H
 
 #include "check.h"
+#include "support/failing.h"
 
 #include "engine/engine.h"
 
@@ -199,11 +200,19 @@ static inline int64_t for_ms(int64_t ms) {
 
 /* ---- What the program does ---- */
 
+/* The story's own memory never fails. */
+static inline void *story_alloc(size_t size) {
+    fail_pause();
+    void *memory = calloc(1, size);
+    fail_resume();
+    CHECK(memory != NULL);
+    return memory;
+}
+
 /* An actor who has not asked yet, so that the story can change what it will ask for. */
 static inline struct actor *make(const char *name) {
-    struct actor *actor = calloc(1, sizeof(*actor));
-    struct scene *scene = calloc(1, sizeof(*scene));
-    CHECK(actor && scene);
+    struct actor *actor = story_alloc(sizeof(*actor));
+    struct scene *scene = story_alloc(sizeof(*scene));
     scene->actor = actor;
     list_init(&scene->hold.link);
     actor->hold = &scene->hold;
@@ -217,8 +226,7 @@ static inline struct actor *make(const char *name) {
 }
 
 static inline struct request *new_request(struct actor *actor, enum request_type type) {
-    struct request *request = calloc(1, sizeof(*request));
-    CHECK(request);
+    struct request *request = story_alloc(sizeof(*request));
     request->type = type;
     request->context = actor;
     actor->pending++;

@@ -1,7 +1,6 @@
-/* A call of the system's or an allocation that fails, at every index of what is done with a stream: the owner
- * gets to know, at once or by an event, and nothing is left behind.
- *
- * The linker sends the library's calls through here (--wrap, in tests/meson.build). */
+/* A call of the system's or an allocation that fails, at every index of what is done with a stream:
+ * the owner gets to know, at once or by an event, and nothing is left behind. */
+#include "support/failing.h"
 #include "world/stream_test.h"
 
 #include "world/epoch.h"
@@ -10,41 +9,21 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 
-enum { NEVER = -1 };
+FAILING_CALL(int, socket, EMFILE, -1, (int family, int type, int protocol),
+             (family, type, protocol))
+FAILING_CALL(int, epoll_ctl, ENOSPC, -1, (int set, int what, int fd, struct epoll_event *event),
+             (set, what, fd, event))
+FAILING_CALL(ssize_t, recv, ENOMEM, -1, (int fd, void *bytes, size_t size, int flags),
+             (fd, bytes, size, flags))
+FAILING_CALL(int, pthread_create, EAGAIN, EAGAIN,
+             (pthread_t * thread, const pthread_attr_t *attributes, void *(*start)(void *),
+              void *arg),
+             (thread, attributes, start, arg))
 
-/* Only this thread's. */
-static _Thread_local long calls, fail_at = NEVER;
-
-static bool fails(int error) {
-    if (fail_at == NEVER || calls++ != fail_at)
-        return false;
-    errno = error;
-    return true;
-}
-
-#define WRAP(type, name, error, failure, parameters, arguments)    \
-    type __real_##name parameters;                                 \
-    type __wrap_##name parameters;                                 \
-    type __wrap_##name parameters {                                \
-        return fails(error) ? (failure) : __real_##name arguments; \
-    }
-
-WRAP(void *, malloc, ENOMEM, NULL, (size_t size), (size))
-WRAP(void *, calloc, ENOMEM, NULL, (size_t count, size_t size), (count, size))
-WRAP(void *, realloc, ENOMEM, NULL, (void *memory, size_t size), (memory, size))
-WRAP(int, socket, EMFILE, -1, (int family, int type, int protocol), (family, type, protocol))
-WRAP(int, epoll_ctl, ENOSPC, -1, (int set, int what, int fd, struct epoll_event *event),
-     (set, what, fd, event))
-WRAP(ssize_t, recv, ENOMEM, -1, (int fd, void *bytes, size_t size, int flags),
-     (fd, bytes, size, flags))
-WRAP(int, pthread_create, EAGAIN, EAGAIN,
-     (pthread_t * thread, const pthread_attr_t *attributes, void *(*start)(void *), void *arg),
-     (thread, attributes, start, arg))
-
-WRAP(ssize_t, send, ENOBUFS, -1, (int fd, const void *bytes, size_t size, int flags),
-     (fd, bytes, size, flags))
-WRAP(int, connect, ENETUNREACH, -1, (int fd, const struct sockaddr *address, socklen_t size),
-     (fd, address, size))
+FAILING_CALL(ssize_t, send, ENOBUFS, -1, (int fd, const void *bytes, size_t size, int flags),
+             (fd, bytes, size, flags))
+FAILING_CALL(int, connect, ENETUNREACH, -1,
+             (int fd, const struct sockaddr *address, socklen_t size), (fd, address, size))
 
 TEST(a_write_that_the_kernel_has_no_room_for_is_told) {
     struct owner owner;
@@ -54,10 +33,9 @@ TEST(a_write_that_the_kernel_has_no_room_for_is_told) {
     own(&owner, world, "127.0.0.1", port);
     int server = meet(&owner, listener);
     say(&owner, "a question");
-    calls = 0;
-    fail_at = 0;
+    fail_from_to(0, 0);
     world_flush(world);
-    fail_at = NEVER;
+    fail_pause();
     char why[200];
     snprintf(why, sizeof(why), "the connection to 127.0.0.1:%u broke: No buffer space available",
              port);
@@ -82,10 +60,9 @@ static bool done(int r) {
 }
 
 static int serve_unfailing(uint16_t *ret_port) {
-    long before = fail_at;
-    fail_at = NEVER;
+    fail_pause();
     int listener = serve(ret_port);
-    fail_at = before;
+    fail_resume();
     return listener;
 }
 
@@ -124,12 +101,9 @@ TEST(each_call_that_fails_is_told_and_leaves_nothing_behind) {
     CHECK(world_epoch_start() != 0);
     int fds = count_fds();
     long index = 0;
-    for (bool more = true; more; index++) {
-        calls = 0;
-        fail_at = index;
+    for (; fail_next(FAIL_ONE); index++) {
         story();
-        more = calls > index;
-        fail_at = NEVER;
+        fail_pause();
         CHECK_EQ_INT(count_fds(), fds);
     }
     CHECK(index > 15);

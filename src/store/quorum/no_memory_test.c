@@ -1,71 +1,17 @@
-/* An allocation that fails, at every index of what a set of five memory stores does: each operation completes once,
- * nothing leaks (AddressSanitizer looks), and no vote is left behind that nobody knows of. The linker sends
- * allocations through here (--wrap, in tests/meson.build). */
+/* An allocation that fails, at every index of what a set of five memory stores does: each operation
+ * completes once, nothing leaks (AddressSanitizer looks), and no vote is left behind that nobody
+ * knows of. */
 #define TEST_TIMEOUT_S 200
 #include "base/url.h"
 #include "set_test.h"
 #include "store/findings.h"
-
-#include <stdarg.h>
-
-enum { NEVER = -1, FAR = 1000000 };
-
-static long allocations, fail_first = NEVER, fail_last;
-
-static bool fails(void) {
-    long index = allocations++;
-    return fail_first != NEVER && index >= fail_first && index <= fail_last;
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *memory, size_t size);
-int __real_vasprintf(char **ret, const char *format, va_list arguments);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-int __wrap_vasprintf(char **ret, const char *format, va_list arguments)
-    __attribute__((format(printf, 2, 0)));
-
-void *__wrap_malloc(size_t size) {
-    return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size) {
-    return fails() ? NULL : __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size) {
-    return fails() ? NULL : __real_realloc(memory, size);
-}
-
-int __wrap_vasprintf(char **ret, const char *format, va_list arguments) {
-    return fails() ? -1 : __real_vasprintf(ret, format, arguments);
-}
-
-/* Runs a story once for each of its allocations: that one fails; that one and all after it fail. */
-static void fail_at_every_index(void (*story)(void)) {
-    long index = 0;
-    for (bool more = true; more; index++) {
-        for (int all = 0; all < 2; all++) {
-            allocations = 0;
-            fail_first = index;
-            fail_last = all ? FAR : index;
-            story();
-            more = all ? more : allocations > index;
-        }
-    }
-    fail_first = NEVER;
-    CHECK(index > 3);
-    printf("# %ld allocations\n", index - 1);
-}
+#include "support/failing.h"
 
 /* What must go well, whatever else does not. */
 static void unfailing(void (*part)(void)) {
-    long first = fail_first;
-    fail_first = NEVER;
+    fail_pause();
     part();
-    fail_first = first;
+    fail_resume();
 }
 
 static struct store *store;
@@ -113,7 +59,8 @@ static void ask(struct store *at, struct store_op *op) {
     op->text = NULL;
 }
 
-/* Everything is free, for another who asks when memory is there again; at the latest when the lease is over. */
+/* Everything is free, for another who asks when memory is there again; at the latest when the lease
+ * is over. */
 static void check_free(void) {
     struct store_op op = mutex(1, 0);
     ask(other, &op);
@@ -129,16 +76,14 @@ static void check_free(void) {
 }
 
 static void open_story(void) {
-    long first = fail_first;
-    fail_first = NEVER;
+    fail_pause();
     set_host(&set.host);
     struct url url;
     const char *why;
     CHECK_EQ_INT(url_parse("quorum+memory:a,b,c,d,e", &url, &why), HF_OK);
     struct store *opened = NULL;
     char *text = NULL;
-    fail_first = first;
-    allocations = 0;
+    fail_resume();
     int r = store_quorum.open(&set.host, &url, &opened, &text);
     CHECK(r == HF_OK || r == HF_NO_MEMORY);
     if (!r)
@@ -150,7 +95,6 @@ static void open_story(void) {
 
 static void lock_story(void) {
     unfailing(open_both);
-    allocations = 0;
     struct store_op hold = mutex(1, STORE_WAIT);
     ask(store, &hold);
     if (hold.outcome == STORE_DONE) {
@@ -176,7 +120,6 @@ static void look_story(void) {
     unfailing(open_both);
     struct store_op hold = mutex(1, 0);
     ask(store, &hold);
-    allocations = 0;
     struct store_op look = {.type = STORE_INSPECT, .name = "x"};
     ask(store, &look);
     if (look.outcome == STORE_DONE)
@@ -217,7 +160,6 @@ static void tell_of_nodes(void) {
 static void examine_story(void) {
     set = (struct set){0};
     unfailing(set_open);
-    allocations = 0;
     struct store_op examine = {.type = STORE_EXAMINE};
     submit(&examine);
     if (!examine.outcome) {

@@ -2,87 +2,22 @@
  * operation completes once, with a clear outcome, nothing leaks (AddressSanitizer looks), nothing
  * spins.
  *
- * The linker sends the store's allocations, and its calls of what allocates in hiredis, through
- * here (--wrap, in tests/meson.build). The streams lead to a server that says yes to everything.
- * Each story is told of one server, of a master that sentinels name, and of a Cluster. */
+ * The streams lead to a server that says yes to everything. Each story is told of one server, of
+ * a master that sentinels name, and of a Cluster. */
 #define TEST_TIMEOUT_S 200
 #include "check.h"
+#include "support/failing.h"
 #include "support/fake_redis.h"
 
+#include <errno.h>
 #include <hiredis/hiredis.h>
-#include <stdarg.h>
-#include <stdbool.h>
 
-/* ---- Allocations that fail ---- */
+enum { S = 1000000 };
 
-enum { NEVER = -1, FAR = 1000000, S = 1000000 };
-
-static long allocations, fail_first = NEVER, fail_last;
-static bool failed; /* one has, since fail_from_to */
-
-static bool fails(void) {
-    long index = allocations++;
-    bool now = fail_first != NEVER && index >= fail_first && index <= fail_last;
-    failed |= now;
-    return now;
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *memory, size_t size);
-char *__real_strdup(const char *text);
-char *__real_strndup(const char *text, size_t most);
-int __real_vasprintf(char **ret, const char *format, va_list arguments);
-redisReader *__real_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions);
-int __real_redisReaderFeed(redisReader *reader, const char *bytes, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-char *__wrap_strdup(const char *text);
-char *__wrap_strndup(const char *text, size_t most);
-int __wrap_vasprintf(char **ret, const char *format, va_list arguments)
-    __attribute__((format(printf, 2, 0)));
-redisReader *__wrap_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions);
-int __wrap_redisReaderFeed(redisReader *reader, const char *bytes, size_t size);
-
-void *__wrap_malloc(size_t size) {
-    return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size) {
-    return fails() ? NULL : __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size) {
-    return fails() ? NULL : __real_realloc(memory, size);
-}
-
-char *__wrap_strdup(const char *text) {
-    return fails() ? NULL : __real_strdup(text);
-}
-
-char *__wrap_strndup(const char *text, size_t most) {
-    return fails() ? NULL : __real_strndup(text, most);
-}
-
-int __wrap_vasprintf(char **ret, const char *format, va_list arguments) {
-    return fails() ? -1 : __real_vasprintf(ret, format, arguments);
-}
-
-redisReader *__wrap_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions) {
-    return fails() ? NULL : __real_redisReaderCreateWithFunctions(functions);
-}
-
-int __wrap_redisReaderFeed(redisReader *reader, const char *bytes, size_t size) {
-    return fails() ? REDIS_ERR : __real_redisReaderFeed(reader, bytes, size);
-}
-
-static void fail_from_to(long first, long last) {
-    allocations = 0;
-    fail_first = first;
-    fail_last = last;
-    failed = false;
-}
+FAILING_CALL(redisReader *, redisReaderCreateWithFunctions, ENOMEM, NULL,
+             (redisReplyObjectFunctions * functions), (functions))
+FAILING_CALL(int, redisReaderFeed, ENOMEM, REDIS_ERR,
+             (redisReader * reader, const char *bytes, size_t size), (reader, bytes, size))
 
 static const char *const urls[] = {
     "redis://localhost",
@@ -91,25 +26,10 @@ static const char *const urls[] = {
 };
 static const char *url; /* of the story */
 
-/* Runs a story once for each of its allocations: that one fails; that one and all after it fail. */
-static void fail_at_every_index_of(void (*story)(void)) {
-    long index = 0;
-    for (bool more = true; more; index++) {
-        fail_from_to(index, index);
-        story();
-        more = allocations > index; /* else nothing failed: the story is over */
-        fail_from_to(index, FAR);
-        story();
-        fail_from_to(NEVER, NEVER);
-    }
-    CHECK(index > 3);
-    printf("# %ld allocations\n", index - 1);
-}
-
-static void fail_at_every_index(void (*story)(void)) {
+static void fail_on_every_url(void (*story)(void)) {
     for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
         url = urls[i];
-        fail_at_every_index_of(story);
+        fail_at_every_index(story);
     }
 }
 
@@ -120,8 +40,7 @@ static struct asked asked[8], held, shared;
 
 /* Opens a store, without failures, and has it connected: the failures come behind that. */
 static void open_unfailing(bool knows_scripts) {
-    long first = fail_first;
-    fail_first = NEVER;
+    fail_pause();
     rig_open(&rig, url);
     rig.knows_scripts = knows_scripts;
     fake_serve(rig.world, rig_serve, &rig);
@@ -131,8 +50,7 @@ static void open_unfailing(bool knows_scripts) {
     make_acquire(&held, "held", 0);
     make_acquire(&shared, "shared", 0);
     make_share(&shared);
-    fail_first = first;
-    allocations = 0;
+    fail_resume();
 }
 
 /* Whatever failed has been told when its time is over, at the latest: that to find the server, and
@@ -145,13 +63,13 @@ static void check_completed(size_t count) {
         CHECK(op->outcome != STORE_NOT_YOURS);
         CHECK(op->outcome != STORE_REFUSED || op->reason == HF_NO_MEMORY ||
               op->reason == HF_UNREACHABLE);
-        CHECK(failed || op->outcome == STORE_DONE || op->outcome == STORE_QUEUED);
+        CHECK(fail_happened() || op->outcome == STORE_DONE || op->outcome == STORE_QUEUED);
         asked_clear(&asked[i]);
     }
 }
 
 static void over(void) {
-    fail_first = NEVER;
+    fail_pause();
     rig_close(&rig);
 }
 
@@ -175,7 +93,7 @@ static void open_and_close(void) {
 }
 
 TEST(opening_a_store) {
-    fail_at_every_index_of(open_and_close);
+    fail_at_every_index(open_and_close);
 }
 
 static void open_wrongly(void) {
@@ -195,7 +113,7 @@ static void open_wrongly(void) {
 }
 
 TEST(refusing_a_url) {
-    fail_at_every_index_of(open_wrongly);
+    fail_at_every_index(open_wrongly);
 }
 
 static void first_use(void) {
@@ -212,7 +130,7 @@ static void first_use(void) {
 }
 
 TEST(connecting_greeting_and_subscribing) {
-    fail_at_every_index(first_use);
+    fail_on_every_url(first_use);
 }
 
 static void acquire_and_release(void) {
@@ -226,7 +144,7 @@ static void acquire_and_release(void) {
 }
 
 TEST(acquiring_releasing_and_breaking) {
-    fail_at_every_index(acquire_and_release);
+    fail_on_every_url(acquire_and_release);
 }
 
 static void use_unknown_scripts(void) {
@@ -239,7 +157,7 @@ static void use_unknown_scripts(void) {
 }
 
 TEST(scripts_that_are_sent_whole) {
-    fail_at_every_index(use_unknown_scripts);
+    fail_on_every_url(use_unknown_scripts);
 }
 
 static void renew(void) {
@@ -259,7 +177,7 @@ static void renew(void) {
 }
 
 TEST(renewing_holds_of_each_kind) {
-    fail_at_every_index(renew);
+    fail_on_every_url(renew);
 }
 
 static void inspect(void) {
@@ -270,7 +188,7 @@ static void inspect(void) {
 }
 
 TEST(inspecting) {
-    fail_at_every_index(inspect);
+    fail_on_every_url(inspect);
 }
 
 static void list(void) {
@@ -282,7 +200,7 @@ static void list(void) {
 }
 
 TEST(listing) {
-    fail_at_every_index(list);
+    fail_on_every_url(list);
 }
 
 static void hang_up_all(void) {
@@ -305,7 +223,7 @@ static void lose_connections(void) {
 }
 
 TEST(losing_connections) {
-    fail_at_every_index(lose_connections);
+    fail_on_every_url(lose_connections);
 }
 
 static void fail_over(void) {
@@ -320,7 +238,7 @@ static void fail_over(void) {
 }
 
 TEST(failing_over) {
-    fail_at_every_index(fail_over);
+    fail_on_every_url(fail_over);
 }
 
 static const char *error;
@@ -344,7 +262,7 @@ TEST(being_turned_away) {
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
         url = i ? urls[2] : urls[1];
         error = errors[i];
-        fail_at_every_index_of(be_turned_away);
+        fail_at_every_index(be_turned_away);
     }
 }
 
@@ -356,7 +274,7 @@ static void examine(void) {
 }
 
 TEST(examining) {
-    fail_at_every_index(examine);
+    fail_on_every_url(examine);
 }
 
 /* Long enough for pings, which must not be tried without pause. */
@@ -369,7 +287,7 @@ static void be_silent(void) {
 }
 
 TEST(being_silent_for_long) {
-    fail_at_every_index(be_silent);
+    fail_on_every_url(be_silent);
 }
 
 static void close_halfway(void) {
@@ -388,5 +306,5 @@ static void close_halfway(void) {
 }
 
 TEST(closing_with_operations_under_way) {
-    fail_at_every_index(close_halfway);
+    fail_on_every_url(close_halfway);
 }

@@ -1,55 +1,17 @@
-/* An allocation that fails, at every index of what the sqlite store does, SQLite's own included: a clear
- * error, no leak (AddressSanitizer looks), and no lock that stays held.
- *
- * The linker sends the library's allocations through here (--wrap, in tests/meson.build); SQLite's come by
- * its own configuration. */
+/* An allocation that fails, at every index of what the sqlite store does, SQLite's own included: a
+ * clear error, no leak (AddressSanitizer looks), and no lock that stays held. */
 #define TEST_TIMEOUT_S 200
 #include "store/sqlite/sqlite_test.h"
-
-#include <stdarg.h>
-
-enum { NEVER = -1 };
-
-static _Thread_local long allocations, fail_at = NEVER;
-
-static bool fails(void) {
-    return allocations++ == fail_at;
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *memory, size_t size);
-int __real_vasprintf(char **ret, const char *format, va_list arguments);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-int __wrap_vasprintf(char **ret, const char *format, va_list arguments)
-    __attribute__((format(printf, 2, 0)));
-
-void *__wrap_malloc(size_t size) {
-    return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size) {
-    return fails() ? NULL : __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size) {
-    return fails() ? NULL : __real_realloc(memory, size);
-}
-
-int __wrap_vasprintf(char **ret, const char *format, va_list arguments) {
-    return fails() ? -1 : __real_vasprintf(ret, format, arguments);
-}
+#include "support/failing.h"
 
 static sqlite3_mem_methods sqlite_memory;
 
 static void *sqlite_malloc(int size) {
-    return fails() ? NULL : sqlite_memory.xMalloc(size);
+    return fail_now(ENOMEM) ? NULL : sqlite_memory.xMalloc(size);
 }
 
 static void *sqlite_realloc(void *memory, int size) {
-    return fails() ? NULL : sqlite_memory.xRealloc(memory, size);
+    return fail_now(ENOMEM) ? NULL : sqlite_memory.xRealloc(memory, size);
 }
 
 /* SQLite's allocations are counted too, and none is served from a reserve. */
@@ -62,7 +24,8 @@ static void watch_sqlite(void) {
     CHECK_EQ_INT(sqlite3_config(SQLITE_CONFIG_LOOKASIDE, 0, 0), SQLITE_OK);
 }
 
-/* Done, or said clearly why not. UNKNOWN is right where memory ended between the log and its index. */
+/* Done, or said clearly why not. UNKNOWN is right where memory ended between the log and its
+ * index. */
 static bool done(int r) {
     if (r != HF_OK && r != HF_NO_MEMORY && r != HF_UNKNOWN)
         test_fail(__FILE__, __LINE__, "%s: %s", hf_error_name(r), hf_last_error());
@@ -101,12 +64,9 @@ TEST(memory_fails_at_every_allocation) {
     watch_sqlite();
     hf_client *later = open_client(); /* and so the log is not written back each time */
     long index = 0;
-    for (bool more = true; more; index++) {
-        allocations = 0;
-        fail_at = index;
+    for (; fail_next(FAIL_ONE); index++) {
         live_once();
-        more = allocations > index; /* else nothing failed: it is over */
-        fail_at = NEVER;
+        fail_pause();
         CHECK_IS(attempt(later, "x"), HF_OK);
         CHECK_EQ_INT(waiters(later, "x"), 0);
     }
@@ -120,13 +80,10 @@ TEST(an_examination_without_memory_invents_nothing) {
     watch_sqlite();
     hf_client *client = open_client();
     long index = 0;
-    for (bool more = true; more; index++) {
+    for (; fail_next(FAIL_ONE); index++) {
         hf_examination *found = NULL;
-        allocations = 0;
-        fail_at = index;
         bool ok = done(hf_examine(client, &found));
-        more = allocations > index;
-        fail_at = NEVER;
+        fail_pause();
         for (size_t i = 0; ok && i < found->count; i++)
             CHECK(found->findings[i]->severity <= HF_NOTE);
         hf_examination_free(found);

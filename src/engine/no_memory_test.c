@@ -1,53 +1,6 @@
-/* The engine without memory. A scenario with everything in it that allocates is run again and
- * again, while its first allocation fails, its second, and so on; and once more so that all fail
- * from there on. Each must end in a clear result, with nothing leaked and nothing forgotten. The
- * units are included, not linked, so that their allocations can fail. */
-#include "check.h"
-
-#include <limits.h>
-#include <stdarg.h>
-#include <stdbool.h>
-
-static int allocations, first_to_fail = INT_MAX, last_to_fail = INT_MAX;
-
-static bool fails(void) {
-    allocations++;
-    return allocations >= first_to_fail && allocations <= last_to_fail;
-}
-
-static void *scarce_malloc(size_t size) {
-    return fails() ? NULL : malloc(size);
-}
-
-static void *scarce_calloc(size_t count, size_t size) {
-    return fails() ? NULL : calloc(count, size);
-}
-
-static void *scarce_realloc(void *old, size_t size) {
-    return fails() ? NULL : realloc(old, size);
-}
-
-__attribute__((format(printf, 2, 0))) static int scarce_vasprintf(char **ret_text,
-                                                                  const char *format,
-                                                                  va_list arguments) {
-    return fails() ? -1 : vasprintf(ret_text, format, arguments);
-}
-
-#define malloc scarce_malloc
-#define calloc scarce_calloc
-#define realloc scarce_realloc
-#define vasprintf scarce_vasprintf
-/* NOLINTBEGIN(bugprone-suspicious-include) */
-#include "base/error.c"
-#include "base/heap.c"
-#include "base/map.c"
-#include "engine/engine.c"
-/* NOLINTEND(bugprone-suspicious-include) */
-#undef malloc
-#undef calloc
-#undef realloc
-#undef vasprintf
-
+/* The engine without memory. A scenario with everything in it that allocates runs once for each of
+ * its allocations: that one fails; that one and all after it fail. Each run must end in a clear
+ * result, with nothing leaked and nothing forgotten. */
 #include "engine/story_test.h"
 
 enum { HOLDS = 40 };
@@ -106,7 +59,7 @@ static void renew_many(struct actor *const *holders, size_t count) {
     at_ms(100);
     HERE(say_yes_to_all(&story.fresh)); /* the one that was tried by hand */
     at_ms(THIRD_MS);
-    first_to_fail = INT_MAX; /* memory is there again, and so it goes on */
+    fail_pause(); /* there is memory again */
     at_ms(THIRD_MS + 5000);
     HERE(say_yes_to_all(&story.fresh));
     for (size_t i = 0; i < count; i++) {
@@ -134,36 +87,12 @@ static void scenario(void) {
     story_end();
 }
 
-static int allocations_of_a_scenario(void) {
-    first_to_fail = INT_MAX;
-    allocations = 0;
-    scenario();
-    return allocations;
-}
-
-TEST(an_allocation_that_fails_is_told_and_leaves_nothing_behind) {
-    int all = allocations_of_a_scenario();
-    CHECK(all > 10);
-    for (int i = 1; i <= all; i++) {
-        allocations = 0;
-        first_to_fail = last_to_fail = i;
-        scenario();
-    }
-}
-
-TEST(allocations_that_fail_from_some_point_on_are_told_and_leave_nothing_behind) {
-    int all = allocations_of_a_scenario();
-    for (int i = 1; i <= all; i++) {
-        allocations = 0;
-        first_to_fail = i;
-        last_to_fail = INT_MAX;
-        scenario();
-    }
+TEST(failed_allocations_are_reported_and_leave_nothing_behind) {
+    fail_at_every_index(scenario);
 }
 
 STORY(without_memory_nothing_is_acquired) {
-    allocations = 0;
-    first_to_fail = 1;
+    fail_from_to(0, FAIL_TO_THE_END);
     struct actor *a = make("x");
     CHECK_EQ_INT(story_go(a, FOREVER, 0), HF_NO_MEMORY);
     expect_nothing();
@@ -171,11 +100,10 @@ STORY(without_memory_nothing_is_acquired) {
 
 STORY(without_memory_renewals_are_tried_again_until_the_deadline) {
     struct actor *a = held("x");
-    allocations = 0;
-    first_to_fail = 1;
+    fail_from_to(0, FAIL_TO_THE_END);
     at_ms(VALID_MS - 1);
-    CHECK(allocations > 8);
-    CHECK(allocations < 40);
+    CHECK(fail_calls() > 8);
+    CHECK(fail_calls() < 40);
     expect_state(a, HOLD_SUSPECT);
     at_ms(VALID_MS);
     expect_lost(a);
@@ -183,10 +111,9 @@ STORY(without_memory_renewals_are_tried_again_until_the_deadline) {
 
 STORY(a_renewal_without_memory_is_not_tried_again_the_very_moment) {
     struct actor *a = held("x");
-    allocations = 0;
-    first_to_fail = 1;
+    fail_from_to(0, FAIL_TO_THE_END);
     at_ms(THIRD_MS);
-    CHECK_EQ_INT(allocations, 1);
+    CHECK_EQ_INT(fail_calls(), 1);
     expect_state(a, HOLD_SUSPECT);
     expect_left_ms(a, VALID_MS - THIRD_MS);
 }
