@@ -31,7 +31,7 @@ def in_sources():
         for first, second in re.findall(r'command_start\([^;]*;\s*command_add_text\([^,]*, "([A-Z]+)"\);\s*'
                                         r'(?:command_add_text\([^,]*, "([A-Z-]+)"\))?', text):
             yield f"{first} {second}" if first in ("CLUSTER", "SENTINEL", "CONFIG", "CLIENT") else first
-        for words in re.findall(r'(?:start_command\(x, |FOR_[A-Z]+, )"([A-Z ]+)', text):
+        for words in re.findall(r'(?:start_command\(x, |FOR_[A-Z]+, |greet_with_word\(link, )"([A-Z ]+)', text):
             words = words.split()
             yield " ".join(words[:2]) if words[0] in ("CLUSTER", "CONFIG", "CLIENT") else words[0]
 
