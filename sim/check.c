@@ -439,10 +439,7 @@ static void check_held_in_set(struct check *check, struct attempt *attempt) {
 
 struct attempt *check_granted(struct check *check, struct sim_machine *machine, hf_hold *hold,
                               int name) {
-    char owner[LOCKS_OWNER_SIZE];
-    snprintf(owner, sizeof(owner), "%s", hf_hold_owner(hold));
-    if (is_set(check)) /* its servers know the ballot's id */
-        snprintf(owner + 33, sizeof(owner) - 33, "%" PRIx64, hold->hold.op.mark);
+    const char *owner = hf_hold_owner(hold);
     struct attempt *attempt = find(check, owner);
     if (!attempt || (!is_set(check) && !attempt->votes[0].granted)) {
         check_fail(check, VERDICT_SAFETY, "held: %s has \"%s\", and no server granted it", owner,

@@ -439,7 +439,7 @@ const char *hf_hold_owner(hf_hold *hold) {
         shown = &group_at(hold, 0)->hold;
     if (more && !more->owner[0])
         locks_format_owner(hold->client->host.identity.id,
-                           shown->op.mark ? shown->op.mark : shown->op.seq, more->owner);
+                           shown->op.owner_seq ? shown->op.owner_seq : shown->op.seq, more->owner);
     client_unlock(hold->client);
     return more ? more->owner : "";
 }

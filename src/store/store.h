@@ -89,15 +89,15 @@ struct store_renewal {
 };
 
 struct store_op {
-    struct list link; /* of whoever has it: the store, between submit and completion */
-    uint8_t type;     /* enum store_op_type */
-    uint8_t outcome;  /* enum store_outcome, set by the store */
-    uint8_t kind;     /* enum store_kind */
-    uint8_t flags;    /* enum store_flags: in and out */
-    int reason;       /* REFUSED: the hf_error; UNKNOWN: the same, or 0 */
-    char *text;       /* particulars of the failure or NULL; malloc'd, the submitter frees it */
-    uint64_t seq;     /* with the client's id, the attempt id */
-    uint64_t mark; /* the store's own: 0 in an attempt's first operation, and kept for its next */
+    struct list link;   /* of whoever has it: the store, between submit and completion */
+    uint8_t type;       /* enum store_op_type */
+    uint8_t outcome;    /* enum store_outcome, set by the store */
+    uint8_t kind;       /* enum store_kind */
+    uint8_t flags;      /* enum store_flags: in and out */
+    int reason;         /* REFUSED: the hf_error; UNKNOWN: the same, or 0 */
+    char *text;         /* particulars of the failure or NULL; malloc'd, the submitter frees it */
+    uint64_t seq;       /* with the client's id, the attempt id */
+    uint64_t owner_seq; /* ACQUIRE: out, what the store's records have instead of `seq`; 0: `seq` */
     const char *name;
     const char *label; /* what operators see; BREAK: why; NULL: nothing */
     uint32_t capacity, weight;

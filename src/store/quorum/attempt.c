@@ -1,10 +1,13 @@
-/* Who was refused and waits; and which holds were ended at nodes by others. Both are hints: who is not noted here
- * for want of memory asks again, or renews, by itself.
+/* Attempts: what the set knows of each, from its first ballot until it has nothing at the nodes; who among them waits,
+ * and which holds were ended at nodes by others.
  *
- * All clients that wait hear that a lock is free, and if they asked at once they would split its votes again and
- * again. So they ask each at a time of its own, within a stretch that doubles with each split and halves with each
- * ballot that was won: where two contend it is nothing, and where many do, the first has its votes before the second
- * asks. */
+ * That a lock is free is announced to all clients that wait. If they asked at once, they would split its votes again
+ * and again. So each asks after a random delay, from a range that doubles with each split vote and halves with each
+ * ballot that is won. Where two contend the range is next to nothing; where many do, the first has its votes before
+ * the second asks.
+ *
+ * The engine repeats a release until it is confirmed or every lease must have ended. It does not say when it gives up,
+ * so an attempt whose release nobody confirmed is forgotten after that time. */
 #include "store/quorum/quorum.h"
 
 #include <stdlib.h>
@@ -28,44 +31,67 @@ static uint64_t hash_of(const char *name) {
     return map_hash(name, strlen(name), 0);
 }
 
-struct quorum_attempt *quorum_attempt_find(struct quorum *q, const struct store_op *op) {
-    for (struct map_node *entry = map_find(&q->attempts, hash_of(op->name)); entry;
-         entry = map_find_next(entry)) {
-        struct quorum_attempt *attempt = container_of(entry, struct quorum_attempt, by_name);
-        if (attempt->seq == op->seq)
-            return attempt;
-    }
-    return NULL;
+struct quorum_attempt *quorum_attempt_find(struct quorum *q, uint64_t seq) {
+    struct map_node *entry = map_find(&q->attempts, map_hash_number(seq)); /* a bijection */
+    return entry ? container_of(entry, struct quorum_attempt, by_seq) : NULL;
 }
 
-struct quorum_attempt *quorum_attempt_note(struct quorum *q, const struct store_op *op) {
-    struct quorum_attempt *attempt = quorum_attempt_find(q, op);
-    if (!attempt && (attempt = calloc(1, sizeof(*attempt)))) {
-        map_add(&q->attempts, &attempt->by_name, hash_of(op->name));
-        list_init(&attempt->woken);
-        attempt->since_us = quorum_now_us(q);
-    }
-    if (attempt) {
-        list_remove(&attempt->woken);
-        attempt->seq = op->seq;
-        attempt->waits = op->flags & STORE_WAIT;
-        attempt->shares = op->weight < op->capacity;
-        attempt->refused = attempt->freed = 0;
-    }
+static struct quorum_attempt *attempt_new(struct quorum *q, uint64_t seq) {
+    struct quorum_attempt *attempt = calloc(1, sizeof(*attempt));
+    if (!attempt)
+        return NULL;
+    attempt->seq = seq;
+    attempt->since_us = quorum_now_us(q);
+    list_init(&attempt->woken);
+    list_init(&attempt->released);
+    list_init(&attempt->retry);
+    map_add(&q->attempts, &attempt->by_seq, map_hash_number(seq));
     return attempt;
 }
 
-static void forget(struct map *map, struct map_node *entry, void *memory) {
-    map_remove(map, entry);
-    free(memory);
+struct quorum_attempt *quorum_attempt_ask(struct quorum *q, const struct store_op *op) {
+    struct quorum_attempt *attempt = quorum_attempt_find(q, op->seq);
+    if (!attempt && !(attempt = attempt_new(q, op->seq)))
+        return NULL;
+    if (!attempt->asks)
+        map_add(&q->asking, &attempt->by_name, hash_of(op->name));
+    list_remove(&attempt->woken);
+    attempt->asks = true;
+    attempt->waits = op->flags & STORE_WAIT;
+    attempt->shares = op->weight < op->capacity;
+    attempt->refused = attempt->freed = 0;
+    attempt->ballot_id = op->seq << BALLOT_BITS | (++q->ballots & ((1u << BALLOT_BITS) - 1));
+    return attempt;
 }
 
-void quorum_attempt_forget(struct quorum *q, const struct store_op *op) {
-    struct quorum_attempt *attempt = quorum_attempt_find(q, op);
+void quorum_attempt_stop_asking(struct quorum *q, struct quorum_attempt *attempt) {
+    if (attempt->asks)
+        map_remove(&q->asking, &attempt->by_name);
+    list_remove(&attempt->woken);
+    attempt->asks = false;
+}
+
+void quorum_attempt_end(struct quorum *q, struct quorum_attempt *attempt) {
     if (!attempt)
         return;
-    list_remove(&attempt->woken);
-    forget(&q->attempts, &attempt->by_name, attempt);
+    quorum_attempt_stop_asking(q, attempt);
+    list_remove(&attempt->released);
+    list_remove(&attempt->retry);
+    map_remove(&q->attempts, &attempt->by_seq);
+    free(attempt);
+}
+
+void quorum_attempt_released(struct quorum *q, struct quorum_attempt *attempt) {
+    int64_t now_us = quorum_now_us(q), kept_us = 2 * q->host->max_lease_us + q->host->wait_lease_us;
+    quorum_attempt_stop_asking(q, attempt);
+    if (list_empty(&attempt->released)) {
+        attempt->released_us = now_us;
+        list_append(&q->released, &attempt->released);
+    }
+    struct quorum_attempt *first;
+    while ((first = container_of(q->released.next, struct quorum_attempt, released)) != attempt &&
+           now_us - first->released_us > kept_us)
+        quorum_attempt_end(q, first);
 }
 
 static void wake(struct quorum *q, struct quorum_attempt *attempt) {
@@ -96,8 +122,8 @@ void quorum_wake_due(struct quorum *q) {
 
 /* What a node says over two connections may come in another order than it said it; or it is free because of the same
  * release that this attempt has been woken by already. */
-void quorum_attempt_refused(struct quorum *q, const struct store_op *op, const struct node *by) {
-    struct quorum_attempt *attempt = quorum_attempt_find(q, op);
+void quorum_attempt_refused(struct quorum *q, uint64_t seq, const struct node *by) {
+    struct quorum_attempt *attempt = quorum_attempt_find(q, seq);
     uint32_t bit = 1u << by->index;
     if (attempt && attempt->waits && attempt->freed & bit)
         wake_later(q, attempt);
@@ -109,7 +135,7 @@ void quorum_attempt_refused(struct quorum *q, const struct store_op *op, const s
 static struct quorum_attempt *first_refused(struct quorum *q, const struct node *by,
                                             const char *name, bool shares) {
     struct quorum_attempt *first = NULL;
-    for (struct map_node *entry = map_find(&q->attempts, hash_of(name)); entry;
+    for (struct map_node *entry = map_find(&q->asking, hash_of(name)); entry;
          entry = map_find_next(entry)) {
         struct quorum_attempt *attempt = container_of(entry, struct quorum_attempt, by_name);
         if (!attempt->waits)
@@ -151,7 +177,8 @@ static struct ended_hold *find_ended(struct quorum *q, uint64_t ballot_id) {
 }
 
 static void forget_ended(struct quorum *q, struct ended_hold *ended) {
-    forget(&q->ended, &ended->by_ballot, ended);
+    map_remove(&q->ended, &ended->by_ballot);
+    free(ended);
 }
 
 /* One node's word that a hold was ended there is not the set's: it takes as many as leave no quorum. The last ones'
@@ -186,9 +213,10 @@ void quorum_forget_gone(struct quorum *q, uint64_t ballot_id) {
 void quorum_attempts_clear(struct quorum *q) {
     struct map_node *entry;
     while ((entry = map_first(&q->attempts)))
-        forget(&q->attempts, entry, container_of(entry, struct quorum_attempt, by_name));
+        quorum_attempt_end(q, container_of(entry, struct quorum_attempt, by_seq));
     while ((entry = map_first(&q->ended)))
         forget_ended(q, container_of(entry, struct ended_hold, by_ballot));
     map_free(&q->attempts);
+    map_free(&q->asking);
     map_free(&q->ended);
 }

@@ -4,7 +4,7 @@
  * decision falls as soon as a quorum granted or no longer can, so that a node that hangs costs nothing. Leases at
  * the nodes begin after that reading: what is left for the holder is lease - elapsed - drift, as for any store.
  *
- * Each ballot has a number of its own, and that is what the nodes know it by (op->mark): a release that takes one
+ * Each ballot has a number of its own, and that is what the nodes know it by: a release that takes one
  * back, and comes late or twice, never meets the next ballot of the same attempt.
  *
  * Tokens. t is the largest token of the grants that are counted, which are those that were there when a quorum had
@@ -51,7 +51,7 @@ static void note_refusal(struct ballot *ballot, const struct node_request *reque
     const struct store_op *op = &request->op;
     struct quorum *q = ballot->round.quorum;
     if (ballot->round.op)
-        quorum_attempt_refused(q, ballot->round.op, request->node);
+        quorum_attempt_refused(q, ballot->round.op->seq, request->node);
     ballot->foreign |= op->reason == HF_BUSY && op->flags & STORE_FOREIGN;
     ballot->left_us[ballot->busy++] = op->reason == HF_BUSY ? op->left_us : 0;
 }
@@ -160,21 +160,21 @@ static int64_t when_again_us(struct ballot *ballot) {
     if ((!ballot->granted && !ballot->raising) || exceeds_max_lease)
         return left_us;
     q->crowd += q->crowd < CROWD_MOST;
-    struct quorum_attempt *attempt = quorum_attempt_find(q, ballot->round.op);
-    if (attempt)
-        attempt->splits++;
+    quorum_attempt_find(q, ballot->round.op->seq)->splits++;
     int64_t scatter_us = quorum_scatter_us(q);
     return scatter_us < left_us || ballot->raising ? scatter_us : left_us;
 }
 
-/* Several have some votes each, and perhaps nobody gets the lock: then to say that it is busy would be wrong of all.
- * So who only tries does that again, too, while there is time. */
-static bool tries_again(const struct ballot *ballot, int64_t when_us) {
+/* If several have some votes each, perhaps nobody gets the lock, and "busy" would be wrong for all of them. So an
+ * attempt that does not wait is repeated here, while there is time. */
+static bool retries(const struct ballot *ballot, int64_t in_us) {
     const struct round *round = &ballot->round;
-    struct quorum_attempt *attempt = quorum_attempt_find(round->quorum, round->op);
-    bool split = ballot->granted || ballot->raising;
-    return split && attempt && attempt->splits < TRIES &&
-           quorum_now_us(round->quorum) + when_us - attempt->since_us < round->op->lease_us / 4;
+    struct quorum_attempt *attempt = quorum_attempt_find(round->quorum, round->op->seq);
+    int64_t after_us = quorum_now_us(round->quorum) + in_us - attempt->since_us;
+    if (!ballot->granted && !ballot->raising)
+        return false;
+    attempt->retry_in_us = in_us;
+    return attempt->splits < TRIES && after_us < round->op->lease_us / 4;
 }
 
 /* It would have been won, if others had not had it; and not only that nodes failed. */
@@ -197,7 +197,7 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
     }
     if (is_contended(ballot, time_is_up)) {
         op->left_us = when_again_us(ballot);
-        bool again = waits || tries_again(ballot, op->left_us);
+        bool again = waits || retries(ballot, op->left_us);
         op->flags |= (uint8_t)((ballot->foreign ? STORE_FOREIGN : 0) | (waits ? STORE_HEAD : 0));
         op->reason = again ? 0 : HF_BUSY;
         return again ? STORE_QUEUED : STORE_REFUSED; /* (there is no queue: each is its head) */
@@ -230,8 +230,6 @@ static void ballot_lost(struct ballot *ballot, bool time_is_up) {
         granted |= ballot->tokens[i] ? 1u << i : 0;
         refused |= has_only_refused(ballot, i) ? 1u << i : 0;
     }
-    if (result == STORE_REFUSED)
-        quorum_attempt_forget(q, op);
     if (!quorum_take_back(q, op, result, granted, refused)) { /* whoever asked has to do it */
         op->reason = HF_NO_MEMORY;
         store_complete(q->host, op, STORE_UNKNOWN);
@@ -297,16 +295,17 @@ static void ballot_decide(struct round *round, bool time_is_up) {
         ballot_lost(ballot, time_is_up);
     } else if (ballot->raising && agreed >= q->quorum) {
         struct store_op *op = quorum_round_decided(round);
-        quorum_attempt_forget(q, op);
+        quorum_attempt_stop_asking(q, quorum_attempt_find(q, op->seq));
         q->crowd -= q->crowd > 0;
         q->ballot_us += (quorum_now_us(q) - ballot->asked_us - q->ballot_us) / 8;
         op->token = ballot->token;
+        op->owner_seq = round->ballot_id;
         op->lease_us = shortest_lease_us(ballot);
         store_complete(q->host, op, STORE_DONE);
     }
 }
 
-static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
+static struct ballot *ballot_new(struct quorum *q, struct store_op *op, uint64_t ballot_id) {
     size_t texts = quorum_text_size(op->name) + quorum_text_size(op->label);
     struct ballot *ballot = quorum_round_new(q, op, sizeof(*ballot) + texts);
     if (!ballot)
@@ -314,7 +313,7 @@ static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
     char *text = ballot->text;
     const char *name = quorum_copy_text(&text, op->name);
     const char *label = quorum_copy_text(&text, op->label);
-    quorum_round_votes(&ballot->round, op->mark);
+    quorum_round_votes(&ballot->round, ballot_id);
     ballot->asked_us = quorum_now_us(q);
     ballot->round.answered = ballot_answered;
     ballot->round.decide = ballot_decide;
@@ -322,7 +321,7 @@ static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
         struct store_op *request = &ballot->round.requests[i].op;
         request->type = STORE_ACQUIRE;
         request->kind = op->kind;
-        request->seq = op->mark;
+        request->seq = ballot_id;
         request->name = name;
         request->label = label;
         request->capacity = op->capacity;
@@ -334,25 +333,31 @@ static struct ballot *ballot_new(struct quorum *q, struct store_op *op) {
 }
 
 void quorum_acquire(struct quorum *q, struct store_op *op) {
-    op->mark = op->seq << BALLOT_BITS | (++q->ballots & ((1u << BALLOT_BITS) - 1));
-    struct ballot *ballot = ballot_new(q, op);
+    struct quorum_attempt *attempt = quorum_attempt_ask(q, op);
+    struct ballot *ballot = attempt ? ballot_new(q, op, attempt->ballot_id) : NULL;
     if (!ballot) {
-        op->mark = 0;
-        quorum_attempt_forget(q, op);
+        quorum_attempt_end(q, attempt);
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
         return;
     }
-    quorum_attempt_note(q, op);
     quorum_round_ask_all(&ballot->round);
 }
 
+void quorum_retry_later(struct quorum *q, struct store_op *op) {
+    struct quorum_attempt *attempt = quorum_attempt_find(q, op->seq);
+    attempt->op = op;
+    attempt->retry_at_us = quorum_now_us(q) + attempt->retry_in_us;
+    list_append(&q->retries, &attempt->retry);
+    quorum_wake_by(q, attempt->retry_at_us);
+}
+
 void quorum_retry_ballots(struct quorum *q) {
-    int64_t now = quorum_now_us(q);
-    list_each_safe(link, &q->tries) {
-        struct store_op *op = container_of(link, struct store_op, link);
-        if (op->left_us > now)
+    int64_t now_us = quorum_now_us(q);
+    list_each_safe(link, &q->retries) {
+        struct quorum_attempt *attempt = container_of(link, struct quorum_attempt, retry);
+        if (attempt->retry_at_us > now_us)
             continue;
-        list_remove(&op->link);
-        quorum_acquire(q, op);
+        list_remove(&attempt->retry);
+        quorum_acquire(q, attempt->op);
     }
 }

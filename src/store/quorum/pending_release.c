@@ -102,31 +102,28 @@ static enum store_outcome release_outcome(const struct pending_release *pending,
     return pending->result;
 }
 
-/* Of who does not wait: the votes were split. */
-static void try_later(struct quorum *q, struct store_op *op) {
-    op->left_us += quorum_now_us(q);
-    list_append(&q->tries, &op->link);
-    quorum_wake_by(q, op->left_us);
-}
-
 static void release_decide(struct round *round, bool time_is_up) {
     struct pending_release *pending = container_of(round, struct pending_release, round);
+    struct quorum *q = round->quorum;
     enum store_outcome outcome = release_outcome(pending, time_is_up || !round->in_flight);
     if (!outcome)
         return;
     struct store_op *op = quorum_round_decided(round);
     if (outcome == STORE_UNKNOWN && !pending->result)
         op->text = quorum_round_explain(round, "too few nodes confirmed it");
+    if (!pending->result && (outcome == STORE_DONE || outcome == STORE_NOT_YOURS))
+        quorum_attempt_end(q, quorum_attempt_find(q, op->seq));
     if (outcome == STORE_QUEUED && !(op->flags & STORE_WAIT))
-        try_later(round->quorum, op);
+        quorum_retry_later(q, op);
     else
-        store_complete(round->quorum->host, op, outcome);
+        store_complete(q->host, op, outcome);
 }
 
-/* A release of what `of` has or may have, on all nodes; NULL: no memory. */
-static struct pending_release *pending_release_new(struct quorum *q, struct store_op *of) {
+/* A release of the votes of a ballot, on all nodes. `of` says what the ballot was for. NULL: no memory. */
+static struct pending_release *pending_release_new(struct quorum *q, struct store_op *op,
+                                                   const struct store_op *of, uint64_t ballot_id) {
     size_t name_size = strlen(of->name) + 1;
-    struct pending_release *pending = quorum_round_new(q, of, sizeof(*pending) + name_size);
+    struct pending_release *pending = quorum_round_new(q, op, sizeof(*pending) + name_size);
     if (!pending)
         return NULL;
     memcpy(pending->name, of->name, name_size);
@@ -142,7 +139,7 @@ static struct pending_release *pending_release_new(struct quorum *q, struct stor
         request->kind = of->kind;
         request->capacity = of->capacity;
         request->weight = of->weight;
-        request->seq = of->mark;
+        request->seq = ballot_id;
         request->name = pending->name;
         request->lease_us = of->lease_us;
         pending->round.requests[i].quiet = true;
@@ -153,10 +150,13 @@ static struct pending_release *pending_release_new(struct quorum *q, struct stor
 /* (A node that the ballot was refused by has nothing to give back.) */
 bool quorum_take_back(struct quorum *q, struct store_op *op, enum store_outcome result,
                       uint32_t granted, uint32_t refused) {
-    struct pending_release *pending = pending_release_new(q, op);
+    struct quorum_attempt *attempt = quorum_attempt_find(q, op->seq);
+    struct pending_release *pending = pending_release_new(q, op, op, attempt->ballot_id);
     if (!pending)
         return false;
-    op->mark = 0;
+    attempt->ballot_id = 0;
+    if (result == STORE_REFUSED)
+        quorum_attempt_end(q, attempt);
     pending->result = result;
     pending->granted = granted;
     quorum_round_await(&pending->round, q->node_timeout_us);
@@ -208,12 +208,9 @@ void quorum_retry_releases_at(struct node *node) {
 /* Nobody wants the votes of a ballot any more, or waits for their return: gives them back where `at` is, or on all
  * nodes. Without memory they are left to their leases. */
 void quorum_give_back(struct quorum *q, const struct store_op *vote, const struct node *at) {
-    struct store_op of = *vote;
-    of.mark = vote->seq;
-    struct pending_release *pending = pending_release_new(q, &of);
+    struct pending_release *pending = pending_release_new(q, NULL, vote, vote->seq);
     if (!pending)
         return;
-    pending->round.op = NULL;
     for (size_t i = 0; i < q->node_count; i++) {
         if (!at || at->index == i)
             quorum_round_ask(&pending->round, &pending->round.requests[i]);
@@ -226,15 +223,17 @@ void quorum_give_back_if_late(struct round *round, struct node_request *request)
 }
 
 void quorum_release(struct quorum *q, struct store_op *op) {
-    quorum_attempt_forget(q, op);
-    quorum_forget_gone(q, op->mark);
-    quorum_end_renewals(q, op->mark);
-    quorum_end_votes(q, op->mark);
-    if (!op->mark) { /* its last ballot was lost, and taken back */
+    struct quorum_attempt *attempt = quorum_attempt_find(q, op->seq);
+    if (!attempt || !attempt->ballot_id) { /* its last ballot was lost, and taken back */
+        quorum_attempt_end(q, attempt);
         store_complete(q->host, op, STORE_NOT_YOURS);
         return;
     }
-    struct pending_release *pending = pending_release_new(q, op);
+    quorum_forget_gone(q, attempt->ballot_id);
+    quorum_end_renewals(q, attempt->ballot_id);
+    quorum_end_votes(q, attempt->ballot_id);
+    quorum_attempt_released(q, attempt);
+    struct pending_release *pending = pending_release_new(q, op, op, attempt->ballot_id);
     if (!pending) {
         store_refuse(q->host, op, HF_NO_MEMORY, NULL);
         return;

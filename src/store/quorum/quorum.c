@@ -87,8 +87,8 @@ static void timer_due(struct world_timer *timer) {
         quorum_wake_by(q, container_of(q->rounds.next, struct round, link)->decide_by_us);
     if (!list_empty(&q->pending_releases))
         quorum_wake_by(q, quorum_next_release_us(q));
-    list_each(link, &q->tries)
-        quorum_wake_by(q, container_of(link, struct store_op, link)->left_us);
+    list_each(link, &q->retries)
+        quorum_wake_by(q, container_of(link, struct quorum_attempt, retry)->retry_at_us);
 }
 
 /* ---- The driver ---- */
@@ -135,11 +135,13 @@ void quorum_join(struct quorum *q, struct node *node) {
 int quorum_start(struct quorum *q) {
     list_init(&q->rounds);
     list_init(&q->pending_releases);
-    list_init(&q->tries);
+    list_init(&q->retries);
+    list_init(&q->released);
     list_init(&q->answers);
     list_init(&q->renewals);
     map_init(&q->votes);
     map_init(&q->attempts);
+    map_init(&q->asking);
     list_init(&q->woken);
     map_init(&q->ended);
     int r = world_timer_add(q->host->world, &q->timer, timer_due);
@@ -161,8 +163,8 @@ void quorum_end(struct quorum *q) {
     assert(list_empty(&q->rounds) && list_empty(&q->renewals));
     quorum_end_releases(q);
     struct list *link;
-    while ((link = list_pop(&q->tries)))
-        store_refuse(q->host, container_of(link, struct store_op, link), HF_BUSY, NULL);
+    while ((link = list_pop(&q->retries)))
+        store_refuse(q->host, container_of(link, struct quorum_attempt, retry)->op, HF_BUSY, NULL);
     quorum_attempts_clear(q);
     struct map_node *voting;
     while ((voting = map_first(&q->votes)))

@@ -51,16 +51,19 @@ struct quorum {
     bool ending;
     struct world_bell bell;
     struct list rounds; /* undecided, the first to be decided first */
-    struct list tries;  /* acquires whose votes were split, and that are soon asked for again */
+    struct list
+        retries; /* attempts that do not wait, whose votes were split: they soon ask again */
     struct list pending_releases; /* releases that a node has not confirmed */
     size_t pending_release_count; /* in that list */
     struct list renewals;         /* rounds that renew, while a node has not answered */
     struct map votes;             /* rounds that ask for votes, likewise, by their marks */
-    struct map attempts; /* attempts that were refused and will ask again, by their names */
-    struct list woken;   /* those of them that will be woken, each at its time */
-    unsigned crowd;      /* how often votes were split, less how often a ballot was won */
-    int64_t ballot_us;   /* that a ballot takes, as a rule */
-    struct map ended;    /* holds that some nodes say were ended, by their marks */
+    struct map attempts;          /* by their numbers */
+    struct map asking;            /* those that do not have the lock, by the hash of its name */
+    struct list released;         /* those whose release is not confirmed, the first one first */
+    struct list woken;            /* those of them that will be woken, each at its time */
+    unsigned crowd;               /* how often votes were split, less how often a ballot was won */
+    int64_t ballot_us;            /* that a ballot takes, as a rule */
+    struct map ended;             /* holds that some nodes say were ended, by their marks */
     struct world_timer timer;
     struct store_set set;
     char *set_name;      /* which all clients must agree on */
@@ -154,7 +157,9 @@ static inline int64_t quorum_now_us(const struct quorum *quorum) {
 void quorum_on_reply(struct node_request *request);
 bool quorum_is_distinct(const struct quorum *quorum, const struct node *node);
 void quorum_acquire(struct quorum *quorum, struct store_op *op);
-void quorum_retry_ballots(struct quorum *quorum); /* those whose time has come */
+/* An attempt that does not wait asks again after its retry_in_us; and those whose time has come do. */
+void quorum_retry_later(struct quorum *quorum, struct store_op *op);
+void quorum_retry_ballots(struct quorum *quorum);
 
 /* (renewing.c) */
 void quorum_renew(struct quorum *quorum, struct store_op *op);
@@ -176,25 +181,35 @@ void quorum_retry_releases_at(struct node *node); /* which has been heard of aga
 int64_t quorum_next_release_us(const struct quorum *quorum);
 void quorum_end_releases(struct quorum *quorum);
 
-/* (attempt.c) An attempt that waits, from its first ballot until it is granted or given up. */
+/* (attempt.c) What the set knows of an attempt, from its first ballot until it has nothing at the nodes. */
 struct quorum_attempt {
-    struct map_node by_name;
+    struct map_node by_seq, by_name;
     uint64_t seq;
-    uint32_t refused; /* by which nodes: a word of theirs that it is free wakes it */
-    uint32_t freed;   /* by which nodes, before their refusal was heard */
-    uint8_t splits;   /* of votes, since it began */
-    bool waits;       /* and can be woken; else it only tries */
+    uint64_t ballot_id; /* of the votes that it has or may have; 0: none */
+    bool asks;          /* it does not have the lock */
+    uint32_t refused;   /* by which nodes: a word of theirs that it is free wakes it */
+    uint32_t freed;     /* by which nodes, before their refusal was heard */
+    uint8_t splits;     /* of votes, since it began */
+    bool waits;         /* and can be woken; else it only tries */
     bool shares;
     int64_t since_us;
     struct list woken; /* in the quorum's list, or in none */
     int64_t wake_at_us;
+    struct list retry;   /* in the quorum's retries, or in none; */
+    struct store_op *op; /* then the operation */
+    int64_t retry_in_us, retry_at_us;
+    struct list released; /* in the quorum's list, or in none */
+    int64_t released_us;  /* when its first release was asked for */
 };
-struct quorum_attempt *quorum_attempt_find(struct quorum *quorum, const struct store_op *op);
-struct quorum_attempt *quorum_attempt_note(struct quorum *quorum,
-                                           const struct store_op *op); /* NULL: no memory */
-void quorum_attempt_refused(struct quorum *quorum, const struct store_op *op,
-                            const struct node *by);
-void quorum_attempt_forget(struct quorum *quorum, const struct store_op *op);
+struct quorum_attempt *quorum_attempt_find(struct quorum *quorum, uint64_t seq); /* NULL: none */
+/* It begins a ballot, with a new id. NULL: no memory. */
+struct quorum_attempt *quorum_attempt_ask(struct quorum *quorum, const struct store_op *op);
+void quorum_attempt_refused(struct quorum *quorum, uint64_t seq, const struct node *by);
+void quorum_attempt_stop_asking(struct quorum *quorum, struct quorum_attempt *attempt);
+/* Its release goes out. It is kept until that is confirmed, or the engine must have given up. */
+void quorum_attempt_released(struct quorum *quorum, struct quorum_attempt *attempt);
+/* It has nothing at the nodes any more; `attempt` may be NULL. */
+void quorum_attempt_end(struct quorum *quorum, struct quorum_attempt *attempt);
 void quorum_attempts_clear(struct quorum *quorum);
 void quorum_attempts_freed(struct quorum *quorum, const struct node *node, const char *name);
 void quorum_wake_due(struct quorum *quorum);

@@ -36,7 +36,7 @@ TEST(the_token_is_the_largest_that_was_counted_and_only_counted_nodes_are_raised
         struct store_vote *raise = asked_vote(i);
         CHECK_EQ_INT(raise->type, STORE_RAISE);
         CHECK_EQ_INT(raise->token, 70);
-        CHECK_EQ_INT(raise->op.seq, op.mark);
+        CHECK_EQ_INT(raise->op.seq, quorum_attempt_find(set.quorum, 1)->ballot_id);
     }
     CHECK_EQ_INT(asked_count(1), 0);
     grant(
@@ -123,6 +123,7 @@ TEST(who_only_tries_is_told_at_once_that_others_have_it) {
 
 TEST(a_try_between_two_ballots_ends_with_the_client) {
     set_open();
+    pass_us(60000 * MS);
     struct store_op op = mutex(1, 0);
     submit(&op);
     grant(0, 50);
@@ -133,6 +134,7 @@ TEST(a_try_between_two_ballots_ends_with_the_client) {
     set_close();
     CHECK_EQ_INT(set.completed, 1);
     CHECK_EQ_INT(op.reason, HF_BUSY);
+    CHECK(op.left_us < 20 * MS); /* a duration, as in any other answer */
 }
 
 /* It is given back at its node alone, also when that has to be repeated. */
@@ -146,7 +148,7 @@ TEST(a_vote_that_came_too_late_and_above_is_released_at_its_node_only) {
     grant(3, 81);
     answer(3, STORE_RELEASE, STORE_UNKNOWN);
     pass_us(250 * MS);
-    CHECK_EQ_INT(asked(3, STORE_RELEASE)->seq, op.mark);
+    CHECK_EQ_INT(asked(3, STORE_RELEASE)->seq, op.owner_seq);
     for (size_t i = 0; i < 3; i++)
         CHECK_EQ_INT(asked_count(i), 0);
     set_close();
@@ -260,7 +262,7 @@ TEST(a_release_is_repeated_for_as_long_as_a_node_is_silent_and_when_it_is_heard_
     struct store_op next = mutex(2, 0); /* its vote may have come to the node only now */
     submit(&next);
     grant(4, 50);
-    CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, op.mark);
+    CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, op.owner_seq);
     confirm(4);
     pass_us(600000 * MS);
     CHECK_EQ_INT(set.quorum->pending_release_count, 0);
@@ -311,7 +313,7 @@ TEST(each_ballot_has_a_number_of_its_own) {
     for (size_t i = 1; i < NODES; i++)
         refuse(i, HF_BUSY, 5000 * MS);
     check_done(&op, STORE_QUEUED);
-    CHECK_EQ_INT(op.mark, 0); /* there is nothing left of it to be released by the client */
+    CHECK_EQ_INT(quorum_attempt_find(set.quorum, 1)->ballot_id, 0); /* the client has no votes */
     submit(&op);
     CHECK_EQ_INT(asked_count(0), 3); /* the first and its release are still on their way, */
     refuse(0, HF_BUSY, 5000 * MS);
@@ -596,6 +598,83 @@ TEST(one_server_under_two_names_is_refused) {
 /* ---- Nodes that are behind ---- */
 
 /* With the nodes 0 to 3, whatever 4 does. */
+/* ---- What is known of attempts ---- */
+
+static void answer_release(struct store_op *op, enum store_outcome outcome) {
+    op->type = STORE_RELEASE;
+    submit(op);
+    for (size_t i = 0; i < NODES; i++)
+        answer(i, STORE_RELEASE, outcome);
+    free(op->text);
+    op->text = NULL;
+}
+
+/* Three decide; of the others it is taken back what they may have given. */
+static void refuse_all(struct store_op *op) {
+    submit(op);
+    for (size_t i = 0; i < NODES; i++)
+        refuse(i, HF_BUSY, 5000 * MS);
+    for (size_t i = 3; i < NODES; i++)
+        answer(i, STORE_RELEASE, STORE_NOT_YOURS);
+}
+
+TEST(an_attempt_is_forgotten_when_it_has_nothing_at_the_nodes) {
+    set_open();
+    struct store_op op = held(NODES);
+    answer_release(&op, STORE_DONE);
+    CHECK_EQ_INT(set.quorum->attempts.count, 0);
+    op = mutex(2, 0);
+    refuse_all(&op);
+    check_done(&op, STORE_REFUSED);
+    CHECK_EQ_INT(set.quorum->attempts.count, 0);
+    op = mutex(3, STORE_WAIT);
+    refuse_all(&op);
+    check_done(&op, STORE_QUEUED);
+    CHECK_EQ_INT(set.quorum->attempts.count, 1);
+    op.type = STORE_RELEASE;
+    submit(&op);
+    check_done(&op, STORE_NOT_YOURS);
+    CHECK_EQ_INT(set.quorum->attempts.count, 0);
+    op = held(NODES);
+    struct store_renewal renewal = {.of = &op, .lease_us = op.lease_us};
+    struct store_op renew = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
+    submit(&renew);
+    for (size_t i = 0; i < NODES; i++)
+        answer_renewal(i, STORE_NOT_YOURS);
+    CHECK_EQ_INT(renewal.outcome, STORE_NOT_YOURS);
+    CHECK_EQ_INT(set.quorum->attempts.count, 0);
+    set_close();
+}
+
+/* The engine repeats a release that was not confirmed, for as long as a lease may last. */
+TEST(an_attempt_whose_release_is_not_confirmed_is_known_until_nobody_repeats_it) {
+    set_open();
+    struct store_op op = held(NODES), next = mutex(2, 0);
+    uint64_t ballot_id = op.owner_seq;
+    answer_release(&op, STORE_REFUSED);
+    check_done(&op, STORE_UNKNOWN);
+    submit(&op);
+    CHECK_EQ_INT(asked(0, STORE_RELEASE)->seq, ballot_id);
+    for (int64_t us = 0; us <= 2 * set.host.max_lease_us + set.host.wait_lease_us;
+         us += 1000 * MS) {
+        for (size_t i = 0; i < NODES; i++) {
+            while (asked_count(i))
+                answer(i, STORE_RELEASE, STORE_REFUSED);
+        }
+        CHECK_EQ_INT(set.quorum->attempts.count, 1);
+        pass_us(1000 * MS);
+    }
+    submit(&next);
+    for (size_t i = 0; i < NODES; i++)
+        grant(i, 50);
+    answer_release(&next, STORE_DONE);
+    CHECK_EQ_INT(set.quorum->attempts.count, 0);
+    set_close();
+    free(op.text);
+}
+
+/* ---- Nodes that hang ---- */
+
 static struct store_op held_without_4(uint64_t seq) {
     struct store_op op = mutex(seq, 0);
     submit(&op);
@@ -629,9 +708,9 @@ TEST(a_node_that_hangs_is_asked_no_more_until_it_answers) {
     CHECK_EQ_INT(set.quorum->pending_release_count, 1); /* of that one it may */
     grant(4, 50);                                       /* now it is given back */
     grant(4, 50);
-    CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, before.mark);
+    CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, before.owner_seq);
     confirm(4);
-    CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, before.mark); /* and again, as it is heard of */
+    CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, before.owner_seq); /* and again, as it is heard of */
     confirm(4);
     release_without_4(&last);
     confirm(4);
@@ -678,13 +757,13 @@ TEST(a_quorum_renews_and_the_others_are_taken_again) {
     struct store_renewal renewal = {.of = &hold, .lease_us = hold.lease_us};
     struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
     submit(&op);
-    CHECK_EQ_INT(asked(0, STORE_RENEW)->renewals[0].of->seq, hold.mark);
+    CHECK_EQ_INT(asked(0, STORE_RENEW)->renewals[0].of->seq, hold.owner_seq);
     answer_renewal(0, STORE_NOT_YOURS);
     for (size_t i = 1; i < 4; i++)
         answer_renewal(i, STORE_DONE);
     check_done(&op, STORE_DONE);
     CHECK_EQ_INT(renewal.outcome, STORE_DONE);
-    CHECK_EQ_INT(asked_vote(0)->op.seq, hold.mark);
+    CHECK_EQ_INT(asked_vote(0)->op.seq, hold.owner_seq);
     check_retaken(0, 50);
     answer_renewal(4, STORE_NOT_YOURS); /* late */
     check_retaken(4, 50);
@@ -877,8 +956,8 @@ TEST(a_hold_is_gone_when_so_many_nodes_say_so_that_no_quorum_is_left) {
     for (size_t i = 0; i < 3; i++) {
         CHECK_EQ_INT(set.gone, 0);
         struct store_host *host = &set.quorum->nodes[i].host;
-        host->gone(host, op.mark);
-        host->gone(host, op.mark); /* a node counts once */
+        host->gone(host, op.owner_seq);
+        host->gone(host, op.owner_seq); /* a node counts once */
     }
     CHECK_EQ_INT(set.gone, 1);
     set_close();
@@ -900,7 +979,6 @@ TEST(closing_completes_everything_once) {
     };
     enum { OPS = sizeof(ops) / sizeof(ops[0]) };
     ops[OPS - 1].type = STORE_RELEASE;
-    ops[OPS - 1].mark = hold.mark;
     for (size_t i = 0; i < OPS; i++)
         submit(&ops[i]);
     int before = set.completed;

@@ -101,8 +101,10 @@ static void renewed(struct renewing *renewing, size_t index) {
 
 /* Nobody will let go of what is left of it. */
 static void lost(struct renewing *renewing, size_t index) {
-    quorum_end_votes(renewing->round.quorum, renewing->holds[index].seq);
-    quorum_give_back(renewing->round.quorum, &renewing->holds[index], NULL);
+    struct quorum *q = renewing->round.quorum;
+    quorum_attempt_end(q, quorum_attempt_find(q, renewing->holds[index].seq >> BALLOT_BITS));
+    quorum_end_votes(q, renewing->holds[index].seq);
+    quorum_give_back(q, &renewing->holds[index], NULL);
 }
 
 static void renewing_decide(struct round *round, bool time_is_up) {
@@ -166,8 +168,9 @@ static struct renewing *renewing_new(struct quorum *q, struct store_op *op) {
         const struct store_op *of = op->renewals[i].of;
         if (!of)
             continue;
+        const struct quorum_attempt *attempt = quorum_attempt_find(q, of->seq);
         renewing->holds[i] = (struct store_op){.kind = of->kind,
-                                               .seq = of->mark,
+                                               .seq = attempt ? attempt->ballot_id : 0,
                                                .name = quorum_copy_text(&text, of->name),
                                                .label = quorum_copy_text(&text, of->label),
                                                .capacity = of->capacity,
