@@ -1,6 +1,6 @@
 /* How the connections of a store are protected, as its URL says: by TLS, or not at all.
  *
- * A URL asks for TLS by its scheme ("rediss" instead of "redis"). The options ca, cert and key,
+ * A URL asks for TLS by its scheme ("https" instead of "http"). The options ca, cert and key,
  * which are files, and server_name are TLS's. Without TLS, only this host and private networks are
  * connected to, unless the option plaintext=yes says that the path is safe. That rule is kept for
  * every address that is connected to (wire.h), whether the URL, a name service or a server named
