@@ -30,7 +30,8 @@ static int check(struct holder_settings *s) {
     if (s->for_pid < 0 && s->for_ms < 0)
         return fail_usage("missing --for-pid $$ (until this shell ends) or --for 10m "
                           "(until then, unless renewed)");
-    return ask_check(s->cli, &s->ask);
+    int r = fail_name(s->name);
+    return r ? r : ask_check(s->cli, &s->ask);
 }
 
 /* The pidfd of --for-pid (-1: not given) and, if that process can evaluate what we print, the descriptor

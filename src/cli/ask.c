@@ -1,6 +1,7 @@
 /* How a lock is asked for. */
 #include "cli/ask.h"
 
+#include "cli/settings.h"
 #include "cli/text.h"
 #include "cli/wait_line.h"
 
@@ -14,18 +15,19 @@ int64_t ask_grace_ms(const struct ask *ask) {
 }
 
 static int check_ttl(const struct cli *cli, struct ask *ask) {
-    const hf_client_options defaults = HF_CLIENT_OPTIONS_INIT;
-    int64_t most_ms = cli->max_lease_ms ? cli->max_lease_ms : defaults.max_lease_ms;
+    int64_t most_ms = cli->max_lease_ms;
     char time[32];
     if (ask->ttl_ms < 0)
         ask->ttl_ms = most_ms < HF_DEFAULT_LEASE_MS ? most_ms : HF_DEFAULT_LEASE_MS;
     if (ask->ttl_ms < TTL_LEAST_MS)
-        return fail_usage("--ttl must be at least 1s (less does not leave the time to end a "
-                          "command whose lock is lost)");
+        return settings_refuse(cli, "ttl",
+                               "must be at least 1s (less does not leave the time to end a "
+                               "command whose lock is lost)");
     if (ask->ttl_ms > most_ms)
-        return fail_usage("--ttl must be at most %s (--max-lease); it is the lease, which is "
-                          "renewed while the lock is held",
-                          text_duration(time, sizeof(time), most_ms));
+        return settings_refuse(cli, "ttl",
+                               "must be at most %s (--max-lease); it is the lease, which is "
+                               "renewed while the lock is held",
+                               text_duration(time, sizeof(time), most_ms));
     return 0;
 }
 

@@ -215,7 +215,9 @@ static int run(struct cli *cli, int argc, char **argv) {
     int r = options_parse_words(cli, &break_command, &settings, argc, argv, 1, 1, &name);
     if (r < 0)
         return options_exit_code(r);
-    int exit_code = check(&settings);
+    int exit_code = fail_name(name);
+    if (!exit_code)
+        exit_code = check(&settings);
     if (exit_code)
         return exit_code;
     name_oneself(self, sizeof(self));

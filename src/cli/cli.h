@@ -30,14 +30,15 @@ enum {
 
 /* What was given for every command. */
 struct cli {
-    const char *url;    /* NULL: the default store. May have a password in it */
-    char *url_composed; /* what url is when password.c has put a password into it */
+    const char *url;       /* NULL: the default store. May have a password in it */
+    const char *url_given; /* the same, as it was given: the one to show */
+    char *url_composed;    /* what url is when password.c has put a password into it */
     bool json, quiet, verbose;
     const char *profile;                      /* NULL: none */
     const char *password_file, *password_env; /* where the password is; NULL: not there */
     int64_t password_fd;                      /* -1: not there */
-    int64_t max_lease_ms;                     /* 0: what the library has */
-    const struct option *given[64];           /* on the command line */
+    int64_t max_lease_ms;
+    const struct option *given[64]; /* on the command line */
     size_t given_count;
 };
 
@@ -75,8 +76,11 @@ int fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Which exit code an error of the library is. */
 int fail_exit_code(int error);
 
-/* What to do about it; "" when the reason says it all. */
-const char *fail_advice(int error);
+/* What to do about it; "" when the reason says it all. Valid until the next call. */
+const char *fail_advice(const struct cli *cli, int error);
+
+/* Checks the name of a lock: 0, or EXIT_USAGE, and it was said what is wrong. */
+int fail_name(const char *name);
 
 /* Composes the line for an error of the library: what was tried, why it failed, what to do. `why` is
  * hf_last_error() or hf_call_error(). */
@@ -94,9 +98,15 @@ int store_open_silently(const struct cli *cli, const hf_client_options *options,
                         hf_client **ret_client);
 int store_open(const struct cli *cli, const hf_client_options *options, hf_client **ret_client);
 
-/* Whether a URL has a password, or an option that looks like one; and the URL without them, for programs (for
- * people: url_redacted). The caller frees it; NULL: no memory. */
+/* The URL of the store, or what it is called, for people: without passwords, and safe on a terminal. */
+char *store_shown(const struct cli *cli, char *ret, size_t size);
+
+/* Whether a URL has a password, or an option that looks like one; and the URL without them, for programs. The
+ * caller frees it; NULL: no memory. */
 bool url_has_secret(const char *url);
 char *url_without_secrets(const char *url);
+
+/* What follows "scheme://"; NULL: it names a file or memory of this host. */
+const char *url_authority(const char *url);
 
 #endif

@@ -4,7 +4,7 @@
  * be used, the clocks of this host, and whose store the default one is. */
 #include "cli/cli.h"
 #include "cli/json.h"
-#include "cli/options.h"
+#include "cli/settings.h"
 #include "cli/table.h"
 #include "cli/text.h"
 
@@ -50,7 +50,8 @@ struct doctor {
     hf_examination *examination; /* NULL: there is none */
     struct own_finding own[OWN_MOST];
     size_t own_count;
-    int error; /* why there is none */
+    bool is_open; /* it was the examination that failed */
+    int error;    /* why there is none */
 };
 
 __attribute__((format(printf, 6, 7))) static void add(struct doctor *d, hf_severity severity,
@@ -98,6 +99,7 @@ static int examine(struct doctor *d) {
     int r = store_open_silently(d->cli, NULL, &client);
     if (r < 0)
         return r;
+    d->is_open = true;
     r = hf_examine_start(client, &call);
     if (!r) {
         r = hf_call_wait(call, PATIENCE_MS);
@@ -110,19 +112,19 @@ static int examine(struct doctor *d) {
 
 static void ask_store(struct doctor *d) {
     int r = examine(d);
+    const char *tier = d->cli->url ? tier_of(d->cli->url) : NULL;
     d->write_us = d->slowest_us = -1;
     if (!r) {
         d->tier = d->examination->tier;
         d->write_us = d->examination->write_us;
         d->slowest_us = d->examination->slowest_us;
-    } else if (r == HF_UNSUPPORTED && d->cli->url && tier_of(d->cli->url) &&
-               strstr(hf_last_error(), "examined")) {
-        d->tier = tier_of(d->cli->url);
+    } else if (r == HF_UNSUPPORTED && d->is_open && tier) {
+        d->tier = tier;
         add(d, HF_NOTE, "store", "its configuration is not known", "",
             "this store reports nothing but its tier");
     } else {
         d->error = r;
-        add(d, HF_PROBLEM, "store", "no lock can be acquired there", fail_advice(r), "%s",
+        add(d, HF_PROBLEM, "store", "no lock can be acquired there", fail_advice(d->cli, r), "%s",
             hf_last_error());
     }
 }
@@ -259,12 +261,10 @@ static void print_finding(const hf_finding *finding, bool all) {
 
 static void print_text(const struct doctor *d) {
     const struct cli *cli = d->cli;
-    char *url = url_without_secrets(cli->url ? cli->url : "the default store");
-    char safe[300];
-    text_safe(safe, sizeof(safe), url ? url : "the store");
-    free(url);
+    char shown[300];
     if (!cli->quiet)
-        printf("%s: %s\n", safe, d->tier ? d->tier : "cannot be used");
+        printf("%s: %s\n", store_shown(cli, shown, sizeof(shown)),
+               d->tier ? d->tier : "cannot be used");
     for (int severity = HF_PROBLEM; severity >= (cli->quiet ? HF_WARNING : HF_FINE); severity--) {
         const hf_finding *finding;
         for (size_t i = 0; (finding = finding_at(d, i)); i++) {
@@ -275,7 +275,7 @@ static void print_text(const struct doctor *d) {
 }
 
 static void print_json(const struct doctor *d) {
-    char *url = d->cli->url ? url_without_secrets(d->cli->url) : NULL;
+    char *url = d->cli->url_given ? url_without_secrets(d->cli->url_given) : NULL;
     struct json json = {.file = stdout};
     const hf_finding *finding;
     json_object(&json, NULL);
@@ -316,7 +316,7 @@ static int run(struct cli *cli, int argc, char **argv) {
     if (r < 0)
         return options_exit_code(r);
     if (s.ttl_ms < 1)
-        return fail_usage("--ttl must be above 0");
+        return settings_refuse(cli, "ttl", "must be above 0");
     struct doctor d = {.cli = cli, .ttl_ms = s.ttl_ms};
     ask_store(&d);
     judge_lease(&d);

@@ -1,8 +1,7 @@
 /* How failures are reported, and with which exit code. The table below is the one place where errors of the
  * library become exit codes and advice. */
-#include "base/url.h"
 #include "cli/cli.h"
-
+#include "cli/settings.h"
 #include "cli/text.h"
 
 #include <stdarg.h>
@@ -55,8 +54,25 @@ int fail_exit_code(int error) {
     return error == HF_OK ? EXIT_SUCCESS : table[find(error)].exit_code;
 }
 
-const char *fail_advice(int error) {
-    return table[find(error)].advice;
+const char *fail_advice(const struct cli *cli, int error) {
+    static char text[800];
+    bool is_file = !cli->url || !url_authority(cli->url);
+    if (error == HF_UNREACHABLE && is_file)
+        return "does the folder exist, and is it on a disk that can be written to?";
+    if (error == HF_DENIED)
+        settings_explain_denial(cli, text, sizeof(text));
+    return error == HF_DENIED && *text ? text : table[find(error)].advice;
+}
+
+int fail_name(const char *name) {
+    enum { NAME_MOST = 255 };
+    size_t length = strlen(name);
+    if (!length)
+        return fail_usage("the name of the lock is empty; it must have 1 to 255 bytes");
+    if (length > NAME_MOST)
+        return fail_usage("the name of the lock has %zu bytes; it must have 1 to 255 bytes",
+                          length);
+    return 0;
 }
 
 __attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args) {
@@ -93,18 +109,15 @@ static void unreachable_text(char *ret, size_t size, const struct cli *cli, cons
     size_t length = strlen(sentence);
     if (strncmp(why, sentence, length) == 0 && strncmp(why + length, ": ", 2) == 0)
         why += length + 2;
-    char *url = url_redacted(cli->url ? cli->url : "the default store");
     char store[300], safe[600];
-    snprintf(ret, size, "cannot reach %s (%s); %s",
-             text_safe(store, sizeof(store), url ? url : "the store"),
+    snprintf(ret, size, "cannot reach %s (%s); %s", store_shown(cli, store, sizeof(store)),
              text_safe(safe, sizeof(safe), why), advice);
-    free(url);
 }
 
 void fail_text(char *ret, size_t size, const struct cli *cli, int error, const char *why,
                const char *what) {
     char safe[600], tried[300];
-    const char *advice = table[find(error)].advice;
+    const char *advice = fail_advice(cli, error);
     if (!*why)
         why = hf_error_string(error);
     if (error == HF_UNREACHABLE) {

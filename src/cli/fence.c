@@ -154,6 +154,9 @@ static int run(struct cli *cli, int argc, char **argv) {
             "fence %s is not a command; did you mean fence check? try: holdfast fence "
             "--help",
             text_safe(safe, sizeof(safe), words[0]));
+    r = fail_name(words[2]);
+    if (r)
+        return r;
     errno = 0;
     uint64_t token = strtoull(words[3], &end, 10);
     if (end == words[3] || *end || errno || token == 0 || words[3][0] == '-')

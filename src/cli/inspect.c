@@ -229,10 +229,13 @@ static int run(struct cli *cli, int argc, char **argv) {
     int r = options_parse_words(cli, &inspect_command, NULL, argc, argv, 1, 1, &name);
     if (r < 0)
         return options_exit_code(r);
+    int exit_code = fail_name(name);
+    if (exit_code)
+        return exit_code;
     r = store_open(cli, NULL, &client);
     if (r < 0)
         return fail_exit_code(r);
-    int exit_code = inspect(cli, client, name);
+    exit_code = inspect(cli, client, name);
     hf_client_close(client);
     return exit_code;
 }

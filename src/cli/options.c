@@ -48,16 +48,16 @@ int options_exit_code(int parsed) {
 
 /* ---- Which were given ---- */
 
-bool option_was_given(const struct cli *cli, const struct option *option) {
+bool option_was_given(const struct cli *cli, const char *name) {
     for (size_t i = 0; i < cli->given_count; i++) {
-        if (cli->given[i] == option)
+        if (strcmp(cli->given[i]->name, name) == 0)
             return true;
     }
     return false;
 }
 
 static void remember(struct cli *cli, const struct option *option) {
-    if (option_was_given(cli, option))
+    if (option_was_given(cli, option->name))
         return;
     assert(cli->given_count < sizeof(cli->given) / sizeof(*cli->given));
     cli->given[cli->given_count++] = option;
@@ -221,6 +221,12 @@ static int refuse_password(const struct option *option) {
     return PARSED_WRONG;
 }
 
+/* Which of two values was meant is not for us to guess. A flag means the same twice. */
+static bool is_repeated(const struct cli *cli, const struct option *option) {
+    return option->type != OPTION_FLAG && option->type != OPTION_LIST &&
+           option_was_given(cli, option->name);
+}
+
 static int set(const struct parser *p, const struct option *option, void *target,
                const char *value) {
     char why[160];
@@ -230,6 +236,10 @@ static int set(const struct parser *p, const struct option *option, void *target
     }
     if (option->type == OPTION_URL && url_has_secret(value))
         return refuse_password(option);
+    if (is_repeated(p->cli, option)) {
+        fail_say("--%s is given twice; which value is meant?", option->name);
+        return PARSED_WRONG;
+    }
     remember(p->cli, option);
     if (option->type == OPTION_FLAG) {
         *(bool *)target = true;

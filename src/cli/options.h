@@ -56,8 +56,8 @@ void option_find_nearest(const struct option *table, const char *name, const cha
 int option_convert(const struct option *option, const char *value, void *target, char *ret_why,
                    size_t size);
 
-/* Whether the option was given on the command line. */
-bool option_was_given(const struct cli *cli, const struct option *option);
+/* Whether the option of this name was given on the command line. */
+bool option_was_given(const struct cli *cli, const char *name);
 
 /* Parses the options at the start of argv[0 .. argc-1] into `settings` (of `command`) and `cli`. Returns how
  * many words they were, or, when the command is to end now, something negative for options_exit_code:

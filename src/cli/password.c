@@ -94,7 +94,7 @@ static int put_in_place(struct cli *cli, const char *from, const char *to, const
 
 /* scheme://[user@]hosts becomes scheme://[user]:password@hosts. */
 static int insert(struct cli *cli, const struct password *password) {
-    const char *authority = strstr(cli->url, "://") + 3;
+    const char *authority = url_authority(cli->url);
     const char *end = authority + strcspn(authority, "/?@");
     return *end == '@' ? put_in_place(cli, end, end + 1, ":", password, "@")
                        : put_in_place(cli, authority, authority, ":", password, "@");
@@ -111,7 +111,7 @@ static int check_url(const char *url) {
     bool has_secret = url && url_has_secret(url);
     if (has_secret)
         fail_say("there are two passwords (one in the URL, one beside it); take one away");
-    if (has_secret || (url && strstr(url, "://")))
+    if (has_secret || (url && url_authority(url)))
         return has_secret ? EXIT_CONFIG : 0;
     fail_say("%s takes no password (it is a file or memory of this host); take password-file, "
              "password-env or password-fd away",

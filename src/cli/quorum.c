@@ -1,4 +1,5 @@
 /* holdfast quorum: declares a new set of servers, so that they vote at once. */
+#include "base/url.h"
 #include "cli/look.h"
 #include "cli/options.h"
 #include "cli/text.h"
@@ -11,11 +12,17 @@
 
 enum { PATIENCE_MS = 10000, LOOKS = 10, LOOK_AGAIN_MS = 50 };
 
-/* The URL with init=yes; NULL: no memory. */
-static char *with_init(const char *url) {
+/* The URL with init=yes; NULL: no memory. One that is not valid stays so: the library says why. */
+static char *with_init(const char *text) {
     char *ret = NULL;
-    const char *joint = strstr(url, "init=yes") ? "" : strchr(url, '?') ? "&init=yes" : "?init=yes";
-    return asprintf(&ret, "%s%s", url, joint) < 0 ? NULL : ret;
+    const char *why, *more = "";
+    struct url url;
+    if (url_parse(text, &url, &why) == HF_OK) {
+        if (!url_option(&url, "init"))
+            more = url.option_count ? "&init=yes" : "?init=yes";
+        url_free(&url);
+    }
+    return asprintf(&ret, "%s%s", text, more) < 0 ? NULL : ret;
 }
 
 /* A vote for a name of its own is what declares the set, on every node that gets to see it. */

@@ -23,6 +23,7 @@
 #include "cli/run.h"
 
 #include "cli/metrics.h"
+#include "cli/settings.h"
 #include "cli/text.h"
 #include "cli/tree.h"
 
@@ -68,15 +69,19 @@ static int choose_grace(struct run_settings *s) {
     if (s->grace_ms < 0)
         s->grace_ms = ask_grace_ms(&s->ask);
     if (s->grace_ms > s->ask.ttl_ms / 2)
-        return fail_usage(
-            "--grace must be at most half of --ttl (the command would be ended while "
-            "its lock can still be renewed); where they come from: holdfast config show "
-            "--origin");
+        return settings_refuse(s->cli, "grace",
+                               "must be at most half of --ttl (the command would be ended while "
+                               "its lock can still be renewed); where they come from: holdfast "
+                               "config show --origin");
     return 0;
 }
 
 static int check(struct run_settings *s) {
-    int r = ask_check(s->cli, &s->ask);
+    int r = fail_name(s->name);
+    for (size_t i = 0; !r && i < s->also.count; i++)
+        r = fail_name(s->also.items[i]);
+    if (!r)
+        r = ask_check(s->cli, &s->ask);
     choose_on_lost(s);
     return r ? r : choose_grace(s);
 }

@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { MAX_LEASE_LEAST_MS = 1000 };
+
 static struct {
     struct settings_file files[SETTINGS_FILES];
     bool named, read;
@@ -328,8 +330,9 @@ static bool find_in_environment(const struct option *option, struct setting *ret
 
 void settings_find(const struct cli *cli, const struct option *option, struct setting *ret) {
     bool first = loaded.profile_is_option, has_profile = cli->profile != NULL;
-    *ret = (struct setting){.option = option,
-                            .from = option_was_given(cli, option) ? FROM_OPTION : FROM_BUILT_IN};
+    *ret =
+        (struct setting){.option = option,
+                         .from = option_was_given(cli, option->name) ? FROM_OPTION : FROM_BUILT_IN};
     if (ret->from == FROM_OPTION || (first && find_in_files(cli->profile, option, ret)) ||
         find_in_environment(option, ret) ||
         (!first && has_profile && find_in_files(cli->profile, option, ret)))
@@ -356,7 +359,7 @@ static void find_password_beside(const struct setting *url, struct setting *ret)
 void settings_find_password(const struct cli *cli, struct setting *ret) {
     *ret = (struct setting){0};
     for (const struct option *option = global_options; option->name; option++) {
-        if (settings_is_password(option) && option_was_given(cli, option)) {
+        if (settings_is_password(option) && option_was_given(cli, option->name)) {
             *ret = (struct setting){.option = option, .from = FROM_OPTION};
             return;
         }
@@ -367,19 +370,48 @@ void settings_find_password(const struct cli *cli, struct setting *ret) {
         find_password_beside(&url, ret);
 }
 
+/* ---- What cannot be used ---- */
+
+int settings_refuse(const struct cli *cli, const char *name, const char *format, ...) {
+    struct setting setting;
+    char text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    settings_find(cli, find_setting(name), &setting);
+    return setting.from == FROM_FILE ? wrong(setting.file, setting.entry->line, "%s %s", name, text)
+                                     : fail_usage("--%s %s", name, text);
+}
+
+void settings_explain_denial(const struct cli *cli, char *ret, size_t size) {
+    struct setting used, unused;
+    char path[600];
+    *ret = 0;
+    settings_find_password(cli, &used);
+    if (used.option || (cli->url_given && url_has_secret(cli->url_given)))
+        return;
+    for (const struct option *option = global_options; option->name && !*ret; option++) {
+        if (!settings_is_password(option))
+            continue;
+        settings_find(cli, option, &unused);
+        if (unused.from == FROM_FILE)
+            snprintf(ret, size, "%s:%zu has a %s, but it is used only with the url beside it",
+                     text_safe(path, sizeof(path), unused.file->path), unused.entry->line,
+                     option->name);
+    }
+}
+
 /* ---- Applying ---- */
 
 /* Whether an option that was given makes a setting from elsewhere pointless: they exclude each other. */
-static bool is_overridden(const struct cli *cli, const struct command *command, const char *name) {
+static bool is_overridden(const struct cli *cli, const char *name) {
     static const char *const pairs[][2] = {
         {"wait", "no-wait"}, {"quiet", "verbose"}, {"verbose", "quiet"}};
     for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
         if (strcmp(pairs[i][0], name) != 0)
             continue;
-        const struct option *other = option_find(command->options, pairs[i][1]);
-        if (!other)
-            other = option_find(global_options, pairs[i][1]);
-        return other && option_was_given(cli, other);
+        return option_was_given(cli, pairs[i][1]);
     }
     return false;
 }
@@ -392,12 +424,10 @@ static void put(const struct setting *setting, void *base) {
                        sizeof(why));
 }
 
-static void apply_table(struct cli *cli, const struct command *command, const struct option *table,
-                        void *base) {
+static void apply_table(struct cli *cli, const struct option *table, void *base) {
     for (; table && table->name; table++) {
         struct setting setting;
-        if (!is_setting(table) || settings_is_password(table) ||
-            is_overridden(cli, command, table->name))
+        if (!is_setting(table) || settings_is_password(table) || is_overridden(cli, table->name))
             continue;
         settings_find(cli, table, &setting);
         put(&setting, base);
@@ -409,8 +439,11 @@ int settings_apply(struct cli *cli, const struct command *command, void *setting
     int r = settings_load(cli);
     if (r)
         return r;
-    apply_table(cli, command, command->options, settings);
-    apply_table(cli, command, global_options, cli);
+    apply_table(cli, command->options, settings);
+    apply_table(cli, global_options, cli);
+    cli->url_given = cli->url;
+    if (cli->max_lease_ms < MAX_LEASE_LEAST_MS)
+        return settings_refuse(cli, "max-lease", "must be at least 1s");
     settings_find_password(cli, &password);
     put(&password, cli);
     return password_add(cli);

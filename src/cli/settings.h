@@ -61,4 +61,13 @@ void settings_find(const struct cli *cli, const struct option *option, struct se
 void settings_find_password(const struct cli *cli, struct setting *ret);
 bool settings_is_password(const struct option *option);
 
+/* Says why a setting's value cannot be used, wherever it came from: "--ttl must be at least 1s" and EXIT_USAGE,
+ * or "FILE:LINE: ttl must be at least 1s" and EXIT_CONFIG. `format` follows the setting's name. */
+int settings_refuse(const struct cli *cli, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* For a store that denies access: that the configuration has a password which is not used, since it goes with
+ * another URL. "": it has none. */
+void settings_explain_denial(const struct cli *cli, char *ret, size_t size);
+
 #endif

@@ -1,6 +1,7 @@
 /* Opening the store, and URLs without what must not be shown. */
 #include "base/url.h"
 #include "cli/cli.h"
+#include "cli/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,21 +12,27 @@ int store_open_silently(const struct cli *cli, const hf_client_options *options,
     hf_client_options own = HF_CLIENT_OPTIONS_INIT;
     if (options)
         own = *options;
-    if (cli->max_lease_ms)
-        own.max_lease_ms = cli->max_lease_ms;
+    own.max_lease_ms = cli->max_lease_ms;
     return hf_client_open(cli->url, &own, ret_client);
 }
 
 int store_open(const struct cli *cli, const hf_client_options *options, hf_client **ret_client) {
     int r = store_open_silently(cli, options, ret_client);
     if (r < 0) {
-        char *shown = url_redacted(cli->url ? cli->url : "the default store");
+        char *shown = cli->url_given ? url_redacted(cli->url_given) : NULL;
         char what[300];
-        snprintf(what, sizeof(what), "cannot open %s", shown ? shown : "the store");
+        snprintf(what, sizeof(what), "cannot open %s", shown ? shown : "the default store");
         fail_error(cli, r, what);
         free(shown);
     }
     return r;
+}
+
+char *store_shown(const struct cli *cli, char *ret, size_t size) {
+    char *shown = cli->url_given ? url_redacted(cli->url_given) : NULL;
+    text_safe(ret, size, shown ? shown : "the default store");
+    free(shown);
+    return ret;
 }
 
 /* Whether `shown` is `url` as it is, but for bytes that cannot be printed: they are %XX. */
@@ -46,9 +53,22 @@ bool url_has_secret(const char *url) {
     return has;
 }
 
+const char *url_authority(const char *url) {
+    const char *colon = url + strcspn(url, ":");
+    return strncmp(colon, "://", 3) == 0 ? colon + 3 : NULL;
+}
+
+/* "user:***@" becomes "user@", and ":***@" nothing. The values of options become empty. */
 char *url_without_secrets(const char *url) {
-    char *ret = url_redacted(url), *stars = ret;
-    while (stars && (stars = strstr(stars, "***")))
-        memmove(stars, stars + 3, strlen(stars + 3) + 1);
+    char *ret = url_redacted(url);
+    const char *authority = ret ? url_authority(ret) : NULL;
+    for (char *from = ret; from && (from = strstr(from, "***"));) {
+        const char *to = from + 3;
+        if (authority && from > authority && from[-1] == ':' && *to == '@') {
+            from--;
+            to += from == authority;
+        }
+        memmove(from, to, strlen(to) + 1);
+    }
     return ret;
 }

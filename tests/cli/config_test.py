@@ -39,7 +39,7 @@ def settings(*words, env=None):
 
 def refused(*expected, words=("run", "x", "true"), env=None, code=78):
     actual, out, err = run(*words, env=env or without_url())
-    equal((actual, out), (code, ""))
+    equal((actual, out), (code, f"(exit {code})\n" if "acquire" in words else ""))
     equal(err.count("\n"), 1)
     contains(err, "holdfast: ", *expected)
     return err
@@ -188,6 +188,57 @@ def an_error_names_the_file_and_the_line():
 
 
 @test
+def a_value_that_cannot_be_used_is_78_with_its_line_and_64_as_an_option():
+    for text, line, option, expected in (
+            ("\nttl = 10h\n", 2, ("--ttl", "10h"), "ttl must be at most 1m00s"),
+            ("ttl = 5ms\n", 1, ("--ttl", "5ms"), "ttl must be at least 1s"),
+            ("[profile p]\nttl = 10h\n", 2, ("--ttl", "10h"), "ttl must be at most"),
+            ("grace = 20s\n", 1, ("--grace", "20s"), "grace must be at most half"),
+            ("max-lease = 1ms\n", 1, ("--max-lease", "1ms"), "max-lease must be at least 1s")):
+        configure(text)
+        profile = ("--profile", "p") if "profile" in text else ()
+        refused(f"{config_path()}:{line}: {expected}", words=("run", *profile, "x", "true"))
+        if "grace" not in text:
+            refused(f"{config_path()}:{line}: {expected}", words=("acquire", *profile, "x", "--for", "1m"))
+        os.unlink(config_path())
+        refused(f"holdfast: --{expected}", words=("run", *option, "x", "true"), code=64)
+    configure("max-lease = 5s\n")
+    code, out, _ = run("run", "x", "-c", "echo $HOLDFAST_DEADLINE_MS", env=without_url(XDG_STATE_HOME=harness.folder))
+    assert code == 0 and 0 < int(out) <= 5000, (code, out)
+
+
+@test
+def a_password_that_goes_with_another_url_is_mentioned():
+    configure("url = testpassword://app@h\n\npassword-env = MINE\n")
+    env = without_url(MINE=PASSWORD)
+    equal(run("run", "x", "true", env=env)[0], 0)
+    for words in (("run", "x", "true"), ("ls",), ("acquire", "x", "--for", "1m")):
+        refused(f"{config_path()}:3 has a password-env, but it is used only with the url beside it",
+                words=("--url", "testpassword://app@other", *words), env=env, code=77)
+    out = run("--url", "testpassword://app@other", "doctor", env=env)[1]
+    contains(out.replace("\n", " "), ":3 has a password-env")
+    wrong = password_file("wrong")
+    err = refused("user in the URL", words=("--url", "testpassword://app@other", "--password-file", wrong,
+                                            "run", "x", "true"), env=env, code=77)
+    assert "password-env" not in err, err
+
+
+@test
+def the_url_is_shown_as_it_was_given():
+    words = ("--password-file", password_file("hunter2"))
+    for url in ("testpassword://h", "testpassword://me@h"):
+        contains(run("--url", url, *words, "doctor", env=without_url())[1], f"{url}: cannot be used")
+        equal(json.loads(run("--url", url, *words, "doctor", "--json", env=without_url())[1])["url"], url)
+        contains(run("--url", url, *words, "ls", env=without_url())[2], f"cannot open {url} (")
+    for given, shown, bare in (("testpassword://:hunter2@h", "testpassword://:***@h", "testpassword://h"),
+                               ("testpassword://me:hunter2@h", "testpassword://me:***@h", "testpassword://me@h")):
+        env = without_url(HOLDFAST_URL=given)
+        contains(run("doctor", env=env)[1], f"{shown}: cannot be used")
+        equal(json.loads(run("doctor", "--json", env=env)[1])["url"], bare)
+        contains(run("ls", env=env)[2], f"cannot open {shown} (")
+
+
+@test
 def no_word_of_a_line_that_is_wrong_is_told():
     for text in ("url: redis://app:hunter2@db\n", "hunter2\n", "[hunter2]\n", "url = \"hunter2\n",
                  "url = redis://app:hunter2@db\n" * 2):
@@ -332,7 +383,7 @@ def the_password_of_the_url_in_the_environment_is_not_passed_on():
     code, out, err = run("run", "x", "--", "sh", "-c", "env; cat /proc/$PPID/environ", env=env)
     equal((code, err), (0, ""))
     assert ESCAPED not in out
-    contains(out, "HOLDFAST_URL=testpassword://app:@h")
+    contains(out, "HOLDFAST_URL=testpassword://app@h\n")
 
 
 @test

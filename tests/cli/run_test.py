@@ -246,8 +246,10 @@ def wrong_words_name_the_nearest_right_one():
             (("run", "x", "-n", "-w", "1s", "true"), "exclude each other"),
             (("run", "x"), "missing command"),
             (("run",), "missing lock name"),
-            (("run", "", "true"), "1 to 255 bytes"),
-            (("run", "x" * 256, "true"), "1 to 255 bytes"),
+            (("run", "x", "--wait", "1s", "-w2s", "true"), "--wait is given twice"),
+            (("--url", "sqlite:/a", "run", "--url=sqlite:/b", "x", "true"), "--url is given twice"),
+            (("--max-lease", "0", "run", "x", "true"), "--max-lease must be at least 1s"),
+            (("run", "x", "--ttl", "61s", "true"), "--ttl must be at most 1m00s (--max-lease)"),
             (("run", "x", "-p", "3/2", "true"), "do not fit the capacity")):
         code, _, err = run(*words)
         equal((words, code), (words, 64))
@@ -271,9 +273,33 @@ def a_lease_beyond_max_lease_is_told_with_both_causes():
 
 @test
 def a_store_that_cannot_be_reached_is_69():
-    code, _, err = run("--url", "sqlite:/no/such/folder/db", "run", "x", "--", "true")
-    equal(code, 69)
-    contains(err, "holdfast: cannot reach sqlite:/no/such/folder/db (", "No such file", "is the server running")
+    for url, advice in (("sqlite:/no/such/folder/db", "does the folder exist"),
+                        ("redis+unix:///no/such/folder/socket", "is the server running"),
+                        ("redis://127.0.0.1:1", "is the server running")):
+        for words in (("run", "-n", "x", "true"), ("ls",), ("acquire", "-n", "x", "--for", "1m")):
+            code, _, err = run("--url", url, *words)
+            equal((url, words, code), (url, words, 69))
+            contains(err, f"holdfast: cannot reach {url} (", advice)
+        contains(run("--url", url, "doctor")[1], "fix: " + advice)
+
+
+@test
+def a_name_that_is_none_is_not_printed():
+    for words in (("run", "N", "true"), ("run", "x", "--also", "N", "true"), ("acquire", "N", "--for", "1m"),
+                  ("inspect", "N"), ("break", "N", "--token", "1", "--yes"), ("fence", "check", "file", "N", "1")):
+        for name, expected in (("", "the name of the lock is empty"), ("x" * 256, "the name of the lock has 256 bytes")):
+            code, out, err = run(*(name if word == "N" else word for word in words))
+            equal((words, code, err.count("\n")), (words, 64, 1))
+            contains(err, "holdfast: ", expected, "1 to 255 bytes")
+            assert "xx" not in err + out.replace("(exit 64)", ""), err
+
+
+@test
+def an_unknown_kind_of_url_is_answered_with_those_that_there_are():
+    code, _, err = run("--url", "http://example", "run", "x", "true")
+    equal(code, 78)
+    contains(err, '"http:" is none of', "sqlite:", "rediss:")
+    assert "package" not in err and ".so" not in err, err
 
 
 @test
