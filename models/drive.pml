@@ -1,30 +1,32 @@
 /* Who drives: a model of await() and of the standby thread in src/client/drive.c.
  *
- * Threads that wait for a reply share one epoll set. One of them at a time, the driver, sits in
- * epoll_wait without the mutex and dispatches for everybody; the others sleep, each on a condition of
- * its own. The standby thread drives when a renewal is due and nobody else does.
+ * Threads that wait for a reply share one epoll set. One of them at a time, the driver, sits
+ * in epoll_wait without the mutex and dispatches for everybody; the others sleep, each on its
+ * own condition variable. The standby thread drives when a renewal is due and nobody else
+ * does.
  *
- * Promised, and checked: there is never more than one driver; a call is completed once; await returns
- * only when its call is done; every run ends, and where it ends (the judge, at the bottom) no caller
- * waits for something that has happened and no renewal is due.
+ * Promised and checked: there is never more than one driver; a call is completed once; await
+ * returns only when its call is done; every run ends. At the end (the judge, at the bottom),
+ * no caller waits for something that has happened, and no renewal is due.
  *
  * Design notes.
- * - The client's mutex is `atomic`: what a thread does under the mutex is one step for all others who
- *   need the mutex. Promela lets go of it exactly where the thread blocks, in sleep and in epoll_wait,
- *   and others may come first before it goes on.
- * - The world may fall silent at any point, so "this reply comes, and then nothing ever does" is among
- *   the runs: no later event hides a lost wake-up. That is also why renewals are counted; in life the
- *   next one would make a delay of a hang. For the same reason wake-ups without a cause, which both
- *   conditions and epoll_wait may have, come once.
- * - Time is left out: the standby thread's look every 10 ms is a guard, which sees what is due sooner or later.
  *
- * Each of these takes one safeguard away, and the model must then fail:
+ *   - The client's mutex is `atomic`: what a thread does under the mutex is one step for all
+ *     others that need it. Promela releases it exactly where the thread blocks, in sleep and
+ *     in epoll_wait, and others may run before it goes on.
+ *   - The world may fall silent at any point, so "this reply comes, and then nothing ever
+ *     does" is among the runs: no later event hides a lost wake-up. That is also why renewals
+ *     are counted: in reality the next one would turn a hang into a delay. For the same reason
+ *     there is only one spurious wake-up, which both conditions and epoll_wait may have.
+ *   - Time is left out: the standby thread's look every 10 ms is a guard, which sees sooner or
+ *     later what is due.
+ *
+ * Each of these removes one safeguard, and the model must then fail:
  *   NO_HAND_ON     a leaving caller does not signal the first waiter
- *   NO_RECHECK     a woken waiter that is not done drives, without looking whether somebody does
+ *   NO_RECHECK     a woken waiter that is not done drives, without checking whether somebody does
  *   NO_BELL        who completes the driver's call from outside does not ring
  *   STANDBY_KEEPS  the standby thread steps aside without signalling the first waiter
- *   BELL_STICKS    the driver does not read the bell, and spins
- */
+ *   BELL_STICKS    the driver does not read the bell, and spins */
 
 #define CALLERS 3
 #define STANDBY  CALLERS
@@ -41,10 +43,11 @@ byte driver = NOBODY;
 chan waiting = [CALLERS] of { byte };
 bool asleep[CALLERS];      /* on the caller's own condition */
 bool done[CALLERS] = true;
-byte call[CALLERS];        /* the generation: a reply to an earlier call is not for this one */
+byte call[CALLERS];        /* which call it is: a reply to an earlier one is stale */
 byte queued[CALLERS];      /* the call that is not yet written; 0: none */
 
-/* The kernel and the store. What is ready stays ready until it is read, as with level-triggered epoll. */
+/* The kernel and the store. What is ready stays ready until it is read: epoll is
+ * level-triggered. */
 byte sent[CALLERS];        /* the call that is not yet answered; 0: none */
 chan replies = [CALLERS * CALLS] of { byte, byte }; /* caller, call */
 bool writable;             /* the socket has room again */
@@ -54,17 +57,17 @@ bool polling;              /* somebody is in epoll_wait */
 
 #define READY (len(replies) > 0 || writable || due || bell)
 
-/* Scratch, used within one step only: no part of the state. */
+/* Scratch, used within one step only: not part of the state. */
 hidden byte n, generation, stage;
 
-inline signal(who) { asleep[who] = false } /* without effect when nobody sleeps there */
+inline signal(who) { asleep[who] = false } /* has no effect if nobody sleeps there */
 inline sleep(who)  { asleep[who] = true; !asleep[who] }
 
-inline epoll_wait() { polling = true; !polling } /* until the kernel process lets us out */
+inline epoll_wait() { polling = true; !polling } /* until the kernel process ends it */
 
 inline complete(who) { assert(done[who] == false); done[who] = true; signal(who) }
 
-/* The submitter writes by itself; what a full socket refuses is left to the drivers. */
+/* The submitter writes by itself. What a full socket refuses is left to the drivers. */
 inline submit(me)
 {
     call[me]++;
@@ -85,8 +88,9 @@ inline flush()
     }
 }
 
-/* Reads some of what is ready, at least one thing: epoll_wait may have returned before the rest came.
- * The kinds are read in a fixed order (stage), since any other leads to the same states. */
+/* Reads some of what is ready, at least one thing: epoll_wait may have returned before the
+ * rest came. The kinds are read in a fixed order (stage), since any other order leads to the
+ * same states. */
 inline dispatch()
 {
     stage = 0;
@@ -169,7 +173,7 @@ proctype standby()
     od
 }
 
-/* Another thread completes a call: in the memory store a release completes the next acquire. */
+/* Another thread completes a call: in the memory store, a release completes the next acquire. */
 inline complete_from_outside(who)
 {
     complete(who);
@@ -199,7 +203,7 @@ proctype kernel()
 
 inline answer(who) { atomic { sent[who] -> replies ! who, sent[who]; sent[who] = 0 } }
 
-/* What comes from outside, in any order, until it falls silent. */
+/* Events from outside, in any order, until the world falls silent. */
 proctype world()
 {
     byte renewals = 1, noise = 1;
@@ -225,7 +229,7 @@ init
         run world()
     }
 
-    /* The judge: nothing moves any more. */
+    /* The judge: nothing can happen any more. */
     atomic {
         timeout ->
         assert(!due);

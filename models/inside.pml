@@ -1,27 +1,30 @@
-/* Who is inside a store that blocks: a model of go_inside(), await() and the standby thread in src/client/drive.c.
+/* Who is inside a store that blocks: a model of go_inside(), await() and the standby thread in
+ * src/client/drive.c.
  *
- * Such a store is called without the mutex, by one thread at a time, and may never come back. Threads put
- * operations out and either block for them or leave them to the standby thread. The guard completes a call whose
- * time is over; it never goes inside.
+ * Such a store is called without the mutex, by one thread at a time, and may never return.
+ * Threads put operations out, and either block for them or leave them to the standby thread.
+ * The guard completes a call whose time is over; it never goes inside.
  *
- * Promised, and checked: there is never more than one inside, and never more than one driver. Where a run
- * ends, no caller whose call is done still waits, unless it is the one inside a store that stalled, and no
- * deadline has gone unseen. If the store did not stall, every operation that was put out has also reached it, and
- * no caller waits for something that has happened.
+ * Promised and checked: there is never more than one thread inside, and never more than one
+ * driver. At the end of a run, no caller whose call is done still waits, unless it is inside a
+ * store that stalled, and no deadline has passed unseen. If the store did not stall, every
+ * operation that was put out has also reached it, and no caller waits for something that has
+ * happened.
  *
- * Design notes, besides those of drive.pml, which has the rest of driving:
- * - The mutex is `atomic`, let go where a thread blocks: asleep, in epoll_wait, and in the store.
- * - An operation is answered within its submission, or later by a dispatch (it had to queue).
+ * Design notes, in addition to those of drive.pml, which models the rest of driving:
  *
- * Each of these takes one safeguard away, and the model must then fail:
+ *   - The mutex is `atomic`. It is released where a thread blocks: asleep, in epoll_wait, and
+ *     in the store.
+ *   - An operation is answered when it is submitted, or later by a dispatch (it had to queue).
+ *
+ * Each of these removes one safeguard, and the model must then fail:
  *   NO_HAND_ON       who leaves does not signal the first waiter
- *   NO_WAKE          who does not block puts an operation out, and does not wake the standby thread
- *   LEFT_BEHIND      who leaves operations of others behind does not wake the standby thread
- *   SLEEPS_FIRST     who waits looks whether somebody drives before it looks at what is out
+ *   NO_WAKE          a call that does not block does not wake the standby thread
+ *   LEFT_BEHIND      who leaves others' operations behind does not wake the standby thread
+ *   SLEEPS_FIRST     a waiter checks for a driver before it looks at what is out
  *   WAITS_FOR_STORE  who finds somebody inside waits until they leave
  *   DISPATCH_ANYWAY  the driver dispatches while somebody is inside
- *   GUARD_INSIDE     the guard goes inside
- */
+ *   GUARD_INSIDE     the guard goes inside */
 
 #ifdef LARGE
 #define CALLERS 3
@@ -44,7 +47,7 @@ bool due = true;            /* a deadline that nobody has seen yet */
 
 /* The store and the kernel. */
 bool in_store;              /* somebody is in it */
-bool stalled;               /* for ever */
+bool stalled;               /* it never returns */
 bool ready;                 /* the world has something to dispatch */
 bool bell;
 bool polling, standby_polls; /* in epoll_wait; in poll */
@@ -91,7 +94,7 @@ inline hand_on()
     fi
 }
 
-/* Completes some of what was queued: those whose turn it was. */
+/* Completes those that were queued and whose turn it is. */
 inline dispatch()
 {
     call_store();
@@ -105,7 +108,7 @@ inline dispatch()
     }
 }
 
-/* All that is out goes to the store; `batch` is the thread's own. */
+/* Submits all that is out; `batch` is the thread's own. */
 inline submit_out()
 {
     for (n : 0 .. CALLERS) { batch[n] = out[n]; out[n] = false }
@@ -163,7 +166,7 @@ inline drive(me)
 #else
     if
     :: inside == NOBODY -> go_inside(me, true)
-    :: else /* what is ready stays ready */
+    :: else /* it stays ready */
     fi;
 #endif
     driver = NOBODY
@@ -242,7 +245,10 @@ proctype standby()
             standby_polls = true;
             !standby_polls;
             if
-            :: driver == NOBODY && inside == NOBODY -> driver = STANDBY; go_inside(STANDBY, true); driver = NOBODY;
+            :: driver == NOBODY && inside == NOBODY ->
+                driver = STANDBY;
+                go_inside(STANDBY, true);
+                driver = NOBODY;
                 hand_on()
             :: else
             fi
@@ -251,7 +257,7 @@ proctype standby()
     od
 }
 
-/* A deadline passes unless somebody looks; and the time of caller 0's wait is over, or not. */
+/* Sees the deadline. The time of caller 0's wait is then over, or not. */
 proctype guard()
 {
 #ifdef GUARD_INSIDE
@@ -281,7 +287,7 @@ proctype kernel()
     od
 }
 
-/* Says that somebody's turn has come, some times, until it falls silent. */
+/* Reports that somebody's turn has come, a few times, until it falls silent. */
 proctype world()
 {
     byte hints = 2;
@@ -304,7 +310,7 @@ init
         run world()
     }
 
-    /* The judge: nothing moves any more. */
+    /* The judge: nothing can happen any more. */
     atomic {
         timeout ->
         assert(!due);

@@ -1,49 +1,56 @@
-/* The quorum's tokens and leases: a model of an acquire, a renewal and a release over NODES nodes that know
- * nothing of each other (src/store/quorum).
+/* The quorum's tokens and leases: a model of an acquire, a renewal and a release over NODES
+ * nodes that know nothing of each other (src/store/quorum).
  *
- * Promised, and checked (the word is in the comment behind the assertion):
- *   order      a hold's token is above that of every hold that was there before its attempt began
+ * Promised and checked (the word is in the comment after the assertion):
+ *   order      a hold's token is above that of every hold that existed before its attempt began
  *   distinct   no two holds have the same token
- *   fencing    (RESOURCE) a resource that refuses tokens below the largest seen takes no write of a hold after
- *              one of a hold that began later
- *   final      no renewal is counted that was begun after a hold with a larger token was there
+ *   fencing    (RESOURCE) a resource that refuses tokens below the largest it has seen takes no
+ *              write of a hold after one of a hold that began later
+ *   final      no renewal counts that began after a hold with a larger token existed
  *   exclusion  (TIMED) one valid hold at a time
- *   rising     (TIMED, RISING) a hold's token is above that of every hold that was there before it
+ *   rising     (TIMED, RISING) a hold's token is above that of every hold that existed before it
  *   clean      (LASTING) when all is over no node is taken: no lease needs to end for that
  *   ended      every attempt ends
  *
- * Leases come in three forms, as a -D.
- *   (none)     A lease ends at any time: clocks step, processes pause for ever. What is shown here needs no clock.
- *   TIMED      A lease lasts LEASE ticks by a clock that is wrong by up to DRIFT of them. Nodes may forget all.
- *   LASTING    No lease ends, and no request is lost; answers are. Only here releases are messages: elsewhere one
- *              that arrives at once is the worst case, since a late one does no more than delay others.
+ * Leases come in three forms, chosen by a -D:
+ *   (none)     A lease ends at any time: clocks step, processes pause for ever. What is shown here
+ *              needs no clock.
+ *   TIMED      A lease lasts LEASE ticks, by a clock that is wrong by up to DRIFT of them. Nodes
+ *              may forget everything.
+ *   LASTING    No lease ends, and no request is lost; answers are. Only here is a release a
+ *              message: elsewhere, one that arrives at once is the worst case, as a late one only
+ *              delays others.
  *
  * Design notes.
- * - What a client asks of a node is carried out at some time, or never, in the order in which it was sent. What
- *   was not carried out, what was refused, and what was answered without the client's hearing of it are one to
- *   the client: it counts what it heard of, gives up at any point, and may be paused for ever at any other.
- * - What is counted is any choice among the grants heard of, not only the first Q; and a holder re-takes any
- *   node at any time. Both are more than the code does.
- * - Floors are 0 or HIGH, whoever proposes them: behind counters, ahead of them, and colliding. With CLOCK a floor
- *   is above every token so far: a wall clock that is right.
- * - Nodes are alike, so after each step they are sorted: a state and its mirror images are one (tidy).
- * - `younger`, `outdated`, `overtaken` and `top` watch, and are no part of the protocol.
  *
- * Each of these takes one safeguard away (models/run says what then fails):
+ *   - A node executes what a client asks of it at some time or never, in the order in which it
+ *     was sent. A client cannot tell apart what was not executed, what was refused, and what
+ *     was answered without its knowledge. It counts the answers that it got, gives up at any
+ *     point, and may be paused for ever at any other.
+ *   - It counts any choice of the grants that it got, not only the first Q; and a holder takes
+ *     any node again at any time. Both are more than the code does.
+ *   - Floors are 0 or HIGH, whoever proposes them: behind counters, ahead of them, and
+ *     colliding. With CLOCK a floor is above every token so far, as if from a wall clock that
+ *     is right.
+ *   - Nodes are alike, so they are sorted after each step: a state and its mirror images are
+ *     one (tidy).
+ *   - `younger`, `outdated`, `overtaken` and `top` only watch. They are not part of the
+ *     protocol.
+ *
+ * Each of these removes one safeguard (models/run says what then fails):
  *   NO_RAISE        counted nodes below t are left there
  *   RAISE_BLIND     a node is raised whoever has it
  *   RAISE_TAKES     a raise takes a node that is free
  *   AT_LEAST        a node that answers a raise with more than t is counted
  *   LATE_COUNTED    a grant that came after t was chosen is counted
  *   SPARE_COUNTED   a grant above t that came after the decision is counted in renewals
- *   NO_BELOW        a re-taking does not look at the node's counter
+ *   NO_BELOW        taking a node again does not look at its counter
  *   FEWER           one node less than a quorum is enough
  *   ONE_ID          the attempts of a client have one id at the nodes
- *   NO_QUARANTINE   a node that has forgotten all votes at once
+ *   NO_QUARANTINE   a node that has forgotten everything votes at once
  *   FROM_REPLY      validity counts from the decision, not from before the first request
  *   NO_DRIFT        validity is the whole lease
- *   UNASKED         a node that has not answered gets no release
- */
+ *   UNASKED         a node that has not answered gets no release */
 
 #ifndef NODES
 #define NODES 3
@@ -88,7 +95,7 @@
 #ifdef ONE_ID
 #define LATE(c) (c)
 #else
-#define LATE(c) (128 + c) /* the id of c's attempts that have ended; that of its present one is c */
+#define LATE(c) (128 + c) /* the id of c's ended attempts; that of its present one is c */
 #endif
 
 #ifdef FEWER
@@ -120,8 +127,8 @@ mtype asked[CLIENTS * NODES];
 byte heard[CLIENTS * NODES];   /* the answer: a token; 1 for a renewal */
 bool counted[CLIENTS * NODES]; /* in the quorum of the attempt */
 #ifdef LASTING
-mtype late[CLIENTS * NODES]; /* what is left to do for an attempt that has ended: ACQUIRE, then RELEASE, then,
-                              * unless its answer was heard, REPEAT: release again */
+mtype late[CLIENTS * NODES]; /* what is left to do for an attempt that has ended: ACQUIRE, then
+                              * RELEASE, then, unless that was answered, REPEAT: release again */
 #endif
 
 /* The clients. */
@@ -130,8 +137,8 @@ byte floor[CLIENTS];
 byte token[CLIENTS];
 #define HOLDS(c) (stage[c] == HOLDING || stage[c] == RENEWING)
 #ifdef TIMED
-byte age[CLIENTS] = LEASE;      /* since the clock was read for the attempt, or for the last counted renewal */
-byte renewing[CLIENTS] = LEASE; /* since it was read for the renewal under way */
+byte age[CLIENTS] = LEASE;      /* since the attempt, or the last counted renewal, read the clock */
+byte renewing[CLIENTS] = LEASE; /* since the renewal under way read it */
 #define IN_TIME(c) (age[c] < VALID)
 #else
 #define IN_TIME(c) true
@@ -144,7 +151,7 @@ byte renewing[CLIENTS] = LEASE; /* since it was read for the renewal under way *
 byte attempts = ATTEMPTS;
 byte begun; /* clients are alike: they begin in this order */
 
-/* Watching. A hold may last for ever, so what was before is looked for among those that are still there. */
+/* Watching. A hold may last for ever, so it is enough to look at those that still exist. */
 #define PAIR(c, d) ((c) * CLIENTS + (d))
 bool younger[CLIENTS * CLIENTS]; /* PAIR(c, d): d's attempt began while c held */
 bool outdated[CLIENTS];          /* its renewal began when a larger token was held */
@@ -157,7 +164,7 @@ byte writer = NOBODY;    /* with which client */
 bool overtaken[CLIENTS]; /* a younger hold has written */
 #endif
 
-/* Scratch, used within one step only: no part of the state. */
+/* Scratch, used within one step only: not part of the state. */
 hidden byte i, j, k, m, count;
 hidden mtype word;
 
@@ -192,7 +199,8 @@ inline swap_nodes(a, b)
     }
 }
 
-/* Two nodes that differ only in what is not compared here stay apart: more states than needed, none lost. */
+/* Two nodes that differ only in what is not compared here stay apart: this costs states, and
+ * loses none. */
 #define FIRST(n) (counter[n] * 256 + holder[n])
 #define THEN(n)  (heard[n] * 16 + asked[n] + (heard[NODES + n] * 16 + asked[NODES + n]) * 512)
 
@@ -214,7 +222,7 @@ inline tidy()
 
 /* ---- A node ---- */
 
-/* The lease begins anew. */
+/* The lease begins again. */
 inline keep(n)
 {
 #ifdef CLOCK
@@ -255,8 +263,8 @@ inline free(n)
 #define IS_FREE(n) (holder[n] == NOBODY)
 #endif
 
-/* Whether n does what c asked of it. What it refuses stays asked, as if it were still on its way: the client
- * cannot tell, and counts on neither. */
+/* Whether n does what c asked of it. What it refuses stays asked, as if it were still on its
+ * way: the client cannot tell the difference, and relies on neither. */
 #ifdef RAISE_BLIND
 #define RAISES(c, n) true
 #else
@@ -280,7 +288,7 @@ inline hear(c, n, what)
 }
 
 #ifdef LASTING
-/* Carries out what is left of an attempt that has ended. */
+/* Executes what is left of an attempt that has ended. */
 inline perform_late(c, n)
 {
     if
@@ -290,13 +298,13 @@ inline perform_late(c, n)
     fi
 }
 
-/* Order on one connection; a repeated release comes when it comes. */
+/* A connection keeps the order; a repeated release comes at any time. */
 #define IS_NEXT(c, n) (late[AT(c, n)] == NONE || late[AT(c, n)] == REPEAT)
 #else
 #define IS_NEXT(c, n) true
 #endif
 
-/* Where leases end at any time, one that is of no more use may as well end at once: all that it could do is to
+/* If leases end at any time, one that is of no use may as well end at once: it could only
  * delay others, and they may be delayed anyway. */
 inline leave(c, n)
 {
@@ -307,8 +315,8 @@ inline leave(c, n)
 #endif
 }
 
-/* A grant above t that was not counted is given back, and never counted in a renewal either: somebody with a
- * larger token may have been there and gone. */
+/* A grant above t that was not counted is given back, and is never counted in a renewal
+ * either: somebody with a larger token may have been there and gone. */
 inline give_back(c, n)
 {
 #ifndef SPARE_COUNTED
@@ -324,7 +332,7 @@ inline give_back(c, n)
 #endif
 }
 
-/* A node that comes to an attempt that is held already. */
+/* A node's grant for an attempt that is held already. */
 inline spare(c, n)
 {
     if
@@ -353,13 +361,18 @@ proctype link(byte c, n)
         fi;
         tidy()
     }
-    :: atomic { asked[AT(c, n)] == RAISE && RAISES(c, n) -> raise(n, token[c]); hear(c, n, counter[n]); tidy() }
+    :: atomic {
+        asked[AT(c, n)] == RAISE && RAISES(c, n) ->
+        raise(n, token[c]);
+        hear(c, n, counter[n]);
+        tidy()
+    }
     :: atomic { asked[AT(c, n)] == RENEW && holder[n] == c -> keep(n); hear(c, n, 1); tidy() }
 #ifdef LASTING
     :: atomic { late[AT(c, n)] == ACQUIRE -> perform_late(c, n); late[AT(c, n)] = RELEASE; tidy() }
     :: atomic { late[AT(c, n)] == RELEASE -> perform_late(c, n); late[AT(c, n)] = REPEAT; tidy() }
     :: atomic {
-        late[AT(c, n)] == RELEASE || late[AT(c, n)] == REPEAT -> /* and its answer is heard */
+        late[AT(c, n)] == RELEASE || late[AT(c, n)] == REPEAT -> /* and it is answered */
         perform_late(c, n);
         late[AT(c, n)] = NONE;
         tidy()
@@ -416,7 +429,7 @@ inline forget(n)
 #endif
 
 #ifndef LASTING
-/* What may happen to a node by itself. */
+/* What may happen to a node at any time. */
 proctype fate(byte n)
 {
     do
@@ -469,7 +482,7 @@ inline begin(c)
 #define IS_HEARD(c, n) (heard[AT(c, n)] != NONE)
 #define HEARD(c)       SUM(IS_HEARD, c)
 
-/* Counts some of the grants, at least enough of them. */
+/* Counts some of the grants, at least a quorum. */
 inline count_grants(c)
 {
     count = 0;
@@ -490,7 +503,7 @@ inline count_grants(c)
     fi
 }
 
-/* Nodes that were counted and are below the largest token are raised to it. */
+/* Raises counted nodes that are below the largest token. */
 inline raise_all(c)
 {
 #ifndef NO_RAISE
@@ -510,7 +523,8 @@ inline raise_all(c)
 #elif defined(AT_LEAST)
 #define AGREES(c, n) (counted[AT(c, n)] && heard[AT(c, n)] >= token[c])
 #elif defined(LATE_COUNTED)
-#define AGREES(c, n) (counted[AT(c, n)] && heard[AT(c, n)] == token[c] || !counted[AT(c, n)] && heard[AT(c, n)] != NONE)
+#define AGREES(c, n) (counted[AT(c, n)] && heard[AT(c, n)] == token[c] || \
+                      !counted[AT(c, n)] && heard[AT(c, n)] != NONE)
 #else
 #define AGREES(c, n) (counted[AT(c, n)] && heard[AT(c, n)] == token[c])
 #endif
@@ -536,7 +550,7 @@ inline become_holder(c)
         if
         :: i != c && HOLDS(i) ->
 #ifdef RESOURCE
-            skip /* let it show at the resource */
+            skip /* the resource must show it */
 #else
             assert(!younger[PAIR(i, c)] || token[c] > token[i]); /* order */
             assert(token[c] != token[i]);                        /* distinct */
@@ -628,7 +642,7 @@ inline renewed(c)
 #define GETS_RELEASE(c, n) true
 #endif
 
-/* What the nodes know of the attempt is late from now on. */
+/* From now on, everything of this attempt at the nodes is late. */
 inline leave_nodes(c)
 {
     for (i : 0 .. NODES - 1) {
@@ -674,17 +688,37 @@ proctype client(byte me)
     do
     :: atomic { attempts > 0 && begun >= me -> attempts--; lift(begun, me + 1); begin(me); tidy() }
         do
-        :: atomic { token[me] == NONE && HEARD(me) >= ENOUGH -> count_grants(me); raise_all(me); tidy() }
-        :: atomic { token[me] != NONE && AGREEING(me) >= ENOUGH && IS_LEFT(me) -> become_holder(me); tidy(); break }
+        :: atomic {
+            token[me] == NONE && HEARD(me) >= ENOUGH ->
+            count_grants(me);
+            raise_all(me);
+            tidy()
+        }
+        :: atomic {
+            token[me] != NONE && AGREEING(me) >= ENOUGH && IS_LEFT(me) ->
+            become_holder(me);
+            tidy();
+            break
+        }
         :: goto over
         od;
         do
 #ifdef RESOURCE
         :: atomic { stage[me] == HOLDING -> write(me) }
 #endif
-        :: atomic { renewals > 0 && stage[me] == HOLDING && IN_TIME(me) -> renewals--; begin_renewal(me); tidy() }
+        :: atomic {
+            renewals > 0 && stage[me] == HOLDING && IN_TIME(me) ->
+            renewals--;
+            begin_renewal(me);
+            tidy()
+        }
         :: atomic { stage[me] == RENEWING && HEARD(me) >= ENOUGH && IN_TIME(me) -> renewed(me) }
-        :: atomic { retakes > 0 && stage[me] == HOLDING && IN_TIME(me) -> retakes--; retake(me); tidy() }
+        :: atomic {
+            retakes > 0 && stage[me] == HOLDING && IN_TIME(me) ->
+            retakes--;
+            retake(me);
+            tidy()
+        }
         :: break
         od;
     over:
@@ -705,7 +739,7 @@ init
     }
 
 #ifdef LASTING
-    /* The judge: nothing moves any more. */
+    /* The judge: nothing can happen any more. */
     atomic {
         timeout ->
         for (i : 0 .. CLIENTS - 1) { assert(stage[i] == IDLE && attempts == 0) /* ended */ }
