@@ -411,7 +411,7 @@ static void check_votes(struct check *check, struct attempt *attempt) {
                    attempt->owner + 33, plan_name_text(attempt->name), granted, quorum);
     else if (agreed < quorum)
         check_fail(check, VERDICT_SAFETY,
-                   "tokens: %" PRIu64 " was told, and %d servers are at it, not %d",
+                   "tokens: %" PRIu64 " was reported, and %d servers are at it, not %d",
                    attempt->held_token, agreed, quorum);
 }
 
@@ -455,8 +455,9 @@ struct attempt *check_granted(struct check *check, struct sim_machine *machine, 
     if (is_set(check))
         check_held_in_set(check, attempt);
     else if (!is_voided(check, attempt) && attempt->held_token != attempt->votes[0].token)
-        check_fail(check, VERDICT_SAFETY, "tokens: %" PRIu64 " was told and %" PRIu64 " granted",
-                   attempt->held_token, attempt->votes[0].token);
+        check_fail(check, VERDICT_SAFETY,
+                   "tokens: %" PRIu64 " was reported and %" PRIu64 " granted", attempt->held_token,
+                   attempt->votes[0].token);
     if (hf_check(hold, 0) != HF_OK)
         check_fail(check, VERDICT_SAFETY, "held: \"%s\" was granted with no time left",
                    plan_name_text(name));

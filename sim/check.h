@@ -16,7 +16,7 @@
  *   calm        who waits does not ask without end
  *   withheld    what was released is soon free on every server that can be reached
  *   remains     nothing stays on a server but counters, and they expire
- *   told        a program is notified of a loss by each means once, in time, not before (told.h)
+ *   notices     a program is notified of a loss by each means once, in time, not before (notices.h)
  *
  * Exclusion and validity are promised while the server keeps what it acknowledged and clocks
  * run within their drift. check_forgot ends that promise for what was granted before. In a
@@ -81,13 +81,13 @@ struct attempt {
 };
 
 /* Locks of one client that had an event when they were acquired, and none since of their end. */
-enum { TOLD_OPEN_MAX = 32 };
-struct told_lock {
+enum { NOTICES_OPEN_MAX = 32 };
+struct notices_lock {
     int name;
     uint64_t token;
 };
-struct told {
-    struct told_lock open[TOLD_OPEN_MAX];
+struct notices {
+    struct notices_lock open[NOTICES_OPEN_MAX];
     size_t count;
 };
 
@@ -116,7 +116,7 @@ struct check {
     enum verdict verdict;
     char what[256]; /* the first failure */
     struct check_name names[PLAN_NAMES_MAX];
-    struct told told[PLAN_CLIENTS_MAX];
+    struct notices notices[PLAN_CLIENTS_MAX];
     struct attempt attempts[CHECK_ATTEMPTS_MAX];
     size_t attempt_count;
 };

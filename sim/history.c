@@ -10,7 +10,7 @@
 #include "sim/history.h"
 
 #include "client/client.h"
-#include "sim/told.h"
+#include "sim/notices.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -45,7 +45,7 @@ struct worker {
     hf_call *renewing; /* by hand, if at all */
     bool renewed_again;
     int handle_count; /* 2: it was entered again */
-    struct handle handles[2];
+    struct notices_handle handles[2];
 };
 
 struct client {
@@ -138,7 +138,7 @@ static hf_kind kind_of(const struct plan *plan, int name, uint32_t weight) {
 }
 
 /* Asks for what the step says. This handle is notified of a loss. */
-static int ask(struct worker *worker, struct handle *handle, hf_call **ret_call) {
+static int ask(struct worker *worker, struct notices_handle *handle, hf_call **ret_call) {
     const struct plan *plan = worker->client->history->plan;
     const struct plan_step *step = step_of(worker);
     hf_client *client = worker->client->handle;
@@ -152,7 +152,7 @@ static int ask(struct worker *worker, struct handle *handle, hf_call **ret_call)
     options.flags = (step->barges ? HF_BARGE : 0) | (step->renews ? 0 : HF_NO_RENEW) |
                     (step->reenters ? HF_REENTRANT : 0);
     options.owner_key = (uint64_t)worker->index + 1;
-    options.on_lost = handle_on_lost;
+    options.on_lost = notices_on_lost;
     options.on_lost_arg = handle;
     if (!step->other_weight)
         return hf_acquire_start(client, plan_name_text(step->name), &options, ret_call);
@@ -196,7 +196,7 @@ static void watch(struct worker *worker) {
     struct history *h = worker->client->history;
     int64_t next_us = INT64_MAX;
     for (int i = 0; i < worker->handle_count; i++) {
-        int64_t one_us = handle_look(&worker->handles[i]);
+        int64_t one_us = notices_look(&worker->handles[i]);
         next_us = one_us < next_us ? one_us : next_us;
     }
     if (next_us == INT64_MAX)
@@ -219,7 +219,7 @@ static void watch_due(struct sim_event *event) {
 }
 
 /* Takes the hold of a call, of one name or of both. */
-static void take(struct worker *worker, struct handle *handle, hf_call *call) {
+static void take(struct worker *worker, struct notices_handle *handle, hf_call *call) {
     struct history *h = worker->client->history;
     const struct plan_step *step = step_of(worker);
     struct sim_machine *machine = worker->client->machine;
@@ -234,7 +234,7 @@ static void take(struct worker *worker, struct handle *handle, hf_call *call) {
         handle->attempt_count = 1;
         handle->attempts[0] = check_granted(&h->check, machine, hold, step->name);
     }
-    handle_begin(handle, machine, hold, step->wants_fd);
+    notices_begin(handle, machine, hold, step->wants_fd);
 }
 
 /* A program that has the lock enters it again, which takes no time. */
@@ -263,7 +263,7 @@ static void for_each_attempt(struct worker *worker,
 static void acquired(struct worker *worker) {
     struct history *h = worker->client->history;
     const struct plan_step *step = step_of(worker);
-    struct handle *handle = &worker->handles[0];
+    struct notices_handle *handle = &worker->handles[0];
     take(worker, handle, worker->call);
     worker->call = hf_call_free(worker->call);
     worker->handle_count = 1;
@@ -285,7 +285,7 @@ static void acquired(struct worker *worker) {
 /* Releases one of two holds: the other still has the lock. */
 static void leave_once(struct worker *worker) {
     struct history *h = worker->client->history;
-    struct handle *first = &worker->handles[0], *second = &worker->handles[1];
+    struct notices_handle *first = &worker->handles[0], *second = &worker->handles[1];
     int before = hf_check(second->hold, 0);
     hf_call *call = NULL;
     hf_release_start(first->hold, &call);
@@ -308,12 +308,12 @@ static void release(struct worker *worker) {
     struct history *h = worker->client->history;
     for_each_attempt(worker, check_wrote); /* a write that began while it held the lock */
     for (int i = 0; i < worker->handle_count; i++)
-        handle_release(&worker->handles[i]);
+        notices_release(&worker->handles[i]);
     for_each_attempt(worker, check_ended);
     worker->renewing = hf_call_free(worker->renewing);
     sim_event_clear(&h->time, &worker->watch);
     tell(h, "client %d/%d lets go", worker->client->index, worker->index);
-    struct handle *last = &worker->handles[worker->handle_count - 1];
+    struct notices_handle *last = &worker->handles[worker->handle_count - 1];
     if (worker->handle_count == 2)
         leave_once(worker);
     if (hf_release_start(last->hold, &worker->call) < 0)
@@ -328,7 +328,7 @@ static void hold_on(struct worker *worker) {
     for_each_attempt(worker, check_looked);
     watch(worker);
     if (hf_check(worker->handles[0].hold, 0) != HF_OK) {
-        if (worker->handles[0].told || h->time.now_us >= worker->until_us) {
+        if (worker->handles[0].notified || h->time.now_us >= worker->until_us) {
             h->result->losses++;
             tell(h, "client %d/%d learns that it has lost it", worker->client->index,
                  worker->index);
@@ -416,9 +416,9 @@ static const char *url_of(const struct plan *plan) {
     return url;
 }
 
-static void event_told(const hf_event *event, void *arg) {
+static void on_event(const hf_event *event, void *arg) {
     struct client *client = arg;
-    told_event(&client->history->check, client->machine, event);
+    notices_event(&client->history->check, client->machine, event);
 }
 
 static void client_start(struct client *client) {
@@ -428,7 +428,7 @@ static void client_start(struct client *client) {
     options.max_lease_ms = PLAN_MAX_LEASE_MS;
     options.wait_lease_ms = plan->wait_lease_ms;
     options.command = "sim";
-    options.on_event = h->plan->events ? event_told : NULL;
+    options.on_event = h->plan->events ? on_event : NULL;
     options.on_event_arg = client;
     client->machine = sim_machine_new(
         &h->net, client->index, &client->now, &client->wall,
@@ -436,7 +436,7 @@ static void client_start(struct client *client) {
                       (uint64_t)client->index + UINT64_C(100) * (uint64_t)client->lives));
     client->machine->context = client;
     client->lives++;
-    told_nothing(&h->check, client->machine);
+    notices_clear(&h->check, client->machine);
     if (client_open_in(&client->machine->world, url_of(h->plan), &options, &client->handle) < 0) {
         fprintf(stderr, "sim: %s\n", hf_last_error());
         exit(70);
@@ -446,7 +446,7 @@ static void client_start(struct client *client) {
 /* The process ends, whatever it was doing. Nothing more of it reaches anybody. */
 static void client_end(struct client *client) {
     sim_machine_kill(client->machine);
-    told_nothing(&client->history->check, client->machine);
+    notices_clear(&client->history->check, client->machine);
     for (int i = 0; i < PLAN_WORKERS_MAX; i++) {
         struct worker *worker = &client->workers[i];
         if (worker->state == HOLDING)
@@ -489,7 +489,8 @@ static void client_init(struct history *h, int index) {
         sim_event_add(&h->time, &worker->due, worker_due);
         sim_event_add(&h->time, &worker->watch, watch_due);
         for (int j = 0; j < 2; j++)
-            worker->handles[j] = (struct handle){.check = &h->check, .events = h->plan->events};
+            worker->handles[j] =
+                (struct notices_handle){.check = &h->check, .events = h->plan->events};
         next_step(worker);
     }
 }
@@ -791,7 +792,8 @@ static void start(struct history *h) {
 }
 
 static bool is_over(const struct history *h) {
-    return all_finished(h) && told_all(&h->check) && h->time.now_us >= last_fault_us(h->plan);
+    return all_finished(h) && notices_complete(&h->check) &&
+           h->time.now_us >= last_fault_us(h->plan);
 }
 
 static void live(struct history *h) {
@@ -799,8 +801,8 @@ static void live(struct history *h) {
     while (!h->check.verdict && !is_over(h))
         if (!sim_time_step(&h->time, until_us) && h->time.now_us >= until_us)
             break;
-    if (!h->check.verdict && all_finished(h) && !told_all(&h->check))
-        check_fail(&h->check, VERDICT_LIVENESS, "told: there is no event of the end of a lock");
+    if (!h->check.verdict && all_finished(h) && !notices_complete(&h->check))
+        check_fail(&h->check, VERDICT_LIVENESS, "notices: there is no event of the end of a lock");
     if (!h->check.verdict && !all_finished(h))
         check_fail(&h->check, VERDICT_LIVENESS, "progress: somebody still waits after %d s",
                    PATIENCE_S);

@@ -1,45 +1,46 @@
 /* The checker of loss notices. A program is notified of a loss once by each means that it
- * asked for (on_lost, hf_hold_fd, hf_check, events): within TOLD_US of the loss while its
+ * asked for (on_lost, hf_hold_fd, hf_check, events): within NOTICES_WITHIN_US of the loss while its
  * process runs, and never before it. A lock is lost at its deadline. It is lost earlier only
  * if so many servers refused to renew it, or had it broken, that no quorum of them can still
  * have it.
  *
  * The checker uses the public header. It looks whenever a program runs, and when a notice is
  * overdue. */
-#ifndef SIM_TOLD_H
-#define SIM_TOLD_H
+#ifndef SIM_NOTICES_H
+#define SIM_NOTICES_H
 
 #include "sim/check.h"
 
-enum { TOLD_US = 5000 };
+enum { NOTICES_WITHIN_US = 5000 };
 
 /* A hold as the program has it: of one name, of several, or of a lock that was entered again. */
-struct handle {
+struct notices_handle {
     struct check *check;
     struct sim_machine *machine;
     hf_hold *hold; /* NULL: none at present */
     struct attempt *attempts[PLAN_NAMES_MAX];
     int attempt_count;
-    int fd;          /* -1: it was not asked for */
-    unsigned told;   /* how often on_lost was called */
-    int64_t lost_us; /* since when it has been lost, in true time; 0: it is held */
-    bool events;     /* its client has on_event */
+    int fd;            /* -1: it was not asked for */
+    unsigned notified; /* how often on_lost was called */
+    int64_t lost_us;   /* since when it has been lost, in true time; 0: it is held */
+    bool events;       /* its client has on_event */
 };
 
 /* The program has got a hold, and wants its descriptor or not. */
-void handle_begin(struct handle *handle, struct sim_machine *machine, hf_hold *hold, bool wants_fd);
+void notices_begin(struct notices_handle *handle, struct sim_machine *machine, hf_hold *hold,
+                   bool wants_fd);
 /* An on_lost, whose argument is the handle. */
-void handle_on_lost(hf_hold *hold, void *arg);
+void notices_on_lost(hf_hold *hold, void *arg);
 /* Compares the notices with the facts. Returns the true time of the next look. */
-int64_t handle_look(struct handle *handle);
+int64_t notices_look(struct notices_handle *handle);
 /* The program will now release it. It may still be notified of an earlier loss. */
-void handle_release(struct handle *handle);
+void notices_release(struct notices_handle *handle);
 
 /* An event of a client: each lock must have those that the public header promises, in its order. */
-void told_event(struct check *check, struct sim_machine *machine, const hf_event *event);
+void notices_event(struct check *check, struct sim_machine *machine, const hf_event *event);
 /* A client starts, or ends, and has no locks. */
-void told_nothing(struct check *check, const struct sim_machine *machine);
+void notices_clear(struct check *check, const struct sim_machine *machine);
 /* Whether every lock that had an event when it was acquired has had one of its end. */
-bool told_all(const struct check *check);
+bool notices_complete(const struct check *check);
 
 #endif
