@@ -1,41 +1,45 @@
 /* The contract between the client and a store.
  *
- * A store is whatever keeps the locks. The client submits operations, which are data, and the store completes
- * them. It may also send WAKE (a hint that an attempt should ask again), GONE (somebody else ended a hold in
- * the store) and FORGOT (holds that it may have lost). A store is one `struct store_driver`: built in, or the
- * one symbol of a module. The rules:
+ * A store is whatever keeps the locks. The client submits operations, which are data, and the store
+ * completes them. It may also send WAKE (a hint that an attempt should ask again), GONE (somebody
+ * else ended a hold in the store) and FORGOT (holds that it may have lost). A store is one `struct
+ * store_driver`: built in, or the one symbol of a module. The rules:
  *
- *  1. Every operation that was submitted completes exactly once, also when the store is closed (then as
- *     UNKNOWN, or with its real outcome). It may complete inside `submit`. Of two operations of one attempt,
- *     the one that completes first was done first.
- *  2. An outcome is DONE, QUEUED, NOT_YOURS, REFUSED with a reason (certainly not done), or UNKNOWN
- *     (sent, but not answered). UNKNOWN is never turned into one of the others.
- *  3. Every operation may be repeated: it carries its attempt id (the client's id and `seq`), by which the
- *     store recognises a repeat. An ACQUIRE of a hold that it owns answers DONE with its token, raised to
- *     `floor` if that is larger, and extends its lease, but never shortens it. (The caller has seen no token
- *     yet, or one that is not below an older repeat's floor: a token that was reported never changes.)
- *  4. A place in the queue is leased: for `wait_lease_us` from the last ACQUIRE that asked for it, or, where
- *     all holds of a client share one lease, by that one. When the lock is released it is reserved for the
- *     next live waiter while that one's place is leased, and WAKE is sent; the waiter's next ACQUIRE takes
- *     it, with token and lease. So a dead waiter costs the rest of its lease, and nothing depends on WAKE.
- *     A WAKE may come before the QUEUED that it follows.
- *     The queue is first in, first out: a waiter is not overtaken, except by STORE_BARGE, which takes
- *     the lock if there is room and waits ahead of those without it.
- *  5. One thread at a time calls a store. A store does not log, and calls nothing but the functions in
- *     `struct store_host`, on the thread that called it. It does not block, unless it says so
- *     (STORE_BLOCKS: it waits for a disk). Such a store is called without the client's mutex, so that
- *     nobody else waits for it: the program may end holds at the same time.
- *  6. Tokens: a grant takes token' = max(token + 1, floor, base) in the very step that grants. `floor` is
- *     the client's proposal. If it is more than a day ahead of the store's clock (or base), it is cut to that
- *     limit if the name has a counter, and the request is refused with HF_CLOCK if it has none. A counter that
- *     nobody used for a week may be forgotten. No token reaches 2^53.
- *  7. A release, a renewal and a break compare and act in one step, and never touch another's hold.
- *  8. A name has the kind and capacity of those who hold it or wait for it; any other is HF_WRONG_KIND.
+ *  1. Every operation that was submitted completes exactly once, also when the store is closed
+ *     (then as UNKNOWN, or with its real outcome). It may complete inside `submit`. Of two
+ *     operations of one attempt, the one that completes first was done first.
+ *  2. An outcome is DONE, QUEUED, NOT_YOURS, REFUSED with a reason (certainly not done), or
+ *     UNKNOWN (sent, but not answered). UNKNOWN is never turned into one of the others.
+ *  3. Every operation may be repeated: it carries its attempt id (the client's id and `seq`), by
+ *     which the store recognises a repeat. An ACQUIRE of a hold that it owns answers DONE with
+ *     its token, raised to `floor` if that is larger, and extends its lease, but never shortens
+ *     it. (The caller has seen no token yet, or one that is not below an older repeat's floor: a
+ *     token that was reported never changes.)
+ *  4. A place in the queue is leased: for `wait_lease_us` from the last ACQUIRE that asked for
+ *     it, or, where all holds of a client share one lease, by that one. When the lock is released
+ *     it is reserved for the next live waiter while that one's place is leased, and WAKE is sent;
+ *     the waiter's next ACQUIRE takes it, with token and lease. So a dead waiter costs the rest
+ *     of its lease, and nothing depends on WAKE. A WAKE may come before the QUEUED that it
+ *     follows. The queue is first in, first out: a waiter is not overtaken, except by
+ *     STORE_BARGE, which takes the lock if there is room and waits ahead of those without it.
+ *  5. One thread at a time calls a store. A store does not log, and calls nothing but the
+ *     functions in `struct store_host`, on the thread that called it. It does not block, unless
+ *     it says so (STORE_BLOCKS: it waits for a disk). Such a store is called without the client's
+ *     mutex, so that nobody else waits for it: the program may end holds at the same time.
+ *  6. Tokens: a grant takes token' = max(token + 1, floor, base) in the very step that grants.
+ *     `floor` is the client's proposal. If it is more than a day ahead of the store's clock (or
+ *     base), it is cut to that limit if the name has a counter, and the request is refused with
+ *     HF_CLOCK if it has none. A counter that nobody used for a week may be forgotten. No token
+ *     reaches 2^53.
+ *  7. A release, a renewal and a break compare and act in one step, and never touch another's
+ *     hold.
+ *  8. A name has the kind and capacity of those who hold it or wait for it; any other is
+ *     HF_WRONG_KIND.
  *  9. With a name's counter the store keeps its last break: when, of which token, by whom, why.
- * 10. A lease is negotiated: a request asks for one (`lease_us`), and DONE answers with the one granted, which
- *     may be shorter or longer, but not longer than `max_lease_us`. It begins no earlier than the request was sent.
- *     A RENEW is DONE if each of its renewals has an outcome, a reason and a lease of its own; any other outcome
- *     of the operation is that of all of them. */
+ * 10. A lease is negotiated: a request asks for one (`lease_us`), and DONE answers with the one
+ *     granted, which may be shorter or longer, but not longer than `max_lease_us`. It begins no
+ *     earlier than the request was sent. A RENEW is DONE if each of its renewals has an outcome,
+ *     a reason and a lease of its own; any other outcome of the operation is that of each. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -78,9 +82,9 @@ enum store_flags {
     STORE_FOREIGN = 8, /* QUEUED, BUSY: held by a client that is not holdfast */
 };
 
-/* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq); it becomes NULL if the
- * hold ends while the renewal is in flight; there is then nothing to renew. A store may use what it has
- * read from `of` until it calls its host. */
+/* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq); it becomes NULL if
+ * the hold ends while the renewal is in flight; there is then nothing to renew. A store may use
+ * what it has read from `of` until it calls its host. */
 struct store_renewal {
     _Atomic(const struct store_op *) of;
     int64_t lease_us; /* in: asked for; out, when DONE: granted (rule 10) */
@@ -135,8 +139,8 @@ struct store_identity {
 
 typedef bool store_concerns(void *context, const char *name);
 
-/* What the client gives to its store. The functions never call the store, so it may call them at any
- * point; `op` is the client's again when `completed` is called. */
+/* What the client gives to its store. The functions never call the store, so it may call them at
+ * any point; `op` is the client's again when `completed` is called. */
 struct store_host {
     struct world *world;
     struct store_identity identity;
@@ -145,8 +149,9 @@ struct store_host {
     void (*completed)(struct store_host *host, struct store_op *op);
     void (*wake)(struct store_host *host, uint64_t seq);
     void (*gone)(struct store_host *host, uint64_t seq);
-    /* The store may have forgotten what it had granted, as in a fail-over: every hold whose name `concerns`
-     * accepts (NULL: every hold) is lost, even if the store still has it; its release then frees it there. */
+    /* The store may have forgotten what it had granted, as in a fail-over: every hold whose name
+     * `concerns` accepts (NULL: every hold) is lost, even if the store still has it; its release
+     * then frees it there. */
     void (*forgot)(struct store_host *host, store_concerns *concerns, void *context);
 };
 
@@ -176,7 +181,8 @@ struct store_driver {
     unsigned capabilities;             /* enum store_capability */
     const char *lacks;                 /* why it cannot do the rest, for people; may be NULL */
     const struct store_voting *voting; /* voting.h; NULL: its stores cannot be nodes of a set */
-    /* Opens without waiting for a server. On failure an hf_error and, maybe, malloc'd particulars. */
+    /* Opens without waiting for a server. On failure an hf_error and, maybe, malloc'd
+     * particulars. */
     int (*open)(struct store_host *host, const struct url *url, struct store **ret_store,
                 char **ret_text);
     void (*submit)(struct store *store, struct store_op *op);
@@ -201,15 +207,15 @@ static inline void store_refuse(struct store_host *host, struct store_op *op, in
     store_complete(host, op, STORE_REFUSED);
 }
 
-/* The driver for a URL's scheme: built in, or loaded from a module. On failure HF_NO_STORE and, maybe,
- * malloc'd particulars. (registry.c) */
+/* The driver for a URL's scheme: built in, or loaded from a module. On failure HF_NO_STORE and,
+ * maybe, malloc'd particulars. (registry.c) */
 int store_find(const char *scheme, const struct store_driver **ret_driver, char **ret_text);
 
 /* What people are told of the store that a scheme names and this driver is. (registry.c) */
 hf_store_info store_describe(const char *scheme, const struct store_driver *driver);
 
-/* The token of a grant by rule 6. `counter` is the name's, 0 where it has none; for a repeat it is the
- * token that the hold has. (rules.c) */
+/* The token of a grant by rule 6. `counter` is the name's, 0 where it has none; for a repeat it is
+ * the token that the hold has. (rules.c) */
 int store_next_token(uint64_t counter, bool repeats, uint64_t floor, uint64_t base,
                      int64_t server_wall_us, uint64_t *ret_token, char **ret_text);
 

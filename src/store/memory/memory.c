@@ -231,8 +231,8 @@ struct freed {
     char name[];
 };
 
-/* Announces to the clients of a set that a hold ended, if it was the set's. It is a hint: without memory nobody
- * hears it. */
+/* Announces to the clients of a set that one of the set's holds has ended. It is a hint: without
+ * memory nobody hears it. */
 static void announce(struct session *by, const char *name) {
     size_t size = strlen(name) + 1;
     struct space *space = by->space;
@@ -538,8 +538,8 @@ static struct terms terms_of(const struct store_vote *vote, uint64_t base) {
     }
 }
 
-/* A space exists as long as any client of the process uses it. So one without a set has forgotten no votes, and votes
- * at once. */
+/* A space exists as long as any client of the process uses it. So one without a set has forgotten no
+ * votes, and votes at once. */
 static void vote(struct session *session, struct store_op *op, int64_t now_us) {
     struct store_vote *vote = container_of(op, struct store_vote, op);
     struct space *space = session->space;

@@ -1,13 +1,14 @@
-/* Attempts: what the set knows of each, from its first ballot until it has nothing at the nodes; who among them waits,
- * and which holds were ended at nodes by others.
+/* Attempts: what the set knows of each, from its first ballot until it has nothing at the nodes;
+ * who among them waits, and which holds were ended at nodes by others.
  *
- * That a lock is free is announced to all clients that wait. If they asked at once, they would split its votes again
- * and again. So each asks after a random delay, from a range that doubles with each split vote and halves with each
- * ballot that is won. Where two contend the range is next to nothing; where many do, the first has its votes before
- * the second asks.
+ * That a lock is free is announced to all clients that wait. If they asked at once, they would
+ * split its votes again and again. So each asks after a random delay, from a range that doubles
+ * with each split vote and halves with each ballot that is won. Where two contend the range is next
+ * to nothing; where many do, the first has its votes before the second asks.
  *
- * The engine repeats a release until it is confirmed or every lease must have ended. It does not say when it gives up,
- * so an attempt whose release nobody confirmed is forgotten after that time. */
+ * The engine repeats a release until it is confirmed or every lease must have ended. It does not
+ * say when it gives up, so an attempt whose release nobody confirmed is forgotten after that
+ * time. */
 #include "store/quorum/quorum.h"
 
 #include <stdlib.h>
@@ -120,8 +121,8 @@ void quorum_wake_due(struct quorum *q) {
     }
 }
 
-/* What a node says over two connections may come in another order than it said it; or it is free because of the same
- * release that this attempt has been woken by already. */
+/* The announcement may have arrived before the refusal, because a node has two connections; or it
+ * is of the release for which this attempt was woken already. */
 void quorum_attempt_refused(struct quorum *q, uint64_t seq, const struct node *by) {
     struct quorum_attempt *attempt = quorum_attempt_find(q, seq);
     uint32_t bit = 1u << by->index;
@@ -131,7 +132,8 @@ void quorum_attempt_refused(struct quorum *q, uint64_t seq, const struct node *b
         attempt->refused |= bit;
 }
 
-/* Whom a node's word concerns: the first come, or whoever shares with it. (Names with one hash are as one.) */
+/* Who is woken by a node's announcement: the first attempt, or those that share with it. (Names
+ * with the same hash are treated as one.) */
 static struct quorum_attempt *first_refused(struct quorum *q, const struct node *by,
                                             const char *name, bool shares) {
     struct quorum_attempt *first = NULL;
@@ -148,8 +150,8 @@ static struct quorum_attempt *first_refused(struct quorum *q, const struct node 
     return first;
 }
 
-/* Those behind the first are not woken with it, to be refused at once; the other nodes will say the same, and that
- * is enough for those who are not as quick. */
+/* The attempts after the first are not woken with it, since they would be refused at once. Other
+ * nodes will announce the same release, which is enough for them. */
 void quorum_attempts_freed(struct quorum *q, const struct node *node, const char *name) {
     struct quorum_attempt *first = first_refused(q, node, name, false);
     bool shares = first && first->shares;
@@ -181,8 +183,8 @@ static void forget_ended(struct quorum *q, struct ended_hold *ended) {
     free(ended);
 }
 
-/* One node's word that a hold was ended there is not the set's: it takes as many as leave no quorum. The last ones'
- * word may come when the hold is over; such notes are left behind, and are not let grow to many. */
+/* A hold has ended when so many nodes say so that the others are no quorum. The last of them may
+ * say so after the hold was released; such notes stay, and their number is bounded. */
 void quorum_gone(struct store_host *host, uint64_t ballot_id) {
     struct node *node = container_of(host, struct node, host);
     struct quorum *q = node->quorum;

@@ -1,21 +1,23 @@
 /* Ballots: acquiring.
  *
- * The clock was read before the engine put the operation out (asked_us); all nodes are asked at once, and the
- * decision falls as soon as a quorum granted or no longer can, so that a node that hangs costs nothing. Leases at
- * the nodes begin after that reading: what is left for the holder is lease - elapsed - drift, as for any store.
+ * The engine read the clock before it submitted the operation. All nodes are asked at once, and the
+ * ballot is decided as soon as a quorum has granted or no longer can, so a node that hangs costs
+ * nothing. Leases at the nodes begin after that reading: the holder has lease - elapsed - drift
+ * left, as with any store.
  *
- * Each ballot has a number of its own, and that is what the nodes know it by: a release that takes one
- * back, and comes late or twice, never meets the next ballot of the same attempt.
+ * Each ballot has its own id at the nodes. So a release that takes a ballot back, and arrives late
+ * or twice, never affects the next ballot of the same attempt.
  *
- * Tokens. t is the largest token of the grants that are counted, which are those that were there when a quorum had
- * granted. Counted nodes below t are raised to it, each only if it still holds for this ballot. When a quorum of
- * counted nodes hold exactly t, the lock is held with t. So of two successive holders, the later one counts a node
- * that the earlier one had counted, whose counter was at least t by then. A grant that comes later is not counted;
- * one above t is given back. The floor makes nodes agree at once, as a rule.
+ * Tokens. Only the grants that had arrived when a quorum had granted are counted; t is the largest
+ * of their tokens. Counted nodes below t are raised to it, each only if it still has the vote of
+ * this ballot. When a quorum of counted nodes have exactly t, the lock is held with t. So of two
+ * successive holders, the later one counts a node that the earlier one had counted, whose counter
+ * was at least t by then. A grant that arrives later is not counted; if its token is above t, it is
+ * given back. Usually the floor makes the nodes agree at once.
  *
- * A loser is told when the nodes that had granted have confirmed its release. That wakes nobody: who lost comes back
- * by itself, soon and at a time of its own if the votes were split, and those who got no vote wait for a holder's
- * release. */
+ * A ballot that was lost completes when the nodes that had granted it have confirmed its release.
+ * This release wakes nobody. After split votes the loser retries soon, after a random delay;
+ * attempts that got no vote wait until a holder releases. */
 #include "store/quorum/quorum.h"
 
 #include "base/error.h"
@@ -25,24 +27,23 @@
 
 enum {
     CROWD_MOST = 6,
-    TRIES = 5 /* after which who does not wait is told that the votes were split */
+    TRIES = 5 /* then an attempt that does not wait gets HF_BUSY, although the votes were split */
 };
 
 struct ballot {
     struct round round;
-    bool counted
-        [QUORUM_NODES_MAX]; /* granted when there was a quorum: these are raised to `token` */
+    bool counted[QUORUM_NODES_MAX];    /* it had granted when there was a quorum */
     uint64_t tokens[QUORUM_NODES_MAX]; /* 0: not granted */
-    int64_t left_us[QUORUM_NODES_MAX]; /* of who has it; sorted when it is lost */
+    int64_t left_us[QUORUM_NODES_MAX]; /* of the leases of others; sorted when it is lost */
     bool raising, foreign;
     int64_t asked_us;
-    struct node *twice; /* the same server as another of the set */
+    struct node *twice; /* it is the same server as another node */
     uint64_t token;
     size_t granted, busy;
     char text[]; /* name, label */
 };
 
-/* Another has it; or, where it was to be raised, had it meanwhile. */
+/* Somebody else has the vote, or had it before it could be raised. */
 static bool is_taken(const struct store_op *op) {
     return op->outcome == STORE_REFUSED && (op->reason == HF_BUSY || op->reason == HF_NOT_YOURS);
 }
@@ -56,7 +57,6 @@ static void note_refusal(struct ballot *ballot, const struct node_request *reque
     ballot->left_us[ballot->busy++] = op->reason == HF_BUSY ? op->left_us : 0;
 }
 
-/* A vote says who the node is. */
 void quorum_on_reply(struct node_request *request) {
     request->node->node_id = request->vote.node_id;
     request->node->identified = true;
@@ -71,8 +71,7 @@ static bool is_listed_twice(const struct quorum *q, const struct node *node) {
     return false;
 }
 
-/* What it says to a renewal counts: it is known to be another than those before it. (A hold may have been granted
- * before a ballot noticed that it is not.) */
+/* A hold may have been granted before a ballot noticed that two nodes are one server. */
 bool quorum_is_distinct(const struct quorum *q, const struct node *node) {
     for (size_t i = 0; i < node->index && node->node_id; i++) {
         if (q->nodes[i].node_id == node->node_id)
@@ -81,8 +80,9 @@ bool quorum_is_distinct(const struct quorum *q, const struct node *node) {
     return node->identified;
 }
 
-/* A vote that came when the lock's token had been chosen, above that: somebody may have held it with one in between,
- * and renewals there would hide that from who holds it now. */
+/* A vote that arrived after the lock's token was chosen, with a larger token. Somebody may have
+ * held the lock with a token in between, and renewals at this node would hide that from the present
+ * holder. */
 static bool is_above(const struct ballot *ballot, const struct node_request *request) {
     return ballot->raising && !ballot->counted[request->node->index] &&
            request->op.token > ballot->token;
@@ -111,7 +111,7 @@ static void ballot_answered(struct round *round, struct node_request *request) {
         note_refusal(ballot, request);
 }
 
-/* Why there is no quorum, if it is not that others have it: what most of the nodes that failed say. */
+/* The reason that most of the failed nodes give. */
 static int reason_of(const struct round *round) {
     int best = HF_UNREACHABLE;
     size_t most = 0;
@@ -130,8 +130,9 @@ static int reason_of(const struct round *round) {
     return best;
 }
 
-/* Some node fell silent of which nothing bad was known: it may come back while somebody waits. (One that still has
- * time is not silent: it is not waited for, since it would not matter.) */
+/* True if a node fell silent that was well before: it may come back while the attempt waits. (A
+ * node that still has time is not silent. It is not waited for because its answer would not
+ * matter.) */
 static bool is_silent(const struct round *round, bool time_is_up) {
     for (size_t i = 0; i < round->quorum->node_count; i++) {
         const struct node_request *request = &round->requests[i];
@@ -147,16 +148,15 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* When so many of those who have it must have ended that there may be a quorum; after split votes soon, and at a
- * time that is this attempt's own. */
+/* When so many leases of others must have ended that a quorum is possible. After split votes: after
+ * a short, random delay. */
 static int64_t when_again_us(struct ballot *ballot) {
     struct quorum *q = ballot->round.quorum;
     size_t others = ballot->granted + ballot->round.in_flight; /* those may still grant it */
     size_t missing = others < q->quorum ? q->quorum - others : 1;
     qsort(ballot->left_us, ballot->busy, sizeof(ballot->left_us[0]), by_size);
     int64_t left_us = missing <= ballot->busy ? ballot->left_us[missing - 1] : 0;
-    bool exceeds_max_lease =
-        left_us > q->host->max_lease_us; /* a clock: to be told, not to be tried again */
+    bool exceeds_max_lease = left_us > q->host->max_lease_us; /* a clock is wrong: reported */
     if ((!ballot->granted && !ballot->raising) || exceeds_max_lease)
         return left_us;
     q->crowd += q->crowd < CROWD_MOST;
@@ -165,8 +165,8 @@ static int64_t when_again_us(struct ballot *ballot) {
     return scatter_us < left_us || ballot->raising ? scatter_us : left_us;
 }
 
-/* If several have some votes each, perhaps nobody gets the lock, and "busy" would be wrong for all of them. So an
- * attempt that does not wait is repeated here, while there is time. */
+/* If several have some votes each, perhaps nobody gets the lock, and "busy" would be wrong for all
+ * of them. So an attempt that does not wait is repeated here, while there is time. */
 static bool retries(const struct ballot *ballot, int64_t in_us) {
     const struct round *round = &ballot->round;
     struct quorum_attempt *attempt = quorum_attempt_find(round->quorum, round->op->seq);
@@ -177,14 +177,14 @@ static bool retries(const struct ballot *ballot, int64_t in_us) {
     return attempt->splits < TRIES && after_us < round->op->lease_us / 4;
 }
 
-/* It would have been won, if others had not had it; and not only that nodes failed. */
+/* It was lost because others have votes, and not only because nodes failed. */
 static bool is_contended(const struct ballot *ballot, bool time_is_up) {
     const struct round *round = &ballot->round;
     size_t able = ballot->granted + ballot->busy + (time_is_up ? 0 : round->in_flight);
     return ballot->busy && able >= round->quorum->quorum;
 }
 
-/* What is to be told of a ballot that was lost. */
+/* The outcome of a ballot that was lost. */
 static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) {
     struct round *round = &ballot->round;
     struct quorum *q = round->quorum;
@@ -200,7 +200,7 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
         bool again = waits || retries(ballot, op->left_us);
         op->flags |= (uint8_t)((ballot->foreign ? STORE_FOREIGN : 0) | (waits ? STORE_HEAD : 0));
         op->reason = again ? 0 : HF_BUSY;
-        return again ? STORE_QUEUED : STORE_REFUSED; /* (there is no queue: each is its head) */
+        return again ? STORE_QUEUED : STORE_REFUSED; /* (without a queue, each is its head) */
     }
     char words[80];
     snprintf(words, sizeof(words), "%zu of %zu nodes granted it, and %zu are needed",
@@ -211,13 +211,13 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
     return waits && may_come_back ? STORE_UNKNOWN : STORE_REFUSED;
 }
 
-/* So the node has no vote of it, for certain. */
+/* Then the node certainly has no vote of it. */
 static bool has_only_refused(const struct ballot *ballot, size_t index) {
     const struct node_request *request = &ballot->round.requests[index];
     return !request->in_flight && request->op.outcome == STORE_REFUSED && !ballot->counted[index];
 }
 
-/* No quorum. What was granted is given back at once, so that others may get theirs. */
+/* No quorum. The votes are given back at once, so that others may get them. */
 static void ballot_lost(struct ballot *ballot, bool time_is_up) {
     struct round *round = &ballot->round;
     struct quorum *q = round->quorum;
@@ -230,13 +230,13 @@ static void ballot_lost(struct ballot *ballot, bool time_is_up) {
         granted |= ballot->tokens[i] ? 1u << i : 0;
         refused |= has_only_refused(ballot, i) ? 1u << i : 0;
     }
-    if (!quorum_take_back(q, op, result, granted, refused)) { /* whoever asked has to do it */
+    if (!quorum_take_back(q, op, result, granted, refused)) { /* the client must release it */
         op->reason = HF_NO_MEMORY;
         store_complete(q->host, op, STORE_UNKNOWN);
     }
 }
 
-/* There is a quorum: its largest token is the lock's, and those below are raised. */
+/* There is a quorum: the largest token is the lock's, and the others are raised to it. */
 static void ballot_won(struct ballot *ballot) {
     struct round *round = &ballot->round;
     struct quorum *q = round->quorum;
@@ -258,8 +258,8 @@ static void ballot_won(struct ballot *ballot) {
     }
 }
 
-/* Others have votes that it needs, as long as nodes that did not vote the last time do not: it gives way at once, for
- * meanwhile those others would miss the votes that it has. */
+/* Others have votes that it needs, unless nodes vote that did not vote the last time. It gives way
+ * at once, because the others may need the votes that it has. */
 static bool gives_way(const struct ballot *ballot, size_t hopeful) {
     size_t quorum = ballot->round.quorum->quorum;
     return ballot->busy && hopeful < quorum && hopeful + ballot->busy >= quorum;

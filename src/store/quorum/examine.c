@@ -1,8 +1,9 @@
-/* Examining a set: what each node finds about itself, and what the set makes of the facts that they tell.
+/* Examining a set: what each node finds about itself, and what follows from the facts that the
+ * nodes report.
  *
- * What the set knows of one node (whether it votes, whether it was just started) is added to that node's own findings.
- * Then what several nodes say alike is told once, with their names in front of it, so that five nodes can be read as
- * easily as one. Nothing of this needs a vote. */
+ * What the set knows of a node (whether it votes, whether it was just started) is added to that
+ * node's own findings. A finding that several nodes share is reported once, after their names, so
+ * that five nodes can be read as easily as one. Nothing of this needs a vote. */
 #include "base/error.h"
 #include "store/findings.h"
 #include "store/quorum/quorum.h"
@@ -32,7 +33,7 @@ static const struct node *node_of(const struct examining *x, size_t index) {
     return &x->round.quorum->nodes[index];
 }
 
-/* How many nodes may lose, without anybody seeing it, what they had granted. */
+/* How many nodes may forget their votes unnoticed, without harm. */
 static size_t may_forget(const struct quorum *q) {
     return 2 * q->quorum - q->node_count - 1;
 }
@@ -68,7 +69,7 @@ static bool is_of_set(const struct examining *x, size_t node) {
     return strncmp(facts->set, x->round.quorum->set.name, sizeof(facts->set) - 1) == 0;
 }
 
-/* Whether it would give its vote now, as far as is known. */
+/* Whether it would vote now, as far as is known. */
 static bool votes(const struct examining *x, size_t node) {
     const struct store_facts *facts = &x->facts[node];
     bool founds = x->round.quorum->set.founds;
@@ -120,7 +121,8 @@ static bool judge_vote(const struct examining *x, size_t index, hf_examination *
                         (facts->silent_us + 999999) / 1000000);
 }
 
-/* It has no votes for a while, unless it is said to be durable. One that is known to have none is told as such. */
+/* After a restart it does not vote for a while, unless the set is durable. If it is known not to
+ * vote, that is reported elsewhere. */
 static bool judge_restart(const struct examining *x, size_t index, hf_examination *own) {
     const struct store_facts *facts = &x->facts[index];
     const struct quorum *q = x->round.quorum;
@@ -161,7 +163,7 @@ static bool add_silent(struct examining *x, const struct node_request *request) 
                         request->node->name, quorum_request_failure(request, failure));
 }
 
-/* ---- What several say alike ---- */
+/* ---- What several nodes share ---- */
 
 static bool is_same(const hf_finding *a, const hf_finding *b) {
     return a->severity == b->severity && strcmp(a->id, b->id) == 0 &&
@@ -178,7 +180,7 @@ static bool says(const struct examining *x, size_t node, const hf_finding *findi
     return false;
 }
 
-/* Adds a finding of a node, with those who say the same; unless an earlier one does. */
+/* Adds a finding of a node with all nodes that share it, unless an earlier node has it. */
 static bool add_alike(struct examining *x, size_t first, const hf_finding *finding) {
     char names[NAMES_SIZE];
     uint32_t nodes = 0;
@@ -193,7 +195,7 @@ static bool add_alike(struct examining *x, size_t first, const hf_finding *findi
                         "%s: %s", names_of(x, nodes, names), finding->found);
 }
 
-/* Clocks that are right are told of all nodes together. */
+/* Clocks that are right are reported for all nodes together. */
 static bool is_told_by_set(const struct examining *x, size_t node, const hf_finding *finding) {
     return finding->severity == HF_FINE && strcmp(finding->id, "clock") == 0 &&
            x->facts[node].uncertain_us;
@@ -216,7 +218,7 @@ static bool add_nodes(struct examining *x) {
 
 /* ---- The set ---- */
 
-/* How many it may lose, and how many it has lost. */
+/* How many nodes the set can lose, and how many it has lost. */
 static bool add_counts(struct examining *x) {
     const struct quorum *q = x->round.quorum;
     size_t up = quorum_round_answers(&x->round), voters = 0;
@@ -271,12 +273,12 @@ static int by_size(const void *a, const void *b) {
     return (p > q) - (p < q);
 }
 
-/* What is below 5 ms is none, and has no sign. */
+/* Less than 5 ms counts as 0, without a sign. */
 static double seconds_of(int64_t us) {
     return us > -5000 && us < 5000 ? 0 : (double)us / 1e6;
 }
 
-/* The clocks of the nodes, each measured against this host's, against each other. */
+/* Each node's clock was measured against this host's; here they are compared with each other. */
 static bool add_clocks(struct examining *x) {
     int64_t ahead_us[QUORUM_NODES_MAX], uncertain_us = 0;
     char each[NAMES_SIZE] = "";
@@ -364,8 +366,8 @@ static bool is_repeated(const struct examining *x, size_t node) {
     return false;
 }
 
-/* Adds a finding for each group of nodes that are alike: their names, and what they are. A server that is listed twice
- * is told as that, and else counts once. */
+/* Adds a finding for each group of nodes that are alike: their names, and in what. A server that is
+ * listed twice has its own finding, and counts once in the others. */
 static bool add_groups(struct examining *x, likeness *alike, hf_severity severity, const char *id,
                        const char *means, const char *fix, const char *found) {
     size_t count = x->round.quorum->node_count;
@@ -409,7 +411,7 @@ static bool add_dependent(struct examining *x) {
                       "report the same address");
 }
 
-/* A lock is as quick as the last node of a quorum. */
+/* A lock takes as long as the slowest node of the fastest quorum. */
 static void measure(struct examining *x) {
     const struct quorum *q = x->round.quorum;
     int64_t typical_us[QUORUM_NODES_MAX], slowest_us[QUORUM_NODES_MAX];

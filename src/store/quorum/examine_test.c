@@ -1,4 +1,5 @@
-/* What the quorum store makes of what its nodes say of themselves, over nodes that the test plays (set_test.h). */
+/* What the quorum store makes of what its nodes say of themselves, over nodes that the test plays
+ * (set_test.h). */
 #include "set_test.h"
 #include "store/findings.h"
 

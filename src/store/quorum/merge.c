@@ -1,6 +1,6 @@
-/* Looking at a set: what its nodes say, put together, and for one lock side by side, too. A party is shown once, with
- * the number of its votes; one that has a quorum of them holds the lock, the others are on their way there, or what is
- * left of them. */
+/* Inspecting a set: what its nodes have, put together; for a single lock also side by side. A party
+ * is shown once, with the number of its votes. One that has a quorum of votes holds the lock. The
+ * others are about to get or to lose it. */
 #include "store/locks.h"
 #include "store/quorum/quorum.h"
 
@@ -16,7 +16,7 @@ struct looking {
     char text[]; /* name, after */
 };
 
-/* The lock of that name in what a node said; NULL: it knows none. */
+/* The lock of that name at a node; NULL: it has none. */
 static const hf_lock_info *find(const struct node_request *request, const char *name) {
     const hf_lock_info *info;
     if (request->op.outcome != STORE_DONE)
@@ -28,7 +28,7 @@ static const hf_lock_info *find(const struct node_request *request, const char *
     return NULL;
 }
 
-/* The party that is the same there; NULL: it knows none. */
+/* The same party at another node; NULL: it is not there. */
 static const hf_party *find_party(const hf_lock_info *info, const char *owner) {
     for (size_t i = 0; info && i < info->holder_count; i++) {
         if (strcmp(info->holders[i]->owner, owner) == 0)
@@ -37,7 +37,7 @@ static const hf_party *find_party(const hf_lock_info *info, const char *owner) {
     return NULL;
 }
 
-/* How many of the nodes give this token to the party. */
+/* At how many nodes the party has this token. */
 static size_t count_token(struct round *round, const char *name, const char *owner,
                           uint64_t token) {
     size_t count = 0;
@@ -54,8 +54,8 @@ static int by_left(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Adds a party of node `first`, unless an earlier node has it. Its token is the one that most nodes give; what is left
- * of it is what a quorum of nodes gives. */
+/* Adds a party of node `first`, unless an earlier node has it. Its token is the most frequent one.
+ * Its remaining lease is the one that a quorum of nodes has. */
 static bool add_party(struct round *round, struct hf_locks *locks, const char *name, size_t first,
                       const hf_party *party) {
     struct quorum *q = round->quorum;
@@ -122,7 +122,7 @@ static bool add_lock(struct round *round, struct hf_locks *locks, const char *na
     return ok;
 }
 
-/* The smallest name behind `after` that any node has. */
+/* The first name after `after` that any node has. */
 static const char *next_name(struct round *round, const char *after) {
     const char *next = NULL;
     for (size_t i = 0; i < round->quorum->node_count; i++) {

@@ -3,8 +3,9 @@
  *    quorum+SCHEME://[user[:password]@]h1[:port],h2,h3,h4,h5[/path][?options]
  *    quorum+SCHEME:path1,path2,path3[?options]
  *
- * The options quorum, node_timeout (ms), id, durable=yes and init=yes are the set's; all others are each node's.
- * Where a password is (password_file= and so on) is the set's as well: a descriptor can be read once only. */
+ * The set's own options are quorum, node_timeout (ms), id, durable=yes, init=yes, and those that say
+ * where the password is (password_file= and so on), since a descriptor can be read only once. All
+ * others are passed on to each node. */
 #include "base/error.h"
 #include "base/url.h"
 #include "net/login.h"
@@ -27,7 +28,7 @@ static bool is_of_set(const struct url *url, const char *key) {
            (url->host_count && strncmp(key, "password_", 9) == 0);
 }
 
-/* How many paths stand in the URL, if it has no hosts. */
+/* How many paths are in the URL, if it has no hosts. */
 static size_t count_paths(const char *path) {
     size_t count = 1;
     for (; *path; path++)
@@ -47,9 +48,9 @@ static uint64_t hash(uint64_t seed, const char *text, size_t size) {
     return hash;
 }
 
-/* One way to write each host: clients that write it differently are of one set all the same. An IPv6 address has many
- * forms; a name's case and its last dot mean nothing; "localhost" is 127.0.0.1 (::1 may be another server). What would
- * have to be looked up stays as it is, since it may lead elsewhere tomorrow. */
+/* The same server, however it is written, is the same node: an IPv6 address has many forms, a
+ * name's case and its last dot mean nothing, and "localhost" is 127.0.0.1 (::1 may be another
+ * server). Names are not looked up, since they may lead elsewhere tomorrow. */
 static void normalise_host(const char *host, char ret[HOST_SIZE]) {
     struct in6_addr six;
     size_t size = strlen(host);
@@ -68,8 +69,8 @@ static void normalise_host(const char *host, char ret[HOST_SIZE]) {
         strcpy(ret, "127.0.0.1");
 }
 
-/* What a set is called that was not given a name: by its nodes, in whichever order. So clients whose lists differ
- * do not vote in one set, where their quorums need not meet. */
+/* The id of a set that was given none: a hash of its nodes, in any order. So clients with different
+ * lists, whose quorums need not overlap, are not in one set. */
 static uint64_t hash_nodes(const struct url *url, uint16_t usual_port) {
     uint64_t sum = 0;
     for (size_t i = 0; i < url->host_count; i++) {
@@ -86,7 +87,7 @@ static uint64_t hash_nodes(const struct url *url, uint16_t usual_port) {
     return sum;
 }
 
-/* The URL of one node, in memory of its own; its options are those that are not the set's. */
+/* The URL of one node, in separate memory, with the options that are not the set's. */
 static int make_url(const struct url *url, size_t index, struct url *ret, char **ret_memory) {
     size_t options = url->option_count * sizeof(struct url_option);
     char *memory = malloc(options + strlen(url->path) + 1);
@@ -116,7 +117,7 @@ static int make_url(const struct url *url, size_t index, struct url *ret, char *
     return HF_OK;
 }
 
-/* A node that forgets in which set it votes, or that it has just been restarted, would vote twice. */
+/* Without voting.h, a node would vote again after it has lost its votes, or in two sets. */
 static int find_driver(const struct url *url, const struct store_driver **ret_driver,
                        char **ret_text) {
     int r = store_find(url->scheme + strlen("quorum+"), ret_driver, ret_text);

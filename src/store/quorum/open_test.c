@@ -1,4 +1,5 @@
-/* The name of a set: the same for all ways to write the same servers, and another for other servers. */
+/* The name of a set: the same for all ways to write the same servers, and another for other
+ * servers. */
 #include "base/url.h"
 #include "set_test.h"
 

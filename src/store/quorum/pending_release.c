@@ -1,13 +1,13 @@
-/* Pending releases: those that must still reach a node.
+/* Pending releases: those that a node has not confirmed.
  *
- * Whatever is released, or was lost, is released on all nodes that may have it, including those that did
- * not answer. That is repeated until a node confirms or every lease must have ended: at longer and longer
- * intervals, and as soon as a node that was silent answers again. A silent node may still get the vote
- * that it was sent, and begin its lease only then, so the leases count from the last time that it was
- * silent.
+ * A hold that is released, and a ballot that was lost, are released at all nodes that may have a
+ * vote of them, including those that did not answer. A release is repeated until each node confirms
+ * it or every lease must have ended: at longer and longer intervals, and as soon as a silent node
+ * answers again. A silent node may receive the request for its vote late and begin the lease only
+ * then, so leases count from the last time that it was silent.
  *
- * As a node may have to be sent a request twice (NOSCRIPT), a vote may come behind its release. The order
- * of the answers shows it, and the vote is given back when its own answer comes. */
+ * A request may have to be sent twice (NOSCRIPT), so a vote may be given after its release. The
+ * order of the answers shows that, and the vote is given back when its own answer arrives. */
 #include "store/quorum/quorum.h"
 
 #include "base/error.h"
@@ -15,18 +15,18 @@
 #include <string.h>
 
 enum {
-    RELEASE_RETRY_US = 250000,  /* doubling, up to a quarter of the longest lease */
-    PENDING_RELEASES_MAX = 256, /* that are repeated: beyond, the oldest is left to its lease */
+    RELEASE_RETRY_US = 250000,  /* doubled each time, up to a quarter of max_lease */
+    PENDING_RELEASES_MAX = 256, /* beyond that, the oldest is no longer repeated */
 };
 
 struct pending_release {
     struct round round;
     struct list repeated; /* in the quorum's list, if it must be repeated */
-    int64_t until_us;     /* by when the nodes have forgotten by themselves */
+    int64_t until_us;     /* when every lease must have ended */
     int64_t retry_at_us, delay_us;
-    enum store_outcome result; /* of a ballot that was lost; 0: the release is what was asked for */
-    uint32_t granted;          /* by which nodes: they must have confirmed that before it is told */
-    uint32_t unknown;          /* who left one unanswered: its "not yours" may be due to that one */
+    enum store_outcome result; /* of a lost ballot; 0: the operation is a RELEASE */
+    uint32_t granted;          /* nodes that must confirm before a lost ballot completes */
+    uint32_t unknown; /* nodes that left a release unanswered: it may be why they say "not yours" */
     size_t yes, no;
     char name[];
 };
@@ -62,7 +62,8 @@ static bool is_confirmed(const struct node_request *request) {
     return request->op.outcome == STORE_DONE || request->op.outcome == STORE_NOT_YOURS;
 }
 
-/* A node has answered a release: votes of that ballot that it has not answered yet come behind it. */
+/* A node has answered a release. Votes of that ballot that it has not answered yet will come after
+ * it. */
 static void give_up_votes(struct quorum *q, const struct node_request *release) {
     size_t index = release->node->index;
     for (struct round *round = NULL; (round = quorum_ballot_round(q, release->op.seq, round));)
@@ -119,7 +120,8 @@ static void release_decide(struct round *round, bool time_is_up) {
         store_complete(q->host, op, outcome);
 }
 
-/* A release of the votes of a ballot, on all nodes. `of` says what the ballot was for. NULL: no memory. */
+/* A release of the votes of a ballot, on all nodes. `of` says what the ballot was for. NULL: no
+ * memory. */
 static struct pending_release *pending_release_new(struct quorum *q, struct store_op *op,
                                                    const struct store_op *of, uint64_t ballot_id) {
     size_t name_size = strlen(of->name) + 1;
@@ -129,7 +131,7 @@ static struct pending_release *pending_release_new(struct quorum *q, struct stor
     memcpy(pending->name, of->name, name_size);
     list_init(&pending->repeated);
     pending->until_us =
-        quorum_now_us(q) + q->host->max_lease_us; /* (a lease may have been longer once) */
+        quorum_now_us(q) + q->host->max_lease_us; /* its lease may have been longer once */
     pending->delay_us = RELEASE_RETRY_US;
     pending->round.answered = release_answered;
     pending->round.decide = release_decide;
@@ -147,7 +149,7 @@ static struct pending_release *pending_release_new(struct quorum *q, struct stor
     return pending;
 }
 
-/* (A node that the ballot was refused by has nothing to give back.) */
+/* A node that refused the ballot has nothing to give back. */
 bool quorum_take_back(struct quorum *q, struct store_op *op, enum store_outcome result,
                       uint32_t granted, uint32_t refused) {
     struct quorum_attempt *attempt = quorum_attempt_find(q, op->seq);
@@ -178,7 +180,6 @@ static bool is_unconfirmed(const struct node_request *request) {
     return asked && !request->in_flight && !is_confirmed(request);
 }
 
-/* Asks the nodes again that have not confirmed; what must have ended by itself is given up. */
 void quorum_retry_releases(struct quorum *q) {
     int64_t now = quorum_now_us(q);
     list_each_safe(link, &q->pending_releases) {
@@ -187,7 +188,7 @@ void quorum_retry_releases(struct quorum *q) {
         bool over = now >= pending->until_us;
         if (!over && now < pending->retry_at_us)
             continue;
-        stop_repeating(pending); /* an answer that confirms nothing puts it back into the list */
+        stop_repeating(pending); /* if it is not confirmed, it is put back into the list */
         for (size_t i = 0; i < q->node_count && !over; i++) {
             if (is_unconfirmed(&round->requests[i]))
                 quorum_round_ask(round, &round->requests[i]);
@@ -205,8 +206,6 @@ void quorum_retry_releases_at(struct node *node) {
     }
 }
 
-/* Nobody wants the votes of a ballot any more, or waits for their return: gives them back where `at` is, or on all
- * nodes. Without memory they are left to their leases. */
 void quorum_give_back(struct quorum *q, const struct store_op *vote, const struct node *at) {
     struct pending_release *pending = pending_release_new(q, NULL, vote, vote->seq);
     if (!pending)

@@ -1,4 +1,5 @@
-/* The driver: which file answers which operation, when something is due, and the nodes' side of the host. */
+/* The driver: which file answers which operation, when something is due, and the nodes' side of the
+ * host. */
 #include "store/quorum/quorum.h"
 
 #include "base/error.h"
@@ -21,7 +22,7 @@ static void breaking_answered(struct round *round, struct node_request *request)
     breaking->no += request->op.outcome == STORE_NOT_YOURS;
 }
 
-/* It is broken when what is left is no quorum any more. */
+/* It is broken when the nodes that may still have it are no quorum. */
 static void breaking_decide(struct round *round, bool time_is_up) {
     struct breaking *breaking = container_of(round, struct breaking, round);
     struct quorum *q = round->quorum;
@@ -111,14 +112,14 @@ void quorum_freed(struct store_host *host, const char *name) {
     quorum_attempts_freed(node->quorum, node, name);
 }
 
-/* A node was cut off, or told nothing for a while. */
+/* The node was cut off for a while, and may have missed announcements. */
 static void node_wake(struct store_host *host, uint64_t seq) {
     struct quorum *q = container_of(host, struct node, host)->quorum;
     if (seq == STORE_ALL_WAITING)
         q->host->wake(q->host, seq);
 }
 
-/* Without this node's vote a hold may have no majority any more, so it counts as lost. */
+/* Without this node's vote a hold may no longer have a majority, so it counts as lost. */
 static void node_forgot(struct store_host *host, store_concerns *concerns, void *context) {
     struct quorum *q = container_of(host, struct node, host)->quorum;
     q->host->forgot(q->host, concerns, context);
@@ -150,7 +151,7 @@ int quorum_start(struct quorum *q) {
     return r;
 }
 
-/* The nodes complete what is in flight; then every round is over, and nothing is asked any more. */
+/* The nodes complete what is in flight. After that no round is left, and no request is sent. */
 void quorum_end(struct quorum *q) {
     world_flush(q->host->world); /* releases */
     quorum_begin(q);

@@ -1,19 +1,19 @@
-/* The quorum store: a lock that is held when a majority of N independent stores, the nodes, hold it. It is
- * Redlock, with fencing tokens; docs/REDLOCK.md says what was argued about that and what this does about it, and
- * models/quorum.pml shows why the tokens rise.
+/* The quorum store: a lock that is held when a majority of N independent stores, the nodes, hold
+ * it. It is Redlock, with fencing tokens; docs/REDLOCK.md says what was argued about that and what
+ * this does about it, and models/quorum.pml shows why the tokens rise.
  *
- * It is made of the contract alone (store.h): each node is a store of its own kind, asked through `submit`.
+ * It is made of two contracts alone: each node is a store (store.h) that votes (voting.h).
  *
- *   round.c    a question to all nodes, and its answers
- *   ballot.c   acquiring
- *   renewing.c
- *   pending_release.c  releasing, and what was lost
- *   quorum.c   the driver, and breaking
- *   attempt.c  who was refused and waits, and which holds were ended by others
- *   merge.c    what the nodes say when they are looked at, put together
- *   examine.c  what they say when they are examined, and what the set makes of it
- *   open.c     the URL, and the nodes
- */
+ *   open.c             the URL, and opening the nodes
+ *   quorum.c           the driver, and breaking
+ *   round.c            a request to all nodes at once, and the replies
+ *   attempt.c          what is known of each attempt; who waits; which holds were ended by others
+ *   ballot.c           acquiring
+ *   renewing.c         renewing
+ *   pending_release.c  releasing, also of votes from ballots that were lost
+ *   merge.c            inspecting: what the nodes have, put together
+ *   examine.c          examining: what nodes find about themselves, and what follows for the set
+ * */
 #ifndef QUORUM_QUORUM_H
 #define QUORUM_QUORUM_H
 
@@ -31,11 +31,11 @@ struct node {
     int64_t node_id; /* by which it knows itself; 0: it has none */
     bool identified; /* it has voted, so node_id is known */
     bool met;        /* it has answered something */
-    bool owed;       /* a release, by somebody who has had no word from it since */
+    bool owed;       /* a release is pending there, and it has been silent since */
     size_t in_flight;
-    int64_t silent_us; /* since when it has said nothing, if something is in flight */
-    uint64_t
-        skipped_since; /* the first ballot for which it was not asked, and nothing was heard since; 0: none */
+    int64_t silent_us; /* if something is in flight: since when it has not replied */
+    /* The first ballot in which it was skipped, if it has not replied since; 0: none. */
+    uint64_t skipped_since;
     char name[80]; /* for people: its host and port */
     char why[160]; /* why it did not vote the last time; "": it did */
 };
@@ -45,152 +45,162 @@ struct quorum {
     struct store_host *host;
     size_t node_count, quorum;
     int64_t node_timeout_us;
-    uint64_t ballots;    /* that were held, for their numbers */
-    struct list answers; /* of nodes, to be worked off */
-    bool busy;           /* somebody asks, and will work them off */
+    uint64_t ballots;    /* how many there were, for their ids */
+    struct list answers; /* completed operations of nodes, to be processed */
+    bool busy;           /* between quorum_begin and quorum_finish, which processes them */
     bool ending;
     struct world_bell bell;
-    struct list rounds; /* undecided, the first to be decided first */
-    struct list
-        retries; /* attempts that do not wait, whose votes were split: they soon ask again */
+    struct list rounds;  /* undecided, by the time at which they must be decided */
+    struct list retries; /* attempts that do not wait, whose votes were split: repeated soon */
     struct list pending_releases; /* releases that a node has not confirmed */
     size_t pending_release_count; /* in that list */
-    struct list renewals;         /* rounds that renew, while a node has not answered */
-    struct map votes;             /* rounds that ask for votes, likewise, by their marks */
+    struct list renewals;         /* rounds that renew, until all nodes have answered */
+    struct map votes;             /* rounds that ask for votes, likewise, by their ballots */
     struct map attempts;          /* by their numbers */
     struct map asking;            /* those that do not have the lock, by the hash of its name */
-    struct list released;         /* those whose release is not confirmed, the first one first */
-    struct list woken;            /* those of them that will be woken, each at its time */
+    struct list woken;            /* those of them that will be woken soon, each at its own time */
+    struct list released;         /* attempts whose release is not confirmed, the first one first */
     unsigned crowd;               /* how often votes were split, less how often a ballot was won */
-    int64_t ballot_us;            /* that a ballot takes, as a rule */
-    struct map ended;             /* holds that some nodes say were ended, by their marks */
+    int64_t ballot_us;            /* how long a ballot usually takes */
+    struct map ended;             /* holds that some nodes say were ended, by their ballots */
     struct world_timer timer;
     struct store_set set;
     char *set_name;      /* which all clients must agree on */
     struct node nodes[]; /* node_count */
 };
 
-/* One operation at one node. */
+/* An operation of one node. */
 struct node_request {
     union {
         struct store_op op;
         struct store_vote vote; /* if it is an ACQUIRE */
     };
     struct store_facts *facts; /* EXAMINE: to be filled in */
-    bool quiet;                /* RELEASE: it is not announced that the lock is free */
+    bool quiet;                /* RELEASE: give_back, which is not announced */
     struct node *node;
     struct round *round;
     bool in_flight;
     bool skipped; /* the node was not asked */
 };
 
-/* A question to all nodes. It is decided as soon as the answers allow, at the latest when a node has had its time;
- * what comes later finds it decided. It is freed when nothing of it is in flight any more. */
+/* A request to all nodes. It is decided as soon as the answers allow, and at the latest when
+ * node_timeout is over. Answers may come after that; it is freed when nothing is in flight any
+ * more. */
 struct round {
     struct list link; /* in the quorum's rounds, until it is decided */
     struct quorum *quorum;
-    struct store_op *op;             /* to be completed by whoever decides it */
-    int64_t decide_by_us, within_us; /* (of the last asking) */
+    struct store_op *op;             /* completed when it is decided; then NULL */
+    int64_t decide_by_us, within_us; /* as of the last request */
     size_t in_flight;
-    bool waited;            /* longer than a node has for a vote */
-    bool kept;              /* it is not freed: it will be asked again, or is kept for `above` */
-    struct map_node voting; /* in the quorum's votes, if it asks for some */
-    uint64_t ballot_id;     /* for this ballot; 0: it does not */
-    uint32_t above;    /* nodes whose votes came late and above the token; it is kept for that */
-    bool over;         /* what it asked for was lost, or let go */
-    uint32_t given_up; /* by which nodes, before their votes came: those are given back */
+    bool waited;            /* already longer than node_timeout */
+    bool kept;              /* it is not freed yet: it will be repeated, or is needed for `above` */
+    struct map_node voting; /* in the quorum's votes, if it asks for votes */
+    uint64_t ballot_id;     /* then the ballot's; else 0 */
+    uint32_t above; /* nodes whose votes came late and with a larger token than the lock's */
+    bool over;      /* the ballot was lost, or its hold has ended */
+    uint32_t
+        given_up; /* nodes that confirmed a release before they voted: such a vote is given back */
     void (*answered)(struct round *round, struct node_request *request);
     void (*decide)(struct round *round, bool time_is_up);
-    void (*clear)(struct round *round); /* before it is freed; NULL: nothing but texts is to be */
+    void (*clear)(struct round *round); /* before it is freed; may be NULL */
     struct node_request *requests;      /* one for each node */
 };
 
-/* (round.c) A new round of `size` bytes, whose first field it is, with its requests behind it; NULL: no memory. */
+/* (round.c) Allocates `size` bytes that begin with a round, and its requests. NULL: no memory. */
 void *quorum_round_new(struct quorum *quorum, struct store_op *op, size_t size);
-/* Puts the question to a node, or to all; a node that is behind may be skipped it, and has not answered then. Answers
- * are never worked off within. */
+/* Sends the request to one node, or to all. A node that is behind may be skipped: then its outcome
+ * is UNKNOWN. Answers are never processed inside these calls. */
 void quorum_round_ask(struct round *round, struct node_request *request);
 void quorum_round_ask_all(struct round *round);
-/* Room for texts behind a round: how much one takes, and a copy of it, NULL if it is; *at is moved on. */
+/* For texts that are stored behind a round: the size of one (NULL: 0), and a copy of it at *at,
+ * which moves on. */
 size_t quorum_text_size(const char *text);
 char *quorum_copy_text(char **at, const char *text);
-/* It asks for votes: those that come behind their release will be given back. */
+/* The round asks for votes of this ballot. A vote that arrives after its release will be given
+ * back. */
 void quorum_round_votes(struct round *round, uint64_t ballot_id);
-/* The next round that asks for votes of that ballot, or the first if `round` is NULL; NULL: there is none. */
+/* The next round after `round` that asks for votes of this ballot; the first, if `round` is NULL.
+ * NULL: none. */
 struct round *quorum_ballot_round(struct quorum *quorum, uint64_t ballot_id,
                                   const struct round *round);
-/* If what a node says to a renewal of this hold does not count, as its vote was above the token; and that the hold is
- * over, after which nobody asks. */
+/* True if the node's renewals of this hold do not count, because its vote had a larger token than
+ * the lock. */
 bool quorum_is_above_token(const struct node *node, uint64_t ballot_id);
+/* The hold, or the ballot, has ended. */
 void quorum_end_votes(struct quorum *quorum, uint64_t ballot_id);
-/* Has it decided within this time from now. */
+/* It must be decided within this time from now. */
 void quorum_round_await(struct round *round, int64_t within_us);
-/* It is decided. Returns the operation, which is to be completed. */
+/* It is decided. Returns the operation, which the caller completes. */
 struct store_op *quorum_round_decided(struct round *round);
 void quorum_round_free_if_over(struct round *round);
-/* Rounds that look have nothing to do with a single answer. They wait for all nodes, as long as those have time: it is
- * what each says that is of interest; and longer for as many as are needed, as a walk over many names takes its time.
- * True: it goes on waiting. */
+/* For rounds that only read. They ignore single answers and wait for all nodes, until node_timeout;
+ * and then for up to `longer_us` until enough have answered, because listing many names takes time.
+ * True: it is still waiting. */
 void quorum_round_ignore(struct round *round, struct node_request *request);
 size_t quorum_round_answers(const struct round *round);
 bool quorum_round_waits_on(struct round *round, bool time_is_up, size_t needed, int64_t longer_us);
-/* Why the node did not do what it was asked, in words; "": it did, another has it, or its time is not up. */
+/* Why the node failed, in words; "": it did not, or somebody else holds the lock, or there is still
+ * time. */
 enum { REQUEST_FAILURE_SIZE = 400 };
 const char *quorum_request_failure(const struct node_request *request,
                                    char ret[REQUEST_FAILURE_SIZE]);
-/* What went wrong at which nodes, after some words; malloc'd, maybe NULL. */
+/* `words`, then what went wrong at which node; malloc'd, maybe NULL. */
 char *quorum_round_explain(const struct round *round, const char *words);
 
-/* Around everything that asks nodes: their answers are worked off at the end. */
+/* Around everything that sends requests to nodes. quorum_finish processes the answers. */
 void quorum_begin(struct quorum *quorum);
 void quorum_finish(struct quorum *quorum);
 void quorum_completed(struct store_host *host, struct store_op *op); /* a node's host->completed */
 void quorum_bell_rang(struct world_bell *bell);
-void quorum_wake_by(struct quorum *quorum,
-                    int64_t at_us); /* sets the timer, if it is not earlier */
+void quorum_wake_by(struct quorum *quorum, int64_t at_us); /* the timer is due then, or earlier */
 
 static inline int64_t quorum_now_us(const struct quorum *quorum) {
     return world_now_us(quorum->host->world);
 }
 
-/* (ballot.c) A vote says who the node is; and if what it says to a renewal counts. */
+/* (ballot.c) Notes which node this is, as its vote says. */
 void quorum_on_reply(struct node_request *request);
+/* True if the node is known not to be one before it under another name. Only then do its renewals
+ * count. */
 bool quorum_is_distinct(const struct quorum *quorum, const struct node *node);
 void quorum_acquire(struct quorum *quorum, struct store_op *op);
-/* An attempt that does not wait asks again after its retry_in_us; and those whose time has come do. */
+/* Repeats an attempt that does not wait, after its retry_in_us; and those that are due now. */
 void quorum_retry_later(struct quorum *quorum, struct store_op *op);
 void quorum_retry_ballots(struct quorum *quorum);
 
 /* (renewing.c) */
 void quorum_renew(struct quorum *quorum, struct store_op *op);
-void quorum_end_renewals(struct quorum *quorum, uint64_t ballot_id); /* of a hold that is let go */
+void quorum_end_renewals(struct quorum *quorum,
+                         uint64_t ballot_id); /* of a hold that is released */
 
 /* (pending_release.c) */
 void quorum_release(struct quorum *quorum, struct store_op *op);
-/* Takes a ballot back that was lost, on all nodes but those that refused it, and completes it with `result` when those
- * that had granted it have confirmed. False: no memory. */
+/* Releases the votes of a lost ballot at all nodes but those that refused it. Completes `op` with
+ * `result` when the nodes that had granted it have confirmed. False: no memory. */
 bool quorum_take_back(struct quorum *quorum, struct store_op *op, enum store_outcome result,
                       uint32_t granted, uint32_t refused);
-/* Nobody wants the votes of a ballot any more, or waits for their return: gives them back where `at` is, or on all
- * nodes. Without memory they are left to their leases. */
+/* Releases votes that nobody wants any more, at one node or (NULL) at all. Nobody waits for that.
+ * If there is no memory, they end with their leases. */
 void quorum_give_back(struct quorum *quorum, const struct store_op *vote, const struct node *at);
 void quorum_give_back_if_late(struct round *round, struct node_request *request);
-/* Asks the nodes again that have not confirmed; when that is due next, or WORLD_NEVER; and no more. */
+/* Repeats releases that are due at nodes that have not confirmed them; says when the next is due,
+ * or WORLD_NEVER; and gives all up. */
 void quorum_retry_releases(struct quorum *quorum);
-void quorum_retry_releases_at(struct node *node); /* which has been heard of again */
+void quorum_retry_releases_at(struct node *node); /* which answers again */
 int64_t quorum_next_release_us(const struct quorum *quorum);
 void quorum_end_releases(struct quorum *quorum);
 
-/* (attempt.c) What the set knows of an attempt, from its first ballot until it has nothing at the nodes. */
+/* (attempt.c) What the set knows of an attempt, from its first ballot until it has nothing at the
+ * nodes. */
 struct quorum_attempt {
     struct map_node by_seq, by_name;
     uint64_t seq;
     uint64_t ballot_id; /* of the votes that it has or may have; 0: none */
     bool asks;          /* it does not have the lock */
-    uint32_t refused;   /* by which nodes: a word of theirs that it is free wakes it */
-    uint32_t freed;     /* by which nodes, before their refusal was heard */
-    uint8_t splits;     /* of votes, since it began */
-    bool waits;         /* and can be woken; else it only tries */
+    uint32_t refused;   /* by which nodes: it is woken if one of them announces a release */
+    uint32_t freed;     /* by which nodes it was announced before their refusals arrived */
+    uint8_t splits;     /* how often its votes were split */
+    bool waits;         /* STORE_WAIT */
     bool shares;
     int64_t since_us;
     struct list woken; /* in the quorum's list, or in none */
@@ -213,16 +223,18 @@ void quorum_attempt_end(struct quorum *quorum, struct quorum_attempt *attempt);
 void quorum_attempts_clear(struct quorum *quorum);
 void quorum_attempts_freed(struct quorum *quorum, const struct node *node, const char *name);
 void quorum_wake_due(struct quorum *quorum);
-/* A time of one's own among others who ask for the same: the more votes were split, the longer it may be. */
+/* A random delay, so that clients that ask for the same lock do not ask at once. Its range grows
+ * with split votes. */
 int64_t quorum_scatter_us(struct quorum *quorum);
-/* A node's host->gone, and what is known of that when the hold has ended. */
+/* A node's host->gone; and the hold has ended, so what nodes said of it is forgotten. */
 void quorum_gone(struct store_host *host, uint64_t ballot_id);
 void quorum_forget_gone(struct quorum *quorum, uint64_t ballot_id);
 
-/* A ballot's ballot_id: the attempt's number, and the ballot's own. */
+/* A ballot_id is the attempt's `seq` and, in its last bits, the ballot's number. */
 enum { BALLOT_BITS = 24 };
 
-/* (quorum.c) What open.c needs: the set's `freed`; fills in a node's host; starts; ends, with the nodes that are open. */
+/* (quorum.c) For open.c: the set's `freed`; fills in a node's host; starts; ends, and closes the
+ * nodes that are open. */
 void quorum_freed(struct store_host *host, const char *name);
 void quorum_join(struct quorum *quorum, struct node *node);
 int quorum_start(struct quorum *quorum);

@@ -39,9 +39,7 @@ TEST(the_token_is_the_largest_that_was_counted_and_only_counted_nodes_are_raised
         CHECK_EQ_INT(raise->op.seq, quorum_attempt_find(set.quorum, 1)->ballot_id);
     }
     CHECK_EQ_INT(asked_count(1), 0);
-    grant(
-        3,
-        90); /* late, and larger: not counted, nor kept, since somebody may have held 80 meanwhile */
+    grant(3, 90); /* late, and larger: not counted, nor kept. Somebody may have held 80 meanwhile */
     confirm(3);
     grant(4, 60); /* late, and smaller: a spare */
     CHECK_EQ_INT(asked_count(4), 0);
@@ -89,7 +87,8 @@ TEST(what_was_lost_is_released_where_it_was_not_refused_before_it_is_told) {
     CHECK_EQ_INT(set.completed, 1);
 }
 
-/* Two who only try have two votes each, and somebody a third: to say "busy" to all would be wrong of all. */
+/* Two who only try have two votes each, and somebody a third: to say "busy" to all would be wrong
+ * of all. */
 TEST(who_only_tries_does_so_again_when_votes_were_split) {
     set_open();
     struct store_op op = mutex(1, 0);
@@ -913,7 +912,8 @@ TEST(a_release_is_what_a_quorum_says) {
     }
 }
 
-/* The repeat of a release finds nothing, which may be the doing of the first, whose answer was lost. */
+/* The repeat of a release finds nothing, which may be the doing of the first, whose answer was
+ * lost. */
 TEST(a_node_that_may_have_released_it_before_is_not_counted_as_one_that_lost_it) {
     set_open();
     struct store_op op = held(3), next = mutex(2, 0);

@@ -1,8 +1,9 @@
 /* Renewing.
  *
- * A hold may end while its renewal is in flight, and the nodes may look at it as long as that is: each renewal is of
- * a copy. A node that has lost its vote is asked for it again if nobody was there since, also when it is late; not
- * for a hold that has been let go meanwhile: that would be after its release. */
+ * A hold may end while its renewal is in flight, and the nodes may still read it then. So each
+ * renewal is of a copy. If a quorum renews a hold, a node that has lost its vote is asked to retake
+ * it, also if its answer comes late; but not if the hold was released in the meantime, because the
+ * vote would come after its release. */
 #include "store/quorum/quorum.h"
 
 struct renewing {
@@ -10,9 +11,9 @@ struct renewing {
     struct list link; /* in the quorum's renewals */
     size_t count;
     struct store_op *holds;      /* copies */
-    struct store_renewal *items; /* of all nodes, one behind the other */
+    struct store_renewal *items; /* of all nodes, one after the other */
     uint8_t *yes, *no;           /* of each hold */
-    bool *renewed;               /* by a quorum, and not ended since */
+    bool *renewed;               /* by a quorum, and not released since */
     char text[];                 /* all of this, and the names and labels */
 };
 
@@ -27,12 +28,12 @@ static void taken_again(struct round *round, struct node_request *request) {
     quorum_give_back_if_late(round, request);
 }
 
-/* Takes a node's vote again for a hold that a quorum has, if nobody was there since: nobody waits for that. */
+/* Retakes a node's vote for a hold that a quorum has. Nobody waits for that. */
 static void take_again(struct quorum *q, const struct store_op *hold, struct node *node) {
     size_t texts = quorum_text_size(hold->name) + quorum_text_size(hold->label);
     struct again *again = quorum_round_new(q, NULL, sizeof(*again) + texts);
     if (!again)
-        return; /* the next renewal comes by here, too */
+        return; /* the next renewal tries it again */
     char *text = again->text;
     quorum_round_votes(&again->round, hold->seq);
     again->round.answered = taken_again;
@@ -47,7 +48,8 @@ static void take_again(struct quorum *q, const struct store_op *hold, struct nod
     quorum_round_ask(&again->round, request);
 }
 
-/* A vote is missing there, or the word who the node is, without which its own does not count: voting brings both. */
+/* The node has lost its vote, or it is not known which node it is, so that its renewals do not
+ * count. A vote mends both. */
 static bool wants_vote(const struct node_request *request, size_t index) {
     return request->op.outcome == STORE_DONE &&
            (request->op.renewals[index].outcome == STORE_NOT_YOURS || !request->node->identified);
@@ -99,7 +101,7 @@ static void renewed(struct renewing *renewing, size_t index) {
     }
 }
 
-/* Nobody will let go of what is left of it. */
+/* The client will not release it, so what is left of it is given back here. */
 static void lost(struct renewing *renewing, size_t index) {
     struct quorum *q = renewing->round.quorum;
     quorum_attempt_end(q, quorum_attempt_find(q, renewing->holds[index].seq >> BALLOT_BITS));
@@ -144,7 +146,7 @@ void quorum_end_renewals(struct quorum *q, uint64_t ballot_id) {
     }
 }
 
-/* Everything in one piece: the largest of each comes first. */
+/* Everything is one allocation, with the most strictly aligned parts first. */
 static struct renewing *renewing_new(struct quorum *q, struct store_op *op) {
     size_t count = op->renewal_count;
     size_t of_holds = count * sizeof(struct store_op);

@@ -1,12 +1,13 @@
-/* Rounds: a question to all nodes at once, and the answers to it.
+/* Rounds: a request to all nodes at once, and their answers.
  *
- * A node may answer from within its `submit`, and must not be asked something else there: answers are put into a
- * list, and worked off when whoever is asking has asked (quorum_finish), or else when the bell is heard. So no
- * answer is ever looked at within a question, and a round lives at least until it has been put.
+ * A node may answer inside `submit`, and must not be called again there. So answers are put into a
+ * list and processed when all requests are out (quorum_finish), or when the bell rings. Thus no
+ * answer is processed while requests are being sent, and a round exists at least until all of them
+ * were.
  *
- * A node that hangs would be asked for as long as its store has patience, and all of that would pile up here and
- * there. So one that is behind, that is, has said nothing for the time that a node has, is asked no more until it
- * says something or its store has given up; unless too few others would be left, as after a pause of our own. */
+ * Requests to a node that hangs would pile up here and there until its store gives up. So a node
+ * that is behind, which means that it has not replied for node_timeout, is skipped until it replies
+ * or its store gives up; unless too few others would be left, as after a pause of this process. */
 #include "base/error.h"
 #include "store/quorum/quorum.h"
 
@@ -53,7 +54,7 @@ char *quorum_copy_text(char **at, const char *text) {
     return copy;
 }
 
-/* (The hash is a bijection.) */
+/* The hash is a bijection. */
 struct round *quorum_ballot_round(struct quorum *q, uint64_t ballot_id, const struct round *round) {
     struct map_node *node =
         round ? map_find_next(&round->voting) : map_find(&q->votes, map_hash_number(ballot_id));
@@ -109,7 +110,7 @@ static bool should_skip(const struct node_request *request) {
     return is_behind(request->node, now_us) && others >= q->quorum;
 }
 
-/* A ballot that the node was not asked in has nothing to be released there. */
+/* There is nothing to release at a node that was skipped in the ballot. */
 static void skip(struct node_request *request) {
     struct node *node = request->node;
     struct store_op *op = &request->op;
@@ -159,7 +160,8 @@ void quorum_round_ask(struct round *round, struct node_request *request) {
         ask(request);
 }
 
-/* A node's time. While too few have answered yet, ever, they have to be connected to, and to learn the scripts. */
+/* Nodes have more time while too few have ever answered: they must be connected to, and learn the
+ * scripts. */
 static int64_t time_for(const struct quorum *q) {
     size_t met = 0;
     for (size_t i = 0; i < q->node_count; i++)
@@ -174,7 +176,7 @@ void quorum_round_ask_all(struct round *round) {
         quorum_round_ask(round, &round->requests[i]);
 }
 
-/* By the time at which it must be decided, which as a rule is last. */
+/* The list is sorted by that time. A new round usually comes last. */
 void quorum_round_await(struct round *round, int64_t within_us) {
     struct quorum *q = round->quorum;
     round->within_us = within_us;
@@ -202,8 +204,8 @@ void quorum_completed(struct store_host *host, struct store_op *op) {
         world_bell_ring_within(&q->bell);
 }
 
-/* What is known of the node itself, for the next time that it is silent. Only a vote shows that it votes.
- * True if the node itself has answered. */
+/* Notes the state of the node, which is reported if it falls silent. Only a vote shows that it
+ * votes. True if the node itself has answered. */
 static bool note_answer(struct node_request *request) {
     const struct store_op *op = &request->op;
     struct node *node = request->node;
@@ -259,7 +261,7 @@ void quorum_bell_rang(struct world_bell *bell) {
     quorum_finish(q);
 }
 
-/* ---- Rounds that look ---- */
+/* ---- Rounds that only read ---- */
 
 void quorum_round_ignore(struct round *round, struct node_request *request) {
     (void)round;

@@ -1,4 +1,5 @@
-/* A set of five nodes that a test plays: it sees what each was asked, and answers in any order, late, or never. */
+/* A set of five nodes that a test plays: it sees what each was asked, and answers in any order,
+ * late, or never. */
 #ifndef QUORUM_SET_TEST_H
 #define QUORUM_SET_TEST_H
 
