@@ -51,7 +51,7 @@ struct keeper {
     struct wait_line line;
     pid_t child;         /* 0: not yet, or no more */
     int64_t acquired_ms; /* and other times of CLOCK_BOOTTIME */
-    int64_t max_hold_at_ms, kill_at_ms, kill_pause_ms, release_until_ms;
+    int64_t max_hold_at_ms, warn_at_ms, kill_at_ms, kill_pause_ms, release_until_ms;
     char name[300]; /* of the lock, safe to print */
 };
 
@@ -280,7 +280,24 @@ static void watch_lock(struct keeper *k) {
         k->shared->lost = true;
         begin_ending(k, RUN_LOST, at_once ? now_ms : now_ms + k->settings->grace_ms);
     }
-    if (k->phase == RUNNING && now_ms >= k->max_hold_at_ms)
+}
+
+/* --warn-after: once. */
+static void warn(struct keeper *k) {
+    char time[32];
+    k->warn_at_ms = CLOCK_NEVER;
+    k->shared->warned = true;
+    if (!k->settings->cli->quiet)
+        fail_say("%s has been held for %s (--warn-after); the command goes on", k->name,
+                 text_duration(time, sizeof(time), k->settings->warn_after_ms));
+}
+
+/* Whether the command runs for too long; that counts after a loss that is ignored, too. */
+static void watch_time(struct keeper *k) {
+    int64_t now_ms = clock_now_ms();
+    if (now_ms >= k->warn_at_ms)
+        warn(k);
+    if (now_ms >= k->max_hold_at_ms)
         begin_ending(k, RUN_MAX_HOLD, now_ms + k->settings->grace_ms);
 }
 
@@ -296,6 +313,7 @@ static void acquired(struct keeper *k) {
         k->shared->tokens[i] = hf_hold_token_at(k->hold, i);
     k->shared->exclusive = hf_hold_is_exclusive(k->hold);
     k->max_hold_at_ms = s->max_hold_ms < 0 ? CLOCK_NEVER : k->acquired_ms + s->max_hold_ms;
+    k->warn_at_ms = s->warn_after_ms < 0 ? CLOCK_NEVER : k->acquired_ms + s->warn_after_ms;
     publish_deadline(k);
     k->phase = RUNNING;
     note(k, "acquired %s (token %" PRIu64 ")", k->name, hf_hold_token(k->hold));
@@ -382,7 +400,8 @@ static void conclude_lost(struct keeper *k) {
 
 static void conclude(struct keeper *k) {
     char time[32];
-    if (k->end == RUN_MAX_HOLD)
+    bool ignored_loss = k->shared->lost && k->settings->on_lost == ON_LOST_IGNORE;
+    if (k->end == RUN_MAX_HOLD && !ignored_loss)
         finish(k, RUN_MAX_HOLD, EXIT_MAX_HOLD, "the command was ended after %s (--max-hold)",
                text_duration(time, sizeof(time), k->settings->max_hold_ms));
     else if (k->end == RUN_LOST || k->shared->lost || k->shared->released == HF_LOST)
@@ -439,6 +458,8 @@ static void step_tree(struct keeper *k) {
     if (k->phase != RUNNING && k->phase != ENDING)
         return;
     watch_lock(k);
+    if (k->phase == RUNNING)
+        watch_time(k);
     if (k->phase == ENDING)
         kill_tree(k, died);
 }
@@ -509,16 +530,20 @@ static void front_gone(struct keeper *k) {
 
 /* ---- The loop ---- */
 
+static int64_t next_while_running_ms(const struct keeper *k) {
+    int64_t at_ms = earlier(k->max_hold_at_ms, k->warn_at_ms);
+    if (k->shared->lost)
+        return at_ms;
+    bool ignores = k->settings->on_lost == ON_LOST_IGNORE;
+    return earlier(at_ms, ignores ? k->shared->deadline_ms : give_up_at_ms(k));
+}
+
 static int64_t next_ms(const struct keeper *k) {
     switch (k->phase) {
     case WAITING:
         return k->line.next_ms;
     case RUNNING:
-        if (k->shared->lost)
-            return k->max_hold_at_ms;
-        if (k->settings->on_lost == ON_LOST_IGNORE)
-            return earlier(k->max_hold_at_ms, k->shared->deadline_ms);
-        return earlier(k->max_hold_at_ms, give_up_at_ms(k));
+        return next_while_running_ms(k);
     case ENDING:
         return k->kill_at_ms;
     case RELEASING:

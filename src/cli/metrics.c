@@ -23,14 +23,16 @@
 
 enum {
     FILE_MOST = 4 << 20,
-    ROWS_MOST = 1000, /* names; what comes after is counted without a name */
-    LABEL_SIZE = 800, /* a name has 255 bytes, and an escaped byte at most 3 */
+    ROWS_MOST = 1000,  /* names; what comes after is counted without a name */
+    SAFE_SIZE = 1100,  /* a name has 255 bytes, and an escaped byte 4 … */
+    LABEL_SIZE = 1400, /* … or 5, since its backslash is escaped again */
     LOCK_PATIENCE_MS = 5000,
 };
 
 enum column {
     ACQUIRED,
     NOT_ACQUIRED,
+    SKIPPED,
     FAILED,
     WAIT_SUM,
     WAIT_COUNT,
@@ -38,6 +40,8 @@ enum column {
     HELD_COUNT,
     RENEWALS,
     LOST,
+    MAX_HOLD,
+    WARNED,
     LEAST_MARGIN,
     LAST_EXIT_CODE,
     LAST_END,
@@ -54,6 +58,8 @@ static const struct {
                   "Runs that acquired their lock.", false},
     [NOT_ACQUIRED] = {"holdfast_run_not_acquired_total", "holdfast_run_not_acquired_total",
                       "counter", "Runs that did not acquire their lock in time.", false},
+    [SKIPPED] = {"holdfast_run_skipped_total", "holdfast_run_skipped_total", "counter",
+                 "Runs that did not acquire their lock and exited with 0 (--skip-ok).", false},
     [FAILED] = {"holdfast_run_failed_total", "holdfast_run_failed_total", "counter",
                 "Runs that ended for another reason before they had the lock.", false},
     [WAIT_SUM] = {"holdfast_run_wait_seconds_sum", "holdfast_run_wait_seconds", "summary",
@@ -66,16 +72,20 @@ static const struct {
                   "Renewals that the store confirmed.", false},
     [LOST] = {"holdfast_run_lost_total", "holdfast_run_lost_total", "counter",
               "Runs that lost their lock while they held it.", false},
+    [MAX_HOLD] = {"holdfast_run_max_hold_total", "holdfast_run_max_hold_total", "counter",
+                  "Runs whose command was ended by --max-hold.", false},
+    [WARNED] = {"holdfast_run_warn_after_total", "holdfast_run_warn_after_total", "counter",
+                "Runs whose command ran for longer than --warn-after.", false},
     [LEAST_MARGIN] = {"holdfast_run_least_margin_seconds", "holdfast_run_least_margin_seconds",
                       "gauge",
                       "Of the last run that held the lock: the least time left before its "
                       "deadline when it was renewed or released.",
                       true},
     [LAST_EXIT_CODE] = {"holdfast_run_last_exit_code", "holdfast_run_last_exit_code", "gauge",
-                        "Exit code of the last run.", false},
+                        "Exit code of the last run that was not skipped.", false},
     [LAST_END] = {"holdfast_run_last_end_timestamp_seconds",
-                  "holdfast_run_last_end_timestamp_seconds", "gauge", "When the last run ended.",
-                  true},
+                  "holdfast_run_last_end_timestamp_seconds", "gauge",
+                  "When the last run ended that was not skipped.", true},
     [LAST_SUCCESS] = {"holdfast_run_last_success_timestamp_seconds",
                       "holdfast_run_last_success_timestamp_seconds", "gauge",
                       "When the last run ended whose command exited with 0.", true},
@@ -210,20 +220,15 @@ static int table_read(struct table *table, const char *path, const char **ret_wh
 
 /* ---- Adding ---- */
 
-/* Escapes a label's value. Bytes that are not UTF-8, and control characters, become U+FFFD. */
-static void escape(char *ret, const char *name) {
-    while (*name) {
-        size_t length = text_utf8_length(name);
-        unsigned char c = (unsigned char)*name;
-        if (c == '\n')
-            ret = stpcpy(ret, "\\n");
-        else if (!length || c < 0x20 || c == 0x7f)
-            ret = stpcpy(ret, "\xef\xbf\xbd");
-        else if (c == '"' || c == '\\')
-            ret += sprintf(ret, "\\%c", c);
-        else
-            ret = mempcpy(ret, name, length);
-        name += length ? length : 1;
+/* The label's value for a name: the name as messages show it (text_safe), so that different names have different
+ * labels, with the format's own escapes. */
+static void make_label(char ret[LABEL_SIZE], const char *name) {
+    char safe[SAFE_SIZE];
+    text_safe(safe, sizeof(safe), name);
+    for (const char *c = safe; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            *ret++ = '\\';
+        *ret++ = *c;
     }
     *ret = 0;
 }
@@ -239,7 +244,8 @@ static void add_run(struct row *row, const struct run_shared *shared, int exit_c
     int64_t now_ms = now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
     int end = shared->ended;
     bool acquired = shared->tokens[0] != 0, refused = end == RUN_NOT_ACQUIRED;
-    row->values[acquired ? ACQUIRED : refused ? NOT_ACQUIRED : FAILED]++;
+    bool skipped = refused && exit_code == EXIT_SUCCESS;
+    row->values[acquired ? ACQUIRED : skipped ? SKIPPED : refused ? NOT_ACQUIRED : FAILED]++;
     if (acquired || refused) {
         row->values[WAIT_SUM] += shared->waited_ms;
         row->values[WAIT_COUNT]++;
@@ -250,8 +256,12 @@ static void add_run(struct row *row, const struct run_shared *shared, int exit_c
     }
     row->values[RENEWALS] += (int64_t)shared->renewals;
     row->values[LOST] += shared->lost;
+    row->values[MAX_HOLD] += end == RUN_MAX_HOLD;
+    row->values[WARNED] += shared->warned;
     if (acquired && shared->least_margin_ms >= 0)
         set(row, LEAST_MARGIN, shared->least_margin_ms);
+    if (skipped)
+        return; /* else it would hide how the run before it ended */
     set(row, LAST_EXIT_CODE, exit_code);
     set(row, LAST_END, now_ms);
     if (exit_code == 0 && end == RUN_EXITED)
@@ -353,7 +363,7 @@ void metrics_write(const struct run *run, int exit_code) {
     struct table table = {0};
     char label[LABEL_SIZE];
     const char *why;
-    escape(label, s->name);
+    make_label(label, s->name);
     int lock = lock_file(s->metrics_file, &why);
     int r = lock < 0 ? -1 : table_read(&table, s->metrics_file, &why);
     struct row *row = r < 0 ? NULL : row_of(&table, s->metrics_names ? label : NULL);

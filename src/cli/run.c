@@ -47,6 +47,8 @@ static const struct option options[] = {
      "what to do to the command (term)", "term"},
     {0, OPTION_DURATION, "max-hold", AT(max_hold_ms), "DUR", "end the command after this long",
      "for ever"},
+    {0, OPTION_DURATION, "warn-after", AT(warn_after_ms), "DUR",
+     "say so if the command runs for longer", "never"},
     {0, OPTION_DURATION, "min-left", AT(min_left_ms), "DUR",
      "start only if this much of the lease is left", "any"},
     {'c', OPTION_TEXT, "command", AT(shell_command), "STRING", "run STRING through /bin/sh"},
@@ -202,7 +204,8 @@ static int start(const struct run_settings *s) {
 }
 
 static int run(struct cli *cli, int argc, char **argv) {
-    struct run_settings s = {.cli = cli, .ask = ASK_INIT, .grace_ms = -1, .max_hold_ms = -1};
+    struct run_settings s = {
+        .cli = cli, .ask = ASK_INIT, .grace_ms = -1, .max_hold_ms = -1, .warn_after_ms = -1};
     int at = parse(cli, &s, argc, argv);
     if (at < 0)
         return options_exit_code(at);
@@ -240,10 +243,12 @@ const struct command run_command = {
         "--metrics-file FILE adds this run to FILE, in Prometheus' text format: use a file\n"
         "*.prom in the folder of node_exporter's textfile collector. Counters continue from run\n"
         "to run, and runs that end at the same time are all counted (FILE.lock):\n"
-        "holdfast_run_acquired_total, _not_acquired_total, _failed_total, _renewals_total,\n"
-        "_lost_total; sums and counts of holdfast_run_wait_seconds and _held_seconds; for the\n"
-        "last run _last_exit_code, _last_end_timestamp_seconds, _last_success_timestamp_seconds\n"
-        "and _least_margin_seconds: how close to its deadline the lock was renewed, at worst.\n"
+        "holdfast_run_acquired_total, _not_acquired_total, _skipped_total (the same with exit\n"
+        "code 0: --skip-ok), _failed_total, _renewals_total, _lost_total, _max_hold_total,\n"
+        "_warn_after_total; sums and counts of holdfast_run_wait_seconds and _held_seconds; for\n"
+        "the last run that was not skipped _last_exit_code, _last_end_timestamp_seconds,\n"
+        "_last_success_timestamp_seconds and _least_margin_seconds: how close to its deadline\n"
+        "the lock was renewed, at worst.\n"
         "Names of locks are labels only with --metrics-names (the first NAME; at most 1000 of\n"
         "them). A run whose holdfast is killed is not counted.\n"
         "\n"

@@ -23,7 +23,7 @@ struct run_settings {
     struct ask ask;
     enum run_on_lost on_lost;
     const char *on_lost_word;
-    int64_t grace_ms, max_hold_ms, min_left_ms; /* -1: not given */
+    int64_t grace_ms, max_hold_ms, warn_after_ms, min_left_ms; /* -1: not given */
     struct option_list also;
     const char *name, *shell_command, *report, *metrics_file;
     bool metrics_names;
@@ -55,7 +55,7 @@ struct run_shared {
     int exit_code;
     int child_status; /* as of waitpid; -1: there was no child */
     int released;     /* of hf_release; HF_PENDING: nothing was to be released */
-    bool exclusive, lost;
+    bool exclusive, lost, warned;
     int64_t waited_ms, held_ms;
     uint64_t renewals;       /* of all names; counted for --metrics-file only, as … */
     int64_t least_margin_ms; /* … this; -1: not known */

@@ -62,13 +62,15 @@ const char *url_authority(const char *url) {
 char *url_without_secrets(const char *url) {
     char *ret = url_redacted(url);
     const char *authority = ret ? url_authority(ret) : NULL;
-    for (char *from = ret; from && (from = strstr(from, "***"));) {
+    char *from = ret ? strstr(ret, "***") : NULL;
+    while (from) {
         const char *to = from + 3;
         if (authority && from > authority && from[-1] == ':' && *to == '@') {
             from--;
             to += from == authority;
         }
         memmove(from, to, strlen(to) + 1);
+        from = strstr(from, "***");
     }
     return ret;
 }

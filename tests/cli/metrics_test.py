@@ -8,7 +8,7 @@ from harness import break_lock, contains, equal, finish, main, read_line, run, s
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 SAMPLE = re.compile(rf'({NAME})(?:\{{name="((?:[^"\\\n]|\\["\\n])*)"\}})? ([0-9]+(?:\.[0-9]+)?)')
-COUNTERS = ("acquired", "not_acquired", "failed", "renewals", "lost")
+COUNTERS = ("acquired", "not_acquired", "skipped", "failed", "renewals", "lost", "max_hold", "warn_after")
 
 
 def path():
@@ -58,7 +58,7 @@ def run_counted(*words):
 def a_run_is_counted():
     before = time.time()
     equal(run_counted("x", "sleep", "0.2")[0], 0)
-    equal([value(f"{name}_total") for name in COUNTERS], [1, 0, 0, 0, 0])
+    equal([value(f"{name}_total") for name in COUNTERS], [1, 0, 0, 0, 0, 0, 0, 0])
     equal((value("wait_seconds_count"), value("held_seconds_count")), (1, 1))
     assert 0.2 <= value("held_seconds_sum") < 60 and value("wait_seconds_sum") < 60
     equal(value("last_exit_code"), 0)
@@ -94,13 +94,52 @@ def what_was_not_acquired_is_counted_with_its_wait():
     equal(run_counted("-q", "-n", "x", "true")[0], 75)
     equal(run_counted("-q", "-w", "300ms", "x", "true")[0], 75)
     equal(run_counted("-q", "--skip-ok", "-n", "x", "true")[0], 0)
-    equal((value("acquired_total"), value("not_acquired_total")), (0, 3))
+    equal([value(f"{name}_total") for name in COUNTERS[:3]], [0, 2, 1])
     equal((value("wait_seconds_count"), value("held_seconds_count")), (3, 0))
     assert 0.3 <= value("wait_seconds_sum") < 60
     equal(value("least_margin_seconds"), None)
     equal(value("last_success_timestamp_seconds"), None)  # nothing was run
     equal(run("run", "--url", "sqlite:/no/such/folder/db", "--metrics-file", path(), "x", "true")[0], 69)
     equal((value("failed_total"), value("wait_seconds_count"), value("last_exit_code")), (1, 3, 69))
+
+
+@test
+def a_skipped_run_does_not_hide_the_failed_one():
+    equal(run_counted("--max-hold", "300ms", "x", "sleep", "100")[0], 124)
+    ended = value("last_end_timestamp_seconds")
+    equal((value("last_exit_code"), value("max_hold_total")), (124, 1))
+    holder = start("run", "x", "sh", "-c", "echo; exec sleep 100")
+    read_line(holder.stdout)
+    equal(run_counted("-n", "--skip-ok", "x", "true")[0], 0)
+    equal(run_counted("-q", "-n", "-E", "0", "x", "true")[0], 0)
+    equal((value("last_exit_code"), value("last_end_timestamp_seconds")), (124, ended))
+    equal([value(f"{name}_total") for name in COUNTERS], [1, 0, 2, 0, 0, 0, 1, 0])
+    equal(run_counted("-q", "-n", "x", "true")[0], 75)  # which is no success, and says so
+    equal((value("last_exit_code"), value("not_acquired_total")), (75, 1))
+    assert value("last_end_timestamp_seconds") > ended
+
+
+@test
+def a_run_that_takes_long_is_told_and_counted_and_not_killed():
+    code, out, err = run("run", "--metrics-file", path(), "--report", "report", "--warn-after", "200ms", "x", "-c",
+                         "sleep 0.6; echo done")
+    equal((code, out, err.count("\n")), (0, "done\n", 1))
+    contains(err, "holdfast: x has been held for 200ms (--warn-after); the command goes on")
+    equal((value("warn_after_total"), value("max_hold_total"), value("last_exit_code")), (1, 0, 0))
+    contains(open(f"{harness.folder}/report", encoding="utf-8").read(), '"warned":true')
+    equal(run_counted("-q", "--warn-after", "200ms", "x", "sleep", "0.6"), (0, "", ""))
+    equal(value("warn_after_total"), 2)
+    equal(run_counted("--warn-after", "1h", "x", "true"), (0, "", ""))
+    equal(value("warn_after_total"), 2)
+
+
+@test
+def different_names_have_different_labels():
+    names = ["a\x01", "a\x02", "a\x7f", b"a\xff", b"a\xfe", "a\\x01", "a\u202e", "a\ufffd", "a\n", "a\\n"]
+    for name in names:
+        equal(run_counted("--metrics-names", name, "true")[0], 0)
+    labels = {label: count for (sample, label), count in metrics().items() if sample == "holdfast_run_acquired_total"}
+    equal((len(labels), set(labels.values())), (len(names), {1}))
 
 
 @test
@@ -120,7 +159,7 @@ def names_are_labels_only_when_asked():
     equal(run_counted("--metrics-names", odd, "true")[0], 0)
     equal(run_counted("--metrics-names", odd, "--also", "y", "true")[0], 0)
     equal(run_counted("--metrics-names", "plain", "false")[0], 1)
-    escaped = 'a \\"b\\"\\\\n\\n{}<b>\ufffd[1m, ü'
+    escaped = 'a \\"b\\"\\\\\\\\n\\\\x0a{}<b>\\\\x1b[1m, ü'
     equal({label for _, label in metrics()}, {None, escaped, "plain"})
     equal([value("acquired_total", label) for label in (None, escaped, "plain")], [1, 2, 1])
     equal([value("last_exit_code", label) for label in (None, escaped, "plain")], [0, 0, 1])

@@ -329,6 +329,15 @@ def on_lost_ignore_lets_the_command_end_by_itself():
 
 
 @test
+def max_hold_ends_a_command_whose_loss_was_ignored():
+    process = start("run", "x", "--ttl", "10s", "--on-lost", "ignore", "--max-hold", "3s", "-c",
+                    "echo $HOLDFAST_TOKEN; exec sleep 1000")
+    break_lock("x", read_line(process.stdout))
+    contains(read_line(process.stderr), "the command goes on")
+    equal(finish(process)[0], 79)
+
+
+@test
 def one_who_forks_all_the_time_is_ended_too():
     process = start("run", "x", "--max-hold", "300ms", "--grace", "100ms", "-c",
                     "trap '' TERM; go() { (sleep 0.01; go) & }; go; go; go; echo up; sleep 1000")
