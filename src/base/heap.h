@@ -1,6 +1,6 @@
-/* A binary heap of times: the earliest first. Nodes live inside the objects that are due and know their
- * place, so a change costs at most the logarithm of the size. Only heap_reserve allocates: an object
- * for which room was reserved can be scheduled at any time without failing. */
+/* A binary heap of times: the earliest first. Nodes live inside the objects that are due and know
+ * their place, so a change costs at most the logarithm of the size. Only heap_reserve allocates: an
+ * object for which room was reserved can be scheduled at any time without failing. */
 #ifndef BASE_HEAP_H
 #define BASE_HEAP_H
 

@@ -1,6 +1,6 @@
-/* A hash table whose nodes live inside the objects that it finds. The table knows hashes only: the caller
- * walks the nodes with a hash and compares. Adding never fails: without memory to grow, chains get
- * longer. */
+/* A hash table whose nodes live inside the objects that it finds. The table knows hashes only: the
+ * caller walks the nodes with a hash and compares. Adding never fails: without memory to grow,
+ * chains get longer. */
 #ifndef BASE_MAP_H
 #define BASE_MAP_H
 
@@ -28,12 +28,12 @@ struct map_node *map_find(const struct map *map, uint64_t hash);
 struct map_node *map_find_next(const struct map_node *node);
 
 /* Walks everything: any node, and the one after it; NULL at the end. The map must not change
- * between, except that the node just returned may be removed if its successor was taken before. */
+ * meanwhile. One exception: after you took its successor, a node may be removed. */
 struct map_node *map_first(const struct map *map);
 struct map_node *map_after(const struct map *map, const struct map_node *node);
 
-/* Hashes of bytes and of a number (not against an adversary who chooses them to collide: names come
- * from the program itself, and the seed is the process's own). */
+/* Hashes of bytes and of a number. They do not resist deliberate collisions: names come from the
+ * program itself. */
 uint64_t map_hash(const void *bytes, size_t size, uint64_t seed);
 
 static inline uint64_t map_hash_number(uint64_t x) {

@@ -10,8 +10,8 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-/* The folder of the object that this code is in. For the main program, the loader knows argv[0] at
- * best, which may be a relative path. */
+/* The folder of the object that this code is in. For the main program, the loader knows only
+ * argv[0], which may be a relative path. */
 static bool find_own_folder(char ret_folder[PATH_MAX]) {
     static const char here;
     Dl_info info;
@@ -24,7 +24,7 @@ static bool find_own_folder(char ret_folder[PATH_MAX]) {
     return is_known;
 }
 
-/* The folders in which modules are looked for, one after the other; false behind the last. */
+/* The folders to search for modules, one after the other; false after the last. */
 static bool folder_at(int index, char ret_folder[PATH_MAX]) {
     const char *only = secure_getenv("HOLDFAST_MODULE_PATH");
     char own[PATH_MAX];

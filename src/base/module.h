@@ -1,10 +1,10 @@
-/* Modules: parts of the library that are loaded when they are needed, each a "holdfast-NAME.so" with
- * one symbol. They are never unloaded. Any thread may load one.
+/* Modules: parts of the library that are loaded when they are needed, each a "holdfast-NAME.so"
+ * with one symbol. They are never unloaded. Any thread may load one.
  *
- * They are looked for in the folder of the object that this code is in (the library, or a module that
- * needs another), in its subfolder "holdfast", and then where the build installs them. So they are
- * found in the build tree, and in an installation that was staged or moved. A program that is linked
- * statically looks only where the build installs them, and so does a set-uid program. If
+ * They are looked for in the folder of the object that this code is in (the library, or a module
+ * that needs another), in its subfolder "holdfast", and then where the build installs them. So they
+ * are found in the build tree, and in an installation that was staged or moved. A program that is
+ * linked statically looks only where the build installs them, and so does a set-uid program. If
  * HOLDFAST_MODULE_PATH is set, it is the only folder. */
 #ifndef BASE_MODULE_H
 #define BASE_MODULE_H

@@ -1,10 +1,11 @@
 /* The parser walks the text once, from left to right, and copies each part, decoded, into one block
- * of memory that also has the arrays: there is one allocation to fail and one to free. No part grows
- * when it is decoded, and each has a delimiter of its own that pays for its NUL (the last host and its
- * path have "//"), except a path without hosts: so the text's length + 1 is room enough.
+ * of memory that also has the arrays: there is one allocation to fail and one to free. No part
+ * grows when it is decoded, and each has a delimiter, whose byte its NUL can use ("//" serves for
+ * the last host and its path). Only a path without hosts has none: so the text's length + 1 is
+ * enough.
  *
- * Redaction does not use the parser: it must hide the password of a text that is not a valid URL,
- * too, most of all of one that is invalid because of its password. */
+ * Redaction does not use the parser: it must also hide the password of a text that is not a valid
+ * URL, above all of one that is invalid because of its password. */
 #include "base/url.h"
 
 #include <arpa/inet.h>
@@ -27,7 +28,7 @@
 struct memory {
     struct url_host hosts[URL_HOSTS_MAX];
     struct url_option options[URL_OPTIONS_MAX];
-    size_t size; /* of the strings, which have a password among them */
+    size_t size; /* of the strings, one of which may be a password */
     char strings[];
 };
 
@@ -269,7 +270,7 @@ const char *url_option(const struct url *url, const char *key) {
 
 /* ---- Redaction ---------------------------------------------------------------------------- */
 
-/* What may come before an option, in a URL or in what somebody took for one. */
+/* What may precede an option, in a URL or in a text mistaken for one. */
 #define SEPARATORS "?&;#"
 
 static char *put(char *to, const char *from, const char *end) {
@@ -297,8 +298,8 @@ static bool ends_with(const char *from, const char *end, const char *word) {
     return (size_t)(end - from) >= length && !strncasecmp(end - length, word, length);
 }
 
-/* Whether an option of this name is a secret, and not the place of one (password_file). A key with
- * an escape in it is not valid, and might spell anything. */
+/* Whether an option with this name is a secret, and not where one is kept (password_file). A key
+ * with an escape in it is not valid, and might spell anything. */
 static bool is_secret(const char *key, const char *end) {
     static const char *const secrets[] = {"pass", "pwd", "secret", "credential", "apikey"};
     static const char *const places[] = {"file", "env", "fd"};
@@ -314,7 +315,7 @@ static bool is_secret(const char *key, const char *end) {
     return false;
 }
 
-/* The end of a value. What follows an '&' but is no key=value is the rest of a password that should
+/* The end of a value. Text after an '&' that is no key=value is the rest of a password that should
  * have been escaped. */
 static const char *value_end(const char *value, const char *end) {
     const char *ampersand = find(value, end, '&');
@@ -344,8 +345,8 @@ static char *put_options(char *to, const char *from, const char *end) {
     return to;
 }
 
-/* What follows a ':' in the hosts that begin at `from` and is not a port: where no '@' is behind it,
- * that is a password whose end was lost (a shell cuts the text at an unquoted '&'). NULL: nothing. */
+/* What follows a ':' in the hosts at `from` and is not a port. Without an '@' after it, it is a
+ * password whose end was lost (a shell cuts the text at an unquoted '&'). NULL: nothing. */
 static const char *password_without_end(const char *from) {
     const char *end = from + strcspn(from, "/?#");
     bool bracketed = false;
@@ -361,9 +362,9 @@ static const char *password_without_end(const char *from) {
     return NULL;
 }
 
-/* Finds the password in the user info, which begins at `from`: all from the first ':' to the last '@',
- * or to the end if that '@' is not the first delimiter, for then nobody can say what is behind it. An
- * empty part at the text's end when there is none. */
+/* Finds the password in the user info, which begins at `from`: all from the first ':' to the last
+ * '@'. If that '@' is not the first delimiter, nobody can say what follows it, so everything to the
+ * end counts. If there is none: an empty part at the text's end. */
 static void find_password(const char *from, const char **ret_from, const char **ret_end) {
     const char *end = from + strlen(from);
     const char *at = strrchr(from, '@');
@@ -379,7 +380,7 @@ static void find_password(const char *from, const char **ret_from, const char **
 }
 
 /* Where the user info begins, if there is any. A text that is no URL may be one without its scheme
- * (user:password@host), but the names of files and of stores in memory are just that. */
+ * (user:password@host). The names of files and of memory stores have none. */
 static const char *user_info(const char *text) {
     const char *colon = text + strcspn(text, ":");
     if (!strncmp(colon, "://", 3))

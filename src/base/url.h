@@ -37,8 +37,8 @@ struct url {
     void *memory; /* holds all of the above */
 };
 
-/* Parses `text`; free the result with url_free. On failure HF_NO_MEMORY, or HF_BAD_URL with a static
- * sentence that says what is wrong and where, without quoting the URL. */
+/* Parses `text`; free the result with url_free. On failure HF_NO_MEMORY, or HF_BAD_URL with a
+ * static sentence that says what is wrong and where, without quoting the URL. */
 int url_parse(const char *text, struct url *ret, const char **ret_why);
 
 /* Frees the result of url_parse; accepts a zeroed url. */
@@ -49,8 +49,8 @@ const char *url_option(const struct url *url, const char *key);
 
 /* The URL for people to see, to be freed: the password and the values of options that look like
  * secrets (password=, but not password_file=) are "***", bytes that are not printable ASCII are
- * %XX. Accepts any text: if it is not a valid URL, it hides too much rather than too little. NULL: no
- * memory. */
+ * %XX. Accepts any text: if it is not a valid URL, it hides too much rather than too little. NULL:
+ * no memory. */
 char *url_redacted(const char *text);
 
 #endif

@@ -1,10 +1,10 @@
-/* Resolving a name. That may take as long as the name service likes and cannot be cancelled, so each
- * look-up has a thread of its own, which nobody waits for.
+/* Resolving a name. That can take long and cannot be cancelled, so each look-up has its own thread,
+ * which nobody waits for.
  *
- * Design notes. A look-up has two owners, the thread and the stream that wants it; the last one to finish
- * frees it. Its mutex guards who that is, and that the bell is rung only while the stream, and so
- * the world with its bell, still exist. A forked child does not have the thread, and the mutex may be in
- * any state: there the look-up is freed without locking it. */
+ * Design notes. A look-up has two owners, the thread and the stream that wants it; the last one to
+ * finish frees it. The mutex decides who that is. It also ensures that the bell is rung only while
+ * the stream exists, and with it the world and its bell. A forked child does not have the thread,
+ * and the mutex may be in any state: the child frees the look-up without locking it. */
 #include "world/epoch.h"
 #include "world/real.h"
 

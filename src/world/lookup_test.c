@@ -1,7 +1,7 @@
 /* Names and their addresses: looked up without stopping anybody, and tried one after the other.
  *
- * The linker sends getaddrinfo through here (--wrap, in tests/meson.build), to hand out chosen addresses and to
- * hang; and pthread_mutex_lock, to see that a child does without. */
+ * The linker sends getaddrinfo through here (--wrap, in tests/meson.build), to hand out chosen
+ * addresses and to hang; and pthread_mutex_lock, to see that a child does without. */
 #include "world/stream_test.h"
 
 #include <netdb.h>
@@ -17,7 +17,8 @@ const char *__tsan_default_options(void) {
 
 /* ---- A name service ---- */
 
-/* The name "chosen.test" has these addresses; "slow.test" has the first one, when it is released. */
+/* The name "chosen.test" has these addresses; "slow.test" has the first one, when it is
+ * released. */
 static const char *chosen[4];
 static sem_t slow_asked, slow_released, slow_answered;
 static pthread_t asked_on;
@@ -124,7 +125,8 @@ TEST(the_next_address_is_tried_when_one_refuses) {
     check_both_ways(&owner, listener);
 }
 
-/* A machine that stands still for longer than the second's share does not get to it: once more, then. */
+/* A machine that stands still for longer than the second's share does not get to it: once more,
+ * then. */
 TEST(the_next_address_is_tried_when_one_does_not_answer_in_its_share_of_the_time) {
     struct owner owner;
     uint16_t port;

@@ -1,17 +1,17 @@
-/* The real world: epoll, a timerfd on CLOCK_BOOTTIME, an eventfd for the bells. Everything that knows
- * Linux is in this folder.
+/* The real world: epoll, a timerfd on CLOCK_BOOTTIME, an eventfd for the bells. Everything that
+ * knows Linux is in this folder.
  *
  * Design notes.
  *
  * `now` must not run slower than BOOTTIME (which counts suspends but is slewed by NTP) nor than
  * MONOTONIC_RAW (which is not slewed, but stops in suspend). So it adds up, interval by interval,
- * the larger of what the two have counted since an anchor. A thread that is preempted between reading the
- * one and the other must not make these two readings an anchor, for its pause would then be counted twice:
- * so an anchor is moved at most once a second, and only by a reading that was not interrupted. Any thread
- * may read `now`: if an anchor is being moved, it reads it again.
+ * the larger of what the two have counted since an anchor. If a thread is preempted between the two
+ * readings, they must not become an anchor: its pause would be counted twice. So the anchor is
+ * moved at most once a second, and only by a reading that was not interrupted. Any thread may read
+ * `now`: if the anchor is being moved, it reads again.
  *
- * epoll returns a slot and a generation, not a pointer: between the wait, without the mutex, and the
- * dispatch, with it, a watch may have been removed and its slot reused. */
+ * epoll returns a slot and a generation, not a pointer: between the wait, without the mutex, and
+ * the dispatch, with it, a watch may have been removed and its slot reused. */
 #include "world/real.h"
 
 #include <assert.h>
@@ -79,7 +79,8 @@ static int64_t real_host_us(struct world *world) {
     return clock_us(CLOCK_BOOTTIME);
 }
 
-/* To the kernel's tick: it serves as a floor of tokens and for people to read, and is read often. */
+/* As exact as the kernel's tick: enough for the floor of tokens and for people to read, and
+ * cheap. */
 static int64_t real_wall_us(struct world *world) {
     (void)world;
     return clock_us(CLOCK_REALTIME_COARSE);
@@ -95,8 +96,8 @@ static void real_random(struct world *world, void *bytes, size_t size) {
     assert(got == (ssize_t)size);
 }
 
-/* The timer is relative, on the clock that runs in suspend. It may come late by what BOOTTIME is slewed,
- * or early; whoever it wakes looks at `now`. */
+/* The timer is relative, on the clock that runs in suspend. Because BOOTTIME is slewed, it may come
+ * a little late or early; the thread that it wakes checks `now`. */
 static void real_arm(struct world *world, int64_t at_us) {
     struct itimerspec spec = {0};
     if (at_us != WORLD_NEVER) {
@@ -129,8 +130,8 @@ static int free_slot(struct real *real, uint32_t *ret_slot) {
     return HF_OK;
 }
 
-static int tell_kernel(struct real *real, int what, const struct world_watch *watch,
-                       uint32_t events) {
+static int update_epoll(struct real *real, int what, const struct world_watch *watch,
+                        uint32_t events) {
     struct epoll_event event = {
         .events = events,
         .data.u64 = (uint64_t)watch->slot << 32 | real->slots[watch->slot].generation,
@@ -147,7 +148,7 @@ static int real_watch(struct world *world, struct world_watch *watch) {
         return r;
     struct real_slot *slot = &real->slots[watch->slot];
     slot->generation++;
-    r = tell_kernel(real, EPOLL_CTL_ADD, watch, watch->events);
+    r = update_epoll(real, EPOLL_CTL_ADD, watch, watch->events);
     if (!r)
         slot->watch = watch;
     return r;
@@ -156,14 +157,14 @@ static int real_watch(struct world *world, struct world_watch *watch) {
 static int real_change_watch(struct world *world, struct world_watch *watch, uint32_t events) {
     struct real *real = real_of(world);
     assert(real->slots[watch->slot].watch == watch);
-    int r = tell_kernel(real, EPOLL_CTL_MOD, watch, events);
+    int r = update_epoll(real, EPOLL_CTL_MOD, watch, events);
     if (!r)
         watch->events = events;
     return r;
 }
 
-/* Only one watch of a descriptor can be in the kernel's set. If there is a later one, this one's descriptor
- * was closed, which took it out of the set, and the number has been used again. */
+/* Only one watch of a descriptor can be in the kernel's set. If there is a later one, this watch's
+ * descriptor was closed, which removed it from the set, and its number was reused. */
 static bool is_watched_again(const struct real *real, const struct world_watch *watch) {
     for (uint32_t i = 0; i < real->slot_count; i++) {
         const struct world_watch *other = real->slots[i].watch;
@@ -190,10 +191,10 @@ static void drain(struct world_watch *watch, uint32_t events) {
     (void)events;
     uint64_t count;
     if (read(watch->fd, &count, sizeof(count)) < 0)
-        return; /* somebody was faster: nothing to drain */
+        return; /* another thread was faster: nothing to drain */
 }
 
-/* The kernel's timer has come and is no longer set, early or not. */
+/* The kernel's timer has expired, early or not, and is no longer set. */
 static void timer_came(struct world_watch *watch, uint32_t events) {
     drain(watch, events);
     container_of(watch, struct real, timer_watch)->world.armed_us = WORLD_NEVER;
@@ -212,7 +213,7 @@ static int timeout_ms(int64_t at_most_us) {
 static void real_wait_for(struct world *world, int64_t at_most_us) {
     struct real *real = real_of(world);
     int count = epoll_wait(world->fd, real->events, REAL_EVENTS_AT_ONCE, timeout_ms(at_most_us));
-    real->event_count = count > 0 ? count : 0; /* EINTR: a signal is not our business */
+    real->event_count = count > 0 ? count : 0; /* EINTR: a signal is for the program */
 }
 
 static void real_dispatch(struct world *world) {

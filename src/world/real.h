@@ -1,5 +1,6 @@
-/* The inside of the real world: what its files share. real.c has clocks, timers, watches and bells; stream.c
- * the streams; lookup.c resolves names for them; search.c for those who want only the addresses. */
+/* The inside of the real world: what its files share. real.c has clocks, timers, watches and bells;
+ * stream.c the streams; lookup.c resolves names for them; search.c for callers that want only the
+ * addresses. */
 #ifndef WORLD_REAL_H
 #define WORLD_REAL_H
 
@@ -45,8 +46,9 @@ void stream_flush(struct world *world);
 void stream_close(struct world_stream *owner);
 void stream_looked_up(struct real *real);
 
-/* With the world, which has no timers any more. In a forked child this closes the child's copies of the
- * descriptors and nothing else: neither the connections nor the epoll, which the parent shares, notice. */
+/* Called when the world closes; it has no timers any more. In a forked child this closes only the
+ * child's copies of the descriptors: it does not affect the connections, nor the epoll, which the
+ * parent shares. */
 void stream_discard_all(struct real *real);
 
 /* ---- Searches: world_look_up ---- */
@@ -61,20 +63,20 @@ void search_discard_all(struct real *real); /* as stream_discard_all */
 
 struct lookup;
 
-/* The address that is written as one ("10.0.0.1", "fe80::1%eth0"); NULL in *ret_found when it is none.
- * HF_OK or HF_NO_MEMORY. To be freed with freeaddrinfo. */
+/* Reads a numeric address ("10.0.0.1", "fe80::1%eth0"); *ret_found is NULL if it is not one. HF_OK
+ * or HF_NO_MEMORY. Free the result with freeaddrinfo. */
 int lookup_literal(const char *host, uint16_t port, struct addrinfo **ret_found);
 
-/* Begins to look up a name, on a thread of its own if there may be threads, and rings when that is done.
- * HF_OK, HF_SYSTEM or HF_NO_MEMORY. */
+/* Starts to look up a name, on a thread of its own if threads are allowed, and rings when that is
+ * done. HF_OK, HF_SYSTEM or HF_NO_MEMORY. */
 int lookup_start(struct world_bell *bell, bool threads, const char *host, uint16_t port,
                  struct lookup **ret_lookup);
 
-/* False: it goes on. Else it has ended and is freed: *ret_found is the caller's to free, or NULL, and then
- * *ret_why tells. */
+/* False: it is still running. True: it has ended and is freed. *ret_found is the caller's to free;
+ * it is NULL after a failure, and *ret_why says why. */
 bool lookup_take(struct lookup *lookup, struct addrinfo **ret_found, const char **ret_why);
 
-/* Whatever comes of it is thrown away. Never waits for the name service; the bell is not touched after. */
+/* Discards the result. Never waits for the name service; the bell is not used afterwards. */
 void lookup_abandon(struct lookup *lookup);
 
 #endif

@@ -1,5 +1,6 @@
-/* world_look_up in the real world: a look-up with a time limit, whose addresses are handed out as text. `done` is
- * always called from the timer, so never within a call of its owner's, who may stop it or ask again in it. */
+/* world_look_up in the real world: a look-up with a time limit, whose addresses are handed out as
+ * text. `done` is always called from the timer, never within a call by the owner. In it, the owner
+ * may stop the search or start another. */
 #include "world/real.h"
 
 #include <assert.h>
@@ -61,7 +62,7 @@ static char **texts_of(const struct addrinfo *found, size_t *ret_count) {
     return texts;
 }
 
-static void tell(struct search *search) {
+static void finish(struct search *search) {
     struct world_lookup *owner = search->owner;
     size_t count = 0;
     char why[WHY_SIZE] = "";
@@ -78,10 +79,10 @@ static void tell(struct search *search) {
 }
 
 static void timer_came(struct world_timer *timer) {
-    tell(container_of(timer, struct search, timer));
+    finish(container_of(timer, struct search, timer));
 }
 
-static void tell_soon(struct search *search) {
+static void finish_soon(struct search *search) {
     world_timer_set(&search->real->world, &search->timer, world_now_us(&search->real->world));
 }
 
@@ -90,7 +91,7 @@ void search_looked_up(struct real *real) {
         struct search *search = container_of(node, struct search, link);
         if (search->lookup && lookup_take(search->lookup, &search->found, &search->why)) {
             search->lookup = NULL;
-            tell_soon(search);
+            finish_soon(search);
         }
     }
 }
@@ -101,7 +102,7 @@ static int begin(struct search *search) {
     if (r < 0)
         return r;
     if (search->found) {
-        tell_soon(search);
+        finish_soon(search);
         return HF_OK;
     }
     world_timer_set(&real->world, &search->timer, world_now_us(&real->world) + search->timeout_us);

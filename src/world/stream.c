@@ -1,18 +1,19 @@
-/* The streams of the real world: connecting, address by address, then sending and receiving. No call to a
- * stream calls its owner: the world's dispatch does, and a stream that fails within a call sets its
- * timer to now for that. Nothing here waits.
+/* The streams of the real world: connecting, address by address, then sending and receiving. A call
+ * to a stream never calls its owner; only the world's dispatch does. So a stream that fails within
+ * a call sets its timer to now. Nothing here waits.
  *
  * Design notes.
  *
- * Resolving and connecting share one deadline. Each address has its share of what is left, so that one
- * that drops packets leaves time for those after it; they also get the time that one did not use.
+ * Resolving and connecting share one deadline. Each address gets a share of the time that is left,
+ * so that one that drops packets leaves time for the next. Time that an address does not use goes
+ * to those after it.
  *
- * The owner may close a stream in each of its functions, and open it again, perhaps with its state at the
- * same address. So the owner's function is called last, or (`received`) the world is asked afterwards
- * whether the stream is still the one being read.
+ * In each of its functions the owner may close the stream and open it again, and the new state may
+ * be at the same address. So the owner's function is called last; after `received` the world is
+ * asked whether the stream is still the one being read.
  *
- * A process may fork at any point in here, and the child then discards what it finds. So a pointer is
- * changed before its target is freed, and a descriptor is forgotten before it is closed. */
+ * A process may fork at any point in here, and the child then discards what it finds. So a pointer
+ * is changed before its target is freed, and a descriptor is forgotten before it is closed. */
 #include "world/real.h"
 
 #include <assert.h>
@@ -33,7 +34,7 @@ enum {
     READ_SIZE = 64 * 1024,
     READS_AT_ONCE = 4,
     OUT_ROOM_FIRST = 4096,
-    OUT_ROOM_KEPT = 1024 * 1024, /* more than that is given back when it is empty */
+    OUT_ROOM_KEPT = 1024 * 1024, /* a larger buffer is freed when it is empty */
     RETRY_US = 10000,
     KEEPALIVE_IDLE_S = 10,
     KEEPALIVE_EVERY_S = 3,
@@ -49,7 +50,7 @@ struct stream {
     struct world_stream *owner;
     struct real *real;
     struct list link;      /* in the world's streams */
-    struct list unflushed; /* in the world's list of those, or in none */
+    struct list unflushed; /* in the world's list of these, or in none */
     enum phase phase;
     struct world_timer timer;
     struct world_watch watch; /* fd is -1 while there is no socket */
@@ -128,7 +129,7 @@ void stream_discard_all(struct real *real) {
     free(real->bytes);
 }
 
-/* ---- Telling why ---- */
+/* ---- Reasons ---- */
 
 static void name_peer(const struct world_peer *peer, char text[static PEER_SIZE]) {
     if (!peer->host)
@@ -143,47 +144,48 @@ static long long timeout_ms(const struct stream *s) {
     return (long long)s->owner->peer->timeout_us / 1000;
 }
 
-__attribute__((format(printf, 2, 3))) static void tell(struct stream *s, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void explain(struct stream *s, const char *format,
+                                                          ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(s->why, sizeof(s->why), format, arguments);
     va_end(arguments);
 }
 
-static void tell_broken(struct stream *s, int error) {
+static void explain_broken(struct stream *s, int error) {
     char peer[PEER_SIZE];
     name_peer(s->owner->peer, peer);
-    tell(s, "the connection to %s broke: %s", peer, strerror(error));
+    explain(s, "the connection to %s broke: %s", peer, strerror(error));
 }
 
-static void tell_refused(struct stream *s, const char *peer) {
+static void explain_refused(struct stream *s, const char *peer) {
     char address[NI_MAXHOST] = "?";
     getnameinfo(s->refused->ai_addr, s->refused->ai_addrlen, address, sizeof(address), NULL, 0,
                 NI_NUMERICHOST);
     s->owner->reach = world_reach_of(s->refused->ai_addr);
     bool is_name = strcmp(address, s->owner->peer->host) != 0;
     if (is_name)
-        tell(s, "%s has the address %s, which is not a private one", peer, address);
+        explain(s, "%s has the address %s, which is not a private one", peer, address);
     else
-        tell(s, "%s is not a private address", peer);
+        explain(s, "%s is not a private address", peer);
 }
 
-static void tell_unconnected(struct stream *s) {
+static void explain_unconnected(struct stream *s) {
     char peer[PEER_SIZE], several[48] = "";
     name_peer(s->owner->peer, peer);
     if (!s->tried && s->refused) {
-        tell_refused(s, peer);
+        explain_refused(s, peer);
         return;
     }
     if (s->tried > 1)
         snprintf(several, sizeof(several), " (the last of %d addresses)", s->tried);
     if (s->error)
-        tell(s, "cannot connect to %s: %s%s", peer, strerror(s->error), several);
+        explain(s, "cannot connect to %s: %s%s", peer, strerror(s->error), several);
     else
-        tell(s, "no answer from %s within %lld ms%s", peer, timeout_ms(s), several);
+        explain(s, "no answer from %s within %lld ms%s", peer, timeout_ms(s), several);
 }
 
-/* Ends it and tells the owner; only while the world dispatches. */
+/* Ends it and notifies the owner; only while the world dispatches. */
 static void end_with_event(struct stream *s) {
     struct world_stream *owner = s->owner;
     char why[WHY_SIZE];
@@ -229,8 +231,8 @@ static void wait_until(struct stream *s, int64_t until_us) {
                     until_us < s->deadline_us ? until_us : s->deadline_us);
 }
 
-/* Begins with the next address that does not fail at once. A unix socket whose queue is full answers EAGAIN,
- * and nothing tells when that changes: it is tried again until the deadline. */
+/* Starts to connect to the next address that does not fail at once. A unix socket with a full queue
+ * answers EAGAIN, and no event reports when that changes: it is retried until the deadline. */
 static void connect_next(struct stream *s) {
     int64_t now_us = world_now_us(&s->real->world);
     s->phase = CONNECTING;
@@ -255,7 +257,7 @@ static void connect_next(struct stream *s) {
         }
     }
     s->phase = FAILED;
-    tell_unconnected(s);
+    explain_unconnected(s);
     end_soon(s);
 }
 
@@ -265,8 +267,9 @@ static void try_another(struct stream *s, int error) {
     connect_next(s);
 }
 
-/* TCP lets a socket that was given the very port it connects to connect to itself, when no server listens
- * there: it would echo what it is sent, and keep the server from coming back. */
+/* If no server listens, TCP may give a socket the same port that it connects to, and the socket
+ * then connects to itself. It would echo what it is sent, and keep the server from starting
+ * again. */
 static bool is_its_own_peer(int fd) {
     struct sockaddr_storage own = {0}, peer = {0};
     socklen_t own_size = sizeof(own), peer_size = sizeof(peer);
@@ -283,8 +286,8 @@ static int connect_error(int fd) {
     return !error && is_its_own_peer(fd) ? ECONNREFUSED : error;
 }
 
-/* Small messages go out at once, and a server that vanished is noticed within half a minute. What a system
- * does not know of these is no reason not to go on. */
+/* Small messages go out at once, and a server that vanished is noticed within half a minute. A
+ * system that lacks one of these options is no failure. */
 static void tune(int fd, const struct world_peer *peer) {
     static const struct {
         int level, name, value;
@@ -317,7 +320,7 @@ static void connect_ended(struct stream *s) {
 
 /* ---- Bytes ---- */
 
-/* Whether the stream is still there after. */
+/* False if the stream is gone afterwards. */
 static bool read_in(struct stream *s, int reads_at_most) {
     struct real *real = s->real;
     ssize_t got = READ_SIZE;
@@ -334,9 +337,9 @@ static bool read_in(struct stream *s, int reads_at_most) {
     if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR)))
         return true;
     if (!*s->why && got == 0)
-        tell(s, "the server closed the connection");
+        explain(s, "the server closed the connection");
     else if (!*s->why)
-        tell_broken(s, errno);
+        explain_broken(s, errno);
     end_with_event(s);
     return false;
 }
@@ -371,7 +374,7 @@ int stream_send(struct world_stream *owner, const void *bytes, size_t size) {
     struct stream *s = owner->state;
     assert(s && s->phase == OPEN);
     if (!size || *s->why)
-        return HF_OK; /* `closed` is to come */
+        return HF_OK; /* `closed` will follow */
     if (!make_room(s, size))
         return HF_NO_MEMORY;
     memcpy(s->out + s->out_end, bytes, size);
@@ -392,11 +395,11 @@ static void all_is_out(struct stream *s) {
 }
 
 static void break_soon(struct stream *s, int error) {
-    tell_broken(s, error);
+    explain_broken(s, error);
     end_soon(s);
 }
 
-/* What the kernel does not take waits until it can. */
+/* What the kernel does not accept stays queued until it does. */
 static void write_out(struct stream *s) {
     if (*s->why)
         return;
@@ -433,13 +436,13 @@ static void socket_ready(struct world_watch *watch, uint32_t events) {
         read_in(s, READS_AT_ONCE);
 }
 
-/* When writing failed there may still be something to read, and often it says why. */
+/* After a failed write there may still be something to read, and it often says why. */
 static void timer_came(struct world_timer *timer) {
     struct stream *s = container_of(timer, struct stream, timer);
     switch (s->phase) {
     case LOOKING_UP:
-        tell(s, "cannot look up \"%.255s\": no answer within %lld ms", s->owner->peer->host,
-             timeout_ms(s));
+        explain(s, "cannot look up \"%.255s\": no answer within %lld ms", s->owner->peer->host,
+                timeout_ms(s));
         end_with_event(s);
         break;
     case CONNECTING:
@@ -467,7 +470,7 @@ void stream_looked_up(struct real *real) {
             connect_next(s);
         } else {
             s->phase = FAILED;
-            tell(s, "cannot look up \"%.255s\": %s", s->owner->peer->host, why);
+            explain(s, "cannot look up \"%.255s\": %s", s->owner->peer->host, why);
             end_soon(s);
         }
     }
@@ -479,7 +482,7 @@ static void begin_unix(struct stream *s, const char *path) {
     size_t length = strlen(path), most = sizeof(s->unix_address.sun_path) - 1;
     if (length > most) {
         s->phase = FAILED;
-        tell(s, "cannot connect: the path of a socket has %zu bytes at most: %s", most, path);
+        explain(s, "cannot connect: the path of a socket has %zu bytes at most: %s", most, path);
         end_soon(s);
         return;
     }

@@ -1,8 +1,9 @@
-/* Streams of the real world, against servers that the tests open themselves: what flows, how it ends, and what
- * an owner may do meanwhile.
+/* Streams of the real world, against servers that the tests open themselves: what flows, how it
+ * ends, and what an owner may do meanwhile.
  *
- * The linker sends some calls of the library through here (--wrap, in tests/meson.build): to count writes and
- * connections, to let a socket connect to itself, and to give a name several addresses. */
+ * The linker sends some calls of the library through here (--wrap, in tests/meson.build): to count
+ * writes and connections, to let a socket connect to itself, and to give a name several
+ * addresses. */
 #include "world/stream_test.h"
 
 #include <fcntl.h>
@@ -34,7 +35,8 @@ int __wrap_connect(int fd, const struct sockaddr *address, socklen_t size) {
     return __real_connect(fd, address, size);
 }
 
-/* "several" has a public address, which nobody may ever connect to, and those that a test adds behind it. */
+/* "several" has a public address, which nobody may ever connect to, and those that a test adds
+ * behind it. */
 static const char *behind_public;
 
 int __real_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
@@ -196,8 +198,8 @@ static void send_lot(struct world_stream *stream, size_t from, size_t to) {
     }
 }
 
-/* The server does not read before 10 MiB were sent, so that most of them have to wait here; then more is
- * queued behind them while they go. */
+/* The server does not read before 10 MiB were sent, so that most of them have to wait here; then
+ * more is queued behind them while they go. */
 TEST(many_MiB_each_way_arrive_although_the_server_is_slow) {
     struct owner owner;
     uint16_t port;
@@ -228,7 +230,8 @@ TEST(many_MiB_each_way_arrive_although_the_server_is_slow) {
     world_close(world);
 }
 
-/* A wait that nothing ends would turn and turn if the kernel were still asked whether it takes more. */
+/* A wait that nothing ends would turn and turn if the kernel were still asked whether it takes
+ * more. */
 TEST(a_stream_with_nothing_to_write_does_not_wake_the_world) {
     struct owner owner;
     uint16_t port;

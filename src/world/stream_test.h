@@ -1,5 +1,6 @@
-/* What the tests of streams share: servers on loopback and on unix sockets, and an owner that notes what its
- * stream tells. A server's side of a connection uses sendto and recvfrom, which no test lets fail. */
+/* What the tests of streams share: servers on loopback and on unix sockets, and an owner that notes
+ * what its stream tells. A server's side of a connection uses sendto and recvfrom, which no test
+ * lets fail. */
 #ifndef WORLD_STREAM_TEST_H
 #define WORLD_STREAM_TEST_H
 
@@ -91,7 +92,8 @@ static inline void reset(int fd) {
     close(fd);
 }
 
-/* Connections, until the queue of a listener with a short backlog is so full that the next one hangs. */
+/* Connections, until the queue of a listener with a short backlog is so full that the next one
+ * hangs. */
 static inline void fill_queue(const char *address, uint16_t port) {
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons(port)};
     CHECK(inet_pton(AF_INET, address, &name.sin_addr) == 1);

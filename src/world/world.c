@@ -83,7 +83,7 @@ void world_bell_ring_within(struct world_bell *bell) {
 void world_signal(int event_fd) {
     uint64_t one = 1;
     int cancelling = cancel_disable();
-    /* EAGAIN: the counter is full, and so it is readable as it should be. */
+    /* EAGAIN: the counter is full, so the eventfd is readable anyway. */
     if (write(event_fd, &one, sizeof(one)) < 0)
         assert(errno == EAGAIN);
     cancel_restore(cancelling);
@@ -130,7 +130,7 @@ void world_lookup_stop(struct world *world, struct world_lookup *lookup) {
 void world_flush(struct world *world) {
     struct list asked, *node;
     list_move(&world->flushers,
-              &asked); /* one that asks again in its fn waits for the next flush */
+              &asked); /* one that asks again in its fn is called at the next flush */
     while ((node = list_pop(&asked))) {
         struct world_flusher *flusher = container_of(node, struct world_flusher, link);
         flusher->fn(flusher);
@@ -155,7 +155,7 @@ static void run_timers(struct world *world) {
         struct world_timer *timer = container_of(first, struct world_timer, node);
         timer->fn(timer);
     }
-    /* Timers that were set by those that ran are armed already if they are earlier. */
+    /* Timers set by those that ran are already armed if they are earlier. */
     int64_t next_us = first ? first->at : WORLD_NEVER;
     if (world->armed_us <= now_us || next_us < world->armed_us) {
         world->armed_us = next_us;

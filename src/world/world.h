@@ -1,16 +1,17 @@
-/* The port to the outside. The library gets time, randomness and I/O only through a world: the real one
- * (real.c), or another that a test or the simulator substitutes. Nothing above reads a clock or a
- * descriptor in any other way.
+/* The port to the outside. The library gets time, randomness and I/O only through a world: the real
+ * one (real.c), or another that a test or the simulator substitutes. Nothing above reads a clock or
+ * a descriptor in any other way.
  *
- * A world belongs to one client and is not thread-safe: like the store, it is used by one thread at a time.
- * The exceptions: any thread may read the clocks and call world_bell_ring, and world_wait_for is called by the
- * one thread that drives, while others may set timers and watches.
+ * A world belongs to one client and is not thread-safe: like the store, it is used by one thread at
+ * a time. The exceptions: any thread may read the clocks and call world_bell_ring, and
+ * world_wait_for is called by the one thread that drives, while others may set timers and watches.
  *
  * Clocks, all in microseconds:
- *   now   for deadlines: never slower than CLOCK_BOOTTIME nor CLOCK_MONOTONIC_RAW over any interval, so
- *         that it counts suspends and does not trust a slewed clock. Its zero means nothing.
- *   host  plain CLOCK_BOOTTIME, which the processes and threads of this host share: the "server's clock"
- *         of the stores on this host.
+ *   now   for deadlines: over any interval never slower than CLOCK_BOOTTIME nor than
+ *         CLOCK_MONOTONIC_RAW. So it counts suspends and does not trust a slewed clock. Its zero
+ *         means nothing.
+ *   host  plain CLOCK_BOOTTIME, which the processes and threads of this host share: the "server's
+ *         clock" of the stores on this host.
  *   wall  the time of day since the epoch, as the host knows it. */
 #ifndef WORLD_WORLD_H
 #define WORLD_WORLD_H
@@ -32,7 +33,7 @@ struct world_timer {
     void (*fn)(struct world_timer *timer);
 };
 
-/* Calls fn while the descriptor is ready for one of `events` (EPOLLIN, EPOLLOUT), or has an error. */
+/* Calls fn while the descriptor is ready for one of `events` (EPOLLIN, EPOLLOUT), or on error. */
 struct world_watch {
     int fd;
     uint32_t events;
@@ -49,23 +50,23 @@ struct world_bell {
     void (*fn)(struct world_bell *bell);
 };
 
-/* Calls fn once, at the beginning of the next flush, however often it was asked for until then. That is
- * the time to send what the operations of many threads have left in a library's buffer. */
+/* Calls fn once, at the beginning of the next flush, however often it was asked for until then.
+ * That is the time to send what the operations of many threads have left in a library's buffer. */
 struct world_flusher {
     struct list link;
     void (*fn)(struct world_flusher *flusher);
 };
 
-/* Finds the addresses of a host for a library that connects by itself and would block everybody while it
- * resolves the name. `done` is called once, while the world dispatches: with numeric addresses, or
- * with none and a sentence that says why. Both are valid during the call. */
+/* Finds the addresses of a host for a library that connects by itself and would block everybody
+ * while it resolves the name. `done` is called once, while the world dispatches: with numeric
+ * addresses, or with none and a sentence that says why. Both are valid during the call. */
 struct world_lookup {
     void (*done)(struct world_lookup *lookup, const char *const *addresses, size_t count,
                  const char *why);
     void *state; /* the world's; NULL: nothing is being looked up */
 };
 
-/* How far away an address is. A private one is of RFC 1918, unique local (fc00::/7) or link local. */
+/* How far away an address is. Private: RFC 1918, unique local (fc00::/7) or link local. */
 enum world_reach { WORLD_THIS_HOST, WORLD_PRIVATE, WORLD_PUBLIC };
 
 struct sockaddr;
@@ -74,12 +75,12 @@ enum world_reach world_reach_of(const struct sockaddr *address);
 /* The same of a host that is written as an address; false for a name. */
 bool world_reach_of_text(const char *host, enum world_reach *ret_reach);
 
-/* A stream of bytes to a server: a TCP connection, a unix socket, or what another world makes of it. Its
- * owner fills in `events`, `peer` and `farthest` before opening it; they must live as long as the stream. The
- * functions are called while the world dispatches, never from within a call to the stream: `opened` once
- * when bytes can flow, `received` for what came, `closed` once when it could not be opened or has ended,
- * with a sentence. Bytes and sentence are valid during the call. After `closed` it may be opened again. The
- * owner may close the stream in each of them. */
+/* A stream of bytes to a server: a TCP connection, a unix socket, or what another world makes of
+ * it. Its owner fills in `events`, `peer` and `farthest` before opening it; they must live as long
+ * as the stream. The functions are called while the world dispatches, never from within a call to
+ * the stream: `opened` once when bytes can flow, `received` for what came, `closed` once when it
+ * could not be opened or has ended, with a sentence. Bytes and sentence are valid during the call.
+ * After `closed` it may be opened again. The owner may close the stream in each of them. */
 struct world_stream {
     struct world *world;
     const struct world_stream_events *events;
@@ -95,9 +96,9 @@ struct world_stream_events {
     void (*closed)(struct world_stream *stream, const char *why);
 };
 
-/* Where a stream goes. A name is resolved each time the stream is opened, without blocking anybody; its
- * addresses are tried in turn, each for its share of the time. Those beyond `farthest` are left out,
- * and if there are no others the stream is closed, with `reach` above `farthest`. */
+/* Where a stream goes. A name is resolved each time the stream is opened, without blocking anybody;
+ * its addresses are tried in turn, each for its share of the time. Those beyond `farthest` are left
+ * out, and if there are no others the stream is closed, with `reach` above `farthest`. */
 struct world_peer {
     const char *host; /* a name or an address; NULL: see path */
     uint16_t port;
@@ -160,19 +161,19 @@ static inline void world_random(struct world *world, void *bytes, size_t size) {
     world->ops->random(world, bytes, size);
 }
 
-/* A timer must be added before it is set (HF_NO_MEMORY), and dropped before it goes away. Setting and
- * clearing cannot fail. The kernel is asked only when a timer becomes the earliest: an early wake-up
- * is harmless, a system call for each lock is not. */
+/* A timer must be added before it is set (HF_NO_MEMORY), and dropped before it goes away. Setting
+ * and clearing cannot fail. The kernel is asked only when a timer becomes the earliest: an early
+ * wake-up is harmless, a system call for each lock is not. */
 int world_timer_add(struct world *world, struct world_timer *timer,
                     void (*fn)(struct world_timer *));
 void world_timer_drop(struct world *world, struct world_timer *timer);
 void world_timer_set(struct world *world, struct world_timer *timer, int64_t at_us);
 void world_timer_clear(struct world *world, struct world_timer *timer);
 
-/* HF_OK, HF_SYSTEM or HF_NO_MEMORY; after a failed change the watch is as it was. A watch may be removed at
- * any time, in its own fn too, and its descriptor closed after that. A library may also have closed the
- * descriptor itself, and the number may be in use again, even for another watch: removing a watch never
- * touches another. */
+/* HF_OK, HF_SYSTEM or HF_NO_MEMORY; after a failed change the watch is as it was. A watch may be
+ * removed at any time, in its own fn too, and its descriptor closed after that. A library may also
+ * have closed the descriptor itself, and the number may be in use again, even for another watch:
+ * removing a watch never touches another. */
 int world_watch(struct world *world, struct world_watch *watch);
 int world_watch_change(struct world *world, struct world_watch *watch, uint32_t events);
 void world_unwatch(struct world *world, struct world_watch *watch);
@@ -180,19 +181,20 @@ void world_unwatch(struct world *world, struct world_watch *watch);
 void world_bell_add(struct world *world, struct world_bell *bell, void (*fn)(struct world_bell *));
 void world_bell_drop(struct world_bell *bell);
 void world_bell_ring(struct world_bell *bell);
-/* The same, but only for the thread that uses the world: a ring while it dispatches is handled before that ends, so it
- * need not end a wait. */
+/* The same, but only for the thread that uses the world: a ring while it dispatches is handled
+ * before that ends, so it need not end a wait. */
 void world_bell_ring_within(struct world_bell *bell);
 
 /* Makes an eventfd readable. It is not a cancellation point. */
 void world_signal(int event_fd);
 
-/* HF_OK: it is being opened, and `opened` or `closed` follows. HF_SYSTEM or HF_NO_MEMORY: nothing was started. */
+/* HF_OK: it is being opened, and `opened` or `closed` follows. HF_SYSTEM or HF_NO_MEMORY: nothing
+ * was started. */
 int world_stream_open(struct world_stream *stream);
 
 /* Queues bytes, all or (HF_NO_MEMORY) none of them; from the first `opened` on. They go out, with
- * whatever else was queued for this stream, in one write at the next flush. `closed` reports a failure to
- * write. */
+ * whatever else was queued for this stream, in one write at the next flush. `closed` reports a
+ * failure to write. */
 int world_stream_send(struct world_stream *stream, const void *bytes, size_t size);
 
 /* Closes it at once, in any state, and without an event. Bytes that were not flushed are lost. */
@@ -213,8 +215,8 @@ int world_look_up(struct world *world, struct world_lookup *lookup, const char *
                   int64_t timeout_us);
 void world_lookup_stop(struct world *world, struct world_lookup *lookup);
 
-/* Waits until something is ready, for at most so long (0: does not wait; WORLD_NEVER), then world_dispatch
- * calls what is: watches, bells, timers. */
+/* Waits until something is ready, for at most so long (0: does not wait; WORLD_NEVER), then
+ * world_dispatch calls what is: watches, bells, timers. */
 static inline void world_wait_for(struct world *world, int64_t at_most_us) {
     world->ops->wait_for(world, at_most_us);
 }

@@ -1,5 +1,5 @@
-/* The world: timers, bells and watches, on the real one and on the virtual one that tests use in its place;
- * and the epoch that tells a forked child. */
+/* The world: timers, bells and watches, on the real one and on the virtual one that tests use in
+ * its place; and the epoch that tells a forked child. */
 #include "check.h"
 #include "support/virtual_world.h"
 #include "world/epoch.h"
@@ -180,7 +180,8 @@ static void *ring_often(void *arg) {
     return NULL;
 }
 
-/* Each ring is followed by a call, so the last one is: none is lost between the flag and the kernel. */
+/* Each ring is followed by a call, so the last one is: none is lost between the flag and the
+ * kernel. */
 TEST(rings_of_other_threads_are_never_lost) {
     struct world *world = open_real();
     for (int i = 0; i < 300; i++) {
@@ -247,7 +248,8 @@ TEST(a_watch_is_called_while_it_is_ready) {
     world_close(world);
 }
 
-/* Both are ready in one wait; whichever is first removes the other, which must not be called then. */
+/* Both are ready in one wait; whichever is first removes the other, which must not be called
+ * then. */
 TEST(a_watch_that_went_in_the_same_dispatch_is_not_called) {
     struct world *world = open_real();
     for (int i = 0; i < 50; i++) {
@@ -265,7 +267,8 @@ TEST(a_watch_that_went_in_the_same_dispatch_is_not_called) {
     world_close(world);
 }
 
-/* Between the wait and the dispatch a watch goes, and another comes to its slot (and its descriptor). */
+/* Between the wait and the dispatch a watch goes, and another comes to its slot (and its
+ * descriptor). */
 TEST(a_watch_that_took_anothers_slot_is_not_called_for_it) {
     struct world *world = open_real();
     struct seen old = watch_new(world);
@@ -350,8 +353,8 @@ TEST(a_change_that_fails_leaves_the_watch_as_it_was) {
     world_close(world);
 }
 
-/* A library closes its descriptor and opens another, which gets the same number, and is watched before
- * the first watch is removed. */
+/* A library closes its descriptor and opens another, which gets the same number, and is watched
+ * before the first watch is removed. */
 TEST(removing_the_watch_of_a_closed_descriptor_leaves_the_next_of_that_number_alone) {
     struct world *world = open_real();
     struct seen old = watch_new(world);

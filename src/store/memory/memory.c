@@ -1,18 +1,20 @@
-/* The memory store: locks among the threads of one process, and the reference for the lock model. Other
- * stores are compared with this one, so it is simple rather than fast.
+/* The memory store: locks among the threads of one process, and the reference for the lock model.
+ * Other stores are compared with this one, so it is simple rather than fast.
  *
- * A space is a set of names, shared by all clients of the process that open the same URL. A name has at
- * most one lock. A claim is somebody's place at it: WAITING in the queue, RESERVED (it is this claim's
- * turn, and it must ask again before its wait lease ends) or HELD. The weights of reserved and
- * held claims count as used. Claims end by release, by break, or by time. Nothing watches the clock: the
- * next request removes claims that have expired (sweep), and gives what that frees to the waiters
- * (advance). The host's clock is the store's clock.
+ * A space is a set of names, shared by all clients of the process that open the same URL. A name
+ * has at most one lock. A claim is somebody's place at it: WAITING in the queue, RESERVED (it is
+ * this claim's turn, and it must ask again before its wait lease ends) or HELD. The weights of
+ * reserved and held claims count as used. Claims end by release, by break, or by time. Nothing
+ * watches the clock: the next request removes claims that have expired (sweep), and gives what that
+ * frees to the waiters (advance). The host's clock is the store's clock.
  *
- * With lease_limit=MS in its URL a client is granted leases of that length at most, however long a lease it asks
- * for. So the negotiation of leases can be tested without a server that has such a limit.
+ * With lease_limit=MS in its URL a client is granted leases of that length at most, however long a
+ * lease it asks for. So the negotiation of leases can be tested without a server that has such a
+ * limit.
  *
- * Threads: one mutex for each space. A client calls with its own mutex held, so this code must never call
- * a client: a message for another client is put in its session's inbox, and its bell is rung. */
+ * Threads: one mutex for each space. A client calls with its own mutex held, so this code must
+ * never call a client: a message for another client is put in its session's inbox, and its bell is
+ * rung. */
 #include "base/error.h"
 #include "base/map.h"
 #include "base/url.h"
@@ -49,7 +51,7 @@ struct space {
     struct list voters; /* sessions that have joined a set */
     char *set;          /* the name of the first set that a session joined; NULL: none did */
     uint64_t token_base;
-    struct session *calling; /* whose operation goes on: it looks into its inbox itself */
+    struct session *calling; /* whose operation is running: it reads its inbox itself */
     char name[];
 };
 
@@ -62,7 +64,7 @@ struct session {
     struct world_bell bell;
     int64_t lease_limit_us;
     const struct store_set *set; /* NULL: it is no node */
-    struct list inbox;           /* claims of which the client must hear */
+    struct list inbox;           /* claims that the client must be notified of */
     struct list voter;           /* in the space's voters */
     struct list freed;           /* names that were released, for its set */
     size_t claims;
@@ -73,7 +75,7 @@ struct lock {
     struct map_node by_name;
     struct list idle;
     struct list holders; /* held and reserved, the first to expire first */
-    struct list queue;   /* waiting, the first come first */
+    struct list queue;   /* waiting, first come first */
     uint64_t token;
     int64_t idle_since_us;
     uint32_t used, capacity;
@@ -216,7 +218,7 @@ static void end_claim(struct claim *claim, int64_t now_us) {
 
 /* ---- Time, and whose turn it is ---- */
 
-static void tell(struct claim *claim) {
+static void notify(struct claim *claim) {
     struct session *session = claim->session;
     if (session->host && list_empty(&claim->inbox)) {
         list_append(&session->inbox, &claim->inbox);
@@ -232,7 +234,7 @@ struct freed {
 };
 
 /* Announces to the clients of a set that one of the set's holds has ended. It is a hint: without
- * memory nobody hears it. */
+ * memory it is dropped. */
 static void announce(struct session *by, const char *name) {
     size_t size = strlen(name) + 1;
     struct space *space = by->space;
@@ -277,7 +279,7 @@ static bool fits(const struct lock *lock, uint32_t weight) {
     return weight <= lock->capacity - lock->used;
 }
 
-/* Reserves the lock for as many of those in front of the queue as fit, and wakes them. */
+/* Reserves the lock for the waiters at the front of the queue, as many as fit, and wakes them. */
 static void advance(struct lock *lock, int64_t now_us) {
     struct claim *claim;
     for (;;) {
@@ -288,11 +290,11 @@ static void advance(struct lock *lock, int64_t now_us) {
         claim->state = RESERVED;
         lock->used += claim->weight;
         place_among_holders(lock, claim);
-        tell(claim);
+        notify(claim);
     }
 }
 
-/* Forgets the counters that nobody used for a week. */
+/* Forgets counters that nobody has used for a week. */
 static void forget_idle(struct space *space, int64_t now_us) {
     while (!list_empty(&space->idle)) {
         struct lock *lock = container_of(space->idle.next, struct lock, idle);
@@ -325,7 +327,7 @@ static struct lock *lock_for(struct session *session, struct store_op *op, int64
     return lock;
 }
 
-/* What the token of a grant depends on, beside the counter. */
+/* What the token of a grant depends on, besides the counter. */
 struct terms {
     uint64_t floor, base;
     uint64_t retaken; /* the token of a hold whose vote was lost; 0: it is no RETAKE */
@@ -348,7 +350,7 @@ static int64_t grant_us(const struct session *session, int64_t asked_us) {
     return asked_us < session->lease_limit_us ? asked_us : session->lease_limit_us;
 }
 
-/* Grants: the token, the lease. A claim that holds already gets the same again: a repeat. */
+/* Grants the token and the lease. A claim that already holds gets the same again: a repeat. */
 static void take(struct session *session, struct claim *claim, struct store_op *op,
                  const struct terms *terms, int64_t now_us) {
     struct lock *lock = claim->lock;
@@ -380,13 +382,13 @@ static void take(struct session *session, struct claim *claim, struct store_op *
     store_complete(session->host, op, STORE_DONE);
 }
 
-/* How long until the first lease ends, unless somebody releases before. */
+/* How long until the first lease ends, unless it is released before. */
 static int64_t left_us(struct lock *lock, int64_t now_us) {
     struct claim *first = first_of(&lock->holders);
     return first ? first->until_us - now_us : 0;
 }
 
-/* At the end of the queue; or, for one that barges, before those that do not. */
+/* Adds the claim at the end of the queue; a barging one goes before those that do not barge. */
 static void queue_up(struct lock *lock, struct claim *claim) {
     struct list *before = &lock->queue;
     if (claim->barges) {
@@ -517,9 +519,9 @@ static void break_hold(struct session *session, struct store_op *op, int64_t now
     lock->token++;
     detach(claim, now_us);
     claim->state = BROKEN;
-    tell(claim);
+    notify(claim);
     if (list_empty(&claim->inbox))
-        claim_free(claim); /* its client is closed: nobody to tell */
+        claim_free(claim); /* its client is closed: nobody to notify */
     advance(lock, now_us);
     announce(session, op->name);
     store_complete(session->host, op, STORE_DONE);
@@ -538,8 +540,8 @@ static struct terms terms_of(const struct store_vote *vote, uint64_t base) {
     }
 }
 
-/* A space exists as long as any client of the process uses it. So one without a set has forgotten no
- * votes, and votes at once. */
+/* A space exists as long as any client of the process uses it. So one without a set has forgotten
+ * no votes, and votes at once. */
 static void vote(struct session *session, struct store_op *op, int64_t now_us) {
     struct store_vote *vote = container_of(op, struct store_vote, op);
     struct space *space = session->space;
@@ -666,7 +668,7 @@ static void examine(struct session *session, struct store_op *op, int64_t now_us
 
 /* ---- The driver ---- */
 
-/* Tells the client what has happened to its claims. */
+/* Notifies the client of what happened to its claims. */
 static void empty_inbox(struct session *session) {
     struct list *node;
     while ((node = list_pop(&session->inbox))) {

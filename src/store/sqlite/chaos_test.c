@@ -1,11 +1,11 @@
-/* Eight processes take locks of all kinds while others of them are killed and stopped at random, for
- * HOLDFAST_CHAOS_S seconds (8 unless it is set). The witness is memory that they share: at no time are
- * there two holders that exclude each other, both within their deadlines; tokens rise; somebody always
- * gets on.
+/* Eight processes take locks of all kinds while others of them are killed and stopped at random,
+ * for HOLDFAST_CHAOS_S seconds (8 unless it is set). The witness is memory that they share: at no
+ * time are there two holders that exclude each other, both within their deadlines; tokens rise;
+ * somebody always gets on.
  *
- * A holder writes its deadline into its slot, then looks at the others' slots, and clears its own before it
- * releases. So of two that overlap, one sees the other. Whoever is to be killed is marked before: its
- * slot says nothing from then on. */
+ * A holder writes its deadline into its slot, then looks at the others' slots, and clears its own
+ * before it releases. So of two that overlap, one sees the other. Whoever is to be killed is marked
+ * before: its slot says nothing from then on. */
 #define TEST_TIMEOUT_S 3600
 #include "store/sqlite/sqlite_test.h"
 

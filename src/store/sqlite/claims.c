@@ -1,11 +1,10 @@
-/* What happens to locks and claims: acquire, renew, release, break. All of it is inside one transaction that
- * sqlite.c begins and commits; a statement that fails leaves its trace in the database's `failed`, and
- * then nothing of this happened.
+/* What happens to locks and claims: acquire, renew, release, break. Each runs in a transaction that
+ * sqlite.c begins and commits. A statement that fails sets the database's `failed`, and then none
+ * of it happened.
  *
- * This is memory.c in SQL, with one addition: a claim also ends when its process has certainly ended
- * (process.c). To find that out costs system calls, so it is looked at only by those who would have to
- * wait for it: by the head of the queue for the holders, by everybody else in the queue for the one
- * just before. */
+ * This is memory.c in SQL, with one addition: a claim also ends when its process has certainly
+ * ended (process.c). Finding that out costs system calls, so only those check it who would have to
+ * wait: the head of the queue checks the holders, and every other waiter the one just before it. */
 #include "store/locks.h"
 #include "store/sqlite/sqlite.h"
 
@@ -40,7 +39,7 @@ static void read_claim(sqlite3_stmt *row, struct claim *ret) {
         memcpy(ret->client, client, sizeof(ret->client));
 }
 
-/* The one claim that a statement finds; its state is 0 when there is none. */
+/* The one claim that a statement finds; its state is 0 if there is none. */
 static struct claim find(struct session *s, sqlite3_stmt *statement) {
     struct claim claim = {0};
     if (database_next(&s->db, statement)) {
@@ -76,7 +75,7 @@ static void read_lock_columns(struct lock *lock, sqlite3_stmt *row) {
     lock->used_day = sqlite3_column_int64(row, CLAIM_COLUMNS + 4);
 }
 
-/* Reads the lock, its holders and the first of those who wait, as they stand. */
+/* Reads the lock, its holders and the first waiter, expired or not. */
 static void read_lock(struct session *s, const char *name) {
     struct lock *lock = &s->lock;
     lock->name = name;
@@ -115,7 +114,8 @@ static bool fits(const struct lock *lock, uint32_t weight) {
     return weight <= lock->capacity - lock->used;
 }
 
-/* Reserves the lock for as many of those in front of the queue as fit, and notes that they be woken. */
+/* Reserves the lock for the waiters at the front of the queue, as many as fit, and notes to wake
+ * them. */
 static void advance(struct session *s, int64_t now_us) {
     struct lock *lock = &s->lock;
     for (;;) {
@@ -141,8 +141,8 @@ static bool has_expired(struct session *s, const struct claim *claim, int64_t no
     return claim_has_ended(claim, now_us);
 }
 
-/* The process whose death ends the claim. Only a hold needs its guard: nobody works for one that
- * waits. */
+/* The process whose death ends the claim. Only a hold needs the guard: under a claim that waits,
+ * nothing works yet. */
 static struct process process_of(const struct claim *claim) {
     struct process process = claim->process;
     if (claim->state != HELD)
@@ -156,8 +156,8 @@ static bool has_died(struct session *s, const struct claim *claim, int64_t now_u
     return process_is_dead(&s->facts, &process);
 }
 
-/* Ends those of the holders, and the first of those who wait, that have ended in this sense. True if there
- * were any: what they leave has then been handed on, and the lock must be read again. */
+/* Removes the holders, and the first waiter, that have ended in this sense. True if there were any:
+ * their share has then been handed on, and the lock must be read again. */
 static bool end_those(struct session *s, ended_fn *ended, int64_t now_us) {
     struct lock *lock = &s->lock;
     bool any = false;
@@ -177,7 +177,7 @@ static bool end_those(struct session *s, ended_fn *ended, int64_t now_us) {
     return any && !s->db.failed;
 }
 
-/* Reads the lock as it is after all that has expired has ended. */
+/* Reads the lock after removing what has expired. */
 static void load(struct session *s, const char *name, int64_t now_us) {
     do
         read_lock(s, name);
@@ -188,7 +188,7 @@ static bool is_mine(struct session *s, const struct claim *claim, uint64_t seq) 
     return claim->seq == seq && memcmp(claim->client, s->host->identity.id, 16) == 0;
 }
 
-/* The claim of this client's attempt; its state is 0 when there is none. */
+/* The claim of this client's attempt; its state is 0 if there is none. */
 static struct claim own_claim(struct session *s, uint64_t seq) {
     struct lock *lock = &s->lock;
     for (size_t i = 0; i < lock->holder_count; i++) {
@@ -205,8 +205,8 @@ static struct claim waiting_before(struct session *s, int64_t ticket) {
     return find(s, database_use(&s->db, SQL_WAITING_BEFORE, "si", s->lock.name, ticket));
 }
 
-/* Ends the dead who stand in front of the claim, or of where a new one would be: the holders if nobody is
- * between, else those just before it in the queue. True if there were any. */
+/* Removes the claims of dead processes in front of this claim, or of where a new one would be: the
+ * holders, or if others are queued before it, those just before it. True if there were any. */
 static bool bury_those_before(struct session *s, const struct claim *mine,
                               const struct store_op *op, int64_t now_us) {
     int64_t ticket = mine->state == WAITING    ? mine->ticket
@@ -222,7 +222,7 @@ static bool bury_those_before(struct session *s, const struct claim *mine,
         any = true;
     }
     if (any)
-        read_lock(s, s->lock.name); /* the first of those who wait may have been among them */
+        read_lock(s, s->lock.name); /* the first waiter may have been among them */
     if (!before.state && end_those(s, has_died, now_us))
         any = true;
     else if (any)
@@ -240,7 +240,7 @@ static void set_day(struct session *s, const char *name, int64_t day) {
     database_run(&s->db, database_use(&s->db, SQL_SET_DAY, "si", name, day));
 }
 
-/* Whoever adds a name forgets some that nobody used for a week, and what is left of claims on them, so that
+/* Adding a name removes some that nobody has used for a week, with leftover claims on them, so that
  * there are never many more names than are in use. A counter ahead of the wall clock is kept: the
  * next token's floor would be below it. */
 static void forget_some(struct session *s, int64_t now_us) {
@@ -264,13 +264,13 @@ static void forget_some(struct session *s, int64_t now_us) {
         if (old[i].may_go)
             database_run(&s->db, database_use(&s->db, SQL_FORGET_LOCK, "s", old[i].name));
         if (!old[i].may_go || sqlite3_changes(s->db.handle) == 0)
-            set_day(s, old[i].name, day); /* in use: not to be looked at again and again */
+            set_day(s, old[i].name, day); /* in use: do not check it every time */
     }
 }
 
 /* ---- Acquire ---- */
 
-/* Writes what the request makes of the lock itself. */
+/* Writes the lock as the request changes it. */
 static void write_lock(struct session *s, const struct store_op *op, uint64_t token,
                        int64_t now_us) {
     struct lock *lock = &s->lock;
@@ -289,7 +289,7 @@ static void write_lock(struct session *s, const struct store_op *op, uint64_t to
         set_day(s, op->name, day);
 }
 
-/* Tickets of a name's claims differ. Those who barge have tickets below 0, and so come first. */
+/* Tickets of a name's claims differ. Barging claims have tickets below 0, so they come first. */
 static int64_t next_ticket(struct session *s, const struct store_op *op) {
     bool barges = op->flags & STORE_BARGE;
     int64_t last = barges ? INT64_MIN / 2 : 0, limit = barges ? 0 : INT64_MAX;
@@ -328,7 +328,7 @@ static enum store_outcome refuse(struct store_op *op, int reason, char *text) {
     return STORE_REFUSED;
 }
 
-/* Grants: the token, the lease. A claim that holds already gets the same again: a repeat. */
+/* Grants the token and the lease. A claim that already holds gets the same again: a repeat. */
 static enum store_outcome take(struct session *s, struct claim mine, struct store_op *op,
                                int64_t now_us) {
     struct lock *lock = &s->lock;
@@ -363,7 +363,7 @@ static enum store_outcome take(struct session *s, struct claim mine, struct stor
     return STORE_DONE;
 }
 
-/* How long until the first lease ends, unless somebody releases before. */
+/* How long until the first lease ends, unless it is released before. */
 static int64_t left_us(const struct lock *lock, int64_t now_us) {
     int64_t first_us = INT64_MAX;
     for (size_t i = 0; i < lock->holder_count; i++) {
@@ -409,7 +409,7 @@ static bool is_other_kind(const struct lock *lock, const struct store_op *op) {
     return !is_unused(lock) && (lock->kind != op->kind || lock->capacity != op->capacity);
 }
 
-/* Whether the request may take the lock as it is. The lock becomes of the request's kind if it is free. */
+/* Whether the request can take the lock now. A free lock takes the request's kind. */
 static bool may_take(struct lock *lock, const struct store_op *op, const struct claim *mine) {
     if (is_other_kind(lock, op))
         return false;
@@ -453,7 +453,7 @@ enum store_outcome claims_renew(struct session *s, struct store_op *op, int64_t 
     return STORE_DONE;
 }
 
-/* The common case, without reading the lock: a hold of today, and nobody else. */
+/* The common case, without reading the lock: a hold used today, and no other claim. */
 static bool release_quickly(struct session *s, const struct store_op *op, int64_t now_us) {
     database_run(&s->db, database_use(&s->db, SQL_END_HOLD, "sucii", op->name, op->seq,
                                       s->host->identity.id, now_us, today(s) * DAY_US));

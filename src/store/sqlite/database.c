@@ -1,14 +1,15 @@
 /* The database: its schema, how it is opened, and its statements.
  *
- * One connection for each client, in WAL mode, with synchronous=NORMAL: a commit is written, not synced.
- * If the host goes down, the last commits may be missing, and nothing else. That loses no lock, for leases
- * end with the boot anyway, and turns no token back, for they keep a floor by the wall clock. With OFF
- * the file itself might not survive; with FULL each acquire would wait for the disk, for nothing.
+ * One connection for each client, in WAL mode, with synchronous=NORMAL: a commit is written, not
+ * synced. If the host goes down, the last commits may be missing, and nothing else. That loses no
+ * lock, since leases end with the boot anyway, and no token goes back, since the wall clock gives
+ * them a floor. With OFF the file itself might be damaged; with FULL each acquire would wait for
+ * the disk, for nothing.
  *
- * Pages are of 1 KB, since what a transaction costs is mostly the pages that it writes.
+ * Pages have 1 KB, since the cost of a transaction is mostly the pages that it writes.
  *
- * Making the schema is for one process at a time, which is the one that has the folder flock'ed: switching
- * to WAL is the one thing that SQLite cannot do with others around. */
+ * One process at a time creates the schema: the one that has flock'ed the folder. Switching to WAL
+ * is the one thing that SQLite cannot do while others use the file. */
 #include "base/error.h"
 #include "store/sqlite/sqlite.h"
 
@@ -25,10 +26,10 @@ enum {
     APPLICATION_ID = 0x486f4c64, /* "HoLd" */
     SCHEMA_VERSION = 2,
     PAGE_SIZE = 1024,
-    CHECKPOINT_PAGES = 2000, /* the log has some 2 MB, then it is written back */
-    CLOSE_PAGES = 400,       /* by who closes, so that who opens next has little to read */
+    CHECKPOINT_PAGES = 2000, /* the log is written back at some 2 MB */
+    CLOSE_PAGES = 400,       /* when closing, so that the next to open has little to read */
     LOG_SIZE_MAX = 4 << 20,
-    BUSY_LIMIT_US = 3000000, /* a transaction takes microseconds: somebody is stopped */
+    BUSY_LIMIT_US = 3000000, /* a transaction takes microseconds: some process is stopped */
     CREATE_LIMIT_US = 5000000,
     OPEN_TRIES = 100,
 };
@@ -74,7 +75,7 @@ static const char schema[] =
     ") WITHOUT ROWID;"
     "INSERT INTO meta VALUES (1, 0);";
 
-/* From schema 1, which knew the boot id and mutexes (kind 1). What is held stays so until its lease ends. */
+/* From schema 1, which knew the boot id and mutexes (kind 1). Holds last until their leases end. */
 static const char upgrade[] = "ALTER TABLE meta DROP COLUMN boot_id;"
                               "ALTER TABLE claims ADD COLUMN written_us INTEGER NOT NULL DEFAULT 0;"
                               "UPDATE claims SET weight = 2147483647"
@@ -89,10 +90,10 @@ static const char upgrade[] = "ALTER TABLE meta DROP COLUMN boot_id;"
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 
-/* That a claim has not ended at the time ?2, as claim_has_ended says it. */
+/* True if a claim has not ended at the time ?2; the same rule as claim_has_ended. */
 #define LIVES "(c.until_us > ?2 AND c.written_us <= ?2 + " TEXT(CLOCK_SLACK_US) ")"
 
-/* And what look.c reads behind them. */
+/* The columns that look.c reads after them. */
 #define LOOK                                                                          \
     "l.name, l.kind, l.capacity, l.token, l.broken_us, l.broken_token, l.broken_by, " \
     "l.broken_reason, c.host, c.command, c.label"
@@ -100,7 +101,7 @@ static const char upgrade[] = "ALTER TABLE meta DROP COLUMN boot_id;"
 static const char *const sql[SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
     [SQL_COMMIT] = "COMMIT",
-    /* One row at least: the lock's columns are NULL when there is none, the claim's too. */
+    /* At least one row: if there is no lock, its columns are NULL; likewise for the claim. */
     [SQL_READ_LOCK] = "SELECT " CLAIM ", m.token_base, l.kind, l.capacity, l.token, l.used_day"
                       " FROM meta m LEFT JOIN locks l ON l.name = ?1"
                       " LEFT JOIN claims c ON c.name = ?1"
@@ -153,7 +154,7 @@ static void fail(struct database *db, int result) {
     db->failed = result;
     db->error = sqlite3_system_errno(db->handle);
     if (!db->error)
-        db->error = errno; /* SQLite does not note what a COMMIT met */
+        db->error = errno; /* SQLite does not record a COMMIT's system error */
 }
 
 static int bind(sqlite3_stmt *statement, const char *types, va_list values) {
@@ -283,8 +284,8 @@ static void pause_us(int64_t us) {
     nanosleep(&time, NULL);
 }
 
-/* Called by SQLite, again and again, while somebody else has what it needs: some microseconds at a time,
- * since that is what a transaction takes. */
+/* SQLite calls this repeatedly while another connection has what it needs. It sleeps for
+ * microseconds, since that is what a transaction takes. */
 static int wait_busy(void *arg, int count) {
     struct database *db = arg;
     int64_t now_us = world_host_us(db->world);
@@ -307,7 +308,7 @@ static void execute(struct database *db, const char *text) {
         fail(db, r);
 }
 
-/* The one number that a query gives; -1 when it gives none. */
+/* The one number that a query returns; -1 if there is none. */
 static int64_t number(struct database *db, const char *text) {
     sqlite3_stmt *statement = NULL;
     int64_t value = -1;
@@ -322,7 +323,7 @@ static int64_t number(struct database *db, const char *text) {
 
 /* Whether it is ours: 1 yes, 0 not yet (empty, or of the schema before), or an error. */
 static int recognise(struct database *db, const char *path, char **ret_text) {
-    execute(db, "BEGIN"); /* somebody may be making it just now: see all of that, or nothing */
+    execute(db, "BEGIN"); /* another process may be creating it: see all of that, or nothing */
     int64_t application = number(db, "PRAGMA application_id");
     int64_t version = number(db, "PRAGMA user_version");
     int64_t things = number(db, "SELECT count(*) FROM sqlite_schema");
@@ -345,7 +346,7 @@ static int recognise(struct database *db, const char *path, char **ret_text) {
     return HF_BAD_STORE;
 }
 
-/* To WAL, while others may look in for a moment. */
+/* Switches to WAL; others may have the file open for a moment. */
 static void switch_to_log(struct database *db) {
     int64_t give_up_us = world_host_us(db->world) + CREATE_LIMIT_US;
     for (;;) {
@@ -383,7 +384,7 @@ static bool lock_folder(struct database *db, int folder) {
     return true;
 }
 
-/* Makes the schema unless somebody else just did. */
+/* Creates the schema unless another process just did. */
 static int create(struct database *db, const struct file *file, char **ret_text) {
     if (!lock_folder(db, file->folder)) {
         *ret_text = error_format("the folder of %s cannot be locked to make it: %s", file->path,
@@ -433,8 +434,8 @@ static void set_up(struct database *db) {
     execute(db, text);
 }
 
-/* The log of a file that is made stays when the last process closes: to write it back and to start a new one
- * costs a command that locks, works and ends four waits for the disk, and saves nobody anything. */
+/* When the last process closes, the log stays. To write it back and start a new one would cost a
+ * command that locks, works and ends four waits for the disk, and would save nothing. */
 static void keep_log(struct database *db) {
     int yes = 1;
     sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
@@ -476,11 +477,11 @@ int database_open(struct database *db, struct world *world, const struct file *f
     for (int tries = 0; again && tries < OPEN_TRIES; tries++) {
         *db = (struct database){.world = world};
         r = try_to_open(db, file, token_floor, ret_text);
-        /* A file that was deleted leaves its log behind. Of those who then make a new one at once, each
-         * removes the old log, and all but one find that somebody else has. */
+        /* A file that was deleted leaves its log behind. If several processes then create a new one
+         * at once, each tries to remove the old log, and all but one find it gone. */
         again = r < 0 && db->failed == SQLITE_IOERR_DELETE_NOENT;
         if (r < 0)
-            database_drop(db); /* whatever it is, leave it as it was */
+            database_drop(db); /* leave the file as it was */
         if (again) {
             free(*ret_text);
             *ret_text = NULL;

@@ -1,7 +1,7 @@
-/* EXAMINE: how the place of the file, its settings and this process affect its locks. It changes nothing:
- * the writes that it measures write what is already there. */
-#include "store/schemes.h"
+/* EXAMINE: how the file's place and settings, and this process, affect its locks. It changes
+ * nothing: the writes that it measures write what is already there. */
 #include "store/findings.h"
+#include "store/schemes.h"
 #include "store/sqlite/sqlite.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ enum {
     MANY_DEAD_SOCKETS = 64,
 };
 
-/* 2025 and 2100: whoever lives in neither has a clock that was never set. */
+/* 2025 and 2100: a clock outside these years was never set. */
 #define CLOCK_BEGIN_US (INT64_C(1735689600) * 1000000)
 #define CLOCK_END_US (INT64_C(4102444800) * 1000000)
 
@@ -35,10 +35,10 @@ struct examining {
     bool no_memory;
 };
 
-/* findings_add, with a note of whether it worked. */
+/* findings_add; notes whether there was memory for it. */
 #define ADD(x, ...) ((x)->no_memory |= !findings_add((x)->out, __VA_ARGS__))
 
-/* The statement of a query, at its first row; NULL, and the failure is noted, when there is none. */
+/* The statement of a query, at its first row. NULL, with the failure noted, if there is none. */
 static sqlite3_stmt *first_row(struct examining *x, const char *sql) {
     struct database *db = &x->s->db;
     sqlite3_stmt *statement = NULL;
@@ -249,7 +249,7 @@ static void examine_clock(struct examining *x) {
             "", "leases are measured by this host's time since boot");
 }
 
-/* A transaction that writes a page and changes nothing: the number that is there. */
+/* A transaction that writes a page and changes nothing: it writes the number that is there. */
 static int write_once(struct examining *x) {
     int64_t version = 0;
     char sql[64];
@@ -330,7 +330,7 @@ static void examine_sockets(struct examining *x) {
             "%zu programs listen for wake-ups; %zu sockets are left over", living, dead);
 }
 
-enum store_outcome examine(struct session *s, struct store_op *op) {
+enum store_outcome sqlite_examine(struct session *s, struct store_op *op) {
     struct examining x = {.s = s, .out = findings_new(store_sqlite.tier)};
     op->examination = x.out;
     if (x.out) {

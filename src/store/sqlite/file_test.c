@@ -1,5 +1,5 @@
-/* The file of the sqlite store: where it may be, whose it may be, and what happens to one that is damaged,
- * foreign, full, gone or old. */
+/* The file of the sqlite store: where it may be, whose it may be, and what happens to one that is
+ * damaged, foreign, full, gone or old. */
 #include "store/sqlite/sqlite_test.h"
 
 #include <sys/mount.h>

@@ -1,5 +1,5 @@
-/* INSPECT and LIST, each in one statement. They change nothing: expired claims are left out, and the next
- * request for the lock removes them. */
+/* INSPECT and LIST, each in one statement. They change nothing: expired claims are left out, and
+ * the next request for the lock removes them. */
 #include "store/locks.h"
 #include "store/sqlite/sqlite.h"
 
@@ -60,7 +60,8 @@ static bool add_party(struct hf_locks *locks, sqlite3_stmt *row, int64_t now_us)
                            (uint64_t)sqlite3_column_int64(row, 5));
 }
 
-/* The names in order, each with its claims; stops behind the limit, or the last with the prefix. */
+/* The names in order, each with its claims; stops after the limit, or after the last with the
+ * prefix. */
 static bool add_rows(struct session *s, struct hf_locks *locks, sqlite3_stmt *row,
                      const struct store_op *op, int64_t now_us) {
     size_t limit = op->type == STORE_LIST ? op->limit : 1, prefix_size = strlen(op->name);
@@ -76,7 +77,7 @@ static bool add_rows(struct session *s, struct hf_locks *locks, sqlite3_stmt *ro
     return true;
 }
 
-enum store_outcome look(struct session *s, struct store_op *op, int64_t now_us) {
+enum store_outcome sqlite_look(struct session *s, struct store_op *op, int64_t now_us) {
     op->locks = locks_new();
     bool is_after = op->type == STORE_LIST && op->after && strcmp(op->after, op->name) > 0;
     sqlite3_stmt *row = op->type == STORE_INSPECT

@@ -1,8 +1,9 @@
-/* Where the file may be. Anybody who can write to it can take any lock, so the file and its folder, where
- * SQLite keeps two more files, must belong to the user or to root, and nobody else may write to them. A file
- * that the user names may be shared with a group, by the modes of file and folder, but never with
- * everybody. Symbolic and hard links are refused: two names of one file would have two logs. So
- * are network file systems, where neither locks nor shared memory reach other hosts. */
+/* Where the file may be. Anybody who can write to it can take any lock, so the file and its folder,
+ * where SQLite keeps two more files, must belong to the user or to root, and nobody else may write
+ * to them. A file that the user names may be shared with a group, by the modes of file and folder,
+ * but never with everybody. Symbolic and hard links are refused: two names of one file would have
+ * two logs. So are network file systems, where neither locks nor shared memory reach other
+ * hosts. */
 #include "base/error.h"
 #include "store/sqlite/sqlite.h"
 
@@ -21,7 +22,7 @@
 #define FILE_NAME "locks.db"
 #define ROOT_FOLDER "/var/lib/holdfast"
 
-/* An error of the system about `what`, with what to do about it where that is clear. */
+/* A system error about `what`, with what to do about it if that is clear. */
 static int explain(const char *what, int error, char **ret_text) {
     *ret_text = error_format("%s: %s", what, strerror(error));
     switch (error) {
@@ -83,7 +84,7 @@ static bool find_mount_type(dev_t device, char type[64]) {
     return found;
 }
 
-/* Of what is done in user space we know these to be on this host. */
+/* Of the file systems in user space, these are known to be local. */
 static bool is_local_fuse(const char *type) {
     static const char *const known[] = {"fuseblk", "fuse.fuse-overlayfs", "fuse.gocryptfs",
                                         "fuse.encfs", "fuse.bindfs"};
@@ -149,7 +150,7 @@ static int check_file(const struct stat *of, bool is_default, const char *path, 
 
 /* ---- The folder ---- */
 
-/* Makes the folder and those above it that are missing, for this user only. */
+/* Creates the folder, and missing ones above it, for this user only. */
 static int make_folders(char *path, char **ret_text) {
     for (char *slash = path;;) {
         slash = strchr(slash + 1, '/');
@@ -188,7 +189,7 @@ static char *default_folder(void) {
     return folder;
 }
 
-/* The folder part of a path and the name in it; false when there is no memory. */
+/* Splits a path into its folder and the name in it; false if there is no memory. */
 static bool split(const char *path, char **ret_folder, const char **ret_name) {
     const char *slash = strrchr(path, '/');
     *ret_name = slash ? slash + 1 : path;
@@ -217,7 +218,7 @@ static int open_folder(const char *path, bool is_default, struct file *file, cha
         return explain(path, errno, ret_text);
     int r = check_owner(&folder, is_default, path, ret_text);
     if (!r && faccessat(file->folder, ".", W_OK | X_OK, AT_EACCESS) < 0)
-        r = explain(path, errno, ret_text); /* there are two more files to come */
+        r = explain(path, errno, ret_text); /* SQLite adds two more files */
     return r < 0 ? r : check_file_system(file->folder, folder.st_dev, path, ret_text);
 }
 
@@ -230,7 +231,7 @@ static int open_in_folder(struct file *file, const char *name, bool is_default, 
         return explain(file->path, errno, ret_text);
     int error = errno;
     if (fd >= 0)
-        close(fd); /* a new file, of which nobody here has locks that this could drop */
+        close(fd); /* a new file: this process has no locks on it that closing could drop */
     if (fstatat(file->folder, name, &found, AT_SYMLINK_NOFOLLOW) < 0)
         return explain(file->path, errno == ENOENT ? error : errno, ret_text);
     file->device = found.st_dev;

@@ -1,5 +1,5 @@
-/* Which processes are alive. A pid proves something only to processes that see the same pids: in the
- * same pid namespace and the same time namespace, since a process's start time, which reveals a
+/* Which processes are alive. A pid proves something only to processes that see the same pids: in
+ * the same pid namespace and the same time namespace, since a process's start time, which reveals a
  * reused pid, is shown in the reader's time. If /proc belongs to another pid namespace, or is
  * missing, nothing can be proved, and only leases decide. */
 #include "base/error.h"
@@ -32,7 +32,8 @@ static uint64_t space_of(const char *path) {
     return stat(path, &space) == 0 ? space.st_ino : 0;
 }
 
-/* The 22nd field; the second, the command in parentheses, may contain anything. 0: no such process. */
+/* The 22nd field; the second, the command in parentheses, may contain anything. 0: no such
+ * process. */
 static uint64_t start_time(int64_t pid) {
     char path[64], text[1024];
     snprintf(path, sizeof(path), "/proc/%" PRId64 "/stat", pid);
@@ -53,8 +54,8 @@ static bool proc_is_ours(int64_t pid) {
     return strstr(text, expected) != NULL;
 }
 
-/* What the clock of this time namespace is ahead of the host's. The kernel shows the offsets of the
- * namespace that our children will be in; where that is another one, ours cannot be known. */
+/* How far the clock of this time namespace is ahead of the host's. The kernel shows the offsets of
+ * the namespace that our children will be in; if that is another one, ours cannot be known. */
 static int read_clock_offset(int64_t *ret_us, char **ret_text) {
     char text[256];
     uint64_t time_space = space_of("/proc/self/ns/time");
@@ -98,7 +99,7 @@ int process_read_facts(const struct store_identity *who, struct host_facts *ret,
     uint64_t pid_space = space_of("/proc/self/ns/pid");
     if (ret->self.started && pid_space) {
         ret->self.pid_space = pid_space;
-        /* 1 where the kernel has no time namespaces: everybody is in the same one. */
+        /* 1 if the kernel has no time namespaces: all processes are in the same one. */
         uint64_t time_space = space_of("/proc/self/ns/time");
         ret->self.time_space = time_space ? time_space : 1;
     }
@@ -110,16 +111,16 @@ bool process_is_same(const struct process *a, const struct process *b) {
            a->time_space == b->time_space;
 }
 
-/* Whether its death, as we see it, frees what it has. */
+/* Whether its death, as we see it, ends its claims. */
 static bool is_evidence(const struct host_facts *facts, const struct process *who) {
     return who->pid_space && who->pid_space == facts->self.pid_space &&
            who->time_space == facts->self.time_space && who->guard_pid != HF_LEASE_ONLY &&
            !process_is_same(who, &facts->self);
 }
 
-/* A descriptor of the process; -1 when there is none with that pid, or that pid is another's by now. Where
- * /proc does not show it (hidepid, and it is another user's) that cannot be known: then it is of whoever
- * has the pid, who may live for longer than the one that is meant, but not for less. */
+/* A descriptor of the process; -1 if none has that pid, or the pid now belongs to another. If /proc
+ * hides the process (hidepid, another user's) that cannot be known: the descriptor is then of
+ * whatever process has the pid. That one may live longer than the one we mean, but not shorter. */
 static int open_exactly(int64_t pid, uint64_t started, int *ret_error) {
     int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
     *ret_error = fd < 0 ? errno : 0;
@@ -132,8 +133,8 @@ static int open_exactly(int64_t pid, uint64_t started, int *ret_error) {
     return fd;
 }
 
-/* A zombie has ended as far as locks go: its descriptor is readable. (The state in /proc would not do: a
- * process whose first thread has ended shows as a zombie while others run.) */
+/* A zombie has ended as far as locks go: its descriptor is readable. (The state in /proc would not
+ * do: a process whose first thread has ended shows as a zombie while others run.) */
 static bool has_ended(int64_t pid, uint64_t started) {
     int error;
     int fd = open_exactly(pid, started, &error);

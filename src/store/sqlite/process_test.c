@@ -624,8 +624,8 @@ static void try_and_close(void *arg) {
     _exit(r == HF_BUSY ? 0 : 1);
 }
 
-/* The child's connection must be as real as the parent's: when the parent closes its own, and others come
- * and go, SQLite must not take the child's log for left behind. */
+/* The child's connection must be as real as the parent's: when the parent closes its own, and
+ * others come and go, SQLite must not take the child's log for left behind. */
 TEST(a_forked_child_has_a_connection_of_its_own) {
     struct crowd *steps = shared(sizeof(*steps));
     hf_client *client = open_client();

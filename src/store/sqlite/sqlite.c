@@ -2,26 +2,27 @@
  *
  * Design notes.
  *
- * The model is memory.c's. The database has a row for each name and one for each claim (database.c); each
- * operation is one transaction, a renewal of many holds too. BEGIN IMMEDIATE takes the file's one write
- * lock, for some ten microseconds. Nothing is sent, and nobody told, before the commit. All operations
- * complete inside `submit`.
+ * The model is memory.c's. The database has a row for each name and one for each claim
+ * (database.c); each operation is one transaction, a renewal of many holds too. BEGIN IMMEDIATE
+ * takes the file's one write lock, for some ten microseconds. No notification is sent before the
+ * commit. All operations complete inside `submit`.
  *
  * Time is the host's CLOCK_BOOTTIME. Wall clocks are for tokens and people. That clock also tells
- * boots apart, since it starts at 0 with each: a claim that was written at a time which is still to
- * come is of an earlier boot, and void. Any other claim of an earlier boot looks like a living one,
- * and so ends with its lease. (The boot id would not do: containers are shown one of their own, and
- * would void what the host's processes hold.)
+ * boots apart, since it starts at 0 with each. A claim that was written at a time still in the
+ * future is from an earlier boot, and void. Any other claim from an earlier boot looks like a
+ * current one, and ends with its lease. (The boot id would not work: a container sees one of its
+ * own, and would void what the host's processes hold.)
  *
- * SQLite must not meet a fork: the child inherits, in the library's own memory, locks on the file that the
- * kernel did not let it inherit, and a connection that it opened would rely on them. So each use of
- * SQLite is inside `gate`, which a fork closes: then no connection is in the middle of anything. The first
- * client that the child opens drops the inherited connections, without a trace in the file: after
- * that SQLite knows nothing of them. A child that opens none never touches them. A fork does not wait for a
- * disk: after FORK_PATIENCE_US it goes ahead, and SQLite is then of no use to the child.
+ * SQLite does not survive a fork. The child's copy of its memory says that it has locks on the
+ * file, but the kernel does not pass locks on to a child, and a connection that the child opened
+ * would rely on them. So each use of SQLite is inside `gate`, which a fork closes: then no
+ * connection is in the middle of anything. The first client that the child opens drops the
+ * inherited connections without touching the file, and SQLite forgets them. A child that opens none
+ * never touches them. A fork does not wait for a disk: after FORK_PATIENCE_US it goes ahead, and
+ * the child then cannot use SQLite.
  *
- * A file that was deleted or replaced is noticed by the next operation, which opens what is there now: the
- * holds of before are gone with it, as a renewal will say. */
+ * The next operation notices if the file was deleted or replaced, and opens what is there now. The
+ * earlier holds are lost with the old file; their next renewal reports that. */
 #include "store/sqlite/sqlite.h"
 
 #include "base/error.h"
@@ -43,7 +44,7 @@ static pthread_once_t gate_once = PTHREAD_ONCE_INIT;
 /* ---- Forks ---- */
 
 static _Thread_local bool closed_gate; /* by this thread, to fork */
-static bool forked_amid; /* this process was, while SQLite was at work in its parent */
+static bool forked_amid; /* this process was forked while SQLite was working in its parent */
 
 static void close_gate(void) {
     struct timespec until;
@@ -59,7 +60,7 @@ static void open_gate(void) {
         pthread_rwlock_unlock(&gate);
 }
 
-/* In the child the lock belongs to a thread that does not exist there: it gets a new one. */
+/* In the child the lock belongs to a thread that does not exist: the child gets a new lock. */
 static void renew_gate(void) {
     forked_amid |= !closed_gate;
     gate = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
@@ -84,7 +85,7 @@ static void session_free(struct session *s) {
     free(s);
 }
 
-/* The sessions of the process that we were forked from. */
+/* The sessions of our parent process. */
 static void drop_inherited(void) {
     uint64_t epoch = world_epoch();
     list_each_safe(node, &sessions) {
@@ -100,7 +101,7 @@ static void drop_inherited(void) {
 
 /* ---- Opening and closing the file ---- */
 
-/* With the gate closed: finding the file must not meet anybody who opens or closes it. */
+/* With the gate closed: no other thread may open or close the file while it is being found. */
 static int open_file(struct session *s, char **ret_text) {
     struct store_host *host = s->host;
     int r = file_find(s->url_path, &s->file, ret_text);
@@ -136,14 +137,14 @@ static void run(struct session *s, enum statement statement) {
     database_run(&s->db, database_use(&s->db, statement, ""));
 }
 
-/* A commit that could not write its last page was not done. If it failed after that, nobody sees it now, but
- * it may come back when the log is recovered. */
+/* A commit that could not write its last page did not happen. If it failed after that, nobody sees
+ * it now, but it may reappear when the log is recovered. */
 static bool is_unknown(int failed, bool committing) {
     return committing && (failed & 0xff) != SQLITE_FULL && (failed & 0xff) != SQLITE_BUSY &&
            failed != SQLITE_IOERR_WRITE;
 }
 
-/* Tells why nothing was done, or that nobody knows. */
+/* Reports why nothing was done, or that the outcome is unknown. */
 static void complete_failed(struct session *s, struct store_op *op, bool committing) {
     bool unknown = is_unknown(s->db.failed, committing);
     database_rollback(&s->db);
@@ -175,7 +176,7 @@ static void change(struct session *s, struct store_op *op) {
         wake_listen(s);
     enum store_outcome outcome = STORE_REFUSED;
     run(s, SQL_BEGIN);
-    if (!s->db.failed) /* the time is that of the transaction, however long it had to wait */
+    if (!s->db.failed) /* the time of the transaction, however long it had to wait */
         outcome = operations[op->type](s, op, session_now_us(s));
     bool committing = !s->db.failed;
     run(s, SQL_COMMIT);
@@ -187,7 +188,7 @@ static void change(struct session *s, struct store_op *op) {
 
 static void look_at(struct session *s, struct store_op *op) {
     enum store_outcome outcome =
-        op->type == STORE_EXAMINE ? examine(s, op) : look(s, op, session_now_us(s));
+        op->type == STORE_EXAMINE ? sqlite_examine(s, op) : sqlite_look(s, op, session_now_us(s));
     if (s->db.failed)
         complete_failed(s, op, false);
     else
@@ -199,7 +200,7 @@ static void sqlite_submit(struct store *store, struct store_op *op) {
     char *text = NULL;
     int r = HF_OK;
     session_enter();
-    /* A release of what is gone does no harm, and should cost nothing. */
+    /* Releasing what is gone is harmless and should cost nothing. */
     if (!s->db.handle || (op->type != STORE_RELEASE && !file_is_there(&s->file)))
         r = reopen(s, &text);
     s->db.failed = 0;

@@ -1,7 +1,7 @@
-/* What the files of the sqlite store share. sqlite.c has the driver and its design notes; path.c says where
- * the file may be; database.c opens it and runs statements; claims.c has the operations on locks and
- * look.c those that only look; examine.c tells what is to be said of the file; wake.c wakes waiters of other processes; process.c tells living processes
- * from dead ones. */
+/* What the files of the sqlite store share. sqlite.c has the driver and its design notes; path.c
+ * says where the file may be; database.c opens it and runs statements; claims.c has the operations
+ * that change locks, and look.c those that read them; examine.c checks the file for doctor; wake.c
+ * wakes waiters in other processes; process.c tells living processes from dead ones. */
 #ifndef STORE_SQLITE_SQLITE_H
 #define STORE_SQLITE_SQLITE_H
 
@@ -22,9 +22,10 @@ struct file {
     mode_t mode;
 };
 
-/* Finds the file that the URL's path names ("": the default one), creating it empty, and in the default
- * place its folder too, and checks that it may be used. On failure an hf_error and particulars. Nobody
- * else of this process may open or close the file meanwhile (POSIX locks: failures.md 38). */
+/* Finds the file that the URL's path names ("": the default one) and checks that it may be used.
+ * Creates it, empty, if it does not exist, and in the default place its folder, too. On failure an
+ * hf_error and particulars. No other thread of this process may open or close the file meanwhile
+ * (POSIX locks: failures.md 38). */
 int file_find(const char *url_path, struct file *ret, char **ret_text);
 void file_drop(struct file *file);
 
@@ -64,28 +65,28 @@ enum statement {
     SQL_COUNT
 };
 
-/* A connection. `failed` keeps the first failure (an extended SQLite result) of a transaction: from then
- * on statements do nothing, so that only the end needs to look. */
+/* A connection. `failed` keeps the first failure (an extended SQLite result) of a transaction: from
+ * then on statements do nothing, so only the end needs to check. */
 struct database {
     sqlite3 *handle;
     struct world *world;
     sqlite3_stmt *statements[SQL_COUNT];
-    int failed, error; /* the system's error with it */
+    int failed, error; /* the system's error, if any */
     int64_t busy_since_us;
-    int log_pages; /* in the write-ahead log, after the last commit of ours */
+    int log_pages; /* in the write-ahead log, after our last commit */
 };
 
-/* Opens the file: makes its schema if it is empty, checks it if not, raises the token base to
+/* Opens the file. Creates its schema if it is empty, or checks it; raises the token base to
  * `token_floor`. */
 int database_open(struct database *db, struct world *world, const struct file *file,
                   uint64_t token_floor, char **ret_text);
 void database_close(struct database *db);
 
-/* Closes a connection that was inherited through a fork, without a trace in the file. */
+/* Closes a connection that was inherited through a fork, without touching the file. */
 void database_drop(struct database *db);
 
-/* The statement with its parameters bound, by letters: 's' text (NULL is ""), 'i' int64_t, 'u' uint64_t,
- * 'c' a client's id. NULL after a failure. */
+/* The statement with its parameters bound, by letters: 's' text (NULL is ""), 'i' int64_t, 'u'
+ * uint64_t, 'c' a client's id. NULL after a failure. */
 sqlite3_stmt *database_use(struct database *db, enum statement which, const char *types, ...);
 
 /* True if there is a row; false resets the statement. NULL: false. */
@@ -103,18 +104,18 @@ void database_rollback(struct database *db);
 /* What a failure means to the caller: an hf_error and particulars. */
 int database_explain(struct database *db, const char *path, char **ret_text);
 
-/* How many columns of a row that has a claim in it are the claim's; others follow. */
+/* How many columns of a row belong to its claim; others follow. */
 enum { CLAIM_COLUMNS = 15 };
 
 /* ---- process.c: who lives ---- */
 
-/* A process as others can recognise it. Without evidence (spaces are 0) only its leases count. With a guard
- * it counts as dead only when that one is, too. */
+/* A process as others can recognise it. Without evidence (spaces are 0) only its leases count. If
+ * it has a guard, the guard must also be dead before the process counts as dead. */
 struct process {
     int64_t pid;
     uint64_t started;               /* from /proc/PID/stat */
     uint64_t pid_space, time_space; /* namespaces */
-    int64_t guard_pid;              /* 0: none; HF_LEASE_ONLY: its death is no evidence */
+    int64_t guard_pid;              /* 0: none; HF_LEASE_ONLY: its death proves nothing */
     uint64_t guard_started;
 };
 
@@ -131,8 +132,8 @@ bool process_is_same(const struct process *a, const struct process *b);
 /* True only if the process has certainly ended. */
 bool process_is_dead(const struct host_facts *facts, const struct process *who);
 
-/* A descriptor that is readable when the process (or, once that has, its guard) has ended; -1 where there
- * is no such evidence. */
+/* A descriptor that becomes readable when the process ends (or its guard, if the process has
+ * already ended); -1 if nothing can be proved. */
 int process_open(const struct host_facts *facts, const struct process *who);
 
 /* ---- sqlite.c: a client's session ---- */
@@ -149,7 +150,7 @@ struct claim {
     uint8_t client[16];
 };
 
-/* What is known of the name that an operation is about. */
+/* What is known about the name of an operation. */
 struct lock {
     const char *name;
     bool exists;
@@ -159,22 +160,22 @@ struct lock {
     int64_t used_day;
     struct claim *holders; /* held and reserved */
     size_t holder_count, holder_room;
-    struct claim first; /* of those who wait */
+    struct claim first; /* of the waiters */
 };
 
 enum note_kind { NOTE_WAKE = 1, NOTE_GONE };
 
-/* Something that a client must hear once the transaction is committed. */
+/* A notification for a client, to be sent once the transaction is committed. */
 struct note {
     uint8_t client[16];
     uint64_t seq;
     enum note_kind kind;
-    int64_t until_us; /* when it is not worth telling any more; 0: was not sent yet */
+    int64_t until_us; /* when it is no longer worth sending; 0: not sent yet */
 };
 
 enum { WATCHES_MAX = 64, WATCHES_EACH = 8 };
 
-/* A waiter's eye on the process in front of it. */
+/* A waiter's watch on the process in front of it. */
 struct watch {
     struct world_watch world;
     struct session *session;
@@ -194,8 +195,7 @@ struct session {
     struct lock lock;
     struct note *notes;
     size_t note_count, note_room;
-    size_t
-        unsent_count; /* of them, the first: of earlier transactions, there was no room for them */
+    size_t unsent_count; /* the first of them, which did not fit earlier */
     struct world_timer resend_timer;
     bool resend_added;
     struct process in_front[WATCHES_EACH]; /* of the waiter that was queued */
@@ -215,11 +215,11 @@ static inline int64_t session_now_us(struct session *s) {
     return world_host_us(s->host->world) - s->facts.clock_offset_us;
 }
 
-/* How far ahead of us a claim may have been written: who looks reads the clock before the file. */
+/* How far ahead of us a claim may have been written: readers read the clock before the file. */
 #define CLOCK_SLACK_US 1000000
 
-/* Whether the claim has ended by itself. Its lease has, or it is of an earlier boot of the host: in
- * this one nobody can have written it at a time that is still to come. */
+/* Whether the claim has ended by itself: its lease has ended, or it is from an earlier boot of the
+ * host. (Only then can it have been written at a time that is still in the future.) */
 static inline bool claim_has_ended(const struct claim *claim, int64_t now_us) {
     return claim->until_us <= now_us || claim->written_us > now_us + CLOCK_SLACK_US;
 }
@@ -230,33 +230,33 @@ enum store_outcome claims_acquire(struct session *s, struct store_op *op, int64_
 enum store_outcome claims_renew(struct session *s, struct store_op *op, int64_t now_us);
 enum store_outcome claims_release(struct session *s, struct store_op *op, int64_t now_us);
 enum store_outcome claims_break(struct session *s, struct store_op *op, int64_t now_us);
-enum store_outcome look(struct session *s, struct store_op *op, int64_t now_us);
+enum store_outcome sqlite_look(struct session *s, struct store_op *op, int64_t now_us);
 
 /* examine.c: not inside a transaction. */
-enum store_outcome examine(struct session *s, struct store_op *op);
+enum store_outcome sqlite_examine(struct session *s, struct store_op *op);
 
-/* Whether this client holds something under `seq`; true also when it cannot be told. */
+/* Whether this client holds something under `seq`; true also if that cannot be determined. */
 bool claims_is_held(struct session *s, uint64_t seq);
 
-/* ---- wake.c: what waiters hear, and whom they watch ---- */
+/* ---- wake.c: notifications, and watches on processes ---- */
 
-/* Makes the client reachable for those who wake it. Does nothing if it is, or cannot be. */
+/* Makes the client reachable for notifications. Does nothing if it already is, or cannot be. */
 void wake_listen(struct session *s);
 
-/* Notes that a client must hear something, to be sent by wake_send or forgotten. */
+/* Notes a notification for a client, to be sent by wake_send or dropped by wake_forget. */
 void wake_note(struct session *s, const struct claim *claim, enum note_kind kind);
 void wake_forget(struct session *s);
 void wake_send(struct session *s);
 
-/* Has `seq` woken when one of the processes in s->in_front ends. */
+/* Wakes `seq` when one of the processes in s->in_front ends. */
 void wake_watch(struct session *s, uint64_t seq);
 void wake_unwatch(struct session *s, uint64_t seq);
 
-/* How many clients can be woken, and how many sockets are left of dead ones; a few hundred are looked at.
- * False when there is no using the folder. */
+/* How many clients can be woken, and how many sockets dead ones left behind; checks a few hundred
+ * at most. False if the folder cannot be used. */
 bool wake_count(struct session *s, size_t *ret_living, size_t *ret_dead);
 
-/* Closes all that is open here. `inherited`: by a fork; the files are the parent's. */
+/* Closes everything. `inherited`: in a forked child, so that the files are the parent's. */
 void wake_close(struct session *s, bool inherited);
 
 #endif

@@ -1,5 +1,5 @@
-/* What the tests of the sqlite store share: a folder of their own, clients on a file in it, processes, and
- * a second pair of eyes on the database. */
+/* What the tests of the sqlite store share: a folder of their own, clients on a file in it,
+ * processes, and a second pair of eyes on the database. */
 #ifndef STORE_SQLITE_SQLITE_TEST_H
 #define STORE_SQLITE_SQLITE_TEST_H
 
@@ -233,8 +233,8 @@ UNUSED static void *shared(size_t size) {
     return memory;
 }
 
-/* Whether this process's other threads sleep. AddressSanitizer does not release, in a child, what a thread had
- * locked in its allocator at the fork, and a thread that just starts has. */
+/* Whether this process's other threads sleep. AddressSanitizer does not release, in a child, what a
+ * thread had locked in its allocator at the fork, and a thread that just starts has. */
 UNUSED static bool others_sleep(void) {
     DIR *tasks = opendir("/proc/self/task");
     CHECK(tasks);

@@ -1,17 +1,17 @@
-/* What waiters hear, and whom they watch.
+/* Notifications for waiters and holders, and watches on processes.
  *
- * Beside the database is a folder of sockets, FILE-wake/, one for each client that has asked for a lock,
- * called by the client's id in hex. Whoever hands a lock on, or breaks one, sends a datagram there once
- * that is committed: WAKE or GONE and the number of the attempt. Datagrams are hints. One that is lost
- * costs until the waiter asks again by itself; one that says GONE is believed only after a look at the
- * database. The kernel keeps some ten of them for a client that does not look: those that it has no room for
- * are sent together a little later, until the waiter must have asked by itself. Sockets are addressed
- * through /proc/self/fd, since a socket's address is short and paths are not. A socket file whose owner died
- * is removed by whoever finds it refused.
+ * Beside the database is a folder of sockets, FILE-wake/, one for each client that has asked for a
+ * lock, named after the client's id in hex. A client that hands on or breaks a lock sends a
+ * datagram there after the commit: WAKE or GONE and the number of the attempt. Datagrams are hints.
+ * If one is lost, the waiter asks again by itself, only later; one that says GONE is checked
+ * against the database. The kernel keeps some ten of them for a client that does not read them.
+ * Those that do not fit are sent together a little later, until the waiter must have asked by
+ * itself. Sockets are addressed through /proc/self/fd, since a socket's address is short and paths
+ * are not. A socket file whose owner died is removed by whoever finds it refused.
  *
- * The datagrams do not help a waiter when a process is killed. So each waiter has the kernel tell it of the
- * end of the process just before it: of the one before it in the queue, or, at the head, of the holders.
- * It then asks again, finds them dead, and ends their claims. */
+ * When a process is killed, it sends no datagram. So each waiter watches the process just before
+ * it: the one before it in the queue, or, at the head, the holders. When that process ends, the
+ * waiter asks again, finds it dead, and removes its claims. */
 #include "store/sqlite/sqlite.h"
 
 #include "base/error.h"
@@ -59,7 +59,7 @@ static struct sockaddr_un address_of(const struct session *s, const char *name) 
 
 /* ---- The socket ---- */
 
-/* Opens the folder of the sockets, which is as open to others as the database is. */
+/* Opens the folder of the sockets, which has the same permissions as the database. */
 static bool open_folder(struct session *s) {
     if (s->wake_folder >= 0)
         return true;
@@ -96,7 +96,7 @@ static size_t count_entries(DIR *folder) {
     return count;
 }
 
-/* Removes sockets of the dead, starting anywhere: not all are looked at. */
+/* Removes sockets of dead clients. It starts at a random one and does not check all. */
 static void sweep_folder(struct session *s) {
     int copy = openat(s->wake_folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *folder = copy >= 0 ? fdopendir(copy) : NULL;
@@ -147,7 +147,7 @@ bool wake_count(struct session *s, size_t *ret_living, size_t *ret_dead) {
     return usable;
 }
 
-static void hear(struct session *s, uint64_t kind, uint64_t seq) {
+static void on_note(struct session *s, uint64_t kind, uint64_t seq) {
     if (kind == NOTE_WAKE)
         s->host->wake(s->host, seq);
     else if (kind == NOTE_GONE && !claims_is_held(s, seq))
@@ -159,7 +159,7 @@ static void hear_message(struct session *s, const struct message *message, size_
     if (size < head || (size - head) % each || memcmp(message->magic, magic, head) != 0)
         return; /* not one of ours */
     for (size_t i = 0; i < (size - head) / each; i++)
-        hear(s, message->notes[i].kind, message->notes[i].seq);
+        on_note(s, message->notes[i].kind, message->notes[i].seq);
 }
 
 static void socket_ready(struct world_watch *watch, uint32_t events) {
@@ -205,7 +205,7 @@ void wake_note(struct session *s, const struct claim *claim, enum note_kind kind
         size_t room = s->note_room ? s->note_room * 2 : 8;
         struct note *notes = realloc(s->notes, room * sizeof(*notes));
         if (!notes)
-            return; /* a hint less */
+            return; /* one hint less */
         s->notes = notes;
         s->note_room = room;
     }
@@ -235,16 +235,16 @@ static bool send_message(struct session *s, const uint8_t id[16], const struct m
     return errno != EAGAIN;
 }
 
-static bool tell(struct session *s, const uint8_t id[16], const struct message *message,
-                 size_t count) {
+static bool deliver(struct session *s, const uint8_t id[16], const struct message *message,
+                    size_t count) {
     if (memcmp(id, s->host->identity.id, sizeof(s->host->identity.id)) != 0)
         return send_message(s, id, message, count);
     for (size_t i = 0; i < count; i++)
-        hear(s, message->notes[i].kind, message->notes[i].seq);
+        on_note(s, message->notes[i].kind, message->notes[i].seq);
     return true;
 }
 
-/* Puts back, at `at`, the notes for which there was no room, unless they are too old. Returns how many. */
+/* Puts the notes that did not fit back at `at`, unless they are too old. Returns how many. */
 static size_t keep_notes(struct session *s, size_t at, struct note *notes, size_t count) {
     int64_t now_us = world_now_us(s->host->world);
     size_t kept = 0;
@@ -260,8 +260,8 @@ static size_t keep_notes(struct session *s, size_t at, struct note *notes, size_
     return kept;
 }
 
-/* Sends the notes from `first` on that are for the same client as that one, and removes them. Returns how
- * many of them must be sent again: they then stand there. */
+/* Sends `first` and the later notes for the same client, and removes them. Those that must be sent
+ * again stay, from `first` on; returns how many. */
 static size_t send_from(struct session *s, size_t first) {
     struct message message;
     struct note sent[NOTES_IN_MESSAGE];
@@ -280,7 +280,7 @@ static size_t send_from(struct session *s, size_t first) {
         sent[count++] = *note;
     }
     s->note_count = others;
-    return tell(s, begin.client, &message, count) ? 0 : keep_notes(s, first, sent, count);
+    return deliver(s, begin.client, &message, count) ? 0 : keep_notes(s, first, sent, count);
 }
 
 static void resend(struct world_timer *timer) {
