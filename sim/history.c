@@ -753,7 +753,7 @@ static void server_init(struct history *h, int index) {
     server->host.note = server_notes;
     server->host.random = server_random;
     if (!the_services[index])
-        the_services[index] = plan->service->open(&server->host);
+        the_services[index] = service_open(plan->service, &server->host);
     server->service = the_services[index];
     plan->service->reset(server->service);
     server->wall = (struct sim_clock){.shown_us = INT64_C(1000000) * WALL_START_S,

@@ -14,8 +14,8 @@
  *  - It says at once when it has forgotten something that it had acknowledged (`forgot`), unless
  *    the simulator took it away by restarting it.
  *
- * To add a service: a folder with its model, whose `struct service_type` is the only global symbol,
- * and a word in SERVICES. */
+ * To add a service: a folder with its model, whose `struct service_type` service_FOLDER is the only
+ * global symbol that others use, and a word in sim/meson.build. */
 #ifndef SIM_SERVICE_H
 #define SIM_SERVICE_H
 
@@ -127,7 +127,8 @@ struct service_type {
 
     /* ---- Life. Times are in microseconds, by the server's own clock, which may step. ---- */
 
-    struct service *(*open)(struct service_host *host);
+    /* The caller is service_open, which fills in `struct service`. */
+    struct service *(*open)(void);
     /* Makes it what `open` returned. There are no connections. */
     void (*reset)(struct service *service);
     void (*set_time)(struct service *service, int64_t wall_us);
@@ -168,14 +169,8 @@ struct service_type {
     const char *(*remains)(const struct service *service);
 };
 
-/* One word for each service; the first is the default. */
-#define SERVICES(X) X(redis)
-
-#define X(name) extern const struct service_type service_##name;
-SERVICES(X)
-#undef X
-
-/* The one with this scheme, or (NULL) the first; returns NULL if there is none. */
+/* The service with this scheme, or (NULL) the default; returns NULL if there is none. */
 const struct service_type *service_find(const char *scheme);
+struct service *service_open(const struct service_type *type, struct service_host *host);
 
 #endif

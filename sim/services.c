@@ -5,6 +5,11 @@
 
 #include <string.h>
 
+/* SERVICES(X) comes from meson.build. */
+#define X(name) extern const struct service_type service_##name;
+SERVICES(X)
+#undef X
+
 const struct service_type *service_find(const char *scheme) {
     static const struct service_type *const services[] = {
 #define X(name) &service_##name,
@@ -16,6 +21,12 @@ const struct service_type *service_find(const char *scheme) {
             return services[i];
     }
     return NULL;
+}
+
+struct service *service_open(const struct service_type *type, struct service_host *host) {
+    struct service *service = type->open();
+    *service = (struct service){.type = type, .host = host};
+    return service;
 }
 
 int store_find(const char *scheme, const struct store_driver **ret_driver, char **ret_text) {

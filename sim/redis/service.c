@@ -127,24 +127,34 @@ static bool starts_with(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* The second word of an answer like {'done', '17'}; a script's strings have no line ends. */
-static uint64_t second_number(const char *reply) {
-    const char *at = reply;
-    for (int i = 0; i < 4 && at; i++)
+/* The word at this place, from 0, of an answer like {'done', '17'}, or "" if it has none. A script's
+ * strings have no line ends. */
+static const char *word_of(const char *reply, int place) {
+    const char *at = reply[0] == '*' ? reply : NULL;
+    for (int i = 0; i < 2 + 2 * place && at; i++)
         at = strchr(at + 1, '\n');
-    return at ? to_number(at + 1) : 0;
+    return at ? at + 1 : "";
+}
+
+static enum service_outcome outcome_of(const char *reply) {
+    const char *word = word_of(reply, 0);
+    return starts_with(word, "done")     ? SERVICE_GRANTED
+           : starts_with(word, "queued") ? SERVICE_QUEUED
+           : starts_with(word, "busy")   ? SERVICE_REFUSED
+                                         : SERVICE_FAILED;
+}
+
+static uint64_t token_of(const char *reply) {
+    return outcome_of(reply) == SERVICE_GRANTED ? to_number(word_of(reply, 1)) : 0;
 }
 
 /* `keys` are followed by the arguments that the script names. */
 static void report_acquire(struct redis_service *redis, const char *const *keys,
                            const char *reply) {
     const char *const *arguments = keys + 6;
-    bool done = starts_with(reply, "*2\r\n$4\r\ndone");
     report(redis, &(struct service_report){
                       .request = SERVICE_ACQUIRE,
-                      .outcome = done                                       ? SERVICE_GRANTED
-                                 : starts_with(reply, "*4\r\n$6\r\nqueued") ? SERVICE_QUEUED
-                                                                            : SERVICE_FAILED,
+                      .outcome = outcome_of(reply),
                       .name = name_of(keys[0]),
                       .owner = arguments[0],
                       .lease_us = ms_to_us(arguments[1]),
@@ -153,18 +163,15 @@ static void report_acquire(struct redis_service *redis, const char *const *keys,
                       .barges = strcmp(arguments[6], "1") == 0,
                       .capacity = (uint32_t)to_number(arguments[8]),
                       .weight = (uint32_t)to_number(arguments[9]),
-                      .token = done ? second_number(reply) : 0,
+                      .token = token_of(reply),
                   });
 }
 
 static void report_vote(struct redis_service *redis, const char *const *keys, const char *reply) {
     const char *const *arguments = keys + 7;
-    bool done = starts_with(reply, "*3\r\n$4\r\ndone");
     report(redis, &(struct service_report){
                       .request = SERVICE_ACQUIRE,
-                      .outcome = done                                     ? SERVICE_GRANTED
-                                 : starts_with(reply, "*3\r\n$4\r\nbusy") ? SERVICE_REFUSED
-                                                                          : SERVICE_FAILED,
+                      .outcome = outcome_of(reply),
                       .name = name_of(keys[0]),
                       .owner = arguments[0],
                       .lease_us = ms_to_us(arguments[1]),
@@ -173,7 +180,7 @@ static void report_vote(struct redis_service *redis, const char *const *keys, co
                       .only_mine = strcmp(arguments[5], "1") == 0,
                       .capacity = (uint32_t)to_number(arguments[7]),
                       .weight = (uint32_t)to_number(arguments[8]),
-                      .token = done ? second_number(reply) : 0,
+                      .token = token_of(reply),
                   });
 }
 
@@ -336,15 +343,16 @@ static size_t redis_feed(struct service_connection *base, const char *bytes, siz
 
 /* ---- Life ---- */
 
-static uint64_t model_random(void *host) {
-    return ((struct service_host *)host)->random(host);
+static uint64_t model_random(void *context) {
+    const struct redis_service *redis = context;
+    return redis->base.host->random(redis->base.host);
 }
 
-static struct service *redis_open(struct service_host *host) {
-    struct model_config config = {
-        .output = model_said, .random = model_random, .random_context = host};
+static struct service *redis_open(void) {
     struct redis_service *redis = bytes_allocate(NULL, sizeof(*redis));
-    *redis = (struct redis_service){.base = {&service_redis, host}, .model = model_new(&config)};
+    *redis = (struct redis_service){0};
+    redis->model = model_new(&(struct model_config){
+        .output = model_said, .random = model_random, .random_context = redis});
     return &redis->base;
 }
 
