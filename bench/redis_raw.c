@@ -165,7 +165,7 @@ struct raw_lock raw_lock(const char *name, unsigned owner) {
     command_add_keys(&acquire, PREFIX, name, "KSQWHI");
     ADD_TEXTS(&acquire, id, LEASE_MS, "3000");
     command_add_number(&acquire, wall_us());
-    ADD_TEXTS(&acquire, "0", "0", "0", "m", "1", "1", PARTICULARS, CHANNELS);
+    ADD_TEXTS(&acquire, "0", "0", "m", "1", "1", PARTICULARS, CHANNELS);
     lock.acquire = finish(&acquire);
     lock.release = release_of(name, id, "");
     return lock;

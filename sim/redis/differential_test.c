@@ -259,7 +259,6 @@ static struct answer_count {
     {REDIS_ACQUIRE, "*4\r\n$6\r\nqueued", 0},
     {REDIS_ACQUIRE, "*3\r\n$4\r\nbusy", 0},
     {REDIS_ACQUIRE, "*2\r\n$4\r\nkind", 0},
-    {REDIS_ACQUIRE, "*2\r\n$5\r\nbelow", 0},
     {REDIS_ACQUIRE, "*2\r\n$5\r\nclock", 0},
     {REDIS_ACQUIRE, "*2\r\n$5\r\nspent", 0},
     {REDIS_ACQUIRE, "-WRONGTYPE", 0},
@@ -401,10 +400,6 @@ static void ask_acquire(struct locks_run *run, size_t name) {
     else
         add_ms(run);
     add_floor(run);
-    if (pair_chance(pair, 85))
-        request_format(&run->request, "0");
-    else
-        add_token(run, name);
     request_format(&run->request, "%s", bases[pair_chance(pair, 3) ? 2 : pair_chance(pair, 80)]);
     request_format(&run->request, "%d", pair_chance(pair, 20));
     add_kind(run, name);

@@ -70,8 +70,8 @@ static const char *acquire_permits_of(const char *capacity, const char *owner, c
     char kind[8];
     snprintf(kind, sizeof(kind), "p%s", capacity);
     return call(REDIS_ACQUIRE, 6,
-                (const char *const[]){owner, LEASE_MS, waits ? "3000" : "0", "0", "0", "0", "0",
-                                      kind, capacity, weight, "", "channel:", NULL});
+                (const char *const[]){owner, LEASE_MS, waits ? "3000" : "0", "0", "0", "0", kind,
+                                      capacity, weight, "", "channel:", NULL});
 }
 
 static const char *acquire_permits(const char *owner, const char *weight) {

@@ -160,9 +160,9 @@ static void report_acquire(struct redis_service *redis, const char *const *keys,
                       .lease_us = ms_to_us(arguments[1]),
                       .wait_us = ms_to_us(arguments[2]),
                       .floor = to_number(arguments[3]),
-                      .barges = strcmp(arguments[6], "1") == 0,
-                      .capacity = (uint32_t)to_number(arguments[8]),
-                      .weight = (uint32_t)to_number(arguments[9]),
+                      .barges = strcmp(arguments[5], "1") == 0,
+                      .capacity = (uint32_t)to_number(arguments[7]),
+                      .weight = (uint32_t)to_number(arguments[8]),
                       .token = token_of(reply),
                   });
 }

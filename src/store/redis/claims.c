@@ -317,7 +317,6 @@ void redis_acquire(struct redis *redis, struct store_op *op) {
     command_add_number(command,
                        op->flags & STORE_WAIT ? (uint64_t)redis->host->wait_lease_us / 1000 : 0);
     command_add_number(command, op->floor);
-    command_add_number(command, 0);
     command_add_number(command, redis->host->token_floor);
     command_add_text(command, op->flags & STORE_BARGE ? "1" : "0");
     command_add_text(command, kind);

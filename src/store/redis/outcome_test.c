@@ -207,7 +207,6 @@ TEST(an_acquire_sends_what_the_script_needs) {
                                            "30000",
                                            "15000",
                                            "9007199254740991",
-                                           "0",
                                            "77",
                                            "1",
                                            "p5",

@@ -2,17 +2,16 @@
 -- so does a client whose reply was lost.
 --
 -- KEYS  K S Q W H I
--- ARGV  1 me, the owner id  2 lease in ms  3 wait lease in ms, 0 not to wait  4 floor
---       5 below, 0 for none  6 base  7 '1' to barge  8 kind  9 capacity  10 weight
---       11 particulars  12 prefix of the channels
+-- ARGV  1 me, the owner id  2 lease in ms  3 wait lease in ms, 0 not to wait  4 floor  5 base
+--       6 '1' to barge  7 kind  8 capacity  9 weight  10 particulars  11 prefix of the channels
 --
 -- Answers {'done', token}, {'queued', left ms, foreign?, how many are ahead},
--- {'busy', left ms, foreign?}, {'kind', the present one}, {'below', counter},
--- {'clock', server's time}, {'spent', token}. Left is -1 if a foreign lock has no expiry.
+-- {'busy', left ms, foreign?}, {'kind', the present one}, {'clock', server's time},
+-- {'spent', token}. Left is -1 if a foreign lock has no expiry.
 --#include head.lua
-local me, lease, kind = ARGV[1], tonumber(ARGV[2]), ARGV[8]
-local floor, below, base = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local capacity, weight, particulars = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
+local me, lease, kind = ARGV[1], tonumber(ARGV[2]), ARGV[7]
+local floor, base, below = tonumber(ARGV[4]), tonumber(ARGV[5]), 0 -- only votes are retaken
+local capacity, weight, particulars = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
 --#include grant.lua
 read_state()
 
@@ -34,7 +33,7 @@ local function queue_up()
     local since = string.match(call('HGET', W, me) or '', '^%d+ %d+ (%d+)')
     if not since or not call('ZSCORE', Q, me) then
         local ticket = call('HINCRBY', S, 'n', 1)
-        call('ZADD', Q, number(ARGV[7] == '1' and ticket - 4503599627370496 or ticket), me)
+        call('ZADD', Q, number(ARGV[6] == '1' and ticket - 4503599627370496 or ticket), me)
     end
     call('HSET', W, me, number(now + wait * 1000) .. ' ' .. record(since or now))
     call('HSET', S, 'q', '1', 'k', kind)
@@ -57,12 +56,12 @@ local till = shared and call('ZSCORE', H, me)
 if till then
     return take_my_share(tonumber(till))
 end
-local first, my_turn = advance(ARGV[12], me)
+local first, my_turn = advance(ARGV[11], me)
 local in_use = shared and string.sub(k, 2) or (k and is_ours(k) or first) and s.k
 if in_use and in_use ~= kind then
     return {'kind', in_use}
 end
-if my_turn or fits(weight, capacity) and (not first or ARGV[7] == '1') then
+if my_turn or fits(weight, capacity) and (not first or ARGV[6] == '1') then
     return take()
 end
 if ARGV[3] == '0' then
