@@ -91,8 +91,8 @@ static int start(const struct holder_settings *s, int for_fd) {
 }
 
 /* A shell that evaluates nothing believes that all is well: it gets something to evaluate. */
-static int fail_for_eval(const struct cli *cli, int code) {
-    if (code && !cli->json)
+static int fail_for_eval(int code) {
+    if (code)
         printf("(exit %d)\n", code);
     return code;
 }
@@ -101,14 +101,15 @@ static int run(struct cli *cli, int argc, char **argv) {
     struct holder_settings s = {
         .cli = cli, .ask = ASK_INIT, .for_pid = -1, .for_ms = -1, .on_lost = "term"};
     int for_fd, r = options_parse_words(cli, &acquire_command, &s, argc, argv, 1, 1, &s.name);
+    cli->lock = s.name;
     if (r < 0)
-        return fail_for_eval(cli, options_exit_code(r));
+        return fail_for_eval(options_exit_code(r));
     r = check(&s);
     if (r)
-        return fail_for_eval(cli, r);
+        return fail_for_eval(r);
     close_range(STDERR_FILENO + 1, ~0U, 0); /* the lifeline of another lock may be among them */
     r = find_owner(&s, &for_fd);
-    return fail_for_eval(cli, r ? r : start(&s, for_fd));
+    return fail_for_eval(r ? r : start(&s, for_fd));
 }
 
 const struct command acquire_command = {

@@ -216,6 +216,7 @@ static int run(struct cli *cli, int argc, char **argv) {
     if (r < 0)
         return options_exit_code(r);
     int exit_code = fail_name(name);
+    cli->lock = name;
     if (!exit_code)
         exit_code = check(&settings);
     if (exit_code)
@@ -234,6 +235,7 @@ const struct command break_command = {
     .name = "break",
     .summary = "for operators: end somebody else's hold",
     .usage = "break NAME --token N [--reason TEXT] [--yes]",
+    .prints_json = true,
     .options = options,
     .run = run,
     .details =

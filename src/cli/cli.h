@@ -7,6 +7,7 @@
 #define CLI_CLI_H
 
 #include <holdfast/holdfast.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +35,8 @@ struct cli {
     const char *url_given; /* the same, as it was given: the one to show */
     char *url_composed;    /* what url is when password.c has put a password into it */
     bool json, quiet, verbose;
+    const char *log;                          /* "json": lines on standard error, too; NULL: text */
+    const char *lock;                         /* which lock they are about; NULL: none */
     const char *profile;                      /* NULL: none */
     const char *password_file, *password_env; /* where the password is; NULL: not there */
     int64_t password_fd;                      /* -1: not there */
@@ -49,6 +52,7 @@ struct command {
     const char *details;          /* paragraphs and examples, below the options */
     const struct option *options; /* NULL: none but the global ones */
     bool without_settings; /* does not need the configuration, so works without a right one */
+    bool prints_json;      /* --json has a meaning */
     /* argv[0] is the command's name. Returns the exit code. */
     int (*run)(struct cli *cli, int argc, char **argv);
 };
@@ -65,9 +69,23 @@ extern const struct command acquire_command, break_command, completion_command, 
 
 void help_print(const struct command *command);
 
+/* ---- Lines on standard error ---- */
+
+enum say_level { SAY_ERROR = 3, SAY_WARNING = 4, SAY_INFO = 6 }; /* those of syslog */
+
+/* "holdfast: text"; below a journal with its level, and with --log json as an object. The text must be safe
+ * for a terminal (text.h). */
+void say(enum say_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void say_arguments(enum say_level level, const char *format, va_list args)
+    __attribute__((format(printf, 2, 0)));
+
+/* From now on in the way that `cli` asks for. */
+void say_as(const struct cli *cli);
+bool say_is_json(void);
+
 /* ---- Failures ---- */
 
-/* "holdfast: what (why); what to do", in one write. The text must be safe for a terminal: see text.h. */
+/* Says an error: "what (why); what to do". */
 void fail_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* fail_say, and EXIT_USAGE to return. */

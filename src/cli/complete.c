@@ -98,7 +98,8 @@ static void answer_options(const struct place *place, const struct option *table
     for (; table && table->name; table++) {
         char word[PLACE_SIZE];
         snprintf(word, sizeof(word), "--%s", table->name);
-        answer(place, word, table->help);
+        if (option_is_for(table, place->command))
+            answer(place, word, table->help);
     }
 }
 

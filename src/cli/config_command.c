@@ -203,6 +203,7 @@ const struct command config_command = {
     .name = "config",
     .summary = "show the settings in force, and where each came from",
     .usage = "config show|path [--origin] [--json]",
+    .prints_json = true,
     .without_settings = true,
     .options = options,
     .run = run,

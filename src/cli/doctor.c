@@ -335,6 +335,7 @@ const struct command doctor_command = {
     .name = "doctor",
     .summary = "check the store and this host",
     .usage = "doctor [--ttl DUR] [--json]",
+    .prints_json = true,
     .options = options,
     .run = run,
     .details =

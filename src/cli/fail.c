@@ -75,42 +75,32 @@ int fail_name(const char *name) {
     return 0;
 }
 
-__attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args) {
-    char line[2048];
-    int used = snprintf(line, sizeof(line), "holdfast: ");
-    int more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);
-    size_t length = (size_t)used + (more > 0 ? (size_t)more : 0);
-    if (length > sizeof(line) - 2)
-        length = sizeof(line) - 2;
-    line[length++] = '\n';
-    ssize_t written = write(STDERR_FILENO, line, length);
-    (void)written; /* there is nobody else to tell */
-}
-
 void fail_say(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    say(format, args);
+    say_arguments(SAY_ERROR, format, args);
     va_end(args);
 }
 
 int fail_usage(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    say(format, args);
+    say_arguments(SAY_ERROR, format, args);
     va_end(args);
     return EXIT_USAGE;
 }
 
-/* That a store cannot be reached is about the store, whatever was tried: "cannot reach URL (particulars)". */
+/* That a store cannot be reached is about the store, whatever was tried: "cannot reach URL for x (particulars)". */
 static void unreachable_text(char *ret, size_t size, const struct cli *cli, const char *why,
                              const char *advice) {
     const char *sentence = hf_error_string(HF_UNREACHABLE);
     size_t length = strlen(sentence);
     if (strncmp(why, sentence, length) == 0 && strncmp(why + length, ": ", 2) == 0)
         why += length + 2;
-    char store[300], safe[600];
-    snprintf(ret, size, "cannot reach %s (%s); %s", store_shown(cli, store, sizeof(store)),
+    char store[300], safe[600], lock[300];
+    store_shown(cli, store, sizeof(store));
+    text_safe(lock, sizeof(lock), cli->lock ? cli->lock : "");
+    snprintf(ret, size, "cannot reach %s%s%s (%s); %s", store, *lock ? " for " : "", lock,
              text_safe(safe, sizeof(safe), why), advice);
 }
 

@@ -173,6 +173,11 @@ static int open_descriptors(struct front *f) {
     return 0;
 }
 
+/* A lock that somebody else has, and a command's own end, are no failures of ours. */
+static enum say_level level_of(int end) {
+    return end == RUN_NOT_ACQUIRED || end == RUN_EXITED ? SAY_WARNING : SAY_ERROR;
+}
+
 int front_main(struct run *run) {
     struct front f = {.run = run};
     int code;
@@ -185,7 +190,7 @@ int front_main(struct run *run) {
     }
     code = loop(&f);
     if (*run->shared->text)
-        fail_say("%s", run->shared->text);
+        say(level_of(run->shared->ended), "%s", run->shared->text);
     if (f.frees_locks)
         free_locks(run);
     return code;

@@ -12,7 +12,8 @@ static void get_words(const struct option *option, char *ret, size_t size) {
              option->argument ? " " : "", option->argument ? option->argument : "");
 }
 
-static void print_options(const char *title, const struct option *table) {
+static void print_options(const char *title, const struct option *table,
+                          const struct command *command) {
     char words[80];
     size_t width = 0;
     for (const struct option *option = table; option->name; option++) {
@@ -21,6 +22,8 @@ static void print_options(const char *title, const struct option *table) {
     }
     printf("\n%s:\n", title);
     for (; table->name; table++) {
+        if (!option_is_for(table, command))
+            continue;
         get_words(table, words, sizeof(words));
         printf("  %-*s  %s\n", (int)width, words, table->help);
     }
@@ -32,7 +35,7 @@ static void print_commands(void) {
            "Commands:\n");
     for (size_t i = 0; commands[i]; i++)
         printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    print_options("Options of every command", global_options);
+    print_options("Options of every command", global_options, NULL);
     printf("\nExamples:\n"
            "  holdfast run nightly -- ./report.sh      one at a time, on this host\n"
            "  holdfast run -n nightly -- ./report.sh   or not at all\n"
@@ -47,8 +50,8 @@ void help_print(const struct command *command) {
     printf("holdfast %s: %s\n\nUsage: holdfast %s\n", command->name, command->summary,
            command->usage);
     if (command->options)
-        print_options("Options", command->options);
-    print_options("Options of every command", global_options);
+        print_options("Options", command->options, command);
+    print_options("Options of every command", global_options, command);
     printf("\n%s", command->details);
 }
 

@@ -51,7 +51,7 @@ static int refused(struct holder *h, int error, const char *why) {
         fail_text(text, sizeof(text), s->cli, error, why, what);
     }
     if (*text)
-        fail_say("%s", text);
+        say(ask_is_refusal(error) ? SAY_WARNING : SAY_ERROR, "%s", text);
     return code;
 }
 

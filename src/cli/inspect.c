@@ -230,6 +230,7 @@ static int run(struct cli *cli, int argc, char **argv) {
     if (r < 0)
         return options_exit_code(r);
     int exit_code = fail_name(name);
+    cli->lock = name;
     if (exit_code)
         return exit_code;
     r = store_open(cli, NULL, &client);
@@ -244,6 +245,7 @@ const struct command inspect_command = {
     .name = "inspect",
     .summary = "show one lock: who holds it, who waits",
     .usage = "inspect [--json] [-q] NAME",
+    .prints_json = true,
     .run = run,
     .details =
         "Shows who holds the lock (host, process, command, label, since when, how much of the\n"

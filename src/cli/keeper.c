@@ -50,6 +50,7 @@ struct keeper {
     hf_hold *hold;
     struct wait_line line;
     pid_t child;         /* 0: not yet, or no more */
+    bool renewal_failed; /* the last one */
     int64_t acquired_ms; /* and other times of CLOCK_BOOTTIME */
     int64_t max_hold_at_ms, warn_at_ms, kill_at_ms, kill_pause_ms, release_until_ms;
     char name[300]; /* of the lock, safe to print */
@@ -66,7 +67,7 @@ __attribute__((format(printf, 2, 3))) static void note(const struct keeper *k, c
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    fail_say("%s", text);
+    say(SAY_INFO, "%s", text);
 }
 
 /* The end of everything: what the front will say and return. */
@@ -259,7 +260,7 @@ static void begin_ending(struct keeper *k, enum run_end end, int64_t kill_at_ms)
 }
 
 static void ignore_loss(struct keeper *k) {
-    fail_say("the lock %s was lost; the command goes on (--on-lost ignore)", k->name);
+    say(SAY_WARNING, "the lock %s was lost; the command goes on (--on-lost ignore)", k->name);
     k->shared->lost = true;
     k->shared->deadline_ms = CLOCK_NEVER;
 }
@@ -288,8 +289,8 @@ static void warn(struct keeper *k) {
     k->warn_at_ms = CLOCK_NEVER;
     k->shared->warned = true;
     if (!k->settings->cli->quiet)
-        fail_say("%s has been held for %s (--warn-after); the command goes on", k->name,
-                 text_duration(time, sizeof(time), k->settings->warn_after_ms));
+        say(SAY_WARNING, "%s has been held for %s (--warn-after); the command goes on", k->name,
+            text_duration(time, sizeof(time), k->settings->warn_after_ms));
 }
 
 /* Whether the command runs for too long; that counts after a loss that is ignored, too. */
@@ -363,7 +364,7 @@ static void conclude_unstarted(struct keeper *k) {
     int error = k->shared->start_errno;
     text_safe(command, sizeof(command), k->settings->command[0]);
     finish(k, RUN_CANNOT_START, error == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN,
-           "cannot run %s (%s)%s", command, strerror(error),
+           "%s: cannot run %s (%s)%s", k->name, command, strerror(error),
            error == ENOENT ? "; is it installed, and in PATH?" : "");
 }
 
@@ -379,8 +380,8 @@ static void conclude_exited(struct keeper *k) {
             "when its lease ends",
             k->name, hf_error_string(released));
     else if (signal && signal != SIGINT && signal != SIGPIPE && !quiet)
-        finish(k, RUN_EXITED, child_code(k), "the command was ended by signal %d (%s)", signal,
-               strsignal(signal));
+        finish(k, RUN_EXITED, child_code(k), "%s: the command was ended by signal %d (%s)", k->name,
+               signal, strsignal(signal));
     else
         finish(k, RUN_EXITED, child_code(k), "%s", "");
 }
@@ -402,8 +403,8 @@ static void conclude(struct keeper *k) {
     char time[32];
     bool ignored_loss = k->shared->lost && k->settings->on_lost == ON_LOST_IGNORE;
     if (k->end == RUN_MAX_HOLD && !ignored_loss)
-        finish(k, RUN_MAX_HOLD, EXIT_MAX_HOLD, "the command was ended after %s (--max-hold)",
-               text_duration(time, sizeof(time), k->settings->max_hold_ms));
+        finish(k, RUN_MAX_HOLD, EXIT_MAX_HOLD, "%s: the command was ended after %s (--max-hold)",
+               k->name, text_duration(time, sizeof(time), k->settings->max_hold_ms));
     else if (k->end == RUN_LOST || k->shared->lost || k->shared->released == HF_LOST)
         conclude_lost(k);
     else if (k->end == RUN_FRONT_GONE)
@@ -590,12 +591,29 @@ static int open_descriptors(struct keeper *k) {
     return getppid() == k->run->front ? 0 : -1; /* else the pidfd is of somebody else */
 }
 
-/* For --metrics-file: what only the library knows. */
-static void count_event(const hf_event *event, void *arg) {
-    struct run_shared *shared = arg;
+/* Renewals that fail are repeated until the deadline; without -v only the last one is heard of. */
+static void note_renewal(struct keeper *k, const hf_event *event) {
+    char name[300], left[32] = "";
+    text_safe(name, sizeof(name), event->name);
+    if (k->hold) /* else we still wait for another name */
+        text_left(left, sizeof(left), hf_hold_left_ms(k->hold));
+    if (event->type == HF_EVENT_RENEWAL_FAILED)
+        note(k, "cannot renew %s (%s); trying again%s%s", name, hf_error_string(event->error),
+             *left ? ", " : "", left);
+    else if (k->renewal_failed)
+        note(k, "renewed %s again", name);
+    k->renewal_failed = event->type == HF_EVENT_RENEWAL_FAILED;
+}
+
+/* What only the library knows: for --metrics-file and -v. */
+static void on_event(const hf_event *event, void *arg) {
+    struct keeper *k = arg;
+    struct run_shared *shared = k->shared;
     int64_t least_ms = shared->least_margin_ms;
     if (event->type == HF_EVENT_RENEWED)
         shared->renewals++;
+    if (event->type == HF_EVENT_RENEWED || event->type == HF_EVENT_RENEWAL_FAILED)
+        note_renewal(k, event);
     if (event->least_margin_ms >= 0 && (least_ms < 0 || event->least_margin_ms < least_ms))
         shared->least_margin_ms = event->least_margin_ms;
 }
@@ -607,10 +625,8 @@ static int begin(struct keeper *k) {
                       : command                  ? command + 1
                                                  : k->settings->command[0];
     options.guard_pid = HF_LEASE_ONLY; /* if both of us are killed, what we started may go on */
-    if (k->settings->metrics_file) {
-        options.on_event = count_event;
-        options.on_event_arg = k->shared;
-    }
+    options.on_event = on_event;
+    options.on_event_arg = k;
     int r = store_open_silently(k->settings->cli, &options, &k->client);
     if (r < 0) {
         fail(k, r, hf_last_error());

@@ -79,6 +79,7 @@ const struct command ls_command = {
     .name = "ls",
     .summary = "list the locks that are held or waited for",
     .usage = "ls [-w] [PREFIX]",
+    .prints_json = true,
     .options = options,
     .run = run,
     .details =

@@ -45,6 +45,7 @@ int command_unknown(const char *name) {
 int main(int argc, char **argv) {
     const hf_client_options defaults = HF_CLIENT_OPTIONS_INIT;
     struct cli cli = {.password_fd = -1, .max_lease_ms = defaults.max_lease_ms};
+    say_as(&cli);
     int used = options_parse(&cli, NULL, NULL, argc - 1, argv + 1);
     if (used < 0)
         return options_exit_code(used);

@@ -25,6 +25,8 @@ const struct option global_options[] = {
      "none"},
     {0, OPTION_DURATION, "max-lease", AT(max_lease_ms), "DUR",
      "the longest lease; the same for all who use a store (60s)", "60s"},
+    {0, OPTION_CHOICE, "log", AT(log), "text|json",
+     "how lines on standard error are written (text)", "text"},
     {0, OPTION_FLAG, "json", AT(json), NULL, "print for programs"},
     {'q', OPTION_FLAG, "quiet", AT(quiet), NULL, "print errors only", "no"},
     {'v', OPTION_FLAG, "verbose", AT(verbose), NULL, "print what is being done", "no"},
@@ -33,6 +35,10 @@ const struct option global_options[] = {
 };
 
 enum { PARSED_HELP = -1, PARSED_WRONG = -EXIT_USAGE };
+
+bool option_is_for(const struct option *option, const struct command *command) {
+    return !command || command->prints_json || strcmp(option->name, "json") != 0;
+}
 
 struct parser {
     struct cli *cli;
@@ -343,6 +349,12 @@ int options_parse(struct cli *cli, const struct command *command, void *settings
         int r = word[1] == '-' ? parse_long(&p, word) : parse_letters(&p, word);
         if (r < 0)
             return r;
+    }
+    if (command && cli->json && !command->prints_json) {
+        fail_say("--json means nothing to %s, which prints nothing for programs; try: holdfast %s "
+                 "--help",
+                 command->name, command->name);
+        return PARSED_WRONG;
     }
     return p.at;
 }

@@ -51,6 +51,9 @@ const struct option *option_find(const struct option *table, const char *name);
 void option_find_nearest(const struct option *table, const char *name, const char **ret_nearest,
                          size_t *best);
 
+/* Whether an option has a meaning for a command (NULL: for some command). */
+bool option_is_for(const struct option *option, const struct command *command);
+
 /* Converts a value to the type of the option and puts it where `target` points (a flag: true, yes, on, 1,
  * or the opposite). 0, or negative with what it must be in `ret_why`. */
 int option_convert(const struct option *option, const char *value, void *target, char *ret_why,

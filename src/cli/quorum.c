@@ -142,6 +142,7 @@ const struct command quorum_command = {
     .name = "quorum",
     .summary = "declare a new set of servers",
     .usage = "quorum init [--json]",
+    .prints_json = true,
     .run = run,
     .details =
         "A server of a set (--url quorum+redis://HOST1,HOST2,HOST3) that is new or was restarted\n"

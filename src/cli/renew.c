@@ -50,6 +50,7 @@ const struct command renew_command = {
     .name = "renew",
     .summary = "for scripts: restart the time of acquire --for",
     .usage = "renew [HOLD] [--for DUR]",
+    .prints_json = true,
     .without_settings = true,
     .options = options,
     .run = run,

@@ -109,7 +109,7 @@ static int parse(struct cli *cli, struct run_settings *s, int argc, char **argv)
         fail_say("missing lock name; usage: holdfast %s", run_command.usage);
         return -EXIT_USAGE; /* any negative number but that of help */
     }
-    s->name = argv[at++];
+    s->name = cli->lock = argv[at++];
     used = options_parse(cli, &run_command, s, argc - at, argv + at);
     if (used < 0)
         return used;
@@ -154,7 +154,7 @@ static void block_signals(struct run *run) {
 }
 
 static int cannot_start(const char *what) {
-    fail_say("cannot start (%s: %s)", what, strerror(errno));
+    fail_say("cannot start the command (%s: %s)", what, strerror(errno));
     return EXIT_INTERNAL;
 }
 

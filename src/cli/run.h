@@ -57,8 +57,8 @@ struct run_shared {
     int released;     /* of hf_release; HF_PENDING: nothing was to be released */
     bool exclusive, lost, warned;
     int64_t waited_ms, held_ms;
-    uint64_t renewals;       /* of all names; counted for --metrics-file only, as … */
-    int64_t least_margin_ms; /* … this; -1: not known */
+    uint64_t renewals;       /* of all names */
+    int64_t least_margin_ms; /* at a renewal or the release; -1: not known */
     char text[1024];         /* for stderr; "": nothing to say */
 };
 

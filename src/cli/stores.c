@@ -72,6 +72,7 @@ const struct command stores_command = {
     .name = "stores",
     .summary = "where locks can be kept, as far as this build goes",
     .usage = "stores [--json]",
+    .prints_json = true,
     .without_settings = true,
     .details =
         "A store is named by a URL: memory:, sqlite:PATH, and what else is listed. Its tier "

@@ -26,6 +26,7 @@ const struct command version_command = {
     .name = "version",
     .summary = "print the version",
     .usage = "version [--json]",
+    .prints_json = true,
     .without_settings = true,
     .details = "Examples:\n"
                "  holdfast version\n",

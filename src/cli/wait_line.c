@@ -89,7 +89,7 @@ static bool may_draw(const struct wait_line *line) {
 
 static void draw(struct wait_line *line, char *text) {
     if (!line->terminal) {
-        fail_say("%s", text);
+        say(SAY_INFO, "%s", text);
     } else if (may_draw(line)) {
         cut_to_width(text);
         dprintf(STDERR_FILENO, "\r%s\x1b[K", text);
@@ -116,7 +116,7 @@ void wait_line_start(struct wait_line *line, const struct cli *cli, const char *
                      hf_client *client) {
     *line = (struct wait_line){.name = name, .group = group, .client = client};
     line->since_ms = clock_now_ms();
-    line->terminal = isatty(STDERR_FILENO);
+    line->terminal = isatty(STDERR_FILENO) && !say_is_json();
     line->pause_ms = line->terminal ? REDRAW_MS : RARELY_MS;
     line->next_ms = cli->quiet ? CLOCK_NEVER : line->since_ms + FIRST_MS;
 }

@@ -40,6 +40,7 @@ const struct command watch_command = {
     .name = "watch",
     .summary = "show locks live; in a pipe, print what happens to them",
     .usage = "watch [--every DUR] [--json] [PREFIX]",
+    .prints_json = true,
     .options = options,
     .run = run,
     .details =

@@ -33,14 +33,14 @@ def the_exit_code_is_that_of_the_command():
 def a_command_ended_by_a_signal_is_128_and_the_signal():
     code, _, err = run("run", "x", "--", "sh", "-c", "kill -KILL $$")
     equal(code, 128 + signal.SIGKILL)
-    contains(err, "holdfast: the command was ended by signal 9")
+    contains(err, "holdfast: x: the command was ended by signal 9")
 
 
 @test
 def a_command_that_does_not_exist_is_127_and_one_that_cannot_run_126():
     code, _, err = run("run", "x", "--", "/no/such/command")
     equal(code, 127)
-    contains(err, "holdfast: cannot run /no/such/command (No such file or directory)")
+    contains(err, "holdfast: x: cannot run /no/such/command (No such file or directory)")
     code, _, err = run("run", "x", "--", "/etc/passwd")
     equal(code, 126)
     contains(err, "Permission denied")
@@ -279,7 +279,7 @@ def a_store_that_cannot_be_reached_is_69():
         for words in (("run", "-n", "x", "true"), ("ls",), ("acquire", "-n", "x", "--for", "1m")):
             code, _, err = run("--url", url, *words)
             equal((url, words, code), (url, words, 69))
-            contains(err, f"holdfast: cannot reach {url} (", advice)
+            contains(err, f"holdfast: cannot reach {url}{' for x' if 'x' in words else ''} (", advice)
         contains(run("--url", url, "doctor")[1], "fix: " + advice)
 
 
