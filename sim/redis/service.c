@@ -127,7 +127,7 @@ static bool starts_with(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* The word at this place, from 0, of an answer like {'done', '17'}, or "" if it has none. A script's
+/* The word at this place, from 0, of an answer like {'done', '17'}; "" if there is none. A script's
  * strings have no line ends. */
 static const char *word_of(const char *reply, int place) {
     const char *at = reply[0] == '*' ? reply : NULL;
