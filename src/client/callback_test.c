@@ -128,7 +128,7 @@ TEST(freeing_a_hold_waits_for_its_callback) {
 
 /* Callbacks run one at a time: while one blocks, the next is dropped with its hold and never
  * runs. */
-TEST(a_freed_hold_is_not_told_of_any_more) {
+TEST(a_freed_hold_gets_no_callback) {
     struct story first = {.mutex = PTHREAD_MUTEX_INITIALIZER, .frees = true};
     struct story second = {.mutex = PTHREAD_MUTEX_INITIALIZER};
     hf_client *a = open_client(), *b = open_client();
@@ -223,7 +223,7 @@ static void release_and_free(hf_call *call, void *arg) {
     atomic_fetch_add(&story->ended, 1);
 }
 
-TEST(a_thousand_calls_are_told_of_and_freed_in_their_callbacks) {
+TEST(a_thousand_calls_are_freed_in_their_callbacks) {
     enum { COUNT = 1000 };
     struct story story = {.client = open_client()};
     hf_client *b = open_client();

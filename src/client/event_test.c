@@ -109,7 +109,7 @@ static hf_client *open_refusing(void) {
 
 /* ---- One lock ---- */
 
-TEST(a_lock_is_told_from_its_grant_to_its_release) {
+TEST(a_lock_is_reported_from_its_grant_to_its_release) {
     hf_client *a = open_client();
     hf_hold *hold = get(a, "x");
     uint64_t token = hf_hold_token(hold);
@@ -139,7 +139,7 @@ TEST(a_lock_is_told_from_its_grant_to_its_release) {
     CHECK_EQ_INT(told_count, checked);
 }
 
-TEST(the_wait_for_it_is_counted) {
+TEST(the_wait_for_a_lock_is_counted) {
     hf_client *a = open_client(), *b = open_client();
     hf_hold *hold = get(a, "x");
     hf_acquire_options options = waiting(HF_FOREVER);
@@ -164,7 +164,7 @@ TEST(the_wait_for_it_is_counted) {
     CHECK_EQ_INT(told_count, checked);
 }
 
-TEST(what_was_not_acquired_says_why_and_after_how_long) {
+TEST(a_failed_acquire_says_why_and_after_how_long) {
     hf_client *a = open_client(), *b = open_client();
     hf_hold *hold = get(a, "x"), *none;
     hf_acquire_options options = waiting(0);
@@ -272,7 +272,7 @@ TEST(a_loss_that_only_the_release_finds_is_a_loss) {
 
 /* ---- Ends that the store does not confirm ---- */
 
-TEST(a_release_is_told_when_the_store_has_confirmed_it) {
+TEST(a_release_is_reported_when_the_store_has_confirmed_it) {
     hf_client *a = open_refusing();
     hf_hold *hold = get(a, "x");
     virtual_pass_us(1000 * MS);
@@ -308,7 +308,7 @@ TEST(a_release_that_may_have_been_done_unanswered_is_no_loss) {
     hf_client_close(a);
 }
 
-TEST(closing_the_client_tells_the_end_of_everything) {
+TEST(closing_the_client_reports_the_end_of_every_lock) {
     hf_client *a = open_refusing();
     hf_hold *kept = get(a, "kept"), *silent = get(a, "silent");
     hf_acquire_options options = waiting(HF_FOREVER);
@@ -363,7 +363,7 @@ TEST(each_of_several_names_has_its_own_events) {
     hf_client_close(b);
 }
 
-TEST(a_lock_that_is_entered_again_is_the_same_one) {
+TEST(a_reentered_lock_has_the_events_of_one_lock) {
     hf_client *a = open_client();
     hf_acquire_options options = waiting(0);
     options.flags = HF_REENTRANT;
@@ -402,7 +402,7 @@ TEST(events_for_which_there_is_no_memory_are_counted) {
     hf_client_close(a);
 }
 
-TEST(who_asks_for_no_events_pays_for_none) {
+TEST(without_on_event_a_hold_needs_no_memory_for_events) {
     hf_client *a = virtual_client("memory:quiet", NULL);
     hf_hold *hold = get(a, "x");
     CHECK(!hold->more && !hold->hold.watched);
@@ -504,12 +504,12 @@ static hf_client *open_real(struct tally *tally) {
     return client;
 }
 
-TEST(with_many_threads_each_event_is_told_once_and_in_order) {
+TEST(with_many_threads_each_event_is_reported_once_and_in_order) {
     struct tally tally = {0};
     run_workers(open_real(&tally), &tally, false);
 }
 
-TEST(in_a_loop_of_the_programs_own_too) {
+TEST(in_the_programs_own_loop_each_event_is_reported_once_and_in_order) {
     struct tally tally = {0};
     hf_client *client = open_real(&tally);
     CHECK(hf_fd(client) >= 0);

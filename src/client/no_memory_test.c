@@ -56,7 +56,7 @@ static void open_and_close(void) {
         hf_client_close(client);
 }
 
-TEST(opening_a_client) {
+TEST(opening_a_client_survives_failed_allocations) {
     open_witness();
     fail_at_every_index(open_and_close);
     hf_client_close(witness);
@@ -70,7 +70,7 @@ static void check_bad_url(void) {
     CHECK(r == HF_NO_STORE || r == HF_NO_MEMORY);
 }
 
-TEST(refusing_a_url) {
+TEST(a_bad_url_is_refused_despite_failed_allocations) {
     fail_at_every_index(check_bad_url);
 }
 
@@ -92,7 +92,7 @@ static void acquire_renew_release(void) {
     hf_client_close(a);
 }
 
-TEST(acquire_renew_release) {
+TEST(acquiring_renewing_and_releasing_survive_failed_allocations) {
     open_witness();
     fail_at_every_index(acquire_renew_release);
     hf_client_close(witness);
@@ -117,7 +117,7 @@ static void acquire_and_free(void) {
     hf_client_close(a);
 }
 
-TEST(every_kind_of_lock) {
+TEST(every_kind_of_lock_survives_failed_allocations) {
     open_witness();
     fail_at_every_index(acquire_and_free);
     hf_client_close(witness);
@@ -144,7 +144,7 @@ static void acquire_many(void) {
     hf_client_close(a);
 }
 
-TEST(many_locks) {
+TEST(many_locks_survive_failed_allocations) {
     open_witness();
     fail_at_every_index(acquire_many);
     hf_client_close(witness);
@@ -166,7 +166,7 @@ static void reenter(void) {
     hf_client_close(a);
 }
 
-TEST(entering_again) {
+TEST(reentering_survives_failed_allocations) {
     open_witness();
     fail_at_every_index(reenter);
     hf_client_close(witness);
@@ -197,7 +197,7 @@ static void acquire_several(void) {
     hf_client_close(a);
 }
 
-TEST(several_names) {
+TEST(several_names_at_once_survive_failed_allocations) {
     open_witness();
     fail_at_every_index(acquire_several);
     hf_client_close(witness);
@@ -229,7 +229,7 @@ static void wait_in_vain(void) {
     hf_client_close(a);
 }
 
-TEST(waiting_in_vain) {
+TEST(waiting_in_vain_survives_failed_allocations) {
     open_witness();
     hf_hold *hold;
     CHECK_EQ_INT(hf_acquire(witness, "taken", NULL, &hold), HF_OK);
@@ -260,7 +260,7 @@ static void look(void) {
     hf_client_close(a);
 }
 
-TEST(looking) {
+TEST(inspecting_listing_and_breaking_survive_failed_allocations) {
     open_witness();
     hf_hold *hold;
     CHECK_EQ_INT(hf_acquire(witness, "taken", NULL, &hold), HF_OK);
@@ -303,7 +303,7 @@ static void call_without_blocking(void) {
     hf_client_close(a);
 }
 
-TEST(calls_that_do_not_block) {
+TEST(calls_that_do_not_block_survive_failed_allocations) {
     open_witness();
     fail_at_every_index(call_without_blocking);
     hf_client_close(witness);
@@ -321,7 +321,7 @@ static void close_while_holding(void) {
     hf_call_free(call);
 }
 
-TEST(closing_while_holding) {
+TEST(closing_releases_holds_despite_failed_allocations) {
     open_witness();
     fail_at_every_index(close_while_holding);
     hf_client_close(witness);

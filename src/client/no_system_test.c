@@ -77,7 +77,7 @@ static void open_and_close(void) {
 }
 
 /* The first in its process, so that the page that a fork wipes is made here as well. */
-TEST(opening_a_client) {
+TEST(opening_a_client_survives_failed_system_calls) {
     fail_at_every_call(open_and_close);
 }
 
@@ -113,7 +113,7 @@ static void acquire_and_release(void) {
     hf_client_close(b);
 }
 
-TEST(acquiring_and_releasing) {
+TEST(acquiring_and_releasing_survive_failed_system_calls) {
     fail_at_every_call(acquire_and_release);
 }
 
@@ -126,6 +126,6 @@ static void have_a_loop(void) {
     hf_client_close(a);
 }
 
-TEST(asking_for_a_descriptor) {
+TEST(hf_fd_can_be_called_again_after_a_failed_system_call) {
     fail_at_every_call(have_a_loop);
 }

@@ -290,7 +290,7 @@ TEST(a_lock_is_lost_at_its_deadline_when_the_answers_are_lost) {
 }
 
 /* failures.md 23 */
-TEST(an_outage_of_half_a_lease_is_outlasted) {
+TEST(a_hold_survives_an_outage_of_half_a_lease) {
     static const enum door doors[] = {UNREACHABLE, LOSES_REQUEST, LOSES_REPLY};
     for (size_t i = 0; i < sizeof doors / sizeof *doors; i++) {
         hf_client *a = open_door_client();
@@ -451,7 +451,7 @@ TEST(the_deadline_counts_from_the_sending_of_the_request) {
     hf_client_close(b);
 }
 
-TEST(who_waits_in_the_queue_outlasts_an_outage) {
+TEST(a_waiter_survives_an_outage) {
     hf_client *a = open_door_client(), *b = open_client();
     hf_hold *hold = get(b, "x", lease_of(9000, 0));
     hf_call *call = start(a, "x", lease_of(9000, HF_FOREVER));
@@ -656,7 +656,7 @@ static void check_group_loss(bool in_background) {
     hf_client_close(b);
 }
 
-TEST(the_loss_of_one_of_several_is_the_loss_of_all) {
+TEST(the_loss_of_one_of_several_names_is_the_loss_of_all) {
     check_group_loss(true);
     check_group_loss(false);
 }

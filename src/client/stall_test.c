@@ -234,25 +234,25 @@ static void check_stall(void (*run)(struct worker *), enum stall where, int for_
     } while (is_late(&seen, tries++));
 }
 
-TEST(a_disk_that_stalls_in_an_acquire_delays_no_word_of_a_loss) {
+TEST(a_disk_that_stalls_in_an_acquire_delays_no_report_of_a_loss) {
     check_stall(acquire_other, IN_LOG, 3000);
 }
 
-TEST(a_disk_that_stalls_in_a_renewal_delays_no_word_of_a_loss) {
+TEST(a_disk_that_stalls_in_a_renewal_delays_no_report_of_a_loss) {
     check_stall(wait_for_renewal, IN_LOG, 2000);
 }
 
-TEST(a_disk_that_stalls_in_a_release_delays_no_word_of_a_loss) {
+TEST(a_disk_that_stalls_in_a_release_delays_no_report_of_a_loss) {
     check_stall(release_other, IN_LOG, 10000);
 }
 
-TEST(a_disk_that_stalls_in_a_checkpoint_delays_no_word_of_a_loss) {
+TEST(a_disk_that_stalls_in_a_checkpoint_delays_no_report_of_a_loss) {
     check_stall(acquire_until_stalled, IN_DATABASE, 6000);
 }
 
 /* ---- A hold that is renewed again in time is not lost ---- */
 
-TEST(a_short_stall_loses_nothing) {
+TEST(a_short_stall_of_the_disk_loses_no_lock) {
     put_shim_below_sqlite();
     struct witness witness = {0};
     hf_client *client = open_watched(&witness);
@@ -300,7 +300,7 @@ static void end_foreign(struct foreign *foreign, pid_t pid) {
     check_ends_well(pid);
 }
 
-TEST(a_foreign_transaction_delays_no_word_of_a_loss) {
+TEST(a_foreign_transaction_delays_no_report_of_a_loss) {
     struct seen seen;
     int tries = 0;
     do {
@@ -384,7 +384,7 @@ TEST(a_wait_ends_in_time_while_another_thread_is_in_a_stalled_store) {
     hf_client_close(worker.client);
 }
 
-TEST(who_asks_behind_a_stalled_call_has_its_whole_lease) {
+TEST(an_acquire_behind_a_stalled_call_gets_its_whole_lease) {
     put_shim_below_sqlite();
     struct worker worker = {.client = open_client(), .run = acquire_other};
     stall_next_write(IN_LOG, 4000);
@@ -397,7 +397,7 @@ TEST(who_asks_behind_a_stalled_call_has_its_whole_lease) {
     hf_client_close(worker.client);
 }
 
-TEST(a_program_with_a_loop_hears_of_the_loss_from_hf_process) {
+TEST(hf_process_reports_a_loss_while_the_disk_stalls) {
     put_shim_below_sqlite();
     int64_t late_ms = 0;
     int tries = 0;
@@ -426,7 +426,7 @@ TEST(a_program_with_a_loop_hears_of_the_loss_from_hf_process) {
 
 /* ---- The child of a fork that did not wait ---- */
 
-TEST(a_child_forked_amid_a_stall_is_told_that_it_cannot_use_the_store) {
+TEST(a_child_forked_during_a_stall_learns_that_it_cannot_use_the_store) {
     put_shim_below_sqlite();
     struct worker worker = {.client = open_client(), .run = acquire_other};
     stall_next_write(IN_LOG, 3000);

@@ -216,7 +216,7 @@ static void *hold_briefly(void *arg) {
 }
 
 /* failures.md 24: leases of a few ms, so that the standby thread renews all the time */
-TEST(releases_race_renewals) {
+TEST(a_release_may_race_a_renewal) {
     struct crew crew = {.clients = {open_client()},
                         .client_count = 1,
                         .until_ms = now_ms() + times(3000),
@@ -408,7 +408,7 @@ static void *open_and_close(void *arg) {
     return NULL;
 }
 
-TEST(clients_of_one_space_come_and_go) {
+TEST(clients_of_one_memory_space_may_open_and_close_at_once) {
     struct crew crew = {.rounds = times(100)};
     run_crew(&crew, 4, open_and_close);
     check_free("x");
@@ -417,7 +417,7 @@ TEST(clients_of_one_space_come_and_go) {
 /* ---- Who drives ---- */
 
 /* failures.md 25, the other way round: nobody calls the library, and the lock stays */
-TEST(the_keeper_renews_while_the_program_does_nothing) {
+TEST(the_standby_thread_renews_while_the_program_does_nothing) {
     hf_client *a = open_client(), *b = open_client();
     hf_hold *hold = get(a, "x", lease_of(KEPT_MS, 0)), *other;
     hf_acquire_options options = lease_of(KEPT_MS, 0);
@@ -487,7 +487,7 @@ TEST(a_driver_renews_what_others_hold) {
 }
 
 /* Short turns of driving that come and go must not keep the standby thread away from what is due. */
-TEST(the_keeper_and_drivers_take_turns) {
+TEST(the_standby_thread_and_drivers_take_turns) {
     hf_client *a = open_client(), *b = open_client();
     hf_hold *in_the_way = get(b, "x", lease_of(10000, 0));
     hf_hold *hold = get(a, "y", lease_of(KEPT_MS, 0));

@@ -66,7 +66,7 @@ static int64_t validity_us(int64_t lease_us) {
 
 /* ---- Waiting ---- */
 
-TEST(an_hour_of_waiting_takes_an_hour_there_and_no_time_here) {
+TEST(waiting_for_an_hour_takes_no_real_time) {
     hf_client *a = open_client(), *b = open_client();
     hf_hold *hold = get(a, "x", lease_of(10000, 0)), *other;
     time_t began = time(NULL);
@@ -79,7 +79,7 @@ TEST(an_hour_of_waiting_takes_an_hour_there_and_no_time_here) {
     hf_client_close(b);
 }
 
-TEST(a_wait_for_a_call_ends_when_it_said) {
+TEST(a_wait_for_a_call_ends_at_its_time_limit) {
     hf_client *a = open_client();
     hf_hold *hold = get(a, "x", lease_of(10000, 0));
     hf_call *call;
@@ -280,7 +280,7 @@ TEST(a_renewal_by_hand_sets_the_lease_and_never_shortens_it) {
 
 /* ---- Several names ---- */
 
-TEST(one_deadline_is_for_all_of_several_names) {
+TEST(several_names_share_one_time_limit) {
     hf_client *a = open_client(), *b = open_client();
     hf_hold *x = get(a, "x", lease_of(10000, 0)), *y = get(a, "y", lease_of(10000, 0)), *both;
     const hf_want wants[2] = {{sizeof(hf_want), "y", HF_EXCLUSIVE, 1, 1},
@@ -352,7 +352,7 @@ TEST(a_suspend_shorter_than_what_is_left_keeps_the_lock) {
 }
 
 /* failures.md 4: the store's clock steps forward, and its lease ends early */
-TEST(a_step_of_the_stores_clock_is_told_at_the_next_renewal_and_fenced) {
+TEST(a_step_of_the_stores_clock_is_reported_at_the_next_renewal_and_fenced) {
     hf_client *a = open_client(), *b = open_client();
     int losses = 0;
     hf_hold *first = get(a, "x", telling(lease_of(9000, 0), &losses)), *second;
@@ -457,7 +457,7 @@ TEST(tokens_rise_after_the_counter_was_forgotten) {
     hf_client_close(b);
 }
 
-TEST(a_name_whose_tokens_are_far_ahead_is_no_concern_of_others) {
+TEST(tokens_far_ahead_of_one_name_do_not_affect_other_names) {
     hf_client *client = open_client();
     virtual_step_wall_us(240 * HOUR);
     let_go(get(client, "ahead", lease_of(10000, 0)));

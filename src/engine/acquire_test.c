@@ -3,7 +3,7 @@
 
 /* ---- Granted ------------------------------------------------------------------------------ */
 
-STORY(an_uncontended_acquire_is_one_question_and_one_answer) {
+STORY(an_uncontended_acquire_is_one_request_and_one_reply) {
     struct actor *a = acquire("x", FOREVER);
     struct store_op *op = expect_op(a, STORE_ACQUIRE);
     CHECK_EQ_STR(op->name, "x");
@@ -16,7 +16,7 @@ STORY(an_uncontended_acquire_is_one_question_and_one_answer) {
     expect_nothing();
 }
 
-STORY(a_lease_is_good_for_itself_less_one_percent_and_two_ms) {
+STORY(a_lease_is_valid_for_itself_minus_one_percent_and_two_ms) {
     CHECK_EQ_INT(engine_validity_us(&story.engine, 30000000), 29698000);
     CHECK_EQ_INT(engine_validity_us(&story.engine, 1000000), 988000);
     CHECK_EQ_INT(engine_validity_us(&story.engine, 60000000), 59398000);
@@ -24,7 +24,7 @@ STORY(a_lease_is_good_for_itself_less_one_percent_and_two_ms) {
     CHECK_EQ_INT(engine_validity_us(&story.engine, 1000000), 998000);
 }
 
-STORY(the_deadline_counts_from_the_question_and_not_from_the_answer) {
+STORY(the_deadline_counts_from_the_request_and_not_from_the_reply) {
     at_ms(1000);
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
@@ -34,7 +34,7 @@ STORY(the_deadline_counts_from_the_question_and_not_from_the_answer) {
     expect_left_ms(a, VALID_MS - 500);
 }
 
-STORY(the_deadline_of_a_waiter_counts_from_the_question_that_was_granted) {
+STORY(the_deadline_of_a_waiter_counts_from_the_request_that_was_granted) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     answer_queued(a, 20000, 0);
@@ -67,7 +67,7 @@ STORY(an_answer_at_the_deadline_is_too_late_and_what_it_granted_is_released) {
     expect_over(a);
 }
 
-STORY(a_lock_with_less_left_than_asked_for_is_let_go) {
+STORY(a_lock_with_less_time_left_than_asked_for_is_released) {
     struct actor *enough = make("x"), *less = make("y");
     go_for_at_least_ms(enough, VALID_MS - 100);
     go_for_at_least_ms(less, VALID_MS - 99);
@@ -82,7 +82,7 @@ STORY(a_lock_with_less_left_than_asked_for_is_let_go) {
     expect_op(less, STORE_RELEASE);
 }
 
-STORY(who_barges_says_so) {
+STORY(a_barging_acquire_is_sent_as_such) {
     struct actor *a = make("x");
     a->hold->barges = true;
     go(a, FOREVER);
@@ -91,7 +91,7 @@ STORY(who_barges_says_so) {
 
 /* ---- Waiting ------------------------------------------------------------------------------ */
 
-STORY(who_waits_asks_again_each_third_of_the_wait_lease_as_the_same_attempt) {
+STORY(a_waiter_asks_again_each_third_of_the_wait_lease_as_the_same_attempt) {
     struct actor *a = acquire("x", FOREVER);
     uint64_t seq = expect_op(a, STORE_ACQUIRE)->seq;
     answer_queued(a, 20000, 0);
@@ -131,7 +131,7 @@ STORY(the_head_keeps_its_place_while_the_holder_has_long_to_go) {
     expect_op(head, STORE_ACQUIRE);
 }
 
-STORY(who_asks_again_is_not_taken_for_the_head_that_it_was) {
+STORY(a_waiter_that_is_no_longer_the_head_retries_less_often) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     answer_queued(a, 400, STORE_HEAD);
@@ -144,7 +144,7 @@ STORY(who_asks_again_is_not_taken_for_the_head_that_it_was) {
     expect_op(a, STORE_ACQUIRE);
 }
 
-STORY(who_is_woken_asks_at_once) {
+STORY(a_woken_waiter_asks_at_once) {
     struct actor *a = acquire("x", FOREVER);
     uint64_t seq = expect_op(a, STORE_ACQUIRE)->seq;
     answer_queued(a, 20000, 0);
@@ -171,7 +171,7 @@ STORY(a_wake_up_may_come_before_the_reply_that_it_follows) {
     expect_op(a, STORE_ACQUIRE);
 }
 
-STORY(a_wake_up_means_nothing_to_who_holds_or_has_left) {
+STORY(a_wake_up_of_a_holder_or_of_who_gave_up_is_ignored) {
     struct actor *a = held("x"), *b = held("y");
     release(b);
     expect_op(b, STORE_RELEASE);
@@ -312,7 +312,7 @@ STORY(what_may_have_been_granted_is_released_until_the_store_must_have_forgotten
     }
 }
 
-STORY(a_refusal_after_a_lost_reply_still_releases) {
+STORY(a_refusal_after_a_lost_reply_still_releases_what_may_have_been_granted) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     answer_unknown(a);
@@ -338,7 +338,7 @@ STORY(a_refusal_after_a_lost_reply_releases_for_who_has_left_meanwhile) {
 
 /* ---- Refused ------------------------------------------------------------------------------ */
 
-STORY(a_try_that_finds_it_busy_leaves_nothing_behind) {
+STORY(a_try_that_finds_the_lock_busy_leaves_nothing_behind) {
     struct actor *a = acquire("x", TRY);
     CHECK_EQ_INT(expect_op(a, STORE_ACQUIRE)->flags, 0);
     answer_busy(a, 5000, 0);
@@ -357,7 +357,7 @@ STORY(a_try_waits_for_its_answer_however_long_that_takes) {
     expect_left_ms(a, VALID_MS - 20000);
 }
 
-STORY(a_refusal_is_told_with_its_particulars_and_nothing_is_released) {
+STORY(a_refusal_is_reported_with_its_particulars_and_nothing_is_released) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     answer_refused_with(a, HF_WRONG_KIND, "it is a read/write lock");
@@ -367,7 +367,7 @@ STORY(a_refusal_is_told_with_its_particulars_and_nothing_is_released) {
     expect_nothing();
 }
 
-STORY(a_store_that_cannot_be_reached_is_told_at_the_first_question) {
+STORY(an_unreachable_store_is_reported_at_the_first_request) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     answer_refused(a, HF_UNREACHABLE);
@@ -375,7 +375,7 @@ STORY(a_store_that_cannot_be_reached_is_told_at_the_first_question) {
     expect_over(a);
 }
 
-STORY(who_waits_in_a_queue_outlasts_a_store_that_goes_away) {
+STORY(a_waiter_survives_a_store_that_goes_away) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     answer_queued(a, 20000, 0);
@@ -406,7 +406,7 @@ STORY(a_waiter_that_is_cancelled_withdraws) {
     expect_over(a);
 }
 
-STORY(who_is_cancelled_while_the_question_is_in_flight_is_told_at_once) {
+STORY(a_cancel_while_the_request_is_in_flight_is_answered_at_once) {
     struct actor *granted_later = acquire("x", FOREVER), *queued_later = acquire("y", FOREVER);
     struct actor *refused_later = acquire("z", FOREVER);
     expect_op(granted_later, STORE_ACQUIRE);
@@ -429,7 +429,7 @@ STORY(who_is_cancelled_while_the_question_is_in_flight_is_told_at_once) {
     expect_nothing();
 }
 
-STORY(a_wake_up_does_not_bring_back_who_was_cancelled) {
+STORY(a_wake_up_does_not_revive_a_cancelled_acquire) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     wake(a);
@@ -459,7 +459,7 @@ STORY(a_waiter_whose_time_is_up_withdraws) {
     expect_op(a, STORE_RELEASE);
 }
 
-STORY(whose_time_is_up_while_the_question_is_in_flight_is_told_at_once) {
+STORY(a_timeout_while_the_request_is_in_flight_is_reported_at_once) {
     struct actor *a = acquire("x", for_ms(1200));
     expect_op(a, STORE_ACQUIRE);
     answer_queued(a, 20000, 0);
@@ -576,7 +576,7 @@ STORY(the_tokens_of_many_names_are_remembered_but_not_of_any_number) {
         CHECK_EQ_INT(floor_of(acquire(names[i], FOREVER)), 1000); /* the wall clock */
 }
 
-STORY(a_token_that_nobody_waits_for_any_more_was_seen_too) {
+STORY(a_token_of_a_cancelled_acquire_raises_the_floor) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     cancel(a);

@@ -109,7 +109,7 @@ STORY(without_memory_renewals_are_tried_again_until_the_deadline) {
     expect_lost(a);
 }
 
-STORY(a_renewal_without_memory_is_not_tried_again_the_very_moment) {
+STORY(a_renewal_without_memory_is_not_retried_at_once) {
     struct actor *a = held("x");
     fail_from_to(0, FAIL_TO_THE_END);
     at_ms(THIRD_MS);

@@ -325,7 +325,7 @@ static void run(unsigned long long seed) {
     story_end();
 }
 
-TEST(whatever_happens_what_must_be_true_is_true) {
+TEST(random_steps_break_no_invariant) {
     if (test_args_count) {
         run(strtoull(test_args[0], NULL, 10));
         return;

@@ -16,7 +16,7 @@ static int64_t nobody_confirms(struct actor *actor) {
 
 /* ---- Releasing ---------------------------------------------------------------------------- */
 
-STORY(a_release_is_told_when_the_store_has_done_it) {
+STORY(a_release_is_reported_when_the_store_has_done_it) {
     struct actor *a = held("x");
     release(a);
     struct store_op *op = expect_op(a, STORE_RELEASE);
@@ -39,7 +39,7 @@ STORY(a_release_of_what_was_not_ours_any_more_says_lost) { /* row 19 */
     expect_over(a);
 }
 
-STORY(an_unanswered_release_is_told_and_repeated_until_it_is_confirmed) {
+STORY(an_unanswered_release_is_reported_and_repeated_until_it_is_confirmed) {
     struct actor *a = held("x");
     at_ms(1000);
     release(a);
@@ -80,7 +80,7 @@ STORY(a_repeated_release_that_finds_nothing_does_not_say_lost) { /* row 17 */
     expect_nothing();
 }
 
-STORY(a_refused_release_is_told_with_its_reason_and_repeated) {
+STORY(a_refused_release_is_reported_with_its_reason_and_repeated) {
     struct actor *a = held("x");
     release(a);
     expect_op(a, STORE_RELEASE);
@@ -132,7 +132,7 @@ STORY(a_second_release_joins_the_first) {
     expect_released(a, HF_OK);
 }
 
-STORY(a_release_of_what_is_over_says_so) {
+STORY(a_second_release_after_the_first_has_ended_says_so) {
     struct actor *a = held("x");
     a->keep = true;
     release_without_waiting(a);
@@ -145,7 +145,7 @@ STORY(a_release_of_what_is_over_says_so) {
     expect_nothing();
 }
 
-STORY(who_no_longer_waits_for_a_release_is_told_so_and_it_goes_on) {
+STORY(a_release_goes_on_when_the_wait_for_it_is_cancelled) {
     struct actor *a = held("x");
     release(a);
     expect_op(a, STORE_RELEASE);
@@ -275,7 +275,7 @@ STORY(a_release_is_repeated_soon_however_often_renewals_have_failed) {
 
 /* ---- Releasing what is not held yet ------------------------------------------------------- */
 
-STORY(who_waits_can_be_released_and_so_withdraws) {
+STORY(releasing_a_waiter_withdraws_it) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     answer_queued(a, 20000, 0);
@@ -284,7 +284,7 @@ STORY(who_waits_can_be_released_and_so_withdraws) {
     expect_op(a, STORE_RELEASE);
 }
 
-STORY(a_release_of_who_waits_is_told_when_the_place_is_given_up) {
+STORY(the_release_of_a_waiter_is_reported_when_its_place_is_given_up) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     answer_queued(a, 20000, 0);
@@ -296,7 +296,7 @@ STORY(a_release_of_who_waits_is_told_when_the_place_is_given_up) {
     expect_over(a);
 }
 
-STORY(a_release_while_the_question_is_in_flight_is_told_after_its_answer) {
+STORY(a_release_while_the_acquire_is_in_flight_is_reported_after_its_reply) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     release(a);
@@ -307,7 +307,7 @@ STORY(a_release_while_the_question_is_in_flight_is_told_after_its_answer) {
     expect_released(a, HF_OK);
 }
 
-STORY(a_release_of_what_was_cancelled_and_then_refused_is_told_too) {
+STORY(a_release_of_a_cancelled_acquire_that_is_then_refused_is_reported) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     cancel(a);
@@ -347,7 +347,7 @@ static struct hold *entered(const char *name, struct owner owner) {
     return hold;
 }
 
-STORY(a_lock_that_was_entered_three_times_is_let_go_with_the_third_release) {
+STORY(a_lock_entered_three_times_is_released_with_the_third_release) {
     struct actor *a = held_by(reentrant("x", thread_5));
     CHECK(entered("x", thread_5) == a->hold);
     CHECK(entered("x", thread_5) == a->hold);
@@ -424,7 +424,7 @@ STORY(a_suspect_hold_is_entered_again_while_it_has_time_left) {
     CHECK(entered("x", thread_5) == a->hold);
 }
 
-STORY(whoever_entered_a_lock_that_was_lost_hears_so_at_the_release) {
+STORY(each_release_of_a_reentered_lock_that_was_lost_says_so) {
     struct actor *a = held_by(reentrant("x", thread_5));
     a->keep = true;
     entered("x", thread_5);
@@ -457,7 +457,7 @@ static int enters_for(struct store_op has, struct store_op wants) {
     return r;
 }
 
-TEST(a_hold_serves_for_the_same_and_for_less) {
+TEST(a_reentrant_hold_covers_the_same_request_and_smaller_ones) {
     struct store_op reader = wanted("x", STORE_LOCK, STORE_ALL, 1);
     struct store_op writer = wanted("x", STORE_LOCK, STORE_ALL, STORE_ALL);
     struct store_op two = wanted("x", STORE_PERMITS, 5, 2);
@@ -481,7 +481,7 @@ static void shut_down(void) {
     settle();
 }
 
-STORY(a_shutdown_lets_every_hold_go) {
+STORY(a_shutdown_releases_every_hold) {
     struct actor *a = held("x"), *lost = held_by(reentrant("y", thread_5));
     entered("y", thread_5);
     wakes_up_at_ms(VALID_MS - 1);
@@ -500,7 +500,7 @@ STORY(a_shutdown_lets_every_hold_go) {
     CHECK_EQ_INT(story.engine.hold_count, 0);
 }
 
-STORY(a_shutdown_tells_everybody_who_waits) {
+STORY(a_shutdown_finishes_every_request) {
     struct actor *renewing = held("z"), *releasing = held("w");
     struct actor *asking = acquire("x", FOREVER), *waiting = acquire("y", FOREVER);
     expect_op(asking, STORE_ACQUIRE);

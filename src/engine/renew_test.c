@@ -32,7 +32,7 @@ STORY(a_hold_is_renewed_at_each_third_of_its_lease) {
     }
 }
 
-STORY(a_renewal_moves_the_deadline_by_its_question_and_not_by_its_answer) {
+STORY(a_renewal_moves_the_deadline_from_its_request_and_not_from_its_reply) {
     struct actor *a = held("x");
     at_ms(THIRD_MS);
     struct store_op *op = expect_renewal(1);
@@ -139,7 +139,7 @@ STORY(a_failed_renewal_is_tried_again_after_a_while_that_doubles) {
 }
 
 /* As happens when the timers of other holds go off all the time. */
-STORY(a_failed_renewal_is_not_tried_again_the_very_moment) {
+STORY(a_failed_renewal_is_not_retried_at_once) {
     struct actor *a = held("x");
     at_ms(THIRD_MS);
     fail_renewal(expect_renewal(1), STORE_REFUSED, HF_UNREACHABLE);
@@ -158,7 +158,7 @@ STORY(an_answer_that_comes_after_the_deadline_does_not_bring_the_lock_back) {
     expect_lost(a);
 }
 
-STORY(a_renewal_that_succeeds_after_failures_makes_all_well) { /* row 23 */
+STORY(a_renewal_that_succeeds_after_failures_makes_the_hold_sound_again) { /* row 23 */
     struct actor *a = held("x");
     nobody_answers_until_us(VALID_MS * 1000 / 2);
     expect_state(a, HOLD_SUSPECT);
@@ -282,7 +282,7 @@ STORY(a_hold_that_is_gone_ignores_the_renewal_in_flight) {
     expect_state(a, HOLD_LOST);
 }
 
-STORY(gone_means_nothing_to_who_does_not_hold) {
+STORY(a_gone_notification_is_ignored_by_an_attempt_that_holds_nothing) {
     struct actor *leaving = held("y"), *waiting = acquire("x", FOREVER);
     expect_op(waiting, STORE_ACQUIRE);
     gone(waiting);
@@ -300,7 +300,7 @@ static bool is_x(void *context, const char *name) {
     return strcmp(name, "x") == 0;
 }
 
-STORY(what_the_store_may_have_forgotten_is_lost_and_still_let_go_there) { /* row 10 */
+STORY(what_the_store_may_have_forgotten_is_lost_and_still_released_there) { /* row 10 */
     struct actor *a = held("x"), *b = held("y");
     at_ms(100);
     forgot(is_x);
@@ -313,7 +313,7 @@ STORY(what_the_store_may_have_forgotten_is_lost_and_still_let_go_there) { /* row
     expect_lost(b);
 }
 
-STORY(what_the_store_may_have_forgotten_means_nothing_to_who_does_not_hold) {
+STORY(a_store_that_forgot_does_not_affect_an_attempt_that_holds_nothing) {
     struct actor *waiting = acquire("x", FOREVER);
     expect_op(waiting, STORE_ACQUIRE);
     forgot(NULL);
@@ -447,7 +447,7 @@ STORY(a_renewal_by_hand_goes_out_at_once_and_changes_the_lease_for_good) {
     expect_left_ms(a, 59398);
 }
 
-STORY(a_renewal_never_shortens) {
+STORY(a_renewal_never_shortens_a_lease) {
     struct actor *a = held("x");
     at_ms(1000);
     renew(a, 3000);
@@ -506,7 +506,7 @@ STORY(a_renewal_by_hand_that_fails_says_so_and_the_hold_goes_on) {
     expect_state(a, HOLD_SUSPECT);
 }
 
-STORY(a_renewal_by_hand_that_alone_was_refused_is_told_its_own_reason) {
+STORY(a_renewal_by_hand_that_alone_was_refused_gets_its_own_reason) {
     struct actor *a = held("x");
     renew(a, LEASE_MS);
     struct store_op *op = expect_renewal(1);
@@ -537,7 +537,7 @@ STORY(a_loss_ends_a_renewal_by_hand_that_is_in_flight) {
     expect_lost(a);
 }
 
-STORY(what_is_past_its_deadline_is_not_renewed_even_before_the_timer) {
+STORY(a_hold_past_its_deadline_is_not_renewed_even_before_the_timer) {
     struct actor *a = held("x");
     HERE(set_clock(VALID_MS * 1000));
     renew(a, LEASE_MS);
@@ -546,7 +546,7 @@ STORY(what_is_past_its_deadline_is_not_renewed_even_before_the_timer) {
     expect_nothing();
 }
 
-STORY(what_is_released_is_not_renewed) {
+STORY(a_released_hold_is_not_renewed) {
     struct actor *a = held("x");
     release_without_waiting(a);
     expect_op(a, STORE_RELEASE);
@@ -573,7 +573,7 @@ STORY(a_hold_that_is_not_renewed_by_itself_can_be_by_hand) {
     expect_lost(a);
 }
 
-STORY(who_no_longer_waits_for_a_renewal_is_told_so_and_it_goes_on) {
+STORY(a_renewal_goes_on_when_the_wait_for_it_is_cancelled) {
     struct actor *a = held("x");
     at_ms(1000);
     struct request *request = renew(a, LEASE_MS);

@@ -1,6 +1,6 @@
 /* The engine driven by hand, so that a test reads like a story:
  *
- *     STORY(who_is_woken_asks_at_once) {
+ *     STORY(a_woken_waiter_asks_at_once) {
  *         struct actor *a = acquire("x", FOREVER);
  *         expect_op(a, STORE_ACQUIRE);
  *         answer_queued(a, 5000, 0);

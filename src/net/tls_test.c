@@ -489,11 +489,11 @@ static void keep_apart(int version) {
     over();
 }
 
-TEST(a_session_with_one_server_is_none_with_another) {
+TEST(a_session_is_not_resumed_with_another_server) {
     keep_apart(TLS1_3_VERSION);
 }
 
-TEST(nor_is_it_in_tls_1_2) {
+TEST(a_session_is_not_resumed_with_another_server_in_tls_1_2) {
     keep_apart(TLS1_2_VERSION);
 }
 

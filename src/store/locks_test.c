@@ -122,7 +122,7 @@ TEST(the_last_break_is_copied_and_belongs_to_the_lock_added_last) {
     hf_locks_free(locks);
 }
 
-TEST(who_breaks_is_told_with_host_and_process) {
+TEST(the_last_break_names_host_and_process) {
     char by[LOCKS_BREAKER_SIZE], endless[2 * LOCKS_BREAKER_SIZE];
     struct store_identity who = {.host = "db1", .command = "tool", .pid = 42};
     locks_format_breaker(&who, by);
@@ -182,7 +182,7 @@ static hf_locks *build(void) {
     return locks;
 }
 
-TEST(a_list_that_memory_did_not_suffice_for_is_sound) {
+TEST(a_list_built_without_enough_memory_is_sound) {
     while (fail_next(FAIL_ALL_AFTER)) {
         hf_locks *locks = build();
         size_t parties = 0;

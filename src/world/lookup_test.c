@@ -101,7 +101,7 @@ TEST(a_name_is_looked_up_in_place_where_there_may_be_no_threads) {
 }
 
 /* Whatever the name service of this host makes of it, and if it is that it does not answer. */
-TEST(a_name_that_does_not_exist_is_told) {
+TEST(a_name_that_does_not_exist_is_reported) {
     struct owner owner;
     struct world *world = open_world();
     own(&owner, world, "nosuch.invalid", 1);
@@ -149,7 +149,7 @@ TEST(the_next_address_is_tried_when_one_does_not_answer_in_its_share_of_the_time
     world_close(world);
 }
 
-TEST(when_all_addresses_fail_the_last_error_and_their_number_are_told) {
+TEST(when_all_addresses_fail_the_last_error_and_their_number_are_reported) {
     uint16_t port = dead_port();
     char why[200];
     chosen[0] = "127.0.0.2";

@@ -59,12 +59,12 @@ TEST(addresses_are_of_this_host_private_or_public) {
     }
 }
 
-TEST(an_interface_may_follow_an_address) {
+TEST(a_link_local_address_may_name_its_interface) {
     enum world_reach reach;
     CHECK(world_reach_of_text("fe80::1%eth0", &reach) && reach == WORLD_PRIVATE);
 }
 
-TEST(a_name_is_no_address) {
+TEST(a_name_is_not_taken_for_an_address) {
     static const char *const names[] = {
         "localhost", "db.example", "", "127.1", "10", "%eth0", "127.0.0.1.example", "127.0.0.1%lo"};
     enum world_reach reach;

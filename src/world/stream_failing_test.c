@@ -25,7 +25,7 @@ FAILING_CALL(ssize_t, send, ENOBUFS, -1, (int fd, const void *bytes, size_t size
 FAILING_CALL(int, connect, ENETUNREACH, -1,
              (int fd, const struct sockaddr *address, socklen_t size), (fd, address, size))
 
-TEST(a_write_that_the_kernel_has_no_room_for_is_told) {
+TEST(a_write_that_the_kernel_has_no_room_for_is_reported) {
     struct owner owner;
     uint16_t port;
     int listener = serve(&port);
@@ -97,7 +97,7 @@ static void story(void) {
     world_close(world);
 }
 
-TEST(each_call_that_fails_is_told_and_leaves_nothing_behind) {
+TEST(each_call_that_fails_is_reported_and_leaves_nothing_behind) {
     CHECK(world_epoch_start() != 0);
     int fds = count_fds();
     long index = 0;

@@ -101,7 +101,7 @@ TEST(bytes_go_both_ways_over_ipv6) {
     freeifaddrs(all);
 }
 
-TEST(an_ipv6_address_is_told_from_its_port) {
+TEST(an_ipv6_address_is_shown_in_brackets_beside_its_port) {
     char why[200];
     uint16_t port = dead_port();
     struct owner owner;
@@ -258,7 +258,7 @@ TEST(a_stream_with_nothing_to_write_does_not_wake_the_world) {
 
 /* ---- Ends ---- */
 
-TEST(a_server_that_closes_is_told_after_what_it_said) {
+TEST(the_end_of_a_connection_is_reported_after_what_the_server_sent) {
     struct owner owner;
     uint16_t port;
     int listener = serve(&port);
@@ -272,7 +272,7 @@ TEST(a_server_that_closes_is_told_after_what_it_said) {
     world_close(world);
 }
 
-TEST(a_server_that_resets_is_told) {
+TEST(a_reset_connection_is_reported) {
     struct owner owner;
     uint16_t port;
     int listener = serve(&port);
@@ -287,7 +287,7 @@ TEST(a_server_that_resets_is_told) {
 }
 
 /* As when a server has too many clients: it says so and goes, without waiting for what they ask. */
-TEST(a_write_that_fails_is_told_after_what_the_server_said) {
+TEST(a_failed_write_is_reported_after_what_the_server_sent) {
     struct owner owner;
     int listener = bind_path();
     CHECK(listen(listener, 5) == 0);
@@ -310,7 +310,7 @@ TEST(a_write_that_fails_is_told_after_what_the_server_said) {
 }
 
 /* One wait does not get to the end of those that are ready. */
-TEST(a_write_that_fails_is_told_after_what_the_server_said_among_many) {
+TEST(a_failed_write_is_reported_after_what_the_server_sent_among_many_streams) {
     enum { COUNT = 70 };
     static struct owner others[COUNT];
     static int servers[COUNT];
@@ -338,7 +338,7 @@ TEST(a_write_that_fails_is_told_after_what_the_server_said_among_many) {
     world_close(world);
 }
 
-TEST(a_connection_that_is_refused_is_told) {
+TEST(a_refused_connection_is_reported) {
     uint16_t port = dead_port();
     char why[200];
     snprintf(why, sizeof(why), "cannot connect to 127.0.0.1:%u: Connection refused", port);
@@ -380,7 +380,7 @@ TEST(of_a_names_addresses_those_that_are_near_enough_are_tried) {
     CHECK_EQ_INT(owner.stream.reach, WORLD_THIS_HOST);
 }
 
-TEST(if_none_of_those_that_are_near_answers_that_is_told) {
+TEST(if_no_near_address_answers_the_failure_is_reported) {
     struct owner owner;
     behind_public = "127.0.0.1";
     own(&owner, open_world(), "several", dead_port());
@@ -392,7 +392,7 @@ TEST(if_none_of_those_that_are_near_answers_that_is_told) {
     world_close(owner.stream.world);
 }
 
-TEST(a_unix_socket_that_is_not_there_or_not_listening_is_told) {
+TEST(a_unix_socket_that_is_missing_or_not_listening_is_reported) {
     char why[200];
     int fd = bind_path();
     snprintf(why, sizeof(why), "cannot connect to %s: Connection refused", path);
@@ -583,7 +583,7 @@ TEST(a_stream_that_fails_again_and_again_does_not_hold_up_a_dispatch) {
     world_close(world);
 }
 
-TEST(nothing_is_told_of_a_stream_that_was_closed) {
+TEST(a_closed_stream_does_not_call_its_owner) {
     struct owner owner;
     uint16_t port;
     int listener = serve(&port);

@@ -85,7 +85,7 @@ TEST(timers_run_in_order_and_never_early_in_the_virtual_world) {
     check_timers(virtual_world());
 }
 
-TEST(a_wait_without_anything_ready_ends_when_it_said) {
+TEST(a_wait_without_anything_ready_ends_at_its_time_limit) {
     struct world *world = open_real();
     int64_t began_us = world_now_us(world);
     turn(world, 0);
@@ -468,7 +468,7 @@ TEST(random_bytes_differ) {
     world_close(world);
 }
 
-TEST(the_virtual_clocks_part_ways_when_told) {
+TEST(the_virtual_clocks_differ_as_the_test_sets_them) {
     struct world *world = virtual_world();
     int64_t now_us = world_now_us(world), host_us = world_host_us(world),
             wall_us = world_wall_us(world);

@@ -72,7 +72,7 @@ def row_10_a_promotion_means_lost_for_its_slots_and_no_others(how):
 
 @test
 @patient
-def row_10_a_node_that_is_cut_off_with_some_of_its_clients():
+def row_10_clients_that_are_cut_off_with_a_node_lose_its_locks_and_the_others_go_on():
     """Those with the others go on there; those with it lose what they have, at their deadline at the latest."""
     with Cluster(proxied=True, config=["cluster-node-timeout 4000"]) as cluster, \
             puppets(3, cluster.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two, inside):
@@ -138,7 +138,7 @@ def row_10_what_was_not_replicated_is_lost_and_not_made_anew():
 
 
 @test
-def a_promotion_by_hand_is_one_too():
+def a_promotion_by_hand_loses_the_locks_of_its_slots():
     with Cluster() as cluster, puppets(1, cluster.url()) as (one,):
         old = cluster.nodes[0]
         name = name_at(cluster, old)
@@ -151,7 +151,7 @@ def a_promotion_by_hand_is_one_too():
 
 
 @test
-def a_restart_of_a_node_is_none():
+def a_restart_of_a_node_loses_no_lock():
     with Cluster(config=["appendonly yes", "appendfsync always", "cluster-node-timeout 60000"]) as cluster, \
             puppets(1, cluster.url()) as (one,):
         old = cluster.nodes[1]
@@ -181,7 +181,7 @@ def seeds_may_be_gone_once_the_others_are_known():
 
 
 @test
-def a_server_that_is_no_cluster_is_told():
+def a_server_that_is_no_cluster_is_reported():
     with Cluster(masters=3, replicas=0) as cluster, puppets(1, cluster.url()) as (one,):
         one.hold("a", "a")
         url = cluster.url().replace("redis+cluster", "redis").split(",")[0]

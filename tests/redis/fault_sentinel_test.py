@@ -84,7 +84,7 @@ def row_10_a_fail_over_means_lost_also_where_the_lock_was_replicated(how):
 
 @test("a master that stops without replicas", "a master that goes on")
 @patient
-def row_10_a_master_that_is_cut_off_with_one_of_its_clients(which):
+def row_10_a_client_that_is_cut_off_with_the_old_master_loses_its_lock_by_the_deadline(which):
     """That client hears of no switch. Its hold ends at its deadline, or when it meets the others again."""
     stops, proxies = which == "a master that stops without replicas", {}
 
@@ -146,7 +146,7 @@ def row_10_what_was_not_replicated_is_lost_and_not_made_anew():
 
 
 @test
-def a_switch_by_hand_is_a_fail_over_too():
+def a_switch_by_hand_loses_all_locks_as_a_fail_over_does():
     with Sentinels() as scene, puppets(2, scene.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
         tokens = hold_and_wait(scene, one, two)
         old = scene.master
@@ -156,7 +156,7 @@ def a_switch_by_hand_is_a_fail_over_too():
 
 
 @test
-def a_restart_of_the_master_is_none():
+def a_restart_of_the_master_loses_no_lock():
     with Sentinels(config=["appendonly yes", "appendfsync always"], down_after_ms=60000) as scene, \
             puppets(2, scene.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
         hold_and_wait(scene, one, two)

@@ -44,7 +44,7 @@ def row_8_a_restart_without_persistence_is_told_and_waiters_go_on():
 
 
 @test
-def row_9_an_append_only_file_without_its_tail():
+def row_9_tokens_rise_though_the_append_only_file_lost_its_tail():
     with Redis(config=AOF) as server, puppets(2, server.url()) as (one, two):
         equal(one.hold("a", "x").token, int(server.command("HGET", keys("x")["S"], "t")))
         equal(one.release("a"), "OK")

@@ -47,7 +47,7 @@ def row_1_who_was_stopped_past_its_lease_is_told_and_fenced_off(kinds):
 
 
 @test
-def row_2_a_grant_that_arrives_after_its_lease_is_none():
+def row_2_a_grant_that_arrives_after_its_lease_is_not_used():
     with Redis() as server, Proxy(server.port) as proxy, Puppet(PUPPET, patient_url(server, proxy)) as one, \
             Puppet(PUPPET, server.url()) as two:
         two.hold("warm-up", "x")

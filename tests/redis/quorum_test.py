@@ -34,7 +34,7 @@ def a_node_that_hangs_costs_nothing():
 
 
 @test
-def a_minority_may_be_dead():
+def locks_work_while_a_minority_is_dead():
     with nodes() as servers, puppets(2, new_set(servers)) as (one, two):
         last = one.hold("first", "x").token
         one.release("first")

@@ -50,7 +50,7 @@ def row_1_who_was_stopped_past_its_lease_is_told_and_fenced_off(kinds):
 
 @test(1, MAJORITY, 5)
 @patient
-def row_2_grants_that_arrive_after_their_lease_are_none(late):
+def row_2_grants_that_arrive_after_their_lease_are_not_used(late):
     """Of so many nodes the replies wait until it is over. One is not needed."""
     with nodes() as servers, proxies(servers) as ways, Puppet(PUPPET, new_set(ways, more=WITHOUT_HURRY)) as one, \
             Puppet(PUPPET, new_set(servers)) as two:

@@ -150,7 +150,7 @@ def the_cas_of_the_system_are_trusted_where_none_is_named():
 
 
 @test
-def a_folder_of_cas_will_do():
+def the_cas_may_be_given_as_a_folder():
     with Redis(tls=OURS.issue("server")) as server, tempfile.TemporaryDirectory() as folder:
         shutil.copy(OURS.ca, f"{folder}/one.pem")
         refused(url_of(server, folder), DENIED, "not trusted here")

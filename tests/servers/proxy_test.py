@@ -145,7 +145,7 @@ def the_owner_of_an_address_is_found():
 
 
 @test
-def ends_of_connections_pass():
+def the_end_of_a_connection_is_passed_on():
     with setting() as (echo, proxy, client):
         client.say("the last")
         client.socket.shutdown(socket.SHUT_WR)

@@ -145,7 +145,7 @@ def who_is_killed_holds_nothing():
 
 
 @test
-def what_cannot_be_opened_is_told():
+def a_puppet_reports_a_store_that_cannot_be_opened():
     with Puppet(PROGRAM) as puppet:
         puppet.send("open", "nonsense:")
         equal(puppet.wait("failed open").words[2], "NO_STORE")
@@ -153,7 +153,7 @@ def what_cannot_be_opened_is_told():
 
 
 @test
-def what_it_does_not_understand_ends_it():
+def a_puppet_ends_at_an_order_that_it_does_not_know():
     with Puppet(PROGRAM) as puppet:
         puppet.child.stdin.write(b"dance\n")
         try:

@@ -92,7 +92,7 @@ static void open_and_close(void) {
     open_one("redis+cluster://jo:x@localhost,[::1]:7000/0?wait_replicas=1&wait_timeout=5");
 }
 
-TEST(opening_a_store) {
+TEST(opening_a_store_survives_failed_allocations) {
     fail_at_every_index(open_and_close);
 }
 
@@ -112,7 +112,7 @@ static void open_wrongly(void) {
     }
 }
 
-TEST(refusing_a_url) {
+TEST(a_bad_url_is_refused_despite_failed_allocations) {
     fail_at_every_index(open_wrongly);
 }
 
@@ -129,7 +129,7 @@ static void first_use(void) {
     over();
 }
 
-TEST(connecting_greeting_and_subscribing) {
+TEST(connecting_greeting_and_subscribing_survive_failed_allocations) {
     fail_on_every_url(first_use);
 }
 
@@ -143,7 +143,7 @@ static void acquire_and_release(void) {
     over();
 }
 
-TEST(acquiring_releasing_and_breaking) {
+TEST(acquiring_releasing_and_breaking_survive_failed_allocations) {
     fail_on_every_url(acquire_and_release);
 }
 
@@ -156,7 +156,7 @@ static void use_unknown_scripts(void) {
     over();
 }
 
-TEST(scripts_that_are_sent_whole) {
+TEST(sending_whole_scripts_survives_failed_allocations) {
     fail_on_every_url(use_unknown_scripts);
 }
 
@@ -176,7 +176,7 @@ static void renew(void) {
     over();
 }
 
-TEST(renewing_holds_of_each_kind) {
+TEST(renewing_holds_of_each_kind_survives_failed_allocations) {
     fail_on_every_url(renew);
 }
 
@@ -187,7 +187,7 @@ static void inspect(void) {
     over();
 }
 
-TEST(inspecting) {
+TEST(inspecting_survives_failed_allocations) {
     fail_on_every_url(inspect);
 }
 
@@ -199,7 +199,7 @@ static void list(void) {
     over();
 }
 
-TEST(listing) {
+TEST(listing_survives_failed_allocations) {
     fail_on_every_url(list);
 }
 
@@ -222,7 +222,7 @@ static void lose_connections(void) {
     over();
 }
 
-TEST(losing_connections) {
+TEST(lost_connections_survive_failed_allocations) {
     fail_on_every_url(lose_connections);
 }
 
@@ -237,7 +237,7 @@ static void fail_over(void) {
     over();
 }
 
-TEST(failing_over) {
+TEST(failing_over_survives_failed_allocations) {
     fail_on_every_url(fail_over);
 }
 
@@ -254,7 +254,7 @@ static void be_turned_away(void) {
 }
 
 /* What a server says that is not the one, or not now. */
-TEST(being_turned_away) {
+TEST(redirections_survive_failed_allocations) {
     static const char *const errors[] = {"-READONLY You can't write against a replica.\r\n",
                                          "-MOVED 1 nc:7003\r\n", "-ASK 1 nc:7003\r\n",
                                          "-TRYAGAIN Multiple keys request\r\n",
@@ -273,7 +273,7 @@ static void examine(void) {
     over();
 }
 
-TEST(examining) {
+TEST(examining_survives_failed_allocations) {
     fail_on_every_url(examine);
 }
 
@@ -286,7 +286,7 @@ static void be_silent(void) {
     over();
 }
 
-TEST(being_silent_for_long) {
+TEST(pings_survive_failed_allocations) {
     fail_on_every_url(be_silent);
 }
 
@@ -305,6 +305,6 @@ static void close_halfway(void) {
     over();
 }
 
-TEST(closing_with_operations_under_way) {
+TEST(closing_completes_all_operations_despite_failed_allocations) {
     fail_on_every_url(close_halfway);
 }

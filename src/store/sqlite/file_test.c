@@ -80,7 +80,7 @@ TEST(a_file_of_another_user_is_refused) {
     CHECK_IS(try_open(the_file()), HF_DENIED);
 }
 
-TEST(links_and_other_things_are_refused) {
+TEST(links_and_other_things_that_are_no_files_are_refused) {
     CHECK_IS(try_open(in_folder("real.db")), HF_OK);
     CHECK(symlink("real.db", in_folder("soft.db")) == 0);
     CHECK_IS(try_open(in_folder("soft.db")), HF_DENIED);
@@ -111,7 +111,7 @@ TEST(folders_on_the_way_may_be_links) {
     hf_client_close(two);
 }
 
-TEST(options_and_hosts_are_no_part_of_the_url) {
+TEST(a_url_with_options_or_hosts_is_refused) {
     hf_client *client = NULL;
     CHECK_IS(hf_client_open("sqlite:x.db?mode=memory", NULL, &client), HF_BAD_URL);
     CHECK_IS(hf_client_open("sqlite://host/x.db", NULL, &client), HF_BAD_URL);
@@ -171,7 +171,7 @@ TEST(the_database_of_the_schema_before_is_brought_up_to_date) {
     hf_client_close(client);
 }
 
-TEST(a_damaged_database_is_told) {
+TEST(a_damaged_database_is_reported) {
     hf_client *client = open_client();
     for (int i = 0; i < 50; i++) {
         char name[16];
@@ -242,7 +242,7 @@ static int fill_with_locks(hf_client *client, int most) {
 }
 
 /* failures.md 9: with a full disk nothing is granted, and nothing that was is lost. */
-TEST(a_full_disk_is_told_and_loses_nothing) {
+TEST(a_full_disk_is_reported_and_loses_nothing) {
     const char *small = in_folder("small"), *file = in_folder("small/locks.db");
     mount_small(small, "size=512k,mode=0700");
     hf_client *client = NULL, *other = NULL;
@@ -269,7 +269,7 @@ TEST(a_full_disk_is_told_and_loses_nothing) {
     _exit(0); /* the clients have thousands of holds; closing them is another test's */
 }
 
-TEST(a_limit_on_the_size_of_files_is_told) {
+TEST(a_limit_on_the_size_of_files_is_reported) {
     hf_client *client = open_client(), *other = open_client();
     hf_hold *before = get(client, "before", lasting(0, 60000));
     signal(SIGXFSZ, SIG_IGN);

@@ -60,7 +60,7 @@ static void live_once(void) {
     hf_client_close(first);
 }
 
-TEST(memory_fails_at_every_allocation) {
+TEST(no_lock_stays_held_after_failed_allocations) {
     watch_sqlite();
     hf_client *later = open_client(); /* and so the log is not written back each time */
     long index = 0;

@@ -30,7 +30,7 @@ static void come_all_at_once(void *arg) {
     hf_client_close(client);
 }
 
-TEST(thirty_processes_make_the_file_at_once) {
+TEST(thirty_processes_may_create_the_file_at_once) {
     for (int round = 0; round < 3; round++) {
         struct crowd *crowd = shared(sizeof(*crowd));
         pid_t children[30];
@@ -84,7 +84,7 @@ TEST(killed_waiters_do_not_stand_in_the_way) {
     hf_client_close(client);
 }
 
-TEST(a_holder_and_the_next_are_killed_together) {
+TEST(the_queue_moves_on_when_the_holder_and_the_next_are_killed_together) {
     struct other *other;
     pid_t holder = start_holder(&other, "x", LONG_MS);
     hf_client *client = open_client();
@@ -95,7 +95,7 @@ TEST(a_holder_and_the_next_are_killed_together) {
     hf_client_close(client);
 }
 
-TEST(one_of_several_readers_is_killed) {
+TEST(a_writer_gets_the_lock_when_one_reader_is_killed_and_the_other_releases) {
     hf_client *client = open_client();
     hf_acquire_options reading = lasting(0, LONG_MS), writing = lasting(HF_FOREVER, LONG_MS);
     reading.kind = HF_SHARED;
@@ -120,7 +120,7 @@ TEST(one_of_several_readers_is_killed) {
 
 /* ---- Evidence: failures.md 43 ---- */
 
-TEST(a_pid_that_was_used_again_is_dead) {
+TEST(a_claim_whose_pid_was_reused_counts_as_dead) {
     struct other *other;
     pid_t child = start_holder(&other, "x", LONG_MS);
     hf_client *client = open_client();
@@ -131,7 +131,7 @@ TEST(a_pid_that_was_used_again_is_dead) {
     hf_client_close(client);
 }
 
-TEST(pids_of_other_namespaces_say_nothing) {
+TEST(pids_of_other_namespaces_prove_nothing) {
     struct other *other;
     kill_hard(start_holder(&other, "x", LONG_MS));
     hf_client *client = open_client();
@@ -459,7 +459,7 @@ static void hold_until_told(void *arg) {
     hf_client_close(client);
 }
 
-TEST(a_holder_in_another_process_is_told_that_its_lock_was_broken) {
+TEST(a_holder_in_another_process_is_notified_that_its_lock_was_broken) {
     struct other *other = shared(sizeof(*other));
     other->name = "x";
     pid_t child = spawn(hold_until_told, other);
@@ -490,7 +490,7 @@ static void wait_for_many(void *arg) {
 }
 
 /* The kernel keeps some ten messages for whoever does not look. */
-TEST(a_process_that_was_stopped_hears_of_everything_that_was_handed_to_it) {
+TEST(a_stopped_process_gets_every_notification_when_it_goes_on) {
     hf_client *client = open_client();
     hf_hold *holds[CALLS];
     for (int i = 0; i < CALLS; i++)
@@ -576,7 +576,7 @@ TEST(sockets_of_the_dead_are_removed) {
 
 /* ---- Descriptors: failures.md 38 to 40 ---- */
 
-TEST(an_executed_program_inherits_nothing) {
+TEST(an_executed_program_inherits_no_descriptors) {
     bool before[1024];
     for (int fd = 0; fd < 1024; fd++)
         before[fd] = fcntl(fd, F_GETFD) >= 0;
