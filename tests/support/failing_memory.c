@@ -11,6 +11,5 @@ FAILING_CALL(void *, calloc, ENOMEM, NULL, (size_t count, size_t size), (count, 
 FAILING_CALL(void *, realloc, ENOMEM, NULL, (void *memory, size_t size), (memory, size))
 FAILING_CALL(char *, strdup, ENOMEM, NULL, (const char *text), (text))
 FAILING_CALL(char *, strndup, ENOMEM, NULL, (const char *text, size_t most), (text, most))
-__attribute__((format(printf, 2, 0)))
 FAILING_CALL(int, vasprintf, ENOMEM, -1, (char **ret_text, const char *format, va_list arguments),
              (ret_text, format, arguments))
