@@ -234,8 +234,8 @@ typedef struct hf_acquire_options {
  * in the background, whenever a third of the lease has passed, until it is released or lost. To be
  * able to cancel the wait from another thread, use hf_acquire_start and hf_call_wait.
  *
- * A store may grant a shorter or longer lease than it was asked for. The deadline and the renewals follow
- * what was granted; hf_hold_left_ms says how much is left.
+ * A store may grant a shorter or longer lease than it was asked for. The deadline and the renewals
+ * follow what was granted; hf_hold_left_ms says how much is left.
  *
  * If a reply is lost, the request is repeated with the same attempt id and the store recognises
  * it, so the lock is never granted twice and no grant is forgotten.

@@ -10,11 +10,11 @@
  *     operations of one attempt, the one that completes first was done first.
  *  2. An outcome is DONE, QUEUED, NOT_YOURS, REFUSED with a reason (certainly not done), or
  *     UNKNOWN (sent, but not answered). UNKNOWN is never turned into one of the others.
- *  3. Every operation may be repeated: it carries its attempt id (the client's id and `seq`), by
- *     which the store recognises a repeat. An ACQUIRE of a hold that it owns answers DONE with
- *     its token, raised to `floor` if that is larger, and extends its lease, but never shortens
- *     it. (The caller has seen no token yet, or one that is not below an older repeat's floor: a
- *     token that was reported never changes.)
+ *  3. An operation whose outcome is QUEUED or UNKNOWN may be repeated: it carries its attempt id
+ *     (the client's id and `seq`), by which the store recognises a repeat. An ACQUIRE of a hold
+ *     that it owns answers DONE with its token, raised to `floor` if that is larger, and extends
+ *     its lease, but never shortens it. (The caller has seen no token yet, or one that is not
+ *     below an older repeat's floor: a token that was reported never changes.)
  *  4. A place in the queue is leased: for `wait_lease_us` from the last ACQUIRE that asked for
  *     it, or, where all holds of a client share one lease, by that one. When the lock is released
  *     it is reserved for the next live waiter while that one's place is leased, and WAKE is sent;

@@ -1,5 +1,6 @@
-/* Which tests need what not every store has. They are left out, as if they were not there, where a client says that its
- * store lacks it. This file comes last: it takes tests out that have been added. */
+/* Which tests need what not every store has. They are left out, as if they were not there, where
+ * a client says that its store lacks it. This file comes last: it takes tests out that have been
+ * added. */
 #include "suite.h"
 
 static const char *const needs_queue[] = {

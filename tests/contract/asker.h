@@ -1,0 +1,126 @@
+/* Somebody who asks a store through its contract (store.h), without a client in between, and
+ * notes what the store says. So a test can ask what the client never asks in this order, or
+ * never at all. */
+#ifndef TESTS_CONTRACT_ASKER_H
+#define TESTS_CONTRACT_ASKER_H
+
+#include "base/url.h"
+#include "check.h"
+#include "store/store.h"
+#include "world/epoch.h"
+#include "world/world.h"
+
+#include <stdbool.h>
+
+enum { MS = 1000, SECOND = 1000 * MS, PATIENCE_US = 30 * SECOND, MAX_LEASE_US = 60 * SECOND };
+
+struct asker {
+    struct store_host host;
+    struct store *store;
+    int completed, wakes, gones, freed;
+    uint64_t last_wake, last_gone;
+};
+
+static void note_completed(struct store_host *host, struct store_op *op) {
+    (void)op;
+    container_of(host, struct asker, host)->completed++;
+}
+
+static void note_wake(struct store_host *host, uint64_t seq) {
+    struct asker *asker = container_of(host, struct asker, host);
+    asker->wakes++;
+    asker->last_wake = seq;
+}
+
+static void note_gone(struct store_host *host, uint64_t seq) {
+    struct asker *asker = container_of(host, struct asker, host);
+    asker->gones++;
+    asker->last_gone = seq;
+}
+
+static void parse(const char *text, struct url *ret_url) {
+    const char *why;
+    CHECK_EQ_INT(url_parse(text, ret_url, &why), HF_OK);
+}
+
+static const struct store_driver *driver_of(const struct url *url) {
+    const struct store_driver *driver;
+    char *text = NULL;
+    CHECK_EQ_INT(store_find(url->scheme, &driver, &text), HF_OK);
+    return driver;
+}
+
+static struct asker *asker_open(struct world *world, const char *url_text, int64_t wait_lease_us,
+                                uint64_t token_floor) {
+    struct asker *asker = calloc(1, sizeof *asker);
+    CHECK(asker != NULL && world_epoch_start());
+    asker->host = (struct store_host){
+        .world = world,
+        .identity = {.host = "here", .command = "test", .pid = getpid()},
+        .wait_lease_us = wait_lease_us,
+        .max_lease_us = MAX_LEASE_US,
+        .token_floor = token_floor,
+        .completed = note_completed,
+        .wake = note_wake,
+        .gone = note_gone,
+    };
+    world_random(world, asker->host.identity.id, sizeof asker->host.identity.id);
+    struct url url;
+    char *text = NULL;
+    parse(url_text, &url);
+    CHECK_EQ_INT(driver_of(&url)->open(&asker->host, &url, &asker->store, &text), HF_OK);
+    url_free(&url);
+    return asker;
+}
+
+static void asker_free(struct asker *asker) {
+    asker->store->driver->close(asker->store);
+    world_close(asker->host.world);
+    free(asker);
+}
+
+/* Does what is due in the asker's world, or comes within this time. */
+static void listen_for_us(struct asker *asker, int64_t us) {
+    world_flush(asker->host.world);
+    world_wait_for(asker->host.world, us);
+    world_dispatch(asker->host.world);
+}
+
+static void submit(struct asker *asker, struct store_op *op) {
+    list_init(&op->link);
+    op->outcome = 0;
+    op->reason = 0;
+    asker->store->driver->submit(asker->store, op);
+}
+
+/* Submits the operation and waits for its outcome, which comes once. */
+static enum store_outcome ask(struct asker *asker, struct store_op *op) {
+    int before = asker->completed;
+    submit(asker, op);
+    int64_t until_us = world_now_us(asker->host.world) + PATIENCE_US;
+    while (asker->completed == before) {
+        CHECK(world_now_us(asker->host.world) < until_us);
+        listen_for_us(asker, SECOND);
+    }
+    CHECK_EQ_INT(asker->completed, before + 1);
+    free(op->text);
+    op->text = NULL;
+    return op->outcome;
+}
+
+static enum store_outcome release(struct asker *asker, const struct store_op *of) {
+    struct store_op op = *of;
+    op.type = STORE_RELEASE;
+    return ask(asker, &op);
+}
+
+/* For the lease that `of` says, which becomes the one that was granted. */
+static enum store_outcome renew(struct asker *asker, struct store_op *of) {
+    struct store_renewal renewal = {.of = of, .lease_us = of->lease_us};
+    struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
+    CHECK_EQ_INT(ask(asker, &op), STORE_DONE);
+    of->lease_us = renewal.lease_us;
+    return renewal.outcome;
+}
+
+#endif
