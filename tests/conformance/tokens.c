@@ -83,9 +83,11 @@ BOTH_FORMS(tokens_are_not_below_the_floor_that_was_set) {
     hf_client *plain = open_client();
     const char *name = fresh_name("floor");
     hf_hold *before = get(plain, name, as_exclusive(0));
-    uint64_t token = hf_hold_token(before), in_an_hour = (uint64_t)wall_us() + UINT64_C(3600) * 1000000;
+    uint64_t token = hf_hold_token(before),
+             in_an_hour = (uint64_t)wall_us() + UINT64_C(3600) * 1000000;
     let_go(before);
-    hf_client_options options = HF_CLIENT_OPTIONS_INIT; /* the floor may be the whole store's, and another test's, too */
+    hf_client_options options =
+        HF_CLIENT_OPTIONS_INIT; /* the floor may be the whole store's, and another test's, too */
     options.token_floor = token < in_an_hour ? in_an_hour : token + 1000000;
     hf_client *floored = open_client_with(&options);
     hf_hold *raised = get(floored, name, as_exclusive(0));
