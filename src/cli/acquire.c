@@ -1,5 +1,5 @@
-/* holdfast acquire: for scripts that lock in one place and unlock in another. It leaves a process in the
- * background that holds the lock, and prints what the shell needs to find it. */
+/* holdfast acquire: for scripts that lock in one place and unlock in another. It leaves a process
+ * in the background that holds the lock, and prints what the shell needs to find it. */
 #include "cli/holder.h"
 #include "cli/lifeline.h"
 #include "cli/options.h"
@@ -34,8 +34,8 @@ static int check(struct holder_settings *s) {
     return r ? r : ask_check(s->cli, &s->ask);
 }
 
-/* The pidfd of --for-pid (-1: not given) and, if that process can evaluate what we print, the descriptor
- * that it opens. 0, or the exit code. */
+/* Opens a pidfd of --for-pid (-1 if not given) and, if that process can evaluate what we print,
+ * chooses the descriptor that it will open. Returns 0 or the exit code. */
 static int find_owner(struct holder_settings *s, int *ret_fd) {
     pid_t pid = (pid_t)s->for_pid;
     *ret_fd = s->lifeline = -1;
@@ -55,7 +55,7 @@ static int find_owner(struct holder_settings *s, int *ret_fd) {
     return EXIT_CONFIG;
 }
 
-/* The answer of the holder: its exit code, or none if it was killed. */
+/* Waits for the holder to report its exit code. A holder that was killed reports none. */
 static int await(pid_t holder, int fd) {
     unsigned char code;
     ssize_t count;
@@ -90,7 +90,7 @@ static int start(const struct holder_settings *s, int for_fd) {
     return await(holder, answer[0]);
 }
 
-/* A shell that evaluates nothing believes that all is well: it gets something to evaluate. */
+/* eval succeeds if there is nothing to evaluate, so print something that fails. */
 static int fail_for_eval(int code) {
     if (code)
         printf("(exit %d)\n", code);

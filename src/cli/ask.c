@@ -1,4 +1,4 @@
-/* How a lock is asked for. */
+/* Requesting a lock. */
 #include "cli/ask.h"
 
 #include "cli/settings.h"
@@ -51,8 +51,8 @@ static hf_kind kind_of(const struct ask *ask) {
     return ask->permits.whole ? HF_PERMITS : HF_EXCLUSIVE;
 }
 
-/* The loops look at the lock whenever they are woken. That there is a callback to run is what makes hf_fd
- * readable when it was a thread of the library's that learned of the loss. */
+/* Does nothing, but having a callback to run makes hf_fd readable when a thread of the library
+ * learns of the loss. The loops then check the lock. */
 static void wake_loop(hf_hold *hold, void *arg) {
     (void)hold;
     (void)arg;

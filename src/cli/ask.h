@@ -1,4 +1,4 @@
-/* How a lock is asked for: what `run` and `acquire` have in common. */
+/* Requesting a lock: what `run` and `acquire` have in common. */
 #ifndef CLI_ASK_H
 #define CLI_ASK_H
 
@@ -39,20 +39,21 @@ struct ask {
             "what others see beside the lock"                                            \
     }
 
-/* Whether the options fit each other: 0, or EXIT_USAGE, and it was said. */
+/* Checks that the options fit together and fills in defaults. Returns 0, or the exit code after
+ * printing an error. */
 int ask_check(const struct cli *cli, struct ask *ask);
 
-/* From TERM to KILL when the lock is about to be lost, if nobody says otherwise. */
+/* The default time from TERM to KILL when the lock is about to be lost. */
 int64_t ask_grace_ms(const struct ask *ask);
 
-/* What is asked of the library for that. */
+/* Fills in the library's options. */
 void ask_fill(const struct ask *ask, hf_acquire_options *options);
 
-/* The exit code and the line ("": none is wanted) for a lock that was not acquired. */
+/* Returns the exit code for a lock that was not acquired, and the message ("" for none). */
 int ask_refused(const struct cli *cli, const struct ask *ask, hf_client *client, const char *name,
                 int error, const char *why, char *ret_text, size_t size);
 
-/* Whether an error means just that. */
+/* Whether the error means that the lock was not acquired, as opposed to a failure. */
 bool ask_is_refusal(int error);
 
 #endif

@@ -1,7 +1,7 @@
 /* holdfast break: an operator ends somebody else's hold.
  *
- * The token says which hold is meant, so that what was looked at is what is broken: if it was released and
- * taken again meanwhile, nothing happens. */
+ * The token identifies the hold that the operator looked at. If the lock has been released and
+ * taken again since, nothing happens. */
 #include "cli/look.h"
 #include "cli/options.h"
 #include "cli/text.h"
@@ -31,7 +31,7 @@ static const struct option options[] = {
 
 /* ---- Who is who ---- */
 
-/* What others will see as the one that broke it: "holdfast break by eve". */
+/* Who others will see as having broken the lock: "holdfast break by eve". */
 static void name_oneself(char *ret, size_t size) {
     const struct passwd *user = getpwuid(getuid());
     if (user)
@@ -49,7 +49,7 @@ static void describe(char *ret, size_t size, const hf_party *holder) {
              *time ? " for " : "", time);
 }
 
-/* The name as it can be typed, and shown. */
+/* The name as it can be typed in a shell, safe to print. */
 static void typed(char *ret, size_t size, const char *name) {
     bool plain = *name && *name != '-';
     for (const char *c = name; *c; c++)
@@ -146,7 +146,7 @@ static int look_at(struct cli *cli, hf_client *client, const char *name, hf_lock
     return r < 0 ? fail_error(cli, r, what) : EXIT_SUCCESS;
 }
 
-/* It may have ended since it was looked at: then the text tells of what is there now. */
+/* If the hold has ended since it was looked at, the message describes the current one. */
 static int break_now(struct cli *cli, hf_client *client, const char *name,
                      const struct settings *settings) {
     hf_locks *locks;

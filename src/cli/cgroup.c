@@ -31,7 +31,8 @@ void cgroup_remove(const char *path) {
         nftw(path, remove_one, DEPTH, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The first line of a file for which `is_it` is true, without its end; false: there is none. */
+/* Finds the first line of a file that `is_it` accepts, without its newline. Returns false if there
+ * is none. */
 static bool find_line(const char *path, bool (*is_it)(const char *line), char line[LINE_SIZE]) {
     FILE *file = fopen(path, "re");
     bool found = false;
@@ -52,7 +53,8 @@ static bool is_mount(const char *line) {
     return strstr(line, " - cgroup2 ");
 }
 
-/* Where the folder of our own group is: what the mount shows begins with its root. */
+/* Finds the folder of our own group. Paths below the mount point are relative to the root of the
+ * mount. */
 static bool find_own(char ret_path[CGROUP_PATH_SIZE]) {
     char own[LINE_SIZE], mount[LINE_SIZE], root[CGROUP_PATH_SIZE], point[CGROUP_PATH_SIZE];
     if (!find_line("/proc/self/cgroup", is_unified, own) ||
@@ -77,7 +79,8 @@ static void name_group(char ret_path[CGROUP_PATH_SIZE], const char *folder, pid_
     snprintf(ret_path, CGROUP_PATH_SIZE, "%s/holdfast-%d", folder, maker);
 }
 
-/* The groups of those that were killed, and could not do it. In use, they cannot be removed. */
+/* Removes the groups of processes that were killed before they could. A group that is in use cannot
+ * be removed. */
 static void remove_abandoned(const char *folder) {
     DIR *groups = opendir(folder);
     struct dirent *entry;

@@ -1,9 +1,9 @@
-/* A control group (v2) of the command's own, where we may make one: below ours, as root or where it
- * was delegated. The kernel kills all that are in it in one step, those being born included, so
- * that even a program that forks faster than it can be killed has an end.
+/* A control group (v2) for the command, below our own, if we may create one: as root, or where it
+ * was delegated. The kernel kills everything in the group in one step, including processes that are
+ * just being forked, so this ends even a program that forks faster than it can be killed.
  *
- * It is a help and no proof: a descendant that may can leave the group. What tells that all have
- * ended is in tree.h. */
+ * This helps but proves nothing, since a privileged descendant can leave the group. tree.h has the
+ * proof that all descendants have ended. */
 #ifndef CLI_CGROUP_H
 #define CLI_CGROUP_H
 
@@ -11,15 +11,16 @@
 
 enum { CGROUP_PATH_SIZE = 1024 };
 
-/* Makes a group, named after this process; "": there can be none here. */
+/* Creates a group named after this process. The path is "" if that is not possible. */
 void cgroup_make(char ret_path[CGROUP_PATH_SIZE]);
 
-/* fork, with the child in the group. Where that fails the group is removed, and the path "". The
- * child may only prepare and execute a program: the handlers of pthread_atfork have not run. */
+/* Forks, with the child in the group. If the child cannot be put there, removes the group, sets the
+ * path to "" and forks as usual. The child may only prepare and execute a program, because the
+ * handlers of pthread_atfork have not run. */
 pid_t cgroup_fork(char path[CGROUP_PATH_SIZE]);
 
 /* These do nothing if the path is "". */
 void cgroup_kill(const char *path);
-void cgroup_remove(const char *path); /* with those that were made in it; nobody is in them */
+void cgroup_remove(const char *path); /* and the groups below it; they must be empty */
 
 #endif

@@ -1,8 +1,9 @@
-/* What the commands share: the global settings, the table of commands, and how failures are reported.
+/* What the commands share: the global settings, the table of commands, and how failures are
+ * reported.
  *
- * The command uses the public header of the library and nothing else of it, except base/url.h, so that
- * one place decides what must not be shown. Each command is one file with one `const struct command`;
- * main.c has the table of them. */
+ * The command uses only the public header of the library, and base/url.h and base/password.h, so
+ * that one place decides what must not be shown. Each command is one file with one `const struct
+ * command`; main.c has the table of them. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
@@ -14,7 +15,7 @@
 
 struct option;
 
-/* Exit codes of holdfast itself; sysexits.h where that has one. */
+/* Exit codes of holdfast itself, from sysexits.h where possible. */
 enum {
     EXIT_USAGE = 64,
     EXIT_UNREACHABLE = 69,
@@ -29,14 +30,14 @@ enum {
     EXIT_BY_SIGNAL = 128, /* plus the signal */
 };
 
-/* What was given for every command. */
+/* The global options. */
 struct cli {
     const char *url;       /* NULL: the default store. May have a password in it */
-    const char *url_given; /* the same, as it was given: the one to show */
-    char *url_composed;    /* what url is when password.c has put a password into it */
+    const char *url_given; /* the same before a password was added: this one is shown */
+    char *url_composed;    /* memory of `url` if password.c has added a password */
     bool json, quiet, verbose;
-    const char *log;                          /* "json": lines on standard error, too; NULL: text */
-    const char *lock;                         /* which lock they are about; NULL: none */
+    const char *log;                          /* "json": stderr is JSON; NULL: text */
+    const char *lock;                         /* the lock that those lines are about; NULL: none */
     const char *profile;                      /* NULL: none */
     const char *password_file, *password_env; /* where the password is; NULL: not there */
     int64_t password_fd;                      /* -1: not there */
@@ -51,8 +52,8 @@ struct command {
     const char *usage;            /* what follows "holdfast " */
     const char *details;          /* paragraphs and examples, below the options */
     const struct option *options; /* NULL: none but the global ones */
-    bool without_settings; /* does not need the configuration, so works without a right one */
-    bool prints_json;      /* --json has a meaning */
+    bool without_settings;        /* works even if the configuration is invalid */
+    bool prints_json;             /* --json has a meaning */
     /* argv[0] is the command's name. Returns the exit code. */
     int (*run)(struct cli *cli, int argc, char **argv);
 };
@@ -60,7 +61,7 @@ struct command {
 /* All commands in the order in which help lists them; NULL after the last. */
 extern const struct command *const commands[];
 const struct command *command_find(const char *name); /* NULL: none */
-int command_unknown(const char *name);                /* says so, and which is near; EXIT_USAGE */
+int command_unknown(const char *name);                /* prints an error; EXIT_USAGE */
 
 extern const struct command acquire_command, break_command, completion_command, config_command,
     demo_command, doctor_command, fence_command, help_command, inspect_command, ls_command,
@@ -73,58 +74,59 @@ void help_print(const struct command *command);
 
 enum say_level { SAY_ERROR = 3, SAY_WARNING = 4, SAY_INFO = 6 }; /* those of syslog */
 
-/* "holdfast: text"; below a journal with its level, and with --log json as an object. The text must be safe
- * for a terminal (text.h). */
+/* Prints "holdfast: text", with its level if stderr is the systemd journal, or an object with --log
+ * json. The text must be safe for a terminal (text.h). */
 void say(enum say_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void say_arguments(enum say_level level, const char *format, va_list args)
     __attribute__((format(printf, 2, 0)));
 
-/* From now on in the way that `cli` asks for. */
+/* Makes say() follow the options in `cli` from now on. */
 void say_as(const struct cli *cli);
 bool say_is_json(void);
 
 /* ---- Failures ---- */
 
-/* Says an error: "what (why); what to do". */
+/* Prints an error: "what (why); what to do". */
 void fail_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* fail_say, and EXIT_USAGE to return. */
+/* The same; returns EXIT_USAGE. */
 int fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Which exit code an error of the library is. */
+/* The exit code for an error of the library. */
 int fail_exit_code(int error);
 
-/* What to do about it; "" when the reason says it all. Valid until the next call. */
+/* What to do about it, "" if the reason says it all. Valid until the next call. */
 const char *fail_advice(const struct cli *cli, int error);
 
-/* Checks the name of a lock: 0, or EXIT_USAGE, and it was said what is wrong. */
+/* Checks the name of a lock. Returns 0, or EXIT_USAGE after printing an error. */
 int fail_name(const char *name);
 
-/* Composes the line for an error of the library: what was tried, why it failed, what to do. `why` is
- * hf_last_error() or hf_call_error(). */
+/* Composes the line for an error of the library: what was tried, why it failed, what to do. `why`
+ * is hf_last_error() or hf_call_error(). */
 void fail_text(char *ret, size_t size, const struct cli *cli, int error, const char *why,
                const char *what);
 
-/* Says that, with hf_last_error(), and returns the exit code. */
+/* Prints that line, with hf_last_error() as the reason, and returns the exit code. */
 int fail_error(const struct cli *cli, int error, const char *what);
 
 /* ---- The store ---- */
 
-/* Opens the store; HF_OK, or a negative hf_error. store_open says why not, too, and its exit code is to be returned.
- * `options` may be NULL. */
+/* Opens the store; `options` may be NULL. Returns HF_OK or a negative hf_error. store_open prints
+ * the error as well; the caller then returns fail_exit_code(). */
 int store_open_silently(const struct cli *cli, const hf_client_options *options,
                         hf_client **ret_client);
 int store_open(const struct cli *cli, const hf_client_options *options, hf_client **ret_client);
 
-/* The URL of the store, or what it is called, for people: without passwords, and safe on a terminal. */
+/* The URL of the store as people may see it: without passwords, and safe on a terminal. */
 char *store_shown(const struct cli *cli, char *ret, size_t size);
 
-/* Whether a URL has a password, or an option that looks like one; and the URL without them, for programs. The
- * caller frees it; NULL: no memory. */
+/* Whether a URL contains a password or another secret; and the URL without secrets, for programs.
+ * The caller frees it; NULL: no memory. */
 bool url_has_secret(const char *url);
 char *url_without_secrets(const char *url);
 
-/* What follows "scheme://"; NULL: it names a file or memory of this host. */
+/* What follows "scheme://"; NULL if there is no "//": the store is a file or memory of this
+ * host. */
 const char *url_authority(const char *url);
 
 #endif

@@ -1,4 +1,4 @@
-/* The clock of deadlines: it counts suspends. */
+/* The clock of deadlines. It keeps running while the host is suspended. */
 #ifndef CLI_CLOCK_H
 #define CLI_CLOCK_H
 
@@ -14,7 +14,8 @@ static inline int64_t clock_now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Lets a timerfd of CLOCK_BOOTTIME become readable at `at_ms` (in the past: at once; CLOCK_NEVER: not). */
+/* Makes a timerfd of CLOCK_BOOTTIME readable at `at_ms`: at once if that is past, never if it is
+ * CLOCK_NEVER. */
 static inline void clock_set_timer(int fd, int64_t at_ms) {
     struct itimerspec timer = {0};
     if (at_ms != CLOCK_NEVER) {

@@ -1,4 +1,4 @@
-/* Which words can stand where the user pressed Tab. */
+/* Completion: the words that can follow where the user pressed Tab. */
 #include "cli/complete.h"
 
 #include "cli/settings.h"
@@ -8,15 +8,15 @@
 
 enum { NAMES_MOST = 200, PATIENCE_MS = 1000, PLACE_SIZE = 80 };
 
-/* What the words before the current one say. */
+/* What is known from the words before the current one. */
 struct place {
     struct cli *cli;
     const struct command *command; /* NULL: none yet */
     const struct option *option;   /* whose value is next; NULL: none */
-    size_t count;                  /* of words behind the command that are no options */
+    size_t count;                  /* words after the command that are not options */
     bool options_ended;
-    bool lost;              /* there is a command that nobody knows */
-    const char *before;     /* "--url=": stands before each answer */
+    bool lost;              /* the command is unknown */
+    const char *before;     /* printed before each answer, such as "--url=" */
     const char *typed;      /* what the answers begin with */
     const char *chosen[16]; /* --url X, --profile X, ...: which store */
     int chosen_count;
@@ -35,7 +35,8 @@ static void answer(const struct place *place, const char *word, const char *help
 
 /* ---- The usage of a command ---- */
 
-/* The next word of a usage, and whether it ends there; cuts brackets and dots off. */
+/* Takes the next word of a usage, without its brackets and dots, and reports whether it had
+ * brackets. */
 static const char *next_word(const char *usage, char *ret, bool *ret_opens, bool *ret_closes) {
     usage += strspn(usage, " ");
     size_t length = strcspn(usage, " ");
@@ -49,7 +50,8 @@ static const char *next_word(const char *usage, char *ret, bool *ret_opens, bool
     return usage + length;
 }
 
-/* The word number `number` that a command takes besides options, as its usage has it; "": none. */
+/* The `number`-th word that a command takes besides options, as its usage names it; "" if there is
+ * none. */
 static void get_word(const struct command *command, size_t number, char *ret) {
     const char *usage = command->usage + strcspn(command->usage, " ");
     bool opens, closes, skipping = false, skip_next = false;
@@ -69,7 +71,7 @@ static void get_word(const struct command *command, size_t number, char *ret) {
     *ret = 0;
 }
 
-/* Whether the word is a command of somebody else's, with arguments. */
+/* Whether this word and those after it are a command to run, with its arguments. */
 static bool is_foreign(const struct command *command, size_t number) {
     char word[PLACE_SIZE], next[PLACE_SIZE];
     get_word(command, number, word);
@@ -125,7 +127,7 @@ static void answer_profiles(const struct place *place) {
     }
 }
 
-/* A name that is more than one line or word for the shell is not offered. */
+/* A name with control characters is not offered: the shell would take it apart. */
 static bool is_plain(const char *name) {
     for (; *name; name++) {
         if ((unsigned char)*name < ' ' || *name == 0x7f)
@@ -149,7 +151,7 @@ static void answer_locks(const struct place *place, hf_client *client) {
     hf_call_free(call);
 }
 
-/* The locks of the store that the line names. */
+/* The locks in the store that the command line names. */
 static void answer_names(struct place *place) {
     hf_client *client;
     char **words = (char **)place->chosen;
@@ -161,7 +163,7 @@ static void answer_names(struct place *place) {
     hf_client_close(client);
 }
 
-/* `kind` is what help calls it. */
+/* Answers for a kind of word, as help names it. */
 static void answer_kind(struct place *place, const char *kind) {
     if (strchr(kind, '|') || strspn(kind, "abcdefghijklmnopqrstuvwxyz"))
         answer_choice(place, kind);
@@ -194,7 +196,7 @@ static const struct option *find_option(const struct place *place, const char *w
     return NULL;
 }
 
-/* The words that say which store it is. */
+/* Remembers a word that says which store is meant. */
 static void choose(struct place *place, const char *word) {
     size_t most = sizeof(place->chosen) / sizeof(*place->chosen);
     if ((size_t)place->chosen_count < most)
@@ -233,7 +235,7 @@ static void take(struct place *place, const char *word) {
     }
 }
 
-/* The current word is "--wait=5": its value is what was typed. */
+/* If the current word is like "--wait=5", completes the value after the "=". */
 static bool splits_value(struct place *place, const char *word, char *ret_before, size_t size) {
     const char *equals = begins_with(word, "--") ? strchr(word, '=') : NULL;
     place->option = equals ? find_option(place, word) : NULL;

@@ -1,5 +1,5 @@
-/* holdfast completion: the scripts for the shells. They are small and the same for all versions, since they
- * pass what was typed to the command itself (complete.h). */
+/* holdfast completion: the scripts for the shells. They are small and the same for all versions,
+ * since they pass what was typed to the command itself (complete.h). */
 #include "cli/complete.h"
 #include "cli/options.h"
 #include "cli/text.h"
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bash splits words at ':' and '=', too; they are put together again, and what comes before the last of
- * these letters is cut from the answers. */
+/* Bash also splits words at ':' and '='. The script joins them again, and cuts what comes before
+ * the last of these letters from the answers. */
 static const char bash[] =
     "# bash completion for holdfast: holdfast completion bash\n"
     "_holdfast() {\n"

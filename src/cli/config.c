@@ -10,7 +10,7 @@
 
 struct parser {
     struct config config;
-    const char *profile; /* of the section that we are in */
+    const char *profile; /* of the current section */
     size_t line;
     const char *why;
 };
@@ -24,7 +24,7 @@ static char *skip_spaces(char *text) {
     return text + strspn(text, SPACES);
 }
 
-/* Cuts the spaces at the end of `text` off. */
+/* Removes the spaces at the end of `text`. */
 static void cut_spaces(char *text) {
     size_t length = strlen(text);
     while (length && strchr(SPACES, text[length - 1]))

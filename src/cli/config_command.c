@@ -22,7 +22,7 @@ static const struct option options[] = {
 
 /* ---- Values ---- */
 
-/* What an option of this command line was set to: a global one, as we have no other settings. */
+/* The value of a global option that was given on this command line. */
 static void get_given(const struct cli *cli, const struct option *option, char *ret, size_t size) {
     const void *target = (const char *)cli + option->offset;
     switch (option->type) {
@@ -51,7 +51,8 @@ static char *value_of(const struct cli *cli, const struct setting *setting) {
     return ret;
 }
 
-/* Finds a setting. A password's source that does not go with the URL is there, but not used. */
+/* Finds a setting. Returns false for a password that is not used because it does not go with the
+ * URL. */
 static bool find(const struct cli *cli, const struct option *option, struct setting *ret) {
     struct setting password;
     settings_find(cli, option, ret);

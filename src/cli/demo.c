@@ -1,6 +1,6 @@
-/* holdfast demo: shows in a few seconds what a lock does, with the real command on the embedded store and
- * without a network. It is a shell script that prints each command before it runs it, so that the reader
- * can repeat them. */
+/* holdfast demo: shows in a few seconds what a lock does, with the real command on the embedded
+ * store and without a network. It is a shell script that prints each command before it runs it, so
+ * that the reader can repeat them. */
 #include "cli/cli.h"
 #include "cli/options.h"
 
@@ -50,7 +50,7 @@ static const char script[] =
     "\n"
     "chapter 'More: holdfast help run'\n";
 
-/* The command is found in PATH as "holdfast", from wherever it was started. */
+/* Lets the script find this program in PATH as "holdfast". */
 static int set_path(void) {
     char self[4096], path[8192];
     ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);

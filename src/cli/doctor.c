@@ -1,7 +1,7 @@
 /* holdfast doctor: how the store's configuration and this host affect your locks.
  *
- * The store reports on itself (hf_examine). This file adds what no store can know: the lease that will
- * be used, the clocks of this host, and whose store the default one is. */
+ * The store reports on itself (hf_examine). This file adds what no store can know: the lease that
+ * will be used, the clocks of this host, and whose store the default one is. */
 #include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/settings.h"
@@ -21,7 +21,7 @@ enum {
     EXIT_PROBLEMS = 2,
     PATIENCE_MS = 10000,
     CLOCKS_MS = 50,
-    RATE_ODD_PPM = 1000,   /* more than a clock is slewed by in everyday life */
+    RATE_ODD_PPM = 1000,   /* more than NTP usually slews a clock by */
     RATE_MOST_PPM = 10000, /* drift_ppm of the library, by default */
     SHORT_LEASE_MS = 2000,
     OWN_MOST = 8,
@@ -50,8 +50,8 @@ struct doctor {
     hf_examination *examination; /* NULL: there is none */
     struct own_finding own[OWN_MOST];
     size_t own_count;
-    bool is_open; /* it was the examination that failed */
-    int error;    /* why there is none */
+    bool is_open; /* so if there is an error, the examination failed */
+    int error;    /* why there is no examination */
 };
 
 __attribute__((format(printf, 6, 7))) static void add(struct doctor *d, hf_severity severity,
@@ -65,7 +65,7 @@ __attribute__((format(printf, 6, 7))) static void add(struct doctor *d, hf_sever
     own->finding = (hf_finding){sizeof(hf_finding), severity, id, own->found, means, fix};
 }
 
-/* The index-th of all: the store's, then our own. NULL after the last. */
+/* The index-th finding: the store's, then our own. NULL after the last. */
 static const hf_finding *finding_at(const struct doctor *d, size_t index) {
     size_t of_store = d->examination ? d->examination->count : 0;
     if (index < of_store)
@@ -226,7 +226,7 @@ static size_t line_width(void) {
     return width < 40 ? 100 : width > 120 ? 120 : width;
 }
 
-/* Words, broken into lines that are indented like the first one is. */
+/* Prints a text in lines that are all indented like the first. */
 static void print_wrapped(size_t indent, const char *text) {
     char safe[1600];
     size_t width = line_width(), column = indent;

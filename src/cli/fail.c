@@ -1,5 +1,5 @@
-/* How failures are reported, and with which exit code. The table below is the one place where errors of the
- * library become exit codes and advice. */
+/* How failures are reported, and with which exit code. The table below is the one place where
+ * errors of the library become exit codes and advice. */
 #include "cli/cli.h"
 #include "cli/settings.h"
 #include "cli/text.h"
@@ -90,7 +90,8 @@ int fail_usage(const char *format, ...) {
     return EXIT_USAGE;
 }
 
-/* That a store cannot be reached is about the store, whatever was tried: "cannot reach URL for x (particulars)". */
+/* If the store cannot be reached, it matters little what was tried: "cannot reach URL for x
+ * (details)". */
 static void unreachable_text(char *ret, size_t size, const struct cli *cli, const char *why,
                              const char *advice) {
     const char *sentence = hf_error_string(HF_UNREACHABLE);

@@ -1,9 +1,9 @@
-/* holdfast fence: the resource's side. A file remembers, for each name, the largest token that was seen;
- * `fence check` accepts one that is not below it and refuses one that is: a holder that was paused,
- * lost the lock and does not know it.
+/* holdfast fence: checks tokens on behalf of a resource. A file keeps the largest token seen for
+ * each name. `fence check` refuses a smaller one: its holder was paused, has lost the lock, and
+ * does not know it.
  *
- * The file has one line for each name: the token, a space, the name (safe to print). It is replaced by
- * renaming, under flock, so that a crash leaves the old one or the new one. */
+ * The file has one line for each name: the token, a space, and the name, safe to print. It is
+ * replaced by a rename, under flock, so a crash leaves either the old file or the new one. */
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/text.h"
@@ -30,7 +30,8 @@ static const struct option options[] = {
     {0},
 };
 
-/* Opens and locks the file that has this path now: it may be replaced while we wait for the lock. */
+/* Opens and locks the file that is at this path now; it may be replaced while we wait for the
+ * lock. */
 static int open_locked(const char *path) {
     for (;;) {
         struct stat ours, theirs;
@@ -48,8 +49,8 @@ static int open_locked(const char *path) {
     }
 }
 
-/* Copies all lines but that of `name` to `to`, and gives its token (0: it has none). Negative: the file is
- * not ours, or cannot be written. */
+/* Copies all lines but that of `name` to `to`, and returns the name's token (0: none) in ret_token.
+ * Negative if the file is not one of ours or cannot be written. */
 static int copy_others(FILE *from, FILE *to, const char *name, uint64_t *ret_token) {
     char *line = NULL;
     size_t size = 0;
@@ -130,8 +131,8 @@ static const char *variable(const char *name, size_t number) {
     return getenv(key);
 }
 
-/* By what `run` and `acquire` say of their names: HOLDFAST_SHARED of HOLDFAST_LOCK, HOLDFAST_SHARED_1 of
- * HOLDFAST_LOCK_1 and so on. */
+/* Whether `run` or `acquire` has marked the name as shared: HOLDFAST_SHARED belongs to
+ * HOLDFAST_LOCK, HOLDFAST_SHARED_1 to HOLDFAST_LOCK_1, and so on. */
 static bool is_shared(const struct settings *s, const char *name) {
     const char *lock, *shared;
     for (size_t i = 0; (lock = variable("HOLDFAST_LOCK", i)); i++) {

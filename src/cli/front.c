@@ -1,5 +1,6 @@
-/* The front of `holdfast run`: the process that the shell knows. It passes signals to the keeper (which
- * has the command), watches the keeper's life and the deadline, and has the exit code. */
+/* The front of `holdfast run`: the process that the shell sees. It passes signals to the keeper,
+ * which is the parent of the command, watches the keeper and the deadline, and returns the exit
+ * code. */
 #include "cli/run.h"
 #include "cli/text.h"
 #include "cli/tree.h"
@@ -37,18 +38,18 @@ static void stop(struct front *f, int number) {
     f->run->shared->front_stopped = false;
 }
 
-/* What was typed at the terminal went to the whole group, and the command has it already. (That the
- * terminal has gone is told to the leader of the session alone, which may be us.) */
+/* A signal typed at the terminal goes to the whole group, so the command already has it. (Only a
+ * hang-up goes to the leader of the session alone, which may be us.) */
 static void pass_on(struct front *f, const struct signalfd_siginfo *info) {
     bool typed = info->ssi_code == SI_KERNEL && info->ssi_signo != SIGHUP;
     unsigned char byte = (unsigned char)(info->ssi_signo | (typed ? RUN_TYPED : 0));
     ssize_t sent = send(f->run->socket, &byte, 1, MSG_NOSIGNAL);
-    (void)sent; /* a keeper that takes none is gone or stopped, which is seen elsewhere */
+    (void)sent; /* if this fails, the keeper is gone or stopped, which is noticed elsewhere */
 }
 
-/* The front stops when the command has, by the same signal: only then may the shell take the terminal
- * back, and a command that does not let itself be stopped is not. What comes too late, after the command
- * was continued, is dropped. */
+/* The front stops itself after the command has stopped, by the same signal: only then may the shell
+ * take the terminal back. If the command ignores the signal, the front does not stop either. A
+ * notice that arrives after the command was continued is dropped. */
 static void take_news(struct front *f) {
     unsigned char bytes[64];
     ssize_t count = read(f->run->socket, bytes, sizeof(bytes));
@@ -59,8 +60,9 @@ static void take_news(struct front *f) {
         stop(f, last & ~RUN_STOPPED);
 }
 
-/* A shell that continues a job continues all of it; only who continued the front alone means the command by
- * that. It is continued from here: until the keeper comes to it, the command may have been stopped again. */
+/* A shell continues all processes of a job. If somebody continues the front alone, they mean the
+ * command, so the front continues it. It does not ask the keeper to: by then the command might have
+ * been stopped again. */
 static void take_signals(struct front *f) {
     struct signalfd_siginfo info;
     while (read(f->fds[SIGNALS].fd, &info, sizeof(info)) == sizeof(info)) {
@@ -101,13 +103,13 @@ static int keeper_gone(struct front *f) {
     return end_without_keeper(f, "its keeper was killed");
 }
 
-/* The deadline is near and the keeper, which would have acted by now, has not. */
+/* The deadline is near, and the keeper has not acted although it should have. */
 static int keeper_silent(struct front *f) {
     return end_without_keeper(f, "its keeper does not run");
 }
 
-/* The keeper's death frees no lock, since the command might have outlived us both. But it has
- * ended, so each hold is broken by its token. Where that fails, the lease ends it. */
+/* The keeper's death frees no lock, since the command could have outlived it. But the command has
+ * ended, so break each hold by its token. If that fails, the lease ends the hold. */
 static void free_locks(const struct run *run) {
     const struct run_settings *s = run->settings;
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
@@ -134,8 +136,8 @@ static int64_t act_at_ms(const struct front *f) {
     return deadline_ms == CLOCK_NEVER || ignores ? CLOCK_NEVER : deadline_ms - RUN_MARGIN_MS;
 }
 
-/* The keeper rings when it has written the first deadline; later ones are seen when the timer of an
- * earlier one is up. */
+/* The keeper rings when it has written the first deadline. Later ones are seen when the timer of an
+ * earlier one fires. */
 static int loop(struct front *f) {
     for (;;) {
         int64_t at_ms = act_at_ms(f);
@@ -173,7 +175,7 @@ static int open_descriptors(struct front *f) {
     return 0;
 }
 
-/* A lock that somebody else has, and a command's own end, are no failures of ours. */
+/* A lock that is taken, and a command that ended by itself, are not failures of holdfast. */
 static enum say_level level_of(int end) {
     return end == RUN_NOT_ACQUIRED || end == RUN_EXITED ? SAY_WARNING : SAY_ERROR;
 }
@@ -181,7 +183,7 @@ static enum say_level level_of(int end) {
 int front_main(struct run *run) {
     struct front f = {.run = run};
     int code;
-    run_let_go_of_stdio();
+    run_close_stdio();
     if (open_descriptors(&f) < 0) {
         fail_say("cannot start (%s)", strerror(errno));
         tree_kill(); /* the keeper, and the command if it is quick */

@@ -26,11 +26,10 @@ enum { STORE, LISTENER, OWNER, LIFELINE, TIMER, SIGNALS, DESCRIPTORS };
 
 struct holder {
     const struct holder_settings *settings;
-    struct ask ask;
     struct pollfd fds[DESCRIPTORS];
     hf_client *client;
     hf_hold *hold;
-    int64_t for_ms, ends_ms; /* when its time is up; CLOCK_NEVER: that does not end it */
+    int64_t for_ms, ends_ms; /* when the time of --for is up; CLOCK_NEVER: not given */
     int64_t grace_ms;        /* TERM comes this long before the deadline */
     int lifeline;            /* our end of it; -1: there is none */
     bool warned, done;
@@ -55,7 +54,7 @@ static int refused(struct holder *h, int error, const char *why) {
     return code;
 }
 
-/* Waits for the call with the line for those who wait; 0, or an hf_error. */
+/* Waits for the call and shows the waiting line meanwhile. Returns 0 or an hf_error. */
 static int wait_for(struct holder *h, hf_call *call) {
     struct wait_line line;
     int status;
@@ -76,7 +75,7 @@ static int wait_for(struct holder *h, hf_call *call) {
 static int acquire(struct holder *h) {
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
     hf_call *call = NULL;
-    ask_fill(&h->ask, &options);
+    ask_fill(&h->settings->ask, &options);
     int r = hf_acquire_start(h->client, h->settings->name, &options, &call);
     int status = r < 0 ? r : wait_for(h, call);
     int code = EXIT_SUCCESS;
@@ -97,7 +96,7 @@ static void end(struct holder *h, struct holder_reply *reply) {
     if (reply)
         reply->error = r;
     if (h->lifeline >= 0)
-        close(h->lifeline); /* before anybody hears of it: the shell may use its descriptor again */
+        close(h->lifeline); /* before we reply: the shell may then reuse its descriptor */
     h->lifeline = -1;
     h->done = true;
 }
@@ -118,7 +117,7 @@ static void answer(struct holder *h, int fd) {
     }
     reply.left_ms = hf_hold_left_ms(h->hold);
     ssize_t sent = send(fd, &reply, sizeof(reply), MSG_NOSIGNAL);
-    (void)sent; /* who asked has gone */
+    (void)sent; /* the caller may be gone */
 }
 
 static void take_request(struct holder *h) {
@@ -144,7 +143,8 @@ static bool kills(const struct holder *h) {
     return strcmp(h->settings->on_lost, "kill") == 0;
 }
 
-/* TERM when the lease runs out, or is lost; KILL before the deadline if that was asked for. */
+/* Sends TERM when the lease is about to end or the lock is lost, and KILL before the deadline if
+ * asked to. */
 static void watch_lock(struct holder *h) {
     int64_t left_ms = hf_hold_left_ms(h->hold);
     bool warns = h->settings->for_pid > 0 && strcmp(h->settings->on_lost, "ignore") != 0;
@@ -168,7 +168,7 @@ static int64_t next_ms(struct holder *h) {
 
 /* ---- The loop ---- */
 
-/* The lock stays held while anybody has the lifeline. From now on its end wakes us. */
+/* The lock stays held while anybody has the lifeline open. From now on, poll reports its end. */
 static void owner_ended(struct holder *h) {
     close(h->fds[OWNER].fd);
     h->fds[OWNER].fd = -1;
@@ -209,8 +209,8 @@ static int open_descriptors(struct holder *h, int for_fd) {
         [STORE] = hf_fd(h->client),
         [LISTENER] = holder_listen(h->id),
         [OWNER] = for_fd, /* -1: poll passes it over */
-        [LIFELINE] = -1,  /* comes when the owner has ended */
-        [SIGNALS] = -1,   /* comes when we have left the caller */
+        [LIFELINE] = -1,  /* watched once the owner has ended */
+        [SIGNALS] = -1,   /* opened once we have left the caller */
         [TIMER] = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK),
     };
     for (size_t i = 0; i < DESCRIPTORS; i++)
@@ -241,7 +241,7 @@ static void print_variables(const struct holder *h) {
     fflush(stdout);
 }
 
-/* Leaves the caller's terminal, group and pipes, so that nobody waits for us. */
+/* Detaches from the caller's terminal, group and pipes, so that nobody waits for us. */
 static void leave(struct holder *h) {
     sigset_t term;
     prctl(PR_SET_PDEATHSIG, 0);
@@ -258,7 +258,7 @@ static void leave(struct holder *h) {
     if (null > STDERR_FILENO)
         close(null);
     if (chdir("/") < 0)
-        return; /* it only keeps a file system busy */
+        return; /* harmless: a file system stays busy */
 }
 
 static int begin(struct holder *h, int for_fd) {
@@ -282,15 +282,14 @@ static int begin(struct holder *h, int for_fd) {
 }
 
 int holder_main(const struct holder_settings *settings, int for_fd, int answer_fd) {
-    struct holder h = {.settings = settings, .ask = settings->ask, .lifeline = -1};
+    struct holder h = {.settings = settings, .lifeline = -1};
     h.grace_ms = ask_grace_ms(&settings->ask);
     unsigned char code = (unsigned char)begin(&h, for_fd);
     if (h.hold) {
         print_variables(&h);
         leave(&h);
     }
-    ssize_t told =
-        write(answer_fd, &code, 1); /* now the caller may end, and with it the PDEATHSIG */
+    ssize_t told = write(answer_fd, &code, 1); /* now the caller may end */
     close(answer_fd);
     if (told == 1 && h.hold)
         loop(&h);

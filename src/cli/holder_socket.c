@@ -32,7 +32,7 @@ const char *holder_id(const char *word) {
     return id;
 }
 
-/* Makes the folder and those above it, as far as they are missing. */
+/* Creates the folder and those above it if they are missing. */
 static int make_folders(char *path) {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
@@ -59,7 +59,7 @@ static int choose_folder(char *ret, size_t size) {
     return 0;
 }
 
-/* The folder, opened: ours, and closed to everybody else. */
+/* Opens the folder. It must be ours and closed to everybody else. */
 static int open_folder(void) {
     char path[PATH_SIZE];
     struct stat info;
@@ -75,7 +75,8 @@ static int open_folder(void) {
     return -1;
 }
 
-/* Through /proc, because the path of a socket is short and that of a folder need not be. */
+/* Goes through /proc, because the path of a socket must be short and that of the folder may be
+ * long. */
 static void address_of(struct sockaddr_un *ret, int folder_fd, const char *id) {
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
     snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s", folder_fd, id);

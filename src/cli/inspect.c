@@ -40,7 +40,7 @@ static void print_holder(const hf_lock_info *info, const hf_party *holder) {
                info->node_count, info->quorum);
 }
 
-/* In a set there is no queue: these have votes, and too few of them. */
+/* A set has no queue: these have votes, but too few of them. */
 static void print_queue(const hf_lock_info *info) {
     char who[LOOK_PARTY_SIZE];
     if (!info->waiter_count)
@@ -125,7 +125,7 @@ static bool add_node(struct table *table, const hf_lock_info *info, const hf_nod
                      *node->failure ? VOTE_COLUMN : -1);
 }
 
-/* The nodes of a set side by side. False: no memory. */
+/* Prints the nodes of a set as a table. False: no memory. */
 static bool print_nodes(const hf_lock_info *info) {
     struct table table = {.file = stdout, .columns = node_columns, .column_count = NODE_COLUMNS};
     bool ok = true;
@@ -134,7 +134,7 @@ static bool print_nodes(const hf_lock_info *info) {
     table.width = table_terminal_size(STDOUT_FILENO, NULL);
     table.color = table.width && table_wants_color();
     if (!table.width)
-        table.width = UNCUT; /* in line, too, as all that inspect prints for people */
+        table.width = UNCUT; /* indented like everything else that inspect prints */
     printf("\n");
     for (size_t i = 0; ok && i < info->node_count; i++)
         ok = add_node(&table, info, info->nodes[i]);
@@ -143,7 +143,7 @@ static bool print_nodes(const hf_lock_info *info) {
     return ok;
 }
 
-/* Whether the nodes that did not answer may have votes that make somebody the holder. */
+/* Whether the nodes that did not answer might have given somebody enough votes to be the holder. */
 static bool may_be_held(const hf_lock_info *info) {
     size_t votes = look_most_votes(info)->votes;
     for (size_t i = 0; i < info->node_count; i++)

@@ -1,5 +1,6 @@
-/* The keeper of `holdfast run`: it has the store's client, waits for the lock, starts the command, renews,
- * and ends the whole tree when it must. One loop over descriptors; nothing here blocks. */
+/* The keeper of `holdfast run`: it has the client of the store, waits for the lock, starts the
+ * command, renews the lock, and ends the whole tree if it must. It is one loop over descriptors,
+ * and nothing here blocks. */
 #include "cli/run.h"
 #include "cli/text.h"
 #include "cli/tree.h"
@@ -30,7 +31,7 @@ enum {
 enum phase {
     WAITING = 1, /* for the lock */
     RUNNING,     /* the command, or what it left */
-    ENDING,      /* TERM has been sent, KILL comes */
+    ENDING,      /* TERM has been sent, KILL follows */
     RELEASING,
     DONE,
 };
@@ -40,7 +41,6 @@ enum { STORE, SIGNALS, FRONT, SOCKET, TIMER, DESCRIPTORS };
 struct keeper {
     struct run *run;
     const struct run_settings *settings;
-    struct ask ask; /* how the lock is asked for, as far as we have got */
     struct run_shared *shared;
     struct pollfd fds[DESCRIPTORS];
     enum phase phase;
@@ -70,7 +70,7 @@ __attribute__((format(printf, 2, 3))) static void note(const struct keeper *k, c
     say(SAY_INFO, "%s", text);
 }
 
-/* The end of everything: what the front will say and return. */
+/* Ends the keeper, with what the front will print and return. */
 __attribute__((format(printf, 4, 5))) static void finish(struct keeper *k, enum run_end end,
                                                          int exit_code, const char *format, ...) {
     va_list args;
@@ -104,7 +104,7 @@ static int start_acquire(struct keeper *k) {
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
     hf_want wants[RUN_NAMES_MAX];
     const hf_want *list[RUN_NAMES_MAX];
-    ask_fill(&k->ask, &options);
+    ask_fill(&s->ask, &options);
     options.min_left_ms = s->min_left_ms;
     if (!s->also.count)
         return hf_acquire_start(k->client, s->name, &options, &k->call);
@@ -116,7 +116,7 @@ static int start_acquire(struct keeper *k) {
     return hf_acquire_all_start(k->client, list, s->also.count + 1, &options, &k->call);
 }
 
-/* Starts asking; an error at once is an answer, too. */
+/* Starts to acquire. This may fail at once. */
 static void ask(struct keeper *k) {
     int r = start_acquire(k);
     k->phase = WAITING;
@@ -142,14 +142,15 @@ static void set_variable(const char *name, size_t number, const char *value) {
         unsetenv(key);
 }
 
-/* Of a name that this run does not have, and that one around it may have had. */
+/* Removes the variables of a name that this run does not have but an outer run may have set. */
 static void unset_variables(size_t number) {
     static const char *const names[] = {"HOLDFAST_LOCK", "HOLDFAST_TOKEN", "HOLDFAST_SHARED"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         set_variable(names[i], number, NULL);
 }
 
-/* What the command finds in its environment. (Passwords were taken out of it when the settings were read.) */
+/* Sets the environment of the command. (Passwords were removed from it when the settings were
+ * read.) */
 static void set_environment(struct keeper *k) {
     const struct run_settings *s = k->settings;
     char text[40];
@@ -165,8 +166,8 @@ static void set_environment(struct keeper *k) {
     setenv("HOLDFAST_DEADLINE_MS", text, 1);
 }
 
-/* The new process, on its way to be the command: back in the caller's group, with the signals as they
- * were found, and not to outlive the keeper. */
+/* Turns the new process into the command: back in the caller's group, with the signals as we found
+ * them, and with a KILL should the keeper die. */
 __attribute__((noreturn)) static void become_command(struct keeper *k, pid_t keeper) {
     setpgid(0, k->run->group);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -176,7 +177,7 @@ __attribute__((noreturn)) static void become_command(struct keeper *k, pid_t kee
     sigprocmask(SIG_SETMASK, &k->run->mask_before, NULL);
     if (k->shared->front_stopped)
         kill(getpid(),
-             SIGSTOP); /* the job was stopped while it waited: the command is part of it */
+             SIGSTOP); /* the job was stopped while it waited, and the command is part of it */
     execvp(k->settings->command[0], k->settings->command);
     k->shared->start_errno = errno;
     _exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN);
@@ -184,7 +185,7 @@ __attribute__((noreturn)) static void become_command(struct keeper *k, pid_t kee
 
 static void ring(struct keeper *k, unsigned char byte) {
     ssize_t sent = send(k->run->socket, &byte, 1, MSG_NOSIGNAL);
-    (void)sent; /* a front that takes none has gone, which is seen elsewhere */
+    (void)sent; /* if this fails, the front is gone, which is noticed elsewhere */
 }
 
 static void start_command(struct keeper *k) {
@@ -200,12 +201,13 @@ static void start_command(struct keeper *k) {
         k->child = 0;
     }
     k->shared->child = k->child;
-    run_let_go_of_stdio();
+    run_close_stdio();
 }
 
 /* ---- The deadline ---- */
 
-/* Publishes a deadline that is later than the one known. `now` is read first: never too late. */
+/* Publishes the deadline if it is later than the known one. The time is read first, so the result
+ * is never too late. */
 static void publish_deadline(struct keeper *k) {
     int64_t now_ms = clock_now_ms(), deadline_ms = now_ms + hf_hold_left_ms(k->hold);
     int64_t known_ms = k->shared->deadline_ms;
@@ -217,7 +219,7 @@ static int64_t earlier(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* When a lock that has not been renewed until then is given up. */
+/* When to give up a lock that has not been renewed by then. */
 static int64_t give_up_at_ms(const struct keeper *k) {
     int64_t before_ms = k->settings->on_lost == ON_LOST_KILL ? 0 : k->settings->grace_ms;
     if (before_ms < KILL_MARGIN_MS)
@@ -225,8 +227,8 @@ static int64_t give_up_at_ms(const struct keeper *k) {
     return k->shared->deadline_ms - before_ms;
 }
 
-/* From kill_at_ms on. A death may leave orphans, which are now our children: then another look
- * comes at once. */
+/* Kills the tree from kill_at_ms on. When a process dies, its orphans become our children, so those
+ * are killed at once. */
 static void kill_tree(struct keeper *k, bool died) {
     int64_t now_ms = clock_now_ms();
     if (now_ms < k->kill_at_ms && !(died && k->kill_pause_ms))
@@ -243,7 +245,8 @@ static void kill_tree(struct keeper *k, bool died) {
     k->kill_at_ms = now_ms + k->kill_pause_ms;
 }
 
-/* TERM now, KILL at `kill_at_ms`, and in any case before the deadline. There is no way back. */
+/* Sends TERM now, and KILL at `kill_at_ms` or before the deadline, whichever is first. This is
+ * final. */
 static void begin_ending(struct keeper *k, enum run_end end, int64_t kill_at_ms) {
     kill_at_ms = earlier(kill_at_ms, k->shared->deadline_ms - KILL_MARGIN_MS);
     if (k->phase == ENDING) {
@@ -256,7 +259,7 @@ static void begin_ending(struct keeper *k, enum run_end end, int64_t kill_at_ms)
     if (clock_now_ms() >= kill_at_ms)
         return;
     tree_signal(getpid(), SIGTERM);
-    tree_signal(getpid(), SIGCONT); /* who is stopped could not act on it */
+    tree_signal(getpid(), SIGCONT); /* a stopped process could not act on the TERM */
 }
 
 static void ignore_loss(struct keeper *k) {
@@ -265,7 +268,7 @@ static void ignore_loss(struct keeper *k) {
     k->shared->deadline_ms = CLOCK_NEVER;
 }
 
-/* Looks after the lock while the tree lives. */
+/* Checks the lock while the tree is alive. */
 static void watch_lock(struct keeper *k) {
     int64_t now_ms = clock_now_ms();
     if (k->shared->lost)
@@ -283,7 +286,7 @@ static void watch_lock(struct keeper *k) {
     }
 }
 
-/* --warn-after: once. */
+/* --warn-after, printed once. */
 static void warn(struct keeper *k) {
     char time[32];
     k->warn_at_ms = CLOCK_NEVER;
@@ -293,7 +296,7 @@ static void warn(struct keeper *k) {
             text_duration(time, sizeof(time), k->settings->warn_after_ms));
 }
 
-/* Whether the command runs for too long; that counts after a loss that is ignored, too. */
+/* Checks whether the command has run for too long, also after a loss that was ignored. */
 static void watch_time(struct keeper *k) {
     int64_t now_ms = clock_now_ms();
     if (now_ms >= k->warn_at_ms)
@@ -321,7 +324,7 @@ static void acquired(struct keeper *k) {
     if (hf_check(k->hold, KILL_MARGIN_MS) == HF_OK)
         start_command(k);
     else
-        k->shared->lost = true; /* we were stopped, or the store was slow: it is over already */
+        k->shared->lost = true; /* stopped, or a slow store: it has nearly ended */
 }
 
 static void watch_acquire(struct keeper *k) {
@@ -368,7 +371,7 @@ static void conclude_unstarted(struct keeper *k) {
            error == ENOENT ? "; is it installed, and in PATH?" : "");
 }
 
-/* Ctrl-C and a reader that went away are everyday ends; they need no line. */
+/* Ctrl-C and a closed pipe are normal ends and need no message. */
 static void conclude_exited(struct keeper *k) {
     int status = k->shared->child_status, signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     int released = k->shared->released;
@@ -437,7 +440,8 @@ static void child_changed(struct keeper *k, int status) {
     k->shared->child = k->child = 0;
 }
 
-/* We are the subreaper: no child left means that the whole tree has gone. True if one of it has. */
+/* We are the subreaper, so no child left means that the whole tree has ended. Returns true if a
+ * process has ended. */
 static bool reap(struct keeper *k) {
     int status;
     bool died = false;
@@ -520,7 +524,7 @@ static void take_passed_on(struct keeper *k) {
         take_signal(k, bytes[i] & ~RUN_TYPED, bytes[i] & RUN_TYPED);
 }
 
-/* KILL at once: if we were killed during a grace, nobody would be left to end the tree. */
+/* Kills at once: if we were killed during a grace period, nobody would be left to end the tree. */
 static void front_gone(struct keeper *k) {
     k->fds[FRONT].fd = -1;
     if (k->phase == WAITING)
@@ -588,14 +592,14 @@ static int open_descriptors(struct keeper *k) {
             return -1;
         k->fds[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
     }
-    return getppid() == k->run->front ? 0 : -1; /* else the pidfd is of somebody else */
+    return getppid() == k->run->front ? 0 : -1; /* else the pidfd is another process's */
 }
 
-/* Renewals that fail are repeated until the deadline; without -v only the last one is heard of. */
+/* Failed renewals are repeated until the deadline. Without -v the user only hears of a loss. */
 static void note_renewal(struct keeper *k, const hf_event *event) {
     char name[300], left[32] = "";
     text_safe(name, sizeof(name), event->name);
-    if (k->hold) /* else we still wait for another name */
+    if (k->hold) /* else we are still waiting for another name */
         text_left(left, sizeof(left), hf_hold_left_ms(k->hold));
     if (event->type == HF_EVENT_RENEWAL_FAILED)
         note(k, "cannot renew %s (%s); trying again%s%s", name, hf_error_string(event->error),
@@ -624,7 +628,7 @@ static int begin(struct keeper *k) {
     options.command = k->settings->shell_command ? "sh -c"
                       : command                  ? command + 1
                                                  : k->settings->command[0];
-    options.guard_pid = HF_LEASE_ONLY; /* if both of us are killed, what we started may go on */
+    options.guard_pid = HF_LEASE_ONLY; /* if front and keeper are killed, the command may go on */
     options.on_event = on_event;
     options.on_event_arg = k;
     int r = store_open_silently(k->settings->cli, &options, &k->client);
@@ -643,7 +647,6 @@ static int begin(struct keeper *k) {
 
 int keeper_main(struct run *run) {
     struct keeper k = {.run = run, .settings = run->settings, .shared = run->shared};
-    k.ask = run->settings->ask;
     text_safe(k.name, sizeof(k.name), run->settings->name);
     setpgid(0, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);

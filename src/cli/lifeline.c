@@ -20,7 +20,7 @@ static bool ends_with(const char *text, const char *end) {
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
 }
 
-/* What a descriptor of a process leads to, as a path. */
+/* Reads a symbolic link, such as that of a descriptor in /proc. */
 static bool read_link(const char *path, char ret[PATH_MAX]) {
     ssize_t length = readlink(path, ret, PATH_MAX - 1);
     ret[length > 0 ? length : 0] = 0;

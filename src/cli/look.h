@@ -1,12 +1,13 @@
-/* Looking at locks: what ls, inspect, watch and break share. Walking through the pages of a list, and how a
- * lock and those at it are shown, to people and to programs. */
+/* Looking at locks: what ls, inspect, watch and break share. It walks through the pages of a list,
+ * and shows a lock and its parties to people and to programs. */
 #ifndef CLI_LOOK_H
 #define CLI_LOOK_H
 
 #include "cli/cli.h"
 #include "cli/json.h"
 
-/* A walk through the locks whose names begin with `prefix` (NULL: all), in the order of the names. */
+/* A walk through the locks whose names begin with `prefix` (NULL: all), in the order of the
+ * names. */
 struct look {
     hf_client *client;
     const char *prefix;
@@ -14,11 +15,11 @@ struct look {
     bool begun;
 };
 
-/* The next page, which the caller frees; NULL behind the last. HF_OK, or an error of the library. Since it is
- * one page at a time, a walk needs no more memory for many locks than for few. */
+/* Returns the next page, which the caller frees; NULL after the last. HF_OK, or an error of the
+ * library. One page at a time is in memory, however many locks there are. */
 int look_next(struct look *look, hf_locks **ret_page);
 
-/* Calls `fn` for each lock of the walk until it says false. */
+/* Calls `fn` for each lock until it returns false. */
 typedef bool look_fn(void *arg, const hf_lock_info *info);
 int look_each(hf_client *client, const char *prefix, look_fn *fn, void *arg);
 
@@ -27,7 +28,7 @@ int64_t look_wall_ms(void);
 
 /* The holder that has had the lock for longest; NULL: nobody holds it. */
 const hf_party *look_first_holder(const hf_lock_info *info);
-/* In a set: of those whose votes are too few, who has most of them; NULL: there are none. */
+/* In a set: of those with too few votes, the one with the most; NULL: there is none. */
 const hf_party *look_most_votes(const hf_lock_info *info);
 const hf_party *look_holder_with(const hf_lock_info *info, uint64_t token); /* NULL: none */
 
@@ -46,12 +47,12 @@ char *look_time(char *ret, size_t size, int64_t wall_ms);
 
 /* ---- For programs ---- */
 
-/* The fields of a lock, in the object that is open; and somebody at it, as an object. */
+/* Writes the fields of a lock into the current object; writes a party as an object. */
 void look_put_lock(struct json *json, const hf_lock_info *info);
 void look_put_party(struct json *json, const char *key, const hf_lock_info *info,
                     const hf_party *party);
 
-/* Hands all that was printed on. Returns `exit_code`; if that fails, says so and returns another. */
+/* Flushes standard output. Returns `exit_code`, or prints an error and returns another code. */
 int look_flush(int exit_code);
 
 #endif

@@ -1,10 +1,10 @@
 /* --metrics-file: counters that continue from run to run.
  *
- * The file is read, added to and replaced (rename) under a flock of FILE.lock, so that runs that end at the
- * same time lose nothing and a reader always sees a complete file. It is a table: a row for each label (the
- * name of the lock with --metrics-names, else none), a column for each sample. Samples that are not ours are
- * dropped when the file is read. A file that is not empty and has none of ours belongs to somebody else, and
- * is left alone. */
+ * The file is read, added to and replaced (rename) under a flock of FILE.lock, so that runs that
+ * end at the same time lose nothing and a reader always sees a complete file. It is a table: a row
+ * for each label (the name of the lock with --metrics-names, else none), a column for each sample.
+ * Samples that are not ours are dropped when the file is read. A file that is not empty and has
+ * none of ours belongs to somebody else, and is left alone. */
 #include "cli/metrics.h"
 
 #include "cli/text.h"
@@ -23,7 +23,7 @@
 
 enum {
     FILE_MOST = 4 << 20,
-    ROWS_MOST = 1000,  /* names; what comes after is counted without a name */
+    ROWS_MOST = 1000,  /* names; runs with further names are counted without one */
     SAFE_SIZE = 1100,  /* a name has 255 bytes, and an escaped byte 4 … */
     LABEL_SIZE = 1400, /* … or 5, since its backslash is escaped again */
     LOCK_PATIENCE_MS = 5000,
@@ -49,7 +49,8 @@ enum column {
     COLUMNS
 };
 
-/* In the order of the columns; those of one family follow each other. `help` is printed once for a family. */
+/* In the order of the columns. Those of one family are adjacent; `help` is printed once for each
+ * family. */
 static const struct {
     const char *sample, *family, *type, *help;
     bool is_time; /* kept in ms, written in seconds */
@@ -92,7 +93,7 @@ static const struct {
 };
 
 struct row {
-    char *label; /* escaped, as it stands between the quotes; NULL: there is none */
+    char *label; /* escaped, as between the quotes; NULL: none */
     int64_t values[COLUMNS];
     bool known[COLUMNS];
 };
@@ -112,7 +113,8 @@ static void table_free(struct table *table) {
     free(table->rows);
 }
 
-/* The row of a label, made if it is not there; that without one when there are too many. NULL: no memory. */
+/* Returns the row of a label, and adds it if it is missing. If there are too many rows, returns the
+ * one without a label. NULL: no memory. */
 static struct row *row_of(struct table *table, const char *label) {
     for (size_t i = 0; i < table->count; i++) {
         const char *has = table->rows[i].label;
@@ -145,7 +147,8 @@ static int column_of(const char *sample, size_t length) {
     return -1;
 }
 
-/* What is between the quotes of {name="..."}; moves *text behind it. False: it is something else. */
+/* Takes what is between the quotes of {name="..."}, and moves *text past it. False: it is something
+ * else. */
 static bool take_label(char **text, char **ret_label) {
     static const char start[] = "{name=\"";
     *ret_label = NULL;
@@ -182,7 +185,8 @@ static bool read_line(struct table *table, char *line) {
     return true;
 }
 
-/* malloc'd, with a 0 at its end; "" when there is no file. NULL, with errno, when it cannot be read. */
+/* Returns the malloc'd content as a string, "" if there is no file; NULL, with errno set, if it
+ * cannot be read. */
 static char *read_file(const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
@@ -220,8 +224,8 @@ static int table_read(struct table *table, const char *path, const char **ret_wh
 
 /* ---- Adding ---- */
 
-/* The label's value for a name: the name as messages show it (text_safe), so that different names have different
- * labels, with the format's own escapes. */
+/* The label's value for a name: the name as messages show it (text_safe), so that different names
+ * have different labels, with the format's own escapes. */
 static void make_label(char ret[LABEL_SIZE], const char *name) {
     char safe[SAFE_SIZE];
     text_safe(safe, sizeof(safe), name);
@@ -250,7 +254,7 @@ static void add_run(struct row *row, const struct run_shared *shared, int exit_c
         row->values[WAIT_SUM] += shared->waited_ms;
         row->values[WAIT_COUNT]++;
     }
-    if (acquired && end != RUN_KEEPER_GONE) { /* which alone knew how long */
+    if (acquired && end != RUN_KEEPER_GONE) { /* only the keeper knew how long */
         row->values[HELD_SUM] += shared->held_ms;
         row->values[HELD_COUNT]++;
     }
@@ -305,7 +309,7 @@ static void put_table(FILE *file, const struct table *table) {
 static int replace(const char *path, const struct table *table, const char **ret_why) {
     char beside[PATH_MAX];
     snprintf(beside, sizeof(beside), "%s.new", path);
-    unlink(beside); /* of one that was killed here */
+    unlink(beside); /* left by a process that was killed here */
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (file) {
@@ -321,7 +325,7 @@ static int replace(const char *path, const struct table *table, const char **ret
 
 /* ---- The lock beside the file ---- */
 
-/* A descriptor that has it, or -1 with a reason. */
+/* Returns a descriptor that holds the lock, or -1 with a reason. */
 static int lock_file(const char *path, const char **ret_why) {
     char beside[PATH_MAX];
     if (snprintf(beside, sizeof(beside), "%s.lock", path) >= (int)sizeof(beside)) {

@@ -165,7 +165,7 @@ static bool is_choice(const char *words, const char *value) {
     return false;
 }
 
-/* "term|kill|ignore" as people say it. */
+/* Writes "term|kill|ignore" as "term, kill or ignore". */
 static int must_be_choice(char *ret_why, size_t size, const char *words) {
     char list[120] = "";
     while (*words) {
@@ -227,7 +227,7 @@ static int refuse_password(const struct option *option) {
     return PARSED_WRONG;
 }
 
-/* Which of two values was meant is not for us to guess. A flag means the same twice. */
+/* A second value would contradict the first. A flag may be repeated. */
 static bool is_repeated(const struct cli *cli, const struct option *option) {
     return option->type != OPTION_FLAG && option->type != OPTION_LIST &&
            option_was_given(cli, option->name);

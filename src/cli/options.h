@@ -1,8 +1,8 @@
 /* The options of a command: a table, and the one parser that all commands share.
  *
- * Parsing stops at the first word that is not an option, or after "--", so what follows may have options
- * of its own. The global options (--url, --json, -q, -v, --help, ...) are accepted wherever a
- * command's own are. "-n", "-nq", "-w5s", "-w 5s", "--wait 5s" and "--wait=5s" are understood. */
+ * Parsing stops at the first word that is not an option, or after "--", so what follows may have
+ * options of its own. The global options (--url, --json, -q, -v, --help, ...) are accepted wherever
+ * a command's own are. "-n", "-nq", "-w5s", "-w 5s", "--wait 5s" and "--wait=5s" are understood. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -39,42 +39,44 @@ struct option {
     const char *argument; /* how help calls the value; NULL for flags */
     const char *help;
     const char
-        *setting; /* it may come from the configuration, too; what it is without, for people */
+        *setting; /* its default, for people, if it can come from the configuration; else NULL */
 };
 
 extern const struct option global_options[];
 
-/* The option of this name in a table (which may be NULL); NULL: none. */
+/* Finds an option by name in a table, which may be NULL. Returns NULL if there is none. */
 const struct option *option_find(const struct option *table, const char *name);
 
-/* Looks in `table` for a name nearer to `name` than `*best` letters, which is lowered then. */
+/* Looks for a name in `table` that differs from `name` by fewer than `*best` letters, and updates
+ * both. */
 void option_find_nearest(const struct option *table, const char *name, const char **ret_nearest,
                          size_t *best);
 
 /* Whether an option has a meaning for a command (NULL: for some command). */
 bool option_is_for(const struct option *option, const struct command *command);
 
-/* Converts a value to the type of the option and puts it where `target` points (a flag: true, yes, on, 1,
- * or the opposite). 0, or negative with what it must be in `ret_why`. */
+/* Converts a value to the type of the option and stores it at `target`. A flag is true, yes, on or
+ * 1, or the opposite. Returns 0, or a negative number with what the value must be in `ret_why`. */
 int option_convert(const struct option *option, const char *value, void *target, char *ret_why,
                    size_t size);
 
 /* Whether the option of this name was given on the command line. */
 bool option_was_given(const struct cli *cli, const char *name);
 
-/* Parses the options at the start of argv[0 .. argc-1] into `settings` (of `command`) and `cli`. Returns how
- * many words they were, or, when the command is to end now, something negative for options_exit_code:
- * help was asked for and printed, or a word was wrong and that was said. options_finish must follow. */
+/* Parses the options at the start of argv[0 .. argc-1] into `settings` (of `command`) and `cli`.
+ * Returns how many words they were. If the command must end now, because help or an error was
+ * printed, returns a negative number for options_exit_code. options_finish must follow. */
 int options_parse(struct cli *cli, const struct command *command, void *settings, int argc,
                   char **argv);
 int options_exit_code(int parsed);
 
-/* To be called when all options have been parsed: takes what was not given from the environment and the
- * configuration (settings.h). 0, or something negative as above. */
+/* Call this when all options have been parsed. It takes what was not given from the environment and
+ * the configuration (settings.h). Returns 0, or a negative number as above. */
 int options_finish(struct cli *cli, const struct command *command, void *settings);
 
-/* All of this for a command whose other words come in between: takes `least` to `most` of them out into `words`
- * (the rest are NULL). 0, or something negative as above. */
+/* Does all of this for a command that takes `least` to `most` other words, which may stand among
+ * the options. They go to `words`; the rest of it is NULL. Returns 0, or a negative number as
+ * above. */
 int options_parse_words(struct cli *cli, const struct command *command, void *settings, int argc,
                         char **argv, int least, int most, const char **words);
 

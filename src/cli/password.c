@@ -78,7 +78,7 @@ static char *put_escaped(char *to, const struct password *password) {
     return to;
 }
 
-/* Makes cli->url one with a text, the password and another text in place of [from, to). */
+/* Replaces [from, to) in cli->url with a text, the password and another text. */
 static int put_in_place(struct cli *cli, const char *from, const char *to, const char *before,
                         const struct password *password, const char *after) {
     char *url =
@@ -100,7 +100,7 @@ static int insert(struct cli *cli, const struct password *password) {
                        : put_in_place(cli, authority, authority, ":", password, "@");
 }
 
-/* Of a URL that has options. */
+/* For a URL that already has options. */
 static int append(struct cli *cli, const struct password *password) {
     const char *end = cli->url + strlen(cli->url);
     return put_in_place(cli, end, end, "&sentinel_password=", password, "");
@@ -121,7 +121,7 @@ static int check_url(const char *url) {
 
 /* ---- Every place ---- */
 
-/* What stands beside the URL: an option of the command, or the configuration. */
+/* Reads the password that is given beside the URL, by an option or the configuration. */
 static int add_beside(struct cli *cli, struct password *password) {
     int r = check_url(cli->url);
     if (!r)
@@ -131,7 +131,8 @@ static int add_beside(struct cli *cli, struct password *password) {
     return r ? r : insert(cli, password);
 }
 
-/* What the URL's options name. A file is left to the library: nobody else gets to it by our doing. */
+/* Reads the passwords that the URL's own options name. A password file is left to the library,
+ * since we pass nothing of it on. */
 static int add_named(struct cli *cli, const struct url *url, struct password *password) {
     const char *variable = url_option(url, "password_env"), *fd = url_option(url, "password_fd");
     int r = variable || fd ? check_url(cli->url) : 0;

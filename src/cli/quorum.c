@@ -12,7 +12,8 @@
 
 enum { PATIENCE_MS = 10000, LOOKS = 10, LOOK_AGAIN_MS = 50 };
 
-/* The URL with init=yes; NULL: no memory. One that is not valid stays so: the library says why. */
+/* Adds init=yes to the URL. An invalid URL is returned as it is: the library says what is wrong.
+ * NULL: no memory. */
 static char *with_init(const char *text) {
     char *ret = NULL;
     const char *why, *more = "";
@@ -25,7 +26,7 @@ static char *with_init(const char *text) {
     return asprintf(&ret, "%s%s", text, more) < 0 ? NULL : ret;
 }
 
-/* A vote for a name of its own is what declares the set, on every node that gets to see it. */
+/* A vote for a new name declares the set, on every node that receives it. */
 static int vote(hf_client *client, const char *name) {
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
     hf_hold *hold;
@@ -33,7 +34,7 @@ static int vote(hf_client *client, const char *name) {
     int r = hf_acquire(client, name, &options, &hold);
     if (r < 0)
         return r;
-    r = hf_release(hold); /* which waits for a quorum, as a rule behind the others' votes */
+    r = hf_release(hold); /* waits for a quorum; by then most of the others have voted, too */
     hf_hold_free(hold);
     return r;
 }
@@ -51,7 +52,7 @@ static bool may_still_vote(const hf_lock_info *info) {
     return false;
 }
 
-/* What the nodes say of the vote; those that answer are given some time for it. */
+/* Asks the nodes about the vote. Those that answer get some time to have voted. */
 static int look(hf_client *client, const char *name, hf_locks **ret_locks) {
     for (int tries = LOOKS;; tries--) {
         int r = hf_inspect(client, name, ret_locks);

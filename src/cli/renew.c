@@ -1,4 +1,5 @@
-/* holdfast renew: restarts the time of holdfast acquire --for, and reports whether the lock is still held. */
+/* holdfast renew: restarts the time of holdfast acquire --for, and reports whether the lock is
+ * still held. */
 #include "cli/holder.h"
 #include "cli/json.h"
 #include "cli/options.h"

@@ -4,10 +4,11 @@
  *
  *     shell ── front ── keeper ── the command and its descendants
  *
- *  - The front stays in the shell's job: it has the exit code, passes signals on, and stops when the
- *    command is stopped. The keeper is in a process group of its own, so that nothing typed reaches it:
- *    it has the store's client, renews, and is the parent of the command. The command is put back into
- *    the front's group: pipes, Ctrl-C, Ctrl-Z and the terminal work as without holdfast.
+ *  - The front stays in the shell's job: it has the exit code, passes signals on, and stops when
+ *    the command is stopped. The keeper is in a process group of its own, so that nothing typed
+ *    reaches it: it has the store's client, renews, and is the parent of the command. The command
+ *    is put back into the front's group: pipes, Ctrl-C, Ctrl-Z and the terminal work as without
+ *    holdfast.
  *  - Both are subreapers: a descendant whose parent dies becomes the keeper's child, or the front's
  *    when there is no keeper. So "no child left" means that the whole tree has gone, and nothing
  *    else does.
@@ -99,7 +100,7 @@ static int choose_command(struct run_settings *s, char **words) {
     return 0;
 }
 
-/* Options may stand before the name and behind it; behind those the command begins. */
+/* Options may come before and after the name; the command follows them. */
 static int parse(struct cli *cli, struct run_settings *s, int argc, char **argv) {
     int at = 1, used = options_parse(cli, &run_command, s, argc - at, argv + at);
     if (used < 0)
@@ -107,7 +108,7 @@ static int parse(struct cli *cli, struct run_settings *s, int argc, char **argv)
     at += used;
     if (at == argc) {
         fail_say("missing lock name; usage: holdfast %s", run_command.usage);
-        return -EXIT_USAGE; /* any negative number but that of help */
+        return -EXIT_USAGE; /* any negative number except the one for help */
     }
     s->name = cli->lock = argv[at++];
     used = options_parse(cli, &run_command, s, argc - at, argv + at);
@@ -131,7 +132,7 @@ void run_forwarded_signals(sigset_t *ret) {
     }
 }
 
-void run_let_go_of_stdio(void) {
+void run_close_stdio(void) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0)
         return;
@@ -141,7 +142,7 @@ void run_let_go_of_stdio(void) {
         close(null);
 }
 
-/* Every signal waits until each process has its own way to take it. */
+/* Blocks all signals until each process can handle them in its own way. */
 static void block_signals(struct run *run) {
     static const int never[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
     sigset_t all;

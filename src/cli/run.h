@@ -1,4 +1,4 @@
-/* What the two processes of `holdfast run` have in common; run.c tells why there are two. */
+/* What the two processes of `holdfast run` have in common. run.c explains why there are two. */
 #ifndef CLI_RUN_H
 #define CLI_RUN_H
 
@@ -13,7 +13,7 @@
 
 enum { RUN_NAMES_MAX = 65 };
 
-/* The tree is ended this long before the deadline, by whichever of the two comes first. */
+/* The tree is killed this long before the deadline, by whichever of the two is first. */
 #define RUN_MARGIN_MS 200
 
 enum run_on_lost { ON_LOST_TERM = 1, ON_LOST_KILL, ON_LOST_IGNORE };
@@ -43,7 +43,8 @@ enum run_end {
     RUN_FRONT_GONE,
 };
 
-/* A page that both have. The keeper writes and the front reads, what is below `ended` once that is set. */
+/* A page of shared memory. The keeper writes and the front reads; it reads what is below `ended`
+ * only once that is set. */
 struct run_shared {
     _Atomic int64_t deadline_ms; /* D on CLOCK_BOOTTIME; CLOCK_NEVER: the lock is not held */
     _Atomic int start_errno;     /* why the command could not be executed; written by its process */
@@ -71,25 +72,26 @@ struct run {
     struct sigaction child_before; /* the same of SIGCHLD, which we need */
 };
 
-/* What the two say to each other in bytes: numbers of signals, with a mark. */
+/* The bytes that the two send each other: numbers of signals, with a flag. */
 enum run_byte {
     RUN_TYPED = 0x80,   /* from the front: typed at the terminal, so the command has it already */
     RUN_STOPPED = 0x80, /* from the keeper: the command has been stopped by this signal */
     RUN_BELL = 1,       /* from the keeper: there is a deadline to watch */
 };
 
-/* Signals that are passed on to the command, less those that were ignored when we were started. */
+/* The signals that are passed on to the command, except those that were ignored when we started. */
 void run_forwarded_signals(sigset_t *ret);
 
-/* Gives standard input and output up: they are the command's, and whoever reads them sees it end. */
-void run_let_go_of_stdio(void);
+/* Closes our standard input and output. They belong to the command, and readers must see it close
+ * them. */
+void run_close_stdio(void);
 
-/* Each is one process; they return the exit code. */
+/* The two processes. Each returns the exit code. */
 int front_main(struct run *run);
 int keeper_main(struct run *run);
 
-/* Writes the report of how it ended. */
-int report_open(const char *path); /* a descriptor; negative: it said why not */
+/* Opens and writes the report. */
+int report_open(const char *path); /* a descriptor, or negative after printing an error */
 void report_write(int fd, const struct run *run, int exit_code);
 
 #endif

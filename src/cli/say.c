@@ -1,5 +1,5 @@
-/* Lines on standard error, for people, for a journal or for programs. Each is one write, so that lines of several
- * processes do not mix. */
+/* Lines on standard error, for people, for a journal or for programs. Each is one write, so that
+ * lines of several processes do not mix. */
 #include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/look.h"
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const struct cli *says; /* in whose way; NULL: as text */
+static const struct cli *says; /* whose options we follow; NULL: plain text */
 
 void say_as(const struct cli *cli) {
     says = cli;
@@ -22,8 +22,8 @@ bool say_is_json(void) {
     return says && says->log && strcmp(says->log, "json") == 0;
 }
 
-/* Whether standard error is the journal, which then takes a priority from the start of a line: systemd puts the
- * stream's device and inode into JOURNAL_STREAM. */
+/* Whether standard error is the systemd journal, which reads a priority at the start of each line.
+ * JOURNAL_STREAM has the device and inode of the stream. */
 static bool is_journal(void) {
     const char *stream = getenv("JOURNAL_STREAM");
     struct stat info;

@@ -20,7 +20,7 @@ enum { MAX_LEASE_LEAST_MS = 1000 };
 static struct {
     struct settings_file files[SETTINGS_FILES];
     bool named, read;
-    char *url; /* that of the environment, if it had a password, which is there no more */
+    char *url;              /* HOLDFAST_URL as it was, if it had a password */
     bool profile_is_option; /* and not from the environment */
 } loaded;
 
@@ -30,7 +30,8 @@ static bool is_setting(const struct option *option) {
     return option->setting != NULL;
 }
 
-/* The table number `i`: the global options, then those of the commands. NULL in ret: it has none. */
+/* The i-th table: the global options, then those of the commands. NULL in ret if that command has
+ * none. */
 static bool table_at(size_t i, const struct option **ret) {
     *ret = i == 0 ? global_options : commands[i - 1] ? commands[i - 1]->options : NULL;
     return i == 0 || commands[i - 1];
@@ -97,7 +98,7 @@ static int unknown_key(const struct settings_file *file, const struct config_ent
                  "%s is not a setting; those that there are: holdfast config show", entry->key);
 }
 
-/* A password in the file, a path that means something else in every folder. */
+/* Refuses a password that everybody can read, and a relative path. */
 static int check_url(const struct settings_file *file, const struct config_entry *entry,
                      enum file_secrecy secrecy) {
     char path[600];
@@ -193,7 +194,7 @@ static int check_file(const struct settings_file *file, const struct stat *stat,
     return 0;
 }
 
-/* Reads at most one byte more than is allowed, which the parser then says. */
+/* Reads up to one byte more than is allowed; the parser then reports that. */
 static ssize_t read_all(int fd, char *ret, size_t size) {
     size_t used = 0;
     while (used < size) {
@@ -340,7 +341,7 @@ void settings_find(const struct cli *cli, const struct option *option, struct se
     find_in_files(NULL, option, ret);
 }
 
-/* The password's source that goes with a URL from a file. */
+/* Finds the source of the password that belongs to a URL from a file. */
 static void find_password_beside(const struct setting *url, struct setting *ret) {
     for (const struct settings_file *file = loaded.files; file <= url->file; file++) {
         for (const struct option *option = global_options; option->name; option++) {
@@ -404,7 +405,7 @@ void settings_explain_denial(const struct cli *cli, char *ret, size_t size) {
 
 /* ---- Applying ---- */
 
-/* Whether an option that was given makes a setting from elsewhere pointless: they exclude each other. */
+/* Whether an option that was given excludes this setting. */
 static bool is_overridden(const struct cli *cli, const char *name) {
     static const char *const pairs[][2] = {
         {"wait", "no-wait"}, {"quiet", "verbose"}, {"verbose", "quiet"}};
@@ -416,7 +417,7 @@ static bool is_overridden(const struct cli *cli, const char *name) {
     return false;
 }
 
-/* Puts a value, which has been checked, where the option's value belongs. */
+/* Stores a value, which has been checked, where the option's value belongs. */
 static void put(const struct setting *setting, void *base) {
     char why[160];
     if (setting->value)

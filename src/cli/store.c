@@ -35,7 +35,7 @@ char *store_shown(const struct cli *cli, char *ret, size_t size) {
     return ret;
 }
 
-/* Whether `shown` is `url` as it is, but for bytes that cannot be printed: they are %XX. */
+/* Whether `shown` is all of `url`, apart from unprintable bytes, which are %XX. */
 static bool is_whole(const char *url, const char *shown) {
     for (; *url; url++) {
         bool plain = *url >= ' ' && *url <= '~';

@@ -98,7 +98,7 @@ static void widen(struct table *table) {
     }
 }
 
-/* The widest of the columns that may be cut, if it can give something. */
+/* Finds the widest of the columns that may still be cut. */
 static size_t *widest(struct table *table, size_t *widths) {
     size_t *found = NULL;
     for (size_t i = 0; i < table->column_count; i++) {
@@ -108,7 +108,7 @@ static size_t *widest(struct table *table, size_t *widths) {
     return found;
 }
 
-/* What each column gets: as much as it wants if that fits, else the widest give way. */
+/* Gives each column the width that it needs; if that is too much, cuts the widest. */
 static void share_width(struct table *table, size_t *ret_widths) {
     size_t sum = GAP * (table->column_count - 1), *give;
     for (size_t i = 0; i < table->column_count; i++)

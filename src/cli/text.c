@@ -39,7 +39,8 @@ size_t text_utf8_length(const char *text) {
     return code >= smallest[length] && code <= 0x10ffff && !surrogate ? length : 0;
 }
 
-/* C0, DEL, C1, line separators, and what turns or hides text (bidirectional marks, zero width). */
+/* C0, DEL, C1, line separators, and characters that reverse or hide text (bidirectional, zero
+ * width). */
 static bool is_unsafe(uint32_t code) {
     return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x061c || code == 0xfeff ||
            (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
@@ -74,7 +75,8 @@ char *text_safe(char *ret, size_t size, const char *text) {
     return ret;
 }
 
-/* As Unicode has it, in broad strokes: East Asian scripts and pictures are wide, accents have no width. */
+/* Roughly as Unicode says: East Asian scripts and emoji are wide, combining accents have no
+ * width. */
 static size_t width_of(uint32_t code) {
     static const struct {
         uint32_t first, last;
@@ -91,7 +93,7 @@ static size_t width_of(uint32_t code) {
     return 1;
 }
 
-/* The width of the character at `*text`, which is moved behind it. */
+/* Returns the width of the character at `*text`, and moves `*text` past it. */
 static size_t take_width(const char **text) {
     size_t length = text_utf8_length(*text);
     uint32_t code = length ? decode((const unsigned char *)*text, length) : 0;
@@ -171,7 +173,7 @@ char *text_left(char *ret, size_t size, int64_t left_ms) {
     return ret;
 }
 
-/* The unit at `*text`, which is moved behind it; 0 for none. */
+/* Returns the unit at `*text`, and moves `*text` past it; 0 for none. */
 static int64_t take_unit(const char **text) {
     static const struct {
         const char *name;

@@ -19,7 +19,7 @@ enum { BACKOFF_MAX_MS = 50 };
 
 struct process {
     pid_t pid, parent;
-    unsigned long long start; /* with the pid, what tells it from a later process of that pid */
+    unsigned long long start; /* identifies it, even if the pid is reused */
     bool dead, stopped, below;
 };
 
@@ -57,15 +57,16 @@ static bool read_text(const char *path, char *text, size_t size) {
     return length > 0;
 }
 
-/* It has one pid for us, the one that we know. */
+/* /proc must show the pid that we know, and no other. */
 bool tree_is_visible(void) {
     char text[4096], expected[32];
     snprintf(expected, sizeof(expected), "\nNSpid:\t%d\n", getpid());
     return read_text("/proc/self/status", text, sizeof(text)) && strstr(text, expected);
 }
 
-/* Reads /proc/PID/stat. The command in it may contain anything, so the fields count from its last ')'. A
- * process whose first thread ended while others go on shows as Z too, but with more threads than one. */
+/* Reads /proc/PID/stat. The name of the command may contain anything, so the fields are counted
+ * from the last ')'. A process whose first thread has ended while others run is also shown as Z,
+ * but with more than one thread. */
 static bool read_process(pid_t pid, struct process *ret) {
     char path[40], text[1024];
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
@@ -126,7 +127,7 @@ static bool is_below(const struct processes *all, pid_t pid, pid_t root) {
 
 /* ---- Ending ---- */
 
-/* Through a pidfd, behind which a look makes sure that it is still the process that was seen. */
+/* Uses a pidfd, and checks afterwards that it is still the process that was seen. */
 static void signal_process(const struct process *seen, int signal) {
     struct process now = {0};
     int fd = pidfd_of(seen->pid);
@@ -143,7 +144,8 @@ static bool is_aimed_at(const struct processes *all, const struct process *proce
            (aim->is_member && aim->is_member(process->pid, aim->arg));
 }
 
-/* Signals the process if it is aimed at, as far as is known. True if that is new. */
+/* Signals the process if it belongs to the aim, as far as is known yet. Returns true if it was not
+ * known before. */
 static bool reach(const struct processes *all, struct process *process, const struct aim *aim) {
     if (process->below || process->pid == getpid() || !is_aimed_at(all, process, aim))
         return false;
@@ -153,9 +155,9 @@ static bool reach(const struct processes *all, struct process *process, const st
     return true;
 }
 
-/* Whoever is found to be below is signalled on the way, as /proc lists pids in order and children
- * mostly come behind their parents: one that forks and ends each 100 us is gone when all has been
- * read. */
+/* Processes are signalled as soon as they are found: one that forks and exits every 100 us would be
+ * gone once everything has been read. /proc lists pids in order, so children mostly come after
+ * their parents. */
 static void read_all(struct processes *all, const struct aim *aim) {
     DIR *proc = opendir("/proc");
     struct dirent *entry;
@@ -194,9 +196,9 @@ void tree_signal_members(int signal, bool (*is_member)(pid_t pid, const void *ar
     signal_all(&(struct aim){signal, -1, is_member, arg});
 }
 
-/* The kernel lists them; where it has no such list, all of /proc is searched. A pid stays a child's
- * until it is reaped, which only we do. A list that is too long for us is cut off, perhaps in the
- * middle of a pid, which then has no space behind it. */
+/* The kernel has a list of them; if it has none, all of /proc is searched. A pid belongs to the
+ * child until it is reaped, which only we do. If the list is too long for the buffer, it may be cut
+ * within a pid, which then has no space after it. */
 void tree_kill_children(void) {
     char path[64], text[1 << 14] = "", *at = text, *end;
     snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
@@ -206,7 +208,7 @@ void tree_kill_children(void) {
         kill((pid_t)pid, SIGKILL);
 }
 
-/* A death may leave orphans, which are now our children: then these come next, and at once. */
+/* When a process dies, its orphans become our children, so those are killed at once. */
 void tree_kill(void) {
     bool died = false;
     for (int pause_ms = 0;;) {

@@ -1,4 +1,4 @@
-/* The line for those who wait. */
+/* The line shown while waiting. */
 #include "cli/wait_line.h"
 
 #include "cli/clock.h"
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 enum {
-    FIRST_MS = 300, /* who waits for less than this needs no line */
+    FIRST_MS = 300, /* shorter waits need no line */
     REDRAW_MS = 1000,
     RARELY_MS = 60000,
     RAREST_MS = 600000,

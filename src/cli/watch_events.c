@@ -1,8 +1,8 @@
 /* The events of holdfast watch: the differences between two polls of the store.
  *
- * A snapshot is the pages of one listing. Both snapshots are in the order of the names, so one
- * pass through the two finds the differences. A party is identified by its owner id, which belongs to one
- * attempt: it stays the same when a waiter becomes the holder. */
+ * A snapshot is the pages of one listing. Both snapshots are in the order of the names, so one pass
+ * through the two finds the differences. A party is identified by its owner id, which belongs to
+ * one attempt: it stays the same when a waiter becomes the holder. */
 #include "cli/clock.h"
 #include "cli/look.h"
 #include "cli/text.h"
@@ -116,7 +116,8 @@ static void tell(struct watch *watch, const char *event, const hf_lock_info *inf
     putchar('\n');
 }
 
-/* How a hold ended that is there no more. `now` is its lock as it is, or NULL if nobody is at it. */
+/* Reports how a hold ended that no longer exists. `now` is its lock, or NULL if nobody holds it or
+ * waits for it. */
 static void tell_ended(struct watch *watch, const hf_lock_info *before, const hf_party *party,
                        const hf_lock_info *now, int64_t elapsed_ms) {
     hf_locks *locks = NULL;
@@ -132,8 +133,8 @@ static void tell_ended(struct watch *watch, const hf_lock_info *before, const hf
 
 /* ---- Comparing ---- */
 
-/* Those at a lock, and where the last one was found: most stand in the same order as before, so the next is
- * mostly just behind. */
+/* The parties of a lock, and where the last one was found. Most are in the same order as before, so
+ * the search for the next one begins there. */
 struct crowd {
     const hf_party *const *parties;
     size_t count, at;
@@ -214,8 +215,8 @@ static bool pause_for(int64_t ms) {
     return poll(&out, 1, ms > INT32_MAX ? INT32_MAX : (int)ms) <= 0;
 }
 
-/* Takes the next look and tells what changed. After a failure, which is said once, what is told when the store
- * is back is what changed since the last look that succeeded. */
+/* Polls the store and prints what changed. A failure is printed once; when the store is back, the
+ * changes since the last successful poll follow. */
 static int step(struct watch *watch, struct snapshot *before, bool first, bool was_failed) {
     struct snapshot now;
     int r = take_snapshot(watch, &now);

@@ -1,7 +1,8 @@
 /* The live table of holdfast watch.
  *
- * It uses the terminal's alternate screen, so the previous contents come back afterwards. Signal handlers do
- * nothing but restore the terminal, so Ctrl-C and Ctrl-Z work even while the store does not answer. */
+ * It uses the terminal's alternate screen, so the previous contents come back afterwards. Signal
+ * handlers do nothing but restore the terminal, so Ctrl-C and Ctrl-Z work even while the store does
+ * not answer. */
 #include "cli/lock_table.h"
 #include "cli/look.h"
 #include "cli/text.h"
@@ -15,7 +16,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-enum { LINES_AROUND = 3 }; /* the status, the titles, and that there is more */
+enum { LINES_AROUND = 3 }; /* the status line, the titles, and the line that says there is more */
 
 #define ENTER "\x1b[?1049h\x1b[?25l"
 #define LEAVE "\x1b[?25h\x1b[?1049l"
@@ -24,7 +25,7 @@ enum { LINES_AROUND = 3 }; /* the status, the titles, and that there is more */
 /* ---- The terminal ---- */
 
 static struct termios usual;
-static bool has_keys; /* they come from a terminal, which is set to give them one by one */
+static bool has_keys; /* the terminal is set to deliver single keys */
 
 static void put(const char *text, size_t size) {
     while (size > 0) {
@@ -59,7 +60,7 @@ static void on_end(int signal_number) {
         _exit(EXIT_SUCCESS);
     struct sigaction normal = {.sa_handler = SIG_DFL};
     sigaction(signal_number, &normal, NULL);
-    raise(signal_number); /* it comes when this handler returns */
+    raise(signal_number); /* it is delivered when this handler returns */
 }
 
 static void on_stop(int signal_number) {
@@ -138,7 +139,7 @@ static void print_rows(struct screen *screen) {
         print_line(screen, more);
 }
 
-/* Everything in one write, so that nothing half drawn is seen. */
+/* Draws everything in one write, so that nobody sees half of it. */
 static void draw(struct screen *screen, const char *trouble) {
     char *text = NULL;
     size_t size = 0;
@@ -156,7 +157,7 @@ static void draw(struct screen *screen, const char *trouble) {
     free(text);
 }
 
-/* Looks and, unless it is only tried, draws. Returns what the store said. */
+/* Polls the store and, unless this is only a trial, draws. Returns the result of the poll. */
 static int show(struct watch *watch, bool only_try) {
     struct screen screen = {.watch = watch};
     size_t rows = 0;
