@@ -1,5 +1,5 @@
-/* Measuring beside a limit, in interleaved slices: each slice of a contender lies between two of the limit's, a
- * round has one of each contender, and what is told is the median of the rounds. */
+/* Measuring beside a limit, in interleaved slices: each slice of a contender lies between two of
+ * the limit's, a round has one of each contender, and the result is the median of the rounds. */
 #ifndef BENCH_COMPARE_H
 #define BENCH_COMPARE_H
 

@@ -1,6 +1,7 @@
-/* What a lock costs where no server is in the way: the memory store, measured beside what the machine's own
- * locks cost. Absolute figures move with the machine and the minute; the ratios are what counts. Each
- * figure is the median of ROUNDS rounds, and in a round everything that is compared takes its turn.
+/* What a lock costs where no server is in the way: the memory store, measured beside what the
+ * machine's own locks cost. Absolute figures move with the machine and the minute; the ratios are
+ * what counts. Each figure is the median of ROUNDS rounds, and in a round everything that is
+ * compared takes its turn.
  *
  *    bench-core [part...]      parts: pair wake threads names held; all of them without arguments
  *    bench-core -p [part...]   pinned: all threads on one core */
@@ -39,7 +40,7 @@ static int64_t now_ns(void) {
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
-/* For what does not sleep: of no account is then what else the machine does. */
+/* For code that does not sleep: what else the machine does then hardly matters. */
 static int64_t cpu_ns(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -106,7 +107,7 @@ static double time_mutex(pthread_mutex_t *mutex, int pairs) {
     return (double)(cpu_ns() - began) / pairs;
 }
 
-/* An allocation of the size of a hold: what no handle can be had without. */
+/* An allocation of the size of a hold: the least that any handle costs. */
 static double time_malloc(void) {
     int64_t began = cpu_ns();
     for (int i = 0; i < PAIRS; i++) {
@@ -298,7 +299,7 @@ struct worker {
     pthread_t thread;
 };
 
-/* What a thread of its own does without the library, for about as long as a pair takes. */
+/* What a thread does by itself, without the library, for about as long as a pair takes. */
 enum { BARE_PAIRS = 100 };
 
 static void *work(void *arg) {

@@ -1,18 +1,21 @@
-/* The quorum store on five servers: what a server that hangs or is dead costs, what the set costs beside one server,
- * and how far it is from its limit, the same requests sent by bare hiredis (redis_raw.h) to all servers at once and
- * awaited from three; beside the locks of npm's redlock and redis-semaphore (quorum_peers.js). All in one run, each
- * slice between two slices of the first, medians of rounds. What counts are the ratios.
+/* The quorum store on five servers: what a server that hangs or is dead costs, and what the set
+ * costs compared with one server. It is measured against its limit: the same requests sent by bare
+ * hiredis (redis_raw.h) to all servers at once and awaited from three. The locks of npm's redlock
+ * and redis-semaphore (quorum_peers.js) are measured as well. All in one run, each slice between
+ * two slices of the first, medians of rounds. What counts are the ratios.
  *
- *   pair      acquire and release of a free lock by one thread: healthy, one server hung (SIGSTOP), one dead
+ *   pair      acquire and release of a free lock by one thread: healthy, one server hung
+ *             (SIGSTOP), one dead
  *   peers     the same by npm's locks
  *   contend   2 and 16 clients on one name
- *   hang      a server that hangs for a while under load: what is done each second, and the client's memory
+ *   hang      a server that hangs for a while under load: what is done each second, and the
+ *             client's memory
  *   requests  what each server is asked for a pair, and for a hold that is renewed
  *
  * usage: bench-quorum [-r ROUNDS] [-s SECONDS of hang] URL PEERS [PART...]
  *
- * URL names five servers of this host, which are this program's alone; PEERS is quorum_peers.js, for which NODE_PATH
- * must be set: else npm's locks are left out. */
+ * URL names five servers of this host, which are this program's alone; PEERS is quorum_peers.js,
+ * for which NODE_PATH must be set: else npm's locks are left out. */
 #include "compare.h"
 #include "redis_raw.h"
 
@@ -40,7 +43,7 @@ enum {
     SLICE_MS = 60,
     CONTENTION_MS = 500,
     CONTENTION_ROUNDS = 5,
-    SETTLE_US = 30000, /* in which a server that hung works off what has come meanwhile */
+    SETTLE_US = 30000, /* in which a server that hung catches up */
     CONTENDERS_MAX = 16,
     HANG_THREADS = 8,
 };
@@ -143,7 +146,8 @@ static hf_hold *take(hf_client *client, const char *name) {
     return hold;
 }
 
-/* On a busy host, servers may take longer than a set waits for them: that is told at the end. */
+/* On a busy host, servers may take longer than a set waits for them: the end of the report says
+ * so. */
 static atomic_int unconfirmed;
 
 static void give(hf_hold *hold) {
@@ -305,7 +309,7 @@ static long ask_peers(const char *package, int count, int ms, struct samples *sa
 
 /* ---- One after the other ---- */
 
-/* Who takes a free lock and lets it go: one of these. */
+/* What acquires and releases a free lock: one of these. */
 struct side {
     hf_client *client;
     struct bare *bare;

@@ -1,6 +1,6 @@
-/* The Redis store beside its limits: the same requests sent by bare hiredis (redis_raw.h), in one run,
- * each slice between two slices of the limit, medians of rounds. What counts are the ratios; the absolute
- * figures move with the machine and the minute.
+/* The Redis store beside its limits: the same requests sent by bare hiredis (redis_raw.h), in one
+ * run, each slice between two slices of the limit, medians of rounds. What counts are the ratios;
+ * the absolute figures move with the machine and the minute.
  *
  *   pair      acquire and release of a free lock by one thread
  *   threads   8 and 64 threads on as many names and one client
@@ -13,9 +13,9 @@
  *
  * usage: bench-redis [-r ROUNDS] [-p | -d] URL [PART...]
  *
- * -p: pinned, client and server on one core; -d: by default, where the scheduler puts them. Without either, the
- * parts in which that matters are measured both ways and the others by default. Give it a server of its own
- * on this host: token counters stay behind, in the databases 0 to 3. */
+ * -p: pinned, client and server on one core; -d: by default, where the scheduler puts them. Without
+ * either, the parts in which that matters are measured both ways and the others by default. Give it
+ * a server of its own on this host: token counters stay behind, in the databases 0 to 3. */
 #include "compare.h"
 #include "redis_raw.h"
 
@@ -75,7 +75,7 @@ static void give(hf_hold *hold) {
     hf_hold_free(hold);
 }
 
-/* Pairs in a second, of whoever this is. */
+/* Pairs in a second. */
 struct pairs {
     hf_client *client; /* NULL: bare */
     redisContext *to;
@@ -130,8 +130,8 @@ static void measure_pair(void) {
 
 /* ---- Threads ---- */
 
-/* Threads that each repeat a step until the slice is over. Of a step that waits for others, each that was
- * begun is finished: whoever has the lock lets it go. */
+/* Threads that each repeat a step until the slice is over. A step that waits for others is finished
+ * once begun: the holder releases the lock. */
 struct crew {
     int count;
     bool (*step)(struct crew *crew, int index); /* whether to go on */
@@ -141,7 +141,7 @@ struct crew {
     struct raw_bytes tell_next[PARTIES_MAX];
     char name[PARTIES_MAX][NAME_SIZE];
     long steps[PARTIES_MAX];
-    atomic_int last; /* who had the lock */
+    atomic_int last; /* the last holder */
     long changes;    /* of the one who has it */
     long slice_us;
     pthread_barrier_t start;
@@ -344,8 +344,8 @@ static bool bare_turn(struct crew *crew, int i) {
     return !atomic_load(&crew->stop);
 }
 
-/* No lock, only its hand-over: who is told asks the server something and tells the next. When it is time to
- * stop, the message says so, and how many know. */
+/* No lock, only its hand-over: the thread that gets a message asks the server something and sends a
+ * message to the next. When it is time to stop, the message says so, and how many threads know. */
 static bool bare_hand_over(struct crew *crew, int i) {
     char text[64];
     raw_hear(crew->from[i], text, sizeof(text));
@@ -808,7 +808,7 @@ static void measure_growth(void) {
 
 static cpu_set_t own_cores, server_cores;
 
-/* Threads that exist keep their place: it is chosen before clients are opened. */
+/* Existing threads keep their core: it is chosen before clients are opened. */
 static void place(bool pinned, int server) {
     cpu_set_t one;
     CPU_ZERO(&one);

@@ -1,4 +1,5 @@
-/* See redis_raw.h. The requests are built by the store's own builder from the store's own scripts. */
+/* See redis_raw.h. The requests are built by the store's own builder from the store's own
+ * scripts. */
 #include "redis_raw.h"
 
 #include "store/redis/command.h"

@@ -1,5 +1,6 @@
-/* What bench/redis.c and bench/quorum.c compare with: the requests of the Redis store, and smaller ones, sent by bare
- * hiredis in tight loops; and what the server says that it has done. Whatever fails ends the program. */
+/* What bench/redis.c and bench/quorum.c compare with: the requests of the Redis store, and smaller
+ * ones, sent by bare hiredis in tight loops; and what the server says that it has done. Whatever
+ * fails ends the program. */
 #ifndef BENCH_REDIS_RAW_H
 #define BENCH_REDIS_RAW_H
 
@@ -29,19 +30,21 @@ struct raw_bytes raw_command(size_t count, const char *const *words);
 
 /* Sends, and waits for the reply, which is the caller's to free. */
 redisReply *raw_ask(redisContext *to, const struct raw_bytes *request);
-/* The same for a reply of no interest; but an error is one. */
+/* The same, without the reply; an error still ends the program. */
 void raw_do(redisContext *to, const struct raw_bytes *request);
 /* The next message of a subscription: its text, cut to `size`. */
 void raw_hear(redisContext *from, char *text, size_t size);
 
-/* One owner's requests for one name: byte by byte those of the store, but that the owner stays the same. */
+/* One owner's requests for one name: byte by byte those of the store, except that the owner stays
+ * the same. */
 struct raw_lock {
     struct raw_bytes acquire, release;
-    char channel[64]; /* where the owner is told that it is its turn */
+    char channel[64]; /* where the owner is notified that it is its turn */
 };
 
 struct raw_lock raw_lock(const char *name, unsigned owner);
-/* The same for one server of a set, which must have been given the scripts (raw_load) and is told that the set is new. */
+/* The same for one server of a set, which must have been given the scripts (raw_load) and is told
+ * that the set is new. */
 struct raw_lock raw_vote(const char *name, unsigned owner, const char *set);
 void raw_load(redisContext *to);
 /* The published pair: SET NX PX, and the script that compares and deletes. */
@@ -50,7 +53,7 @@ void raw_lock_free(struct raw_lock *lock);
 void raw_pair(redisContext *to, const struct raw_lock *lock);
 /* One pair of each of the locks, all of their requests in flight at once. */
 void raw_pipelined_pairs(redisContext *to, const struct raw_lock *locks, size_t count);
-/* Whether the lock was granted; else its owner is in the queue and will be told. */
+/* Whether the lock was granted; otherwise its owner is in the queue and will be notified. */
 bool raw_acquire(redisContext *to, const struct raw_lock *lock);
 /* How many wait for the name. */
 long long raw_waiters(redisContext *to, const char *name);

@@ -1,9 +1,9 @@
 /* The embedded store beside its limits, in one run: interleaved slices, medians of rounds, ratios.
  *
- *   pair       acquire and release of a free lock, beside two bare SQLite write transactions (insert and
- *              delete one row, with the same settings) and beside flock
- *   hand-off   release begun in one process until the next owns the lock, beside one SQLite transaction,
- *              a byte through a socket and another transaction
+ *   pair       acquire and release of a free lock, beside two bare SQLite write transactions
+ *              (insert and delete one row, with the same settings) and beside flock
+ *   hand-off   release begun in one process until the next owns the lock, beside one SQLite
+ *              transaction, a byte through a socket and another transaction
  *   kill       SIGKILL of the holder until the next owns the lock
  *
  * usage: bench-sqlite [FOLDER]   (default: a new folder in the present one) */
@@ -137,8 +137,8 @@ static void give(hf_hold *hold) {
     hf_hold_free(hold);
 }
 
-/* What one pair takes, in a slice of many: by the clock, and of the processor, which others on a busy machine
- * do not change as much. */
+/* What one pair takes, in a slice of many: by the clock, and in processor time, which a busy
+ * machine affects less. */
 struct slice {
     double wall_us, cpu_us;
 };
@@ -218,7 +218,7 @@ static size_t waiters(hf_client *client, const char *name) {
     return count;
 }
 
-/* The other process: waits for the lock each time it is told to, and says when it has it. */
+/* The other process: waits for the lock on request, and reports when it has it. */
 static void receive(struct shared *s) {
     hf_client *client = client_open();
     for (int i = 0; i < HAND_OFFS; i++) {
@@ -262,7 +262,7 @@ static double hand_off_us(void) {
     return median(times, HAND_OFFS);
 }
 
-/* The same with the bare means: a transaction, a byte, a transaction. */
+/* The same without the store: a transaction, a byte, a transaction. */
 static double bare_hand_off_us(void) {
     struct shared *s = share();
     int pair[2];

@@ -1,7 +1,7 @@
-/* holdfast in a GLib program, and how a lost lock is told there: the program works under a lock until an
- * operator breaks it (which here the program does itself, after a while, as `holdfast break` would), and
- * its on_lost runs in the main loop, where it stops the work. GLib needs no adapter: g_unix_fd_add
- * watches the client's descriptor. */
+/* holdfast in a GLib program, and how it is notified of a lost lock. The program works under a lock
+ * until an operator breaks it (here the program does that itself after a while, as `holdfast break`
+ * would). Its on_lost runs in the main loop and stops the work. GLib needs no adapter:
+ * g_unix_fd_add watches the client's descriptor. */
 #include <glib-unix.h>
 #include <glib.h>
 #include <holdfast/holdfast.h>
@@ -42,7 +42,7 @@ static void broken(hf_call *call, void *arg) {
 static gboolean step(gpointer arg) {
     struct program *program = arg;
     if (hf_check(program->hold, STEP_MS) < 0)
-        return G_SOURCE_CONTINUE; /* not safe to go on; `lost` will say so if it is for good */
+        return G_SOURCE_CONTINUE; /* not safe to go on; `lost` is called if it is lost */
     printf("step %d\n", ++program->steps);
     if (program->steps == STEPS_UNTIL_BROKEN) {
         hf_call *call;

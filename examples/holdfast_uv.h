@@ -1,6 +1,6 @@
-/* Drives a holdfast client from a libuv loop: copy this file into your program. Callbacks of the client
- * (hf_call_notify, on_lost) then run on the loop's thread. Call hf_uv_start before any of them is
- * set, and hf_uv_stop before the client is closed. */
+/* Drives a holdfast client from a libuv loop: copy this file into your program. Callbacks of the
+ * client (hf_call_notify, on_lost) then run on the loop's thread. Call hf_uv_start before any of
+ * them is set, and hf_uv_stop before the client is closed. */
 #ifndef HOLDFAST_UV_H
 #define HOLDFAST_UV_H
 

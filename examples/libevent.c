@@ -1,6 +1,6 @@
-/* holdfast in a libevent program, and waiting with a limit: one job holds the lock, a hurried one gives up
- * after 20 ms and is told HF_TIMEOUT, a patient one is granted the lock as soon as the first job's work
- * is done. libevent needs no adapter: an event on the client's descriptor calls hf_process. */
+/* holdfast in a libevent program, and waiting with a limit: one job holds the lock, a hurried one
+ * gives up after 20 ms with HF_TIMEOUT, and a patient one gets the lock as soon as the first job's
+ * work is done. libevent needs no adapter: an event on the client's descriptor calls hf_process. */
 #include <event2/event.h>
 #include <holdfast/holdfast.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
-/* holdfast in a libuv program: three jobs stand in line for one lock. When a job is granted the lock, a
- * callback on the loop's thread starts its work (a timer); when that ends, the lock is released, again
- * without blocking, and the next job's callback runs. holdfast_uv.h is all that connects the two. */
+/* holdfast in a libuv program: three jobs queue for one lock. When a job is granted the lock, a
+ * callback on the loop's thread starts its work (a timer); when that ends, the lock is released,
+ * again without blocking, and the next job's callback runs. holdfast_uv.h is all that connects the
+ * two. */
 #include "holdfast_uv.h"
 
 #include <stdio.h>

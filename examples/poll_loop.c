@@ -1,7 +1,7 @@
-/* A program with a poll loop of its own: five jobs want the same printer, and a single thread serves all
- * of them. Each acquire and each release is only started; what has completed is taken with hf_call_next
- * when hf_fd is readable, so there are no callbacks at all. A job that has the lock works for a while,
- * which here is a time that the loop waits for as it would wait for anything else. */
+/* A program with a poll loop of its own: five jobs want the same printer, and a single thread
+ * serves all of them. Each acquire and each release is only started. When hf_fd is readable,
+ * hf_call_next returns the calls that have completed, so there are no callbacks at all. A job that
+ * has the lock works for a while; here the loop just waits for that time. */
 #include <holdfast/holdfast.h>
 #include <poll.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Several names at once: money moves between accounts, each of which has a lock. Four threads move it in
- * every direction and name the two accounts in whatever order they come; hf_acquire_all takes both or
- * none, in an order of its own, so nobody deadlocks and no money is made. At the end one of
+/* Several names at once: money moves between accounts, each of which has a lock. Four threads move
+ * it in every direction and name the two accounts in any order. hf_acquire_all takes both or none,
+ * in an order of its own, so nothing deadlocks and no money appears or vanishes. At the end one of
  * three names is busy, and an attempt on all three leaves nothing held. */
 #include <holdfast/holdfast.h>
 #include <pthread.h>
@@ -60,7 +60,7 @@ static bool move_with_threads(void) {
     return all && sum == (long)ACCOUNTS * START;
 }
 
-/* Somebody has the last of the three. */
+/* Another client has the last of the three. */
 static bool all_or_nothing(void) {
     hf_want wants[ACCOUNTS];
     const hf_want *pointers[ACCOUNTS];

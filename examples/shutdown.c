@@ -1,7 +1,8 @@
-/* An orderly end on SIGTERM or Ctrl-C. The program holds one lock and waits for two that somebody else
- * has; the signal arrives through a signalfd in the same poll loop as everything else. Then the waiting
- * acquires are cancelled and the held lock is released, and the program ends when each of those calls has
- * completed, leaving nothing at the store for others to wait out: neither a lock nor a place in a queue. */
+/* An orderly end on SIGTERM or Ctrl-C. The program holds one lock and waits for two that another
+ * client has. The signal arrives through a signalfd in the same poll loop as everything else. The
+ * program then cancels the waiting acquires, releases its lock, and ends when each of those calls
+ * has completed. So it leaves nothing in the store that others would have to wait for: neither a
+ * lock nor a place in a queue. */
 #include <holdfast/holdfast.h>
 #include <poll.h>
 #include <pthread.h>
@@ -42,7 +43,7 @@ static bool wait_for_signal(hf_client *client, int signals) {
     return false;
 }
 
-/* Takes what completes until `pending` calls have; true if each ended as it should. */
+/* Takes completed calls until `pending` of them have come; true if each ended as it should. */
 static bool drain(hf_client *client, int pending, hf_call *release) {
     struct pollfd fds = {.fd = hf_fd(client), .events = POLLIN};
     bool right = true;

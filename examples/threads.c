@@ -1,7 +1,8 @@
-/* Blocking calls from several threads on one client. Four threads count orders, which is safe only one at a
- * time; each acquires the lock, checks it before each step of its work, and hands its token to the
- * resource with every write. Then the case that no lock can prevent: a holder that was paused for too long
- * and does not check. The resource remembers the largest token that it has seen and refuses it. */
+/* Blocking calls from several threads on one client. Four threads count orders, which is safe only
+ * one at a time. Each acquires the lock, checks it before each step of its work, and passes its
+ * token to the resource with every write. Then the case that no lock can prevent: a holder that was
+ * paused for too long and does not check. The resource remembers the largest token that it has
+ * seen, and refuses the late write. */
 #include <holdfast/holdfast.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -9,7 +10,8 @@
 
 enum { THREADS = 4, ROUNDS = 10, STEPS = 5, STEP_MS = 100 };
 
-/* The resource, which would be a database or a file. Its own mutex makes check and write one step. */
+/* The resource, which would be a database or a file. Its own mutex makes check and write one
+ * step. */
 static pthread_mutex_t resource = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t largest_token;
 static long orders;
@@ -32,7 +34,7 @@ static bool resource_write(uint64_t token, long value) {
     return accepted;
 }
 
-/* The work of one hold, step by step; false when it had to be left. */
+/* The work under one hold, step by step; false if it had to stop. */
 static bool count_orders(hf_hold *hold) {
     for (int step = 0; step < STEPS; step++) {
         if (hf_check(hold, STEP_MS) < 0)

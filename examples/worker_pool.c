@@ -1,7 +1,7 @@
-/* A pool of workers of which only so many may do the expensive thing at once: nine workers, three permits.
- * Each takes one permit of three around its call to a slow service; with `permits` above 1 a heavier job
- * would take more of them. To prove that three are really inside together, a worker inside waits for
- * two others there; a counter shows that there are never four. */
+/* A pool of workers of which only so many may do something expensive at once: nine workers, three
+ * permits. Each takes one of three permits around its call to a slow service; a heavier job would
+ * take more (`permits` above 1). To prove that three are really inside at once, a worker inside
+ * waits for two others; a counter shows that there are never four. */
 #include <holdfast/holdfast.h>
 #include <pthread.h>
 #include <stdio.h>

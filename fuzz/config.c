@@ -1,4 +1,5 @@
-/* Configuration files from anywhere: what is taken apart keeps its promises, and what is not says why. */
+/* Arbitrary configuration files: what is parsed keeps its promises, and what is refused says
+ * why. */
 #include "cli/config.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
-/* A server that says and does anything, to a store with operations under way: each completes once, with an
- * outcome that can be, and nothing crashes or hangs. The input is a play: what the server and the client do, one
- * after the other. */
+/* A server that sends and does anything, while a store has operations in flight: each completes
+ * once, with a possible outcome, and nothing crashes or hangs. The input is a play: what the server
+ * and the client do, one after the other. */
 #include "support/fake_redis.h"
 
 #include <assert.h>
@@ -60,7 +60,7 @@ static void ask(struct play *play, unsigned what) {
 
 /* ---- The server ---- */
 
-/* So that a play gets somewhere. */
+/* Helps a play to get further. */
 static const char *const lines[] = {
     "+OK\r\n",
     ":0\r\n",

@@ -1,5 +1,5 @@
-/* What a server sends, from anywhere and in any pieces: replies that come out are sound and within the limits,
- * and are the same however the bytes were cut. */
+/* Arbitrary bytes from a server, in any pieces: the replies read from them are sound and within the
+ * limits, and are the same however the bytes were cut. */
 #include "store/redis/reply.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@ static size_t piece_of(size_t cut, size_t left) {
     return cut && cut < left ? cut : left;
 }
 
-/* A number for what a reply is, so that two readings can be compared. Counts its elements. */
+/* A hash of a reply, so that two readings can be compared. Counts its elements. */
 static uint64_t digest(const struct reply *reply, size_t *elements) {
     uint64_t sum = (uint64_t)reply->type * 31 + (uint64_t)reply->integer;
     assert(++*elements <= REPLY_ELEMENTS_MAX);
@@ -30,7 +30,7 @@ static uint64_t digest(const struct reply *reply, size_t *elements) {
     return sum;
 }
 
-/* Reads all; what was read, and how it ended. */
+/* Reads everything; returns a hash of what was read and how it ended. */
 static uint64_t read_cut(const uint8_t *bytes, size_t size, size_t cut) {
     struct reply_reader reader = {0};
     uint64_t sum = 0;

@@ -1,5 +1,5 @@
-/* URLs from anywhere: what is parsed keeps its promises and is parsed the same again, and what is
- * shown to people is printable and has no password in it. */
+/* Arbitrary URLs: what is parsed keeps its promises and parses the same again, and what is shown to
+ * people is printable and contains no password. */
 #include "base/url.h"
 
 #include <assert.h>
@@ -50,8 +50,8 @@ static char *redacted(const char *text) {
     return shown;
 }
 
-/* A secret that is written out at its place in the text, and nowhere else in it, must not be in what is shown. Where it
- * is written with escapes, what looks like it elsewhere is something else. */
+/* A secret that stands literally in its place, and nowhere else in the text, must not be shown. If
+ * it is written with escapes, the same text elsewhere is something else. */
 static void check_hidden(const char *text, const char *place, const char *secret,
                          const char *shown) {
     bool is_there = place && secret && strncmp(place, secret, strlen(secret)) == 0;
@@ -81,7 +81,7 @@ static void check_parsed(const char *text) {
     char *shown = redacted(text);
     check_hidden(text, behind(text, "://", ":"), url.password, shown);
     check_hidden(text, behind(text, "?", "password="), url_option(&url, "password"), shown);
-    /* Hiding is not overdone: the host is shown, unless there seem to be options before it. */
+    /* Not too much is hidden: the host is shown, unless there seem to be options before it. */
     if (url.host_count && !(url.user && strpbrk(url.user, "&;")))
         assert(strstr(shown, url.hosts[0].host) || strchr(url.hosts[0].host, '%'));
     free(shown);

@@ -9,16 +9,16 @@
  *         CHECK_EQ_INT(unlock(), 0);
  *     }
  *
- * Each test runs in a child process. That is what makes it sound with threads: a CHECK that
- * fails, on whichever thread, prints where and ends that process, so nothing goes on behind the
- * failed test. A crash, a data race, a leak or a hang likewise fails the one test that it
- * happened in, and nothing one test leaves behind reaches the next.
+ * Each test runs in a child process. That is what makes it sound with threads: a CHECK that fails,
+ * on whichever thread, prints where and ends that process, so nothing runs on after the failure. A
+ * crash, a data race, a leak or a hang likewise fails the one test that it happened in, and nothing
+ * one test leaves behind reaches the next.
  *
  * Usage of a test program: prog [-t words] [argument...]. -t runs only the tests whose names
  * contain the words; the arguments are there for the tests as test_args[0 .. test_args_count-1].
- * The output is TAP: what a test printed, then one "ok" or "not ok" for it, in the order of the file.
- * A test that cannot be tried on this machine calls SKIP with the reason, which is reported as
- * "ok ... # SKIP reason" and counted apart.
+ * The output is TAP: what a test printed, then one "ok" or "not ok" for it, in the order of the
+ * file. A test that cannot be tried on this machine calls SKIP with the reason, which is reported
+ * as "ok ... # SKIP reason" and counted apart.
  *
  * Two variables are for tests/run: HOLDFAST_TEST_JOBS is how many tests run at once (1), and
  * HOLDFAST_TEST_ONLY is the whole name of the one test to run. */
@@ -52,7 +52,7 @@ struct test_case {
     struct test_case *next;
     pid_t child;       /* 0: not started, or ended */
     int output;        /* the file that has what it prints */
-    int status;        /* of its end; -1: there is none */
+    int status;        /* its exit status; -1: there is none */
     char *skip_reason; /* in memory that the child shares with us; empty if it was not skipped */
 };
 
@@ -107,8 +107,8 @@ __attribute__((unused)) static int test_same(const char *a, const char *b) {
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-/* The message goes out in one write, whole even when several threads fail at once; _exit and
- * not exit, because other threads may be in the middle of anything. */
+/* The message is one write, so it stays whole if several threads fail at once. It calls _exit, not
+ * exit, because other threads may be in the middle of anything. */
 static void test_fail(const char *file, int line, const char *format, ...) {
     char text[2048];
     int used = snprintf(text, sizeof text, "# %s:%d: CHECK failed: ", file, line);
@@ -165,7 +165,7 @@ static void test_start(struct test_case *test) {
     exit(0);
 }
 
-/* Waits for the end of one of the tests that run. */
+/* Waits until one of the running tests ends. */
 static void test_await_one(void) {
     int status;
     pid_t child = wait(&status);
@@ -200,7 +200,7 @@ static void test_report(int number, const struct test_case *test) {
     fflush(stdout);
 }
 
-/* Leaves only the tests that are to run; returns how many they are. */
+/* Keeps only the tests that must run; returns how many there are. */
 static int test_select(const char *words, const char *only) {
     int count = 0;
     for (struct test_case **at = &test_first; *at;) {

@@ -41,10 +41,10 @@
  *    that you can write `hold = hf_hold_free(hold)`.
  *  - The library does not log and does not install signal handlers. hf_process says when it calls
  *    your functions.
- *  - Only calls that have a _start form, and hf_call_wait, wait for the store; opening and closing a
- *    client may wait for a local disk. All other calls return at once, even while other threads
- *    wait. With sqlite: a call waits for as long as the disk takes, and for up to 3 seconds
- *    if another process keeps the file locked.
+ *  - Only calls that have a _start form, and hf_call_wait, wait for the store; opening and closing
+ *    a client may wait for a local disk. All other calls return at once, even while other threads
+ *    wait. With sqlite: a call waits for as long as the disk takes, and for up to 3 seconds if
+ *    another process keeps the file locked.
  *  - No call is a cancellation point: a thread that is cancelled (pthread_cancel) while it waits
  *    in the library finishes its call first.
  *  - After fork() every call on a handle in the child returns HF_FORKED; freeing a handle there
@@ -155,10 +155,10 @@ typedef struct hf_client_options {
     uint64_t token_floor;  /* no token below this: for use after restoring or moving a store */
     const char *command;   /* what operators see as this client's program; NULL: its own name */
     /* A store on this host frees the locks of a dead process at once, without waiting for their
-     * leases. If other processes do the work under the lock, name the one that outlives the rest: the
-     * locks are then freed only once that process is dead as well. HF_LEASE_ONLY: none is sure to
-     * outlive the rest, so only a release or the end of the lease frees a lock. 0: the client's own
-     * process does the work. */
+     * leases. If other processes do the work under the lock, name the one that outlives the rest:
+     * the locks are then freed only once that process is dead as well. HF_LEASE_ONLY: none is sure
+     * to outlive the rest, so only a release or the end of the lease frees a lock. 0: the client's
+     * own process does the work. */
     int64_t guard_pid;
     /* Called for everything that happens to the client's locks; see hf_event. May be NULL. */
     void (*on_event)(const struct hf_event *event, void *arg);
@@ -178,11 +178,10 @@ HF_API int hf_client_open(const char *url, const hf_client_options *options,
                           hf_client **ret_client);
 
 /* Closes the client. Pending calls complete with HF_CLOSED, locks that are still held are released
- * (waiting at most a second for the store to confirm, or until a local disk is done), callbacks that
- * are still due run in this call and must return, and threads are joined. Holds and calls remain valid
- * handles: calls on them return
- * HF_CLOSED, and they must still be freed. Must not be called from one of the client's own
- * callbacks. Returns NULL; NULL does nothing. */
+ * (waiting at most a second for the store to confirm, or until a local disk is done), callbacks
+ * that are still due run in this call and must return, and threads are joined. Holds and calls
+ * remain valid handles: calls on them return HF_CLOSED, and they must still be freed. Must not be
+ * called from one of the client's own callbacks. Returns NULL; NULL does nothing. */
 HF_API hf_client *hf_client_close(hf_client *client);
 
 /* ---- Acquiring ---------------------------------------------------------------------------- */
@@ -202,8 +201,8 @@ typedef enum hf_kind {
 #define HF_BARGE 0x1u
 /* If this owner (the calling thread, or `owner_key`) already holds the lock through a request with
  * this flag, succeed at once and count. Each acquire returns its own hold; the lock is released
- * with the last of them. A shared hold cannot become exclusive this way (HF_WRONG_KIND), and k permits
- * cannot become more (HF_BAD_WEIGHT). */
+ * with the last of them. A shared hold cannot become exclusive this way (HF_WRONG_KIND), and k
+ * permits cannot become more (HF_BAD_WEIGHT). */
 #define HF_REENTRANT 0x2u
 /* No automatic renewal: the lock ends with its lease unless you call hf_renew. */
 #define HF_NO_RENEW 0x4u
@@ -240,10 +239,11 @@ typedef struct hf_acquire_options {
  * If a reply is lost, the request is repeated with the same attempt id and the store recognises
  * it, so the lock is never granted twice and no grant is forgotten.
  *
- * Errors: BUSY (wait_ms is 0 and somebody holds it), TIMEOUT, SHORT, WRONG_KIND, BAD_NAME, BAD_WEIGHT,
- * BAD_LEASE, BAD_ARGUMENT, UNSUPPORTED, UNREACHABLE, UNKNOWN (the store stopped answering; whatever
- * it granted is being released, and ends with its lease at the latest), CLOCK, DENIED, BAD_STORE,
- * STORE_FULL, NO_MEMORY, SYSTEM, CLOSED, FORKED. After any error nothing is held. */
+ * Errors: BUSY (wait_ms is 0 and somebody holds it), TIMEOUT, SHORT, WRONG_KIND, BAD_NAME,
+ * BAD_WEIGHT, BAD_LEASE, BAD_ARGUMENT, UNSUPPORTED, UNREACHABLE, UNKNOWN (the store stopped
+ * answering; whatever it granted is being released, and ends with its lease at the latest), CLOCK,
+ * DENIED, BAD_STORE, STORE_FULL, NO_MEMORY, SYSTEM, CLOSED, FORKED. After any error nothing is
+ * held. */
 HF_API int hf_acquire(hf_client *client, const char *name, const hf_acquire_options *options,
                       hf_hold **ret_hold);
 
@@ -259,20 +259,22 @@ typedef struct hf_want {
 #define HF_WANT_INIT \
     { sizeof(hf_want), NULL, HF_EXCLUSIVE, 1, 1 }
 
-/* Acquires all of the `count` (1 to 64) names or none, within one wait_ms. They are acquired in
- * the byte order of their names, so two callers cannot deadlock, whatever order they give. The one
- * hold that is returned checks, renews and releases all of them. If one is lost, all are (the others are then
- * released), and hf_hold_name says which one it was. A name given twice fails with HF_BAD_ARGUMENT,
- * HF_REENTRANT with HF_UNSUPPORTED, and the loss of one name while waiting for the others with
- * HF_LOST. kind, permits and capacity of `options` are ignored. Otherwise like hf_acquire. */
+/* Acquires all of the `count` (1 to 64) names or none, within one wait_ms. They are acquired in the
+ * byte order of their names, so two callers cannot deadlock, whatever order they give. The one hold
+ * that is returned checks, renews and releases all of them. If one is lost, all are (the others are
+ * then released), and hf_hold_name says which one it was. A name given twice fails with
+ * HF_BAD_ARGUMENT, HF_REENTRANT with HF_UNSUPPORTED, and the loss of one name while waiting for the
+ * others with HF_LOST. kind, permits and capacity of `options` are ignored. Otherwise like
+ * hf_acquire. */
 HF_API int hf_acquire_all(hf_client *client, const hf_want *const *wants, size_t count,
                           const hf_acquire_options *options, hf_hold **ret_hold);
 
 /* ---- The hold ----------------------------------------------------------------------------- */
 
-/* HF_OK: the lock is held, with at least `need_ms` left before its deadline (0: any time at all). Ask
- * for as long as the next step of your work takes. HF_SHORT: held, but with less time left. HF_LOST,
- * HF_RELEASED, HF_CLOSED, HF_FORKED: not held. Does not ask the store, and never waits for it. */
+/* HF_OK: the lock is held, with at least `need_ms` left before its deadline (0: any time at all).
+ * Ask for as long as the next step of your work takes. HF_SHORT: held, but with less time left.
+ * HF_LOST, HF_RELEASED, HF_CLOSED, HF_FORKED: not held. Does not ask the store, and never waits for
+ * it. */
 HF_API int hf_check(hf_hold *hold, int64_t need_ms);
 
 /* Milliseconds until the deadline; 0 if the lock is not held. Never waits for the store. */
@@ -356,8 +358,8 @@ typedef struct hf_lock_info {
     uint64_t broken_token;     /* of the hold that was broken; 0: none */
     const char *broken_by;     /* "web3 pid 411 (holdfast break by eve)"; "": none */
     const char *broken_reason; /* "" when none was given */
-    /* In a quorum store, a holder has the votes of a quorum. Anybody with fewer votes is listed as a
-     * waiter: it is still collecting votes, or has lost some. */
+    /* In a quorum store, a holder has the votes of a quorum. Anybody with fewer votes is listed as
+     * a waiter: it is still collecting votes, or has lost some. */
     uint32_t quorum;             /* how many votes are needed; 0: the store is not a quorum */
     size_t node_count;           /* from hf_inspect: the nodes of the store; from hf_list: 0 */
     const hf_node *const *nodes; /* in the order of the URL */
@@ -371,10 +373,10 @@ typedef struct hf_locks hf_locks;
  * Errors: BAD_NAME, UNSUPPORTED, and those of any request. */
 HF_API int hf_inspect(hf_client *client, const char *name, hf_locks **ret_locks);
 
-/* Lists the locks that are held or waited for and whose name begins with `prefix` ("" or NULL: all),
- * in pages: at most `limit` (1 to 1000) names that sort after `after` (NULL: from the start). To get
- * the next page, pass the last name of this one; an empty page is the end. Each page is a snapshot,
- * but two pages may be from different times. */
+/* Lists the locks that are held or waited for and whose name begins with `prefix` ("" or NULL:
+ * all), in pages: at most `limit` (1 to 1000) names that sort after `after` (NULL: from the start).
+ * To get the next page, pass the last name of this one; an empty page is the end. Each page is a
+ * snapshot, but two pages may be from different times. */
 HF_API int hf_list(hf_client *client, const char *prefix, const char *after, size_t limit,
                    hf_locks **ret_locks);
 
@@ -382,11 +384,11 @@ HF_API size_t hf_locks_count(const hf_locks *locks);
 HF_API const hf_lock_info *hf_locks_at(const hf_locks *locks, size_t index); /* NULL: none */
 HF_API hf_locks *hf_locks_free(hf_locks *locks);
 
-/* Ends somebody else's hold of `name`: the one with exactly this `token` (in a quorum, two readers may
- * have the same token: then both). Its holder is notified that the lock is lost, and the name gets a
- * larger token, so that writes with the old one are refused. The holder may still be working: this is
- * for operators who know that it is not, or accept that it is. The store keeps when, by whom and why
- * (`reason`: at most 255 bytes, or NULL) for hf_lock_info.
+/* Ends somebody else's hold of `name`: the one with exactly this `token` (in a quorum, two readers
+ * may have the same token: then both). Its holder is notified that the lock is lost, and the name
+ * gets a larger token, so that writes with the old one are refused. The holder may still be
+ * working: this is for operators who know that it is not, or accept that it is. The store keeps
+ * when, by whom and why (`reason`: at most 255 bytes, or NULL) for hf_lock_info.
  * Errors: NOT_YOURS (nobody holds it with that token), BAD_ARGUMENT, and those of any request. */
 HF_API int hf_break(hf_client *client, const char *name, uint64_t token, const char *reason);
 
@@ -418,18 +420,18 @@ typedef struct hf_examination {
     const hf_finding *const *findings;
 } hf_examination;
 
-/* Asks the store how its configuration affects locks; `holdfast doctor` prints the result. Makes a few
- * small writes, which change nothing. The caller frees the result with hf_examination_free.
+/* Asks the store how its configuration affects locks; `holdfast doctor` prints the result. Makes a
+ * few small writes, which change nothing. The caller frees the result with hf_examination_free.
  * Errors: UNSUPPORTED (the store cannot be examined), and those of any request. */
 HF_API int hf_examine(hf_client *client, hf_examination **ret_examination);
 HF_API hf_examination *hf_examination_free(hf_examination *examination);
 
 /* ---- Events ------------------------------------------------------------------------------- */
 
-/* For logs and metrics. Each lock has its own events, in this order: ACQUIRED or NOT_ACQUIRED; after
- * ACQUIRED any number of RENEWED and RENEWAL_FAILED; then LOST or RELEASED, once. Several names at once
- * are several locks; acquiring a lock again with HF_REENTRANT is still one lock. A request that is
- * refused before the store is asked (a bad argument) has no events. */
+/* For logs and metrics. Each lock has its own events, in this order: ACQUIRED or NOT_ACQUIRED;
+ * after ACQUIRED any number of RENEWED and RENEWAL_FAILED; then LOST or RELEASED, once. Several
+ * names at once are several locks; acquiring a lock again with HF_REENTRANT is still one lock. A
+ * request that is refused before the store is asked (a bad argument) has no events. */
 typedef enum hf_event_type {
     HF_EVENT_ACQUIRED = 1,
     HF_EVENT_NOT_ACQUIRED = 2,   /* `error` says why */
@@ -458,9 +460,9 @@ typedef struct hf_event {
 /* ---- Calls that do not block -------------------------------------------------------------- */
 
 /* Each call above that may wait for the store has a form that only starts it. A call completes
- * exactly once, also if it is cancelled or its client is closed. You do not need callbacks: wait for a
- * call, ask for its status, or have it put into a queue of completed calls. A client may be used in
- * all these ways at the same time. */
+ * exactly once, also if it is cancelled or its client is closed. You do not need callbacks: wait
+ * for a call, ask for its status, or have it put into a queue of completed calls. A client may be
+ * used in all these ways at the same time. */
 HF_API int hf_acquire_start(hf_client *client, const char *name, const hf_acquire_options *options,
                             hf_call **ret_call);
 HF_API int hf_acquire_all_start(hf_client *client, const hf_want *const *wants, size_t count,
@@ -479,38 +481,40 @@ HF_API int hf_examine_start(hf_client *client, hf_call **ret_call);
 HF_API int hf_call_status(hf_call *call);
 HF_API const char *hf_call_error(hf_call *call);
 
-/* Blocks until the call has completed and returns its result, or HF_PENDING if that takes longer than
- * `wait_ms` (HF_FOREVER: no limit), whatever the store does. Any number of threads may wait for one
- * call. */
+/* Blocks until the call has completed and returns its result, or HF_PENDING if that takes longer
+ * than `wait_ms` (HF_FOREVER: no limit), whatever the store does. Any number of threads may wait
+ * for one call. */
 HF_API int hf_call_wait(hf_call *call, int64_t wait_ms);
 
-/* Completes a pending call with HF_CANCELLED. An acquire gives up its place in the queue; what other
- * calls asked of the store may still happen. A call that has completed keeps its result. May be
- * called from any thread. Returns HF_OK or HF_FORKED. */
+/* Completes a pending call with HF_CANCELLED. An acquire gives up its place in the queue; what
+ * other calls asked of the store may still happen. A call that has completed keeps its result. May
+ * be called from any thread. Returns HF_OK or HF_FORKED. */
 HF_API int hf_call_cancel(hf_call *call);
 
 /* Takes the result of a call that completed with HF_OK: the hold, the locks found, the examination.
- * Ownership moves to the caller; a second take returns NULL. A result that was not taken is freed with
- * the call; a hold is also released. */
+ * Ownership moves to the caller; a second take returns NULL. A result that was not taken is freed
+ * with the call; a hold is also released. */
 HF_API hf_hold *hf_call_take_hold(hf_call *call);
 HF_API hf_locks *hf_call_take_locks(hf_call *call);
 HF_API hf_examination *hf_call_take_examination(hf_call *call);
 
-/* For programs with many calls: be notified when a call has completed. Use one of these, once for each
- * call, at any time before it is freed. If the call has already completed, you are notified at once.
+/* For programs with many calls: be notified when a call has completed. Use one of these, once for
+ * each call, at any time before it is freed. If the call has already completed, you are notified at
+ * once.
  * hf_call_notify: `fn` is called (hf_process says where).
  * hf_call_queue: hf_call_next will return the call.
  * Errors: BAD_ARGUMENT (already done for this call), SYSTEM, NO_MEMORY, CLOSED, FORKED. */
 HF_API int hf_call_notify(hf_call *call, void (*fn)(hf_call *call, void *arg), void *arg);
 HF_API int hf_call_queue(hf_call *call, void *data);
 
-/* The next completed call among those passed to hf_call_queue, each once; NULL if there is none now.
- * hf_call_data is the pointer that was passed with it. */
+/* The next completed call among those passed to hf_call_queue, each once; NULL if there is none
+ * now. hf_call_data is the pointer that was passed with it. */
 HF_API hf_call *hf_call_next(hf_client *client);
 HF_API void *hf_call_data(const hf_call *call);
 
 /* Frees the call and any result that was not taken; cancels it if it is pending. Once this has
- * returned, its notify function is not running and will not run (unless that function made the call). */
+ * returned, its notify function is not running and will not run (unless that function made the
+ * call). */
 HF_API hf_call *hf_call_free(hf_call *call);
 
 /* For programs with their own event loop: a descriptor that is readable when hf_process or
@@ -518,13 +522,13 @@ HF_API hf_call *hf_call_free(hf_call *call);
  * makes callbacks run in hf_process from then on. Errors (negative): SYSTEM, CLOSED, FORKED. */
 HF_API int hf_fd(hf_client *client);
 
-/* Does the work that is due and runs the callbacks that are due: on_lost, notify, on_event. Does not
- * block itself.
+/* Does the work that is due and runs the callbacks that are due: on_lost, notify, on_event. Does
+ * not block itself.
  *
- * Callbacks run here once hf_fd has been called; until then they run one at a time on a thread of the
- * library that does nothing else. They never run on a thread that renews locks, nor with a mutex of the
- * library locked: they may block, call the library, free the object they are called for, and end their
- * thread (pthread_exit). Returns HF_OK, CLOSED or FORKED. */
+ * Callbacks run here once hf_fd has been called; until then they run one at a time on a thread of
+ * the library that does nothing else. They never run on a thread that renews locks, nor with a
+ * mutex of the library locked: they may block, call the library, free the object they are called
+ * for, and end their thread (pthread_exit). Returns HF_OK, CLOSED or FORKED. */
 HF_API int hf_process(hf_client *client);
 
 /* ---- The library -------------------------------------------------------------------------- */
@@ -549,10 +553,10 @@ typedef struct hf_store_info {
     int token_floor;     /* 1: there can be a token floor (hf_client_options) */
 } hf_store_info;
 
-/* The index-th store, NULL after the last. Yours to read until this thread asks for another. */
+/* The index-th store; NULL after the last. Valid until this thread asks for another. */
 HF_API const hf_store_info *hf_store_at(size_t index);
 
-/* The store of this client. Yours to read until the client is closed. NULL for NULL. */
+/* The store of this client; NULL for NULL. Valid until the client is closed. */
 HF_API const hf_store_info *hf_client_store(const hf_client *client);
 
 #ifdef __cplusplus

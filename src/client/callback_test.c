@@ -1,6 +1,5 @@
-/* The program's callbacks: they may call the library, free their own object and block for as long
- * as they like, while locks go on being renewed; whoever frees an object knows that its callback is
- * over. */
+/* The program's callbacks. They may call the library, free their own object and block for as long
+ * as they like; locks are still renewed. Once an object is freed, its callback is not running. */
 #include "check.h"
 
 #include <holdfast/holdfast.h>
@@ -47,11 +46,11 @@ static hf_hold *get(hf_client *client, const char *name, hf_acquire_options opti
     return hold;
 }
 
-/* What a callback of the tests is to do, and what it did. */
+/* What a test's callback must do, and what it did. */
 struct story {
     hf_client *client;
     hf_hold *hold;
-    pthread_mutex_t mutex; /* held by the test for as long as the callback shall block */
+    pthread_mutex_t mutex; /* the test holds it while the callback must block */
     atomic_int began, ended;
     bool frees;
 };
@@ -146,8 +145,7 @@ TEST(a_freed_hold_gets_no_callback) {
     hf_client_close(b);
 }
 
-/* A callback frees its object, and goes on. Another that came to lie at the same address is not
- * its. */
+/* A callback frees its object and goes on. A new object at the same address is another one. */
 struct reuse {
     hf_client *client, *breaker;
     hf_call *next;
@@ -250,7 +248,7 @@ static void count_closed(hf_call *call, void *arg) {
     atomic_fetch_add(&story->ended, 1);
 }
 
-/* Closing runs what is left to tell before it returns. */
+/* Closing runs the callbacks that are left before it returns. */
 TEST(closing_waits_for_the_callbacks) {
     struct story story = {.client = open_client()};
     hf_client *b = open_client();
@@ -323,7 +321,7 @@ TEST(two_threads_may_process_one_client) {
 static void process_in_callback(hf_call *call, void *arg) {
     struct story *story = arg;
     hf_call_free(call);
-    CHECK_EQ_INT(hf_process(story->client), HF_OK); /* nothing: one callback at a time */
+    CHECK_EQ_INT(hf_process(story->client), HF_OK); /* does nothing: one callback at a time */
     atomic_fetch_add(&story->ended, 1);
 }
 

@@ -57,13 +57,13 @@ TEST(a_cancelled_waiter_finishes_its_call_and_stops_no_renewal) {
         hf_hold *renewed = get(client, "renewed", lasting(0, LEASE_MS));
         hf_hold *held = get_now(client, "awaited");
         struct thread waits = {.client = client, .name = "awaited", .wait_ms = HF_FOREVER};
-        start_waiting(&waits); /* and drives, for all */
+        start_waiting(&waits); /* it drives, for all threads */
         CHECK(pthread_cancel(waits.id) == 0);
         pause_ms(LEASE_MS * 2);
         CHECK_IS(hf_check(renewed, 0), HF_OK);
         let_go(held);
         check_cancelled(waits.id);
-        CHECK_IS(waits.result, HF_OK); /* it got the lock, and gave it back */
+        CHECK_IS(waits.result, HF_OK); /* it got the lock and released it */
         CHECK_IS(attempt(client, "awaited"), HF_OK);
         let_go(renewed);
         hf_client_close(client);
@@ -103,7 +103,7 @@ TEST(of_threads_that_wait_for_one_call_any_can_be_cancelled) {
     }
 }
 
-/* Whoever does something all the time is cancelled in the middle of it, whatever that is. */
+/* Busy threads are cancelled in the middle of whatever they do. */
 static void *use_all_the_time(void *arg) {
     struct thread *thread = arg;
     for (;;)

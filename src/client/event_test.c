@@ -1,6 +1,6 @@
-/* Events: what a program that asked for them is told of its locks: exact numbers on a clock that
- * the test moves, each event once and in order, also with threads, and how many were dropped for
- * want of memory. The unit is included, not linked, so that its allocations can fail. */
+/* Events: exact numbers on a clock that the test moves, each event once and in order, also with
+ * threads, and how many were dropped for lack of memory. The unit is included, not linked, so that
+ * only its allocations fail. */
 #include "check.h"
 #include "support/virtual_world.h"
 
@@ -150,7 +150,7 @@ TEST(the_wait_for_a_lock_is_counted) {
     CHECK_EQ_INT(hf_call_wait(call, HF_FOREVER), HF_OK);
     hf_process(b);
     hf_process(a);
-    CHECK_EQ_INT(next(HF_EVENT_ACQUIRED, "x", HF_OK)->wait_ms, 1234); /* b was asked first */
+    CHECK_EQ_INT(next(HF_EVENT_ACQUIRED, "x", HF_OK)->wait_ms, 1234); /* b asked first */
     next(HF_EVENT_ACQUIRED, "x", HF_OK);
     CHECK_EQ_INT(next(HF_EVENT_RELEASED, "x", HF_OK)->held_ms, 1234);
     hf_call_free(call); /* with its hold */
@@ -211,7 +211,7 @@ TEST(renewals_that_fail_shrink_the_margin) {
     CHECK(failures >= 2 && event->held_ms >= 3000 && event->held_ms <= 6000);
     event = next(HF_EVENT_RENEWED, "x", HF_OK);
     CHECK(event->held_ms > 6000);
-    int64_t margin_ms = VALID_MS - event->held_ms; /* and µs are cut off of both */
+    int64_t margin_ms = VALID_MS - event->held_ms; /* both are rounded down to ms */
     CHECK(event->least_margin_ms == margin_ms || event->least_margin_ms == margin_ms - 1);
     CHECK_EQ_INT(event->renewals, 1);
     let_go(hold);
@@ -260,7 +260,7 @@ TEST(a_lock_that_was_broken_is_lost_once_and_its_margin_is_that_of_its_renewals)
 TEST(a_loss_that_only_the_release_finds_is_a_loss) {
     hf_client *a = open_client();
     hf_hold *hold = get(a, "x");
-    virtual_step_host_us(20000 * MS); /* the store's clock has left the lease behind */
+    virtual_step_host_us(20000 * MS); /* by the store's clock, the lease has ended */
     CHECK_EQ_INT(hf_release(hold), HF_LOST);
     hf_hold_free(hold);
     hf_process(a);
@@ -298,7 +298,7 @@ TEST(a_release_that_may_have_been_done_unanswered_is_no_loss) {
     unanswered_type = STORE_RELEASE;
     CHECK_EQ_INT(hf_release(hold), HF_UNKNOWN);
     unanswered_type = -1;
-    virtual_step_host_us(20000 * MS); /* the store has forgotten it when the release is repeated */
+    virtual_step_host_us(20000 * MS); /* the repeated release finds nothing */
     virtual_pass_us(2000 * MS);
     hf_process(a);
     next(HF_EVENT_ACQUIRED, "x", HF_OK);

@@ -1,6 +1,6 @@
-/* A fork in the middle of everything: the child's handles answer HF_FORKED whatever the parent's
- * threads were doing, its frees free and nothing else, and it may open clients of its own.
- * failures.md 39. */
+/* A fork in the middle of everything. In the child, calls on handles return HF_FORKED, whatever the
+ * parent's threads were doing; freeing a handle only frees memory; and it may open clients of its
+ * own. failures.md 39. */
 #include "check.h"
 
 #include <dirent.h>
@@ -95,9 +95,9 @@ static void stop(struct busy *busy) {
         pthread_join(busy->threads[i], NULL);
 }
 
-/* What a sanitizer itself cannot do in the child of a process with threads: TSan takes the child's
- * threads for the parent's, and stops; the allocators of both may be left locked by a thread that
- * is no more. So this program runs without them, too. */
+/* Sanitizers do not support threads in the child of a process with threads. TSan takes the child's
+ * threads for the parent's and stops, and the allocators of both may be left locked by a thread
+ * that does not exist in the child. So this program also runs without them. */
 #ifdef __SANITIZE_THREAD__
 enum { CHILD_MAY_HAVE_THREADS = false };
 #else

@@ -7,7 +7,7 @@
 
 /* ---- Words of the tests ---- */
 
-/* Done, or said clearly why not. */
+/* True if it was done; otherwise the error must be clear. */
 static bool done(int r) {
     if (r != HF_OK && r != HF_NO_MEMORY)
         test_fail(__FILE__, __LINE__, "%s: %s", hf_error_name(r), hf_last_error());
@@ -17,7 +17,7 @@ static bool done(int r) {
 
 static hf_client *witness;
 
-/* Nothing is held: another client can take it at once. Without failures. */
+/* Nothing is held: another client can take the lock at once. Nothing fails here. */
 static void check_free(const char *name) {
     fail_pause();
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
@@ -336,7 +336,7 @@ TEST(a_renewal_without_memory_is_tried_again) {
     options.lease_ms = 9000;
     CHECK_EQ_INT(hf_acquire(a, "x", &options, &hold), HF_OK);
     for (int i = 0; i < 100; i++) {
-        fail_from_to(0, FAIL_TO_THE_END); /* all, for a while: as an outage of half a lease */
+        fail_from_to(0, FAIL_TO_THE_END); /* like an outage of half a lease */
         virtual_pass_us(4500000);
         CHECK_EQ_INT(hf_check(hold, 0), HF_OK);
         fail_pause();

@@ -1,5 +1,5 @@
-/* A system call that fails (no descriptors, no threads, no memory of the kernel's), at every index:
- * a clear error, nothing left open, no lock that stays held. */
+/* A system call that fails (no descriptors, no threads, no kernel memory), at every index: a clear
+ * error, nothing left open, no lock that stays held. */
 #include "check.h"
 #include "support/failing.h"
 
@@ -76,7 +76,7 @@ static void open_and_close(void) {
         hf_client_close(client);
 }
 
-/* The first in its process, so that the page that a fork wipes is made here as well. */
+/* The first in its process, so that the page that a fork wipes is also made here. */
 TEST(opening_a_client_survives_failed_system_calls) {
     fail_at_every_call(open_and_close);
 }

@@ -28,7 +28,7 @@ struct door_store {
     void (*completed)(struct store_host *host, struct store_op *op);
     enum door door;
     struct list requests, replies;                  /* that are kept */
-    int count[STORE_LIST + 1];                      /* operations that came, by type */
+    int count[STORE_LIST + 1];                      /* operations that arrived, by type */
     int renewals;                                   /* holds in the RENEWs */
     int64_t last_renew_us, shortest_us, longest_us; /* between one RENEW and the next */
 };
@@ -71,7 +71,7 @@ static void door_submit(struct store *store, struct store_op *op) {
     }
 }
 
-/* What the memory store calls when it has done an operation. */
+/* The memory store calls this when it has done an operation. */
 static void door_completed(struct store_host *host, struct store_op *op) {
     struct door_store *self = door_of(container_of(host, hf_client, host));
     if (self->door == KEEPS_REPLY) {
@@ -126,7 +126,7 @@ static void set_door(hf_client *client, enum door door) {
     door_of(client)->door = door;
 }
 
-/* Opens the door, and lets through what it kept. */
+/* Opens the door and passes on what it kept. */
 static void open_door(hf_client *client) {
     struct door_store *self = door_of(client);
     struct list *link;
@@ -284,7 +284,7 @@ TEST(a_lock_is_lost_at_its_deadline_when_the_store_is_unreachable) {
     check_lost_at_deadline(UNREACHABLE);
 }
 
-/* A renewal that is done counts only when its answer has come: without, D stays. */
+/* A renewal counts only when its answer has arrived: until then D stays. */
 TEST(a_lock_is_lost_at_its_deadline_when_the_answers_are_lost) {
     check_lost_at_deadline(LOSES_REPLY);
 }
@@ -329,7 +329,7 @@ TEST(a_renewal_that_fails_says_so_and_the_lock_is_still_held) {
     hf_client_close(a);
 }
 
-/* A renewal's time counts from its sending: an answer that was long under way gives no more. */
+/* A renewal counts from when it was sent: a late answer gives no more time. */
 TEST(a_late_answer_to_a_renewal_counts_from_its_sending) {
     hf_client *a = open_door_client();
     hf_hold *hold = get(a, "x", lease_of(9000, 0));
@@ -349,7 +349,7 @@ TEST(an_answer_that_outlives_its_hold_touches_nothing) {
     set_door(a, KEEPS_REPLY);
     virtual_pass_us(3100 * MS);
     CHECK_EQ_INT(door_of(a)->count[STORE_RENEW], 1);
-    hf_hold_free(hold); /* the release is done too, and its answer waits behind */
+    hf_hold_free(hold); /* the release is also done; its answer waits behind */
     CHECK_EQ_INT(attempt(b, "x"), HF_OK);
     open_door(a);
     hf_hold *next = get(a, "x", lease_of(9000, 0));
@@ -381,7 +381,7 @@ TEST(a_grant_whose_answer_was_lost_is_found_again) {
     set_door(a, LOSES_REPLY);
     hf_call *call = start(a, "x", lease_of(9000, 5000));
     CHECK_EQ_INT(hf_call_status(call), HF_PENDING);
-    CHECK_EQ_INT(attempt(b, "x"), HF_BUSY); /* it has it, and does not know */
+    CHECK_EQ_INT(attempt(b, "x"), HF_BUSY); /* it has the lock and does not know */
     set_door(a, OPEN);
     CHECK_EQ_INT(hf_call_wait(call, HF_FOREVER), HF_OK);
     hf_hold *hold = hf_call_take_hold(call);
@@ -436,7 +436,7 @@ TEST(the_deadline_counts_from_the_sending_of_the_request) {
     hf_call_free(call);
     hf_acquire_options options = lease_of(9000, HF_FOREVER);
     options.min_left_ms = 6000;
-    int64_t delays_us[] = {4 * SECOND, 20 * SECOND}; /* too late for what was asked, for anything */
+    int64_t delays_us[] = {4 * SECOND, 20 * SECOND}; /* too late for what was asked for */
     for (size_t i = 0; i < 2; i++) {
         set_door(a, KEEPS_REPLY);
         call = start(a, "x", options);
@@ -548,7 +548,7 @@ TEST(two_releases_of_one_hold_share_the_answer) {
     hf_client_close(a);
 }
 
-/* Whoever cancels the release that the others joined ends its own waiting, not theirs. */
+/* Cancelling the release that the others joined ends only the caller's own wait. */
 TEST(cancelling_the_first_of_two_releases_leaves_the_other_its_answer) {
     hf_client *a = open_door_client();
     hf_hold *hold = get(a, "x", lease_of(30000, 0));
@@ -610,7 +610,7 @@ static void check_close(enum door door) {
     hf_client_close(a);
     CHECK(virtual_now_us() - began_us <= SECOND);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        /* The release ends the renewal, with a word of its own. */
+        /* The release ends the renewal with an error of its own. */
         CHECK_EQ_INT(hf_call_status(calls[i]), i == 2 ? HF_RELEASED : HF_CLOSED);
         hf_call_free(calls[i]);
     }
@@ -682,7 +682,7 @@ TEST(a_name_lost_while_others_are_waited_for_ends_the_wait) {
     hf_call_free(call);
     CHECK_EQ_INT(hf_release(y), HF_OK);
     hf_hold_free(y);
-    CHECK_EQ_INT(attempt(b, "y"), HF_OK); /* it does not stand in the queue any more */
+    CHECK_EQ_INT(attempt(b, "y"), HF_OK); /* it is no longer in the queue */
     hf_client_close(a);
     hf_client_close(b);
 }

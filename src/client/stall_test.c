@@ -1,9 +1,9 @@
-/* A store that does not come back: the disk stalls, or another process keeps the database locked.
- * Whatever it does, and for however long: checks and forks do not wait, calls that do not block do
- * not, and each loss is reported by its deadline.
+/* A store that does not return: the disk stalls, or another process keeps the database locked.
+ * However long that takes, checks, forks and calls that do not block do not wait, and each loss is
+ * reported by its deadline.
  *
- * The disk stalls in a shim below SQLite, for 1 to 10 seconds. What is late on a busy machine is
- * tried again: a call that waits for the store is late each time. */
+ * The disk stalls in a shim below SQLite, for 1 to 10 seconds. If something is late on a busy
+ * machine, it is tried again: a call that waits for the store is late each time. */
 #define TEST_TIMEOUT_S 240
 #include "store/sqlite/sqlite_test.h"
 
@@ -109,8 +109,8 @@ static int64_t fork_ms(void) {
     return took;
 }
 
-/* What a program that looks all the time sees of a hold while the store is stalled: how long the
- * calls took, and how long after the deadline each means reported the loss. */
+/* What a program that polls a hold sees while the store is stalled: how long the calls took, and
+ * how long after the deadline each means reported the loss. */
 struct seen {
     int64_t check_ms, left_ms, fork_ms, check_late_ms, fd_late_ms, on_lost_late_ms, event_late_ms;
 };
@@ -156,7 +156,7 @@ static bool is_as_promised(const struct seen *seen) {
            seen->on_lost_late_ms <= SOON_MS && seen->event_late_ms <= SOON_MS;
 }
 
-/* True if it is to be tried again. */
+/* True if it must be tried again. */
 static bool is_late(const struct seen *seen, int tries) {
     if (is_as_promised(seen))
         return false;
@@ -379,7 +379,7 @@ TEST(a_wait_ends_in_time_while_another_thread_is_in_a_stalled_store) {
     CHECK(atomic_load(&stalled)); /* still */
     pthread_join(worker.thread, NULL);
     CHECK_IS(worker.result, HF_OK);
-    AWAIT(holders(worker.client, "mine") == 0); /* what came of it was let go */
+    AWAIT(holders(worker.client, "mine") == 0); /* what was granted was released */
     let_go(worker.hold);
     hf_client_close(worker.client);
 }

@@ -1,6 +1,6 @@
-/* Threads that meet in a client: the races that a lock's life has, on the real clock. They are
- * meant for ThreadSanitizer; each is bounded in count and in time. HOLDFAST_TEST_ROUNDS scales the
- * counts (1 by default; 5 makes the first test a million acquires). */
+/* Threads that share a client: the races in the life of a lock, on the real clock. They are meant
+ * for ThreadSanitizer; each is bounded in count and in time. HOLDFAST_TEST_ROUNDS scales the counts
+ * (1 by default; 5 makes the first test a million acquires). */
 #define TEST_TIMEOUT_S 240
 #include "check.h"
 
@@ -75,7 +75,7 @@ static size_t waiters(hf_client *client, const char *name) {
     return count;
 }
 
-/* Everything was let go: another client can take the name at once. */
+/* Everything was released: another client can take the name at once. */
 static void check_free(const char *name) {
     hf_client *other = open_client();
     let_go(get(other, name, lease_of(10000, PATIENCE_MS)));
@@ -167,7 +167,7 @@ TEST(eight_threads_acquire_and_release_without_end) {
     enter_rooms_with(8, 1, 8, 25000);
 }
 
-/* Only the first of the queue is woken, by whoever drives: no wake-up may be lost on the way. */
+/* The driver wakes only the first of the queue: no wake-up may be lost. */
 TEST(thirty_two_threads_share_four_names_through_one_client) {
     enter_rooms_with(32, 1, 4, 300);
 }
@@ -182,7 +182,7 @@ TEST(two_threads_hand_one_name_back_and_forth_between_clients) {
 
 /* ---- A renewal beside the end of its hold ---- */
 
-/* Until the time has passed, and on a busy machine until something has been done, too. */
+/* Until the time has passed, and until something has been done: the machine may be busy. */
 static bool goes_on(struct crew *crew, long enough) {
     int64_t over_ms = now_ms() - crew->until_ms;
     return over_ms < 0 || (atomic_load(&crew->done) <= enough && over_ms < PATIENCE_MS);
@@ -317,7 +317,7 @@ TEST(an_acquire_may_be_cancelled_at_any_point_of_its_life) {
     hf_client_close(b);
 }
 
-/* The delay walks over the life of the hold too: asked, granted, handed out, renewed, let go. */
+/* The delay also walks over the life of the hold: requested, granted, taken, renewed, released. */
 TEST(a_client_may_be_closed_at_any_point_of_an_acquire) {
     hf_client *a = open_client();
     int64_t until_ms = now_ms() + 60000;
@@ -376,7 +376,7 @@ static void *close_soon(void *arg) {
     return NULL;
 }
 
-/* The handle must outlive the calls that use it: the hold that the test keeps sees to that. */
+/* The handle must outlive the calls that use it: the hold that the test keeps ensures that. */
 TEST(closing_ends_the_calls_that_other_threads_are_in) {
     for (int i = 0; i < times(30); i++) {
         struct crew crew = {.clients = {open_client()}, .options = lease_of(10000, HF_FOREVER)};
@@ -486,7 +486,8 @@ TEST(a_driver_renews_what_others_hold) {
     hf_client_close(b);
 }
 
-/* Short turns of driving that come and go must not keep the standby thread away from what is due. */
+/* Threads that drive briefly, again and again, must not keep the standby thread from what is
+ * due. */
 TEST(the_standby_thread_and_drivers_take_turns) {
     hf_client *a = open_client(), *b = open_client();
     hf_hold *in_the_way = get(b, "x", lease_of(10000, 0));
@@ -507,7 +508,7 @@ TEST(the_standby_thread_and_drivers_take_turns) {
     hf_client_close(b);
 }
 
-/* Nobody waits and nobody has asked for a descriptor: the call completes all the same. */
+/* Nobody waits, and nobody has asked for a descriptor: the call still completes. */
 TEST(a_call_completes_while_nobody_waits_for_it) {
     hf_client *a = open_client(), *b = open_client();
     for (int i = 0; i < 20; i++) {
@@ -567,8 +568,7 @@ static void *wait_briefly(void *arg) {
     return NULL;
 }
 
-/* Those who drive give up again and again: each hands the drive on, or the rest would sleep for
- * ever. */
+/* Drivers give up again and again: each must hand over, or the others would sleep for ever. */
 TEST(drivers_that_time_out_hand_the_drive_on) {
     struct crew crew = {.clients = {open_client(), open_client()},
                         .until_ms = now_ms() + times(3000)};

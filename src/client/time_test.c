@@ -1,5 +1,5 @@
-/* The client on a clock that the test moves: waiting, leases, renewal, suspends, clocks that part
- * ways. The store is the memory store, whose clock is the host's. */
+/* The client on a clock that the test moves: waiting, leases, renewal, suspends, clocks that
+ * differ. The store is the memory store, whose clock is the host's. */
 #include "check.h"
 #include "support/virtual_world.h"
 
@@ -216,7 +216,7 @@ TEST(a_paused_holder_is_succeeded_when_its_lease_ends) {
     CHECK_BETWEEN(virtual_now_us() - paused_at_us, 6500 * MS, 10001 * MS);
     CHECK(hf_hold_token(second) > hf_hold_token(first));
     CHECK_EQ_INT(losses, 0);
-    CHECK_EQ_INT(hf_check(first, 0), HF_LOST); /* its first look says so, before anybody ran */
+    CHECK_EQ_INT(hf_check(first, 0), HF_LOST); /* at its first check */
     virtual_resume(a);
     virtual_pass_us(0);
     CHECK_EQ_INT(losses, 1);
@@ -297,7 +297,7 @@ TEST(several_names_share_one_time_limit) {
     virtual_pass_us(1);
     CHECK_EQ_INT(hf_call_status(call), HF_TIMEOUT);
     CHECK(strstr(hf_call_error(call), "\"y\"") != NULL);
-    CHECK_EQ_INT(try_for(a, "x", 0, &x), HF_OK); /* what was taken was let go */
+    CHECK_EQ_INT(try_for(a, "x", 0, &x), HF_OK); /* what was acquired was released */
     let_go(x);
     let_go(y);
     CHECK_EQ_INT(hf_acquire_all(b, pointers, 2, &options, &both), HF_OK);
@@ -385,7 +385,7 @@ TEST(a_step_back_of_the_stores_clock_is_a_clock_error_and_not_busy) {
     hf_client_close(b);
 }
 
-/* The first moment, in ms, at which b gets what a holds, and whether a still believes to have
+/* The first moment, in ms, at which b gets what a holds, and whether a still thinks that it has
  * it. */
 static bool overlaps(hf_client *a, hf_client *b) {
     hf_hold *first = get(a, "x", lease_of(10000, HF_NO_RENEW)), *second;
@@ -448,7 +448,7 @@ TEST(tokens_rise_after_the_counter_was_forgotten) {
     hf_client *b = open_client(); /* keeps the space, and has seen nothing */
     hf_client_close(a);
     virtual_pass_us(HOUR * 24 * 8);
-    next_token(b, "y", 0); /* whoever asks sweeps what is old */
+    next_token(b, "y", 0); /* any request sweeps what is old */
     hf_locks *locks;
     CHECK_EQ_INT(hf_inspect(b, "x", &locks), HF_OK);
     CHECK_EQ_INT(hf_locks_count(locks), 0);

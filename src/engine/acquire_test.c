@@ -165,7 +165,7 @@ STORY(a_wake_up_may_come_before_the_reply_that_it_follows) {
     expect_nothing();
     answer_queued(a, 20000, 0);
     expect_op(a, STORE_ACQUIRE);
-    answer_queued(a, 20000, 0); /* it was another's turn: one wake-up asks once */
+    answer_queued(a, 20000, 0); /* it was not its turn: one wake-up makes one request */
     expect_nothing();
     at_ms(1000);
     expect_op(a, STORE_ACQUIRE);

@@ -1,8 +1,7 @@
 /* Anything in any order: thousands of random steps, and after each of them what must always be
- * true. The store answers as it likes, wakes and breaks whom it likes; the program acquires,
- * cancels, renews, enters again and releases; time jumps, and answers come before or after the
- * timers. What each hold's deadline must be is counted here a second time, from what was sent and
- * answered.
+ * true. The store answers, wakes and breaks at random; the program acquires, cancels, renews,
+ * reenters and releases; time jumps, and answers come before or after the timers. The test computes
+ * each hold's deadline by itself, from what was sent and answered.
  *
  * A failure names its seed: `engine-random_test SEED` runs that one alone. */
 #include "engine/story_test.h"
@@ -16,7 +15,7 @@ static uint64_t chance(uint64_t below) {
     return map_hash_number(chance_state) % below;
 }
 
-/* True so many times in a hundred. */
+/* True in so many of a hundred cases. */
 static bool percent(unsigned of_a_hundred) {
     return chance(100) < of_a_hundred;
 }
@@ -275,7 +274,7 @@ static void stay_silent(struct list *ops) {
         complete(container_of(ops->next, struct store_op, link), STORE_UNKNOWN, 0, maybe_text());
 }
 
-/* The client is closed: everybody is told, the store answers some and then no more. */
+/* The client is closed: every request finishes; the store answers some, and then no more. */
 static void close_it(void) {
     engine_shutdown(&story.engine);
     settle();

@@ -1,5 +1,4 @@
-/* Letting go: releases and their outcomes, entering a lock again and leaving it, the end of the
- * engine. */
+/* Releasing: releases and their outcomes, reentering and leaving a lock, the end of the engine. */
 #include "engine/story_test.h"
 
 /* A store that does not answer releases, as long as the engine asks. Returns when that ended. */
@@ -101,8 +100,8 @@ STORY(an_unanswered_release_is_repeated_until_the_lease_has_passed) {
     CHECK(ended_us < (1000 + LEASE_MS + 5000) * INT64_C(1000));
 }
 
-/* A renewal never shortens, so what the store has is the longer one. When the last repeat falls is
- * chance: so it is looked at with many seeds. */
+/* A renewal never shortens a lease, so the store has the longer one. When the last repeat happens
+ * is random: so this runs with many seeds. */
 TEST(a_release_is_repeated_until_the_longest_lease_that_was_given_has_passed) {
     for (uint64_t chance = 1; chance <= 50; chance++) {
         story_begin();
@@ -441,7 +440,7 @@ STORY(each_release_of_a_reentered_lock_that_was_lost_says_so) {
     expect_released(a, HF_LOST);
 }
 
-/* What `owner` gets who holds `op` and wants the other. */
+/* The result for an owner that holds `op` and asks for the other. */
 static int enters_for(struct store_op has, struct store_op wants) {
     story_begin();
     struct actor *a = reentrant("x", thread_5);

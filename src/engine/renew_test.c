@@ -1,8 +1,7 @@
 /* Holding: renewing, failing to renew, losing. */
 #include "engine/story_test.h"
 
-/* A store that does not answer renewals, until the clock shows so much. Returns how often it was
- * asked. */
+/* A store that does not answer renewals until this time. Returns how often it was asked. */
 static int nobody_answers_until_us(int64_t us) {
     int asked = 0;
     while (engine_due_us(&story.engine) <= us) {
@@ -138,7 +137,7 @@ STORY(a_failed_renewal_is_tried_again_after_a_while_that_doubles) {
     expect_renewal(1);
 }
 
-/* As happens when the timers of other holds go off all the time. */
+/* As if the timers of other holds expired all the time. */
 STORY(a_failed_renewal_is_not_retried_at_once) {
     struct actor *a = held("x");
     at_ms(THIRD_MS);
@@ -148,7 +147,7 @@ STORY(a_failed_renewal_is_not_retried_at_once) {
     expect_nothing();
 }
 
-/* Between D and the tick that would notice it, hf_check has said that the lock is lost. */
+/* Between D and the tick that notices it, hf_check says that the lock is lost. */
 STORY(an_answer_that_comes_after_the_deadline_does_not_bring_the_lock_back) {
     struct actor *a = held("x");
     at_ms(THIRD_MS);
@@ -171,7 +170,7 @@ STORY(a_renewal_that_succeeds_after_failures_makes_the_hold_sound_again) { /* ro
     expect_nothing();
     at_us(asked_us + THIRD_MS * 1000);
     fail_renewal(expect_renewal(1), STORE_UNKNOWN, 0);
-    at_us(asked_us + THIRD_MS * 1000 + 20000); /* and the backoff begins anew */
+    at_us(asked_us + THIRD_MS * 1000 + 20000); /* and the backoff starts again */
     expect_renewal(1);
 }
 
@@ -233,7 +232,7 @@ STORY(a_hold_whose_process_slept_past_its_deadline_is_lost) {
     expect_nothing();
     wakes_up_at_ms(VALID_MS * 2);
     gone(a);
-    expect_nothing(); /* it is told once */
+    expect_nothing(); /* it is reported once */
 }
 
 STORY(a_process_that_wakes_just_before_the_deadline_renews) {
@@ -367,7 +366,7 @@ STORY(a_lease_too_short_for_the_time_needed_is_given_back) {
     expect_over(a);
 }
 
-/* The longer lease was not granted: what is left to save is the old one. */
+/* The longer lease was not granted: only the old one can still be kept. */
 STORY(a_failed_renewal_is_retried_at_the_pace_of_the_lease_it_has) {
     struct actor *a = make("x");
     a->hold->op.lease_us = 3000000;

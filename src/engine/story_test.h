@@ -10,16 +10,15 @@
  *     }
  *
  * There is one engine, a clock that stands still unless the story moves it, actors (somebody who
- * wants a lock, and what they were told) and a store that does nothing but what the story makes it
- * answer.
+ * wants a lock, and the results they got) and a store that only gives the answers that the story
+ * tells it to.
  *
  * Everything that the engine says must be read: what was put out with expect_op or expect_renewal,
- * what callers were told with expect_acquired and the like, a loss with expect_lost. Whatever is
- * unread at the end, or at expect_nothing, is a failure. Then everybody lets go, the store says yes
- * to everything, and the engine must come to know no hold any more. On the way it is checked that
- * no operation is put out twice while the store has it, and that every request finishes once and
- * every hold ends once; holds and requests are freed at that very moment, so AddressSanitizer sees
- * whoever touches them later. */
+ * results with expect_acquired and the like, a loss with expect_lost. Anything unread at the end,
+ * or at expect_nothing, is a failure. Then every actor releases, the store confirms everything, and
+ * the engine must end with no hold. The harness also checks that no operation is put out twice
+ * while the store has it, that every request finishes once, and that every hold ends once. Holds
+ * and requests are freed at that moment, so AddressSanitizer catches later uses. */
 #ifndef ENGINE_STORY_TEST_H
 #define ENGINE_STORY_TEST_H
 
@@ -33,7 +32,7 @@
 
 enum {
     LEASE_MS = 30000,    /* of every hold, unless the story says otherwise */
-    VALID_MS = 29698,    /* what it is good for: less 1 % and 2 ms */
+    VALID_MS = 29698,    /* how long it is valid: minus 1 % and 2 ms */
     THIRD_MS = 10000,    /* when it is renewed */
     WAIT_LEASE_MS = 3000 /* of a place in the queue */
 };
@@ -46,7 +45,7 @@ struct scene {
     struct actor *actor;
 };
 
-/* Somebody who wants a lock, and what they were told. */
+/* Somebody who wants a lock, and the results they got. */
 struct actor {
     struct list link;          /* in the story's actors */
     struct hold *hold;         /* NULL when it has ended */
@@ -77,7 +76,7 @@ struct story {
 
 static struct story story;
 
-/* Remembers where in the test we are, for the message of a failure. */
+/* Remembers the place in the test for the message of a failure. */
 #define HERE(call) (story.file = __FILE__, story.line = __LINE__, call)
 
 #define REQUIRE(condition, ...)                                                           \
@@ -176,7 +175,7 @@ static inline void tick(void) {
     settle();
 }
 
-/* Time passes, and whatever falls due on the way is done at its time. */
+/* Time passes, and everything that becomes due is done at its time. */
 static inline void story_at_us(int64_t us) {
     for (int i = 0; engine_due_us(&story.engine) <= us; i++) {
         REQUIRE(i < 100000, "something is due again and again");
@@ -188,8 +187,8 @@ static inline void story_at_us(int64_t us) {
 #define at_us(us) HERE(story_at_us(us))
 #define at_ms(ms) HERE(story_at_us((ms)*INT64_C(1000)))
 
-/* The process did not run meanwhile: what fell due is done now, late. Or the first that it sees is
- * an answer of the store, before it looks at what is due. */
+/* The process did not run meanwhile: what became due is done now, late. Or the first thing that it
+ * sees is an answer of the store, before it checks what is due. */
 #define wakes_up_at_ms(ms) HERE((set_clock((ms)*INT64_C(1000)), tick()))
 #define wakes_up_to_an_answer_at_us(us) HERE(set_clock(us))
 #define wakes_up_to_an_answer_at_ms(ms) HERE(set_clock((ms)*INT64_C(1000)))
@@ -233,7 +232,7 @@ static inline struct request *new_request(struct actor *actor, enum request_type
     return request;
 }
 
-/* Asks; an error is how engine_acquire failed. */
+/* Asks. Returns the error of engine_acquire. */
 static inline int story_go(struct actor *actor, int64_t give_up_us, int64_t min_left_us) {
     struct request *request = new_request(actor, REQUEST_ACQUIRE);
     request->give_up_us = give_up_us;
@@ -371,7 +370,7 @@ static inline void story_answer_renewal(struct store_op *op, enum store_outcome 
     complete(op, STORE_DONE, 0, NULL);
 }
 #define answer_renewal(op, outcome) HERE(story_answer_renewal(op, outcome))
-/* One that it has not, or of which nobody knows. */
+/* One that it has not done, or whose outcome is unknown. */
 #define fail_renewal(op, outcome, reason) HERE(complete(op, outcome, reason, NULL))
 
 #define wake(actor) HERE((engine_wake(&story.engine, (actor)->seq), settle()))
@@ -415,7 +414,7 @@ static inline void story_expect_left(struct actor *actor, int64_t us) {
 #define expect_left_ms(actor, ms) HERE(story_expect_left(actor, (ms)*INT64_C(1000)))
 #define expect_left_us(actor, us) HERE(story_expect_left(actor, us))
 
-/* Nothing has been said that the story has not read. */
+/* The story has read everything. */
 static inline void story_expect_nothing(void) {
     static const char *const types[] = {"an acquire", "a renewal", "a release"};
     list_each(node, &story.fresh)
@@ -432,7 +431,7 @@ static inline void story_expect_nothing(void) {
 }
 #define expect_nothing() HERE(story_expect_nothing())
 
-/* A hold that was granted this very moment. */
+/* A hold that was granted just now. */
 static inline struct actor *story_granted(struct actor *actor, uint64_t token) {
     must_start(story_go(actor, FOREVER, 0));
     story_expect_op(actor, STORE_ACQUIRE, "STORE_ACQUIRE");
@@ -475,7 +474,7 @@ static inline void say_yes_to_all(struct list *ops) {
         say_yes(container_of(ops->next, struct store_op, link));
 }
 
-/* Everybody lets go, and the store answers: then the engine must forget everything. */
+/* Every actor releases, and the store answers: then the engine must have no hold. */
 static inline void everybody_leaves(void) {
     for (int round = 0; story.engine.hold_count && round < 10; round++) {
         say_yes_to_all(&story.flying);

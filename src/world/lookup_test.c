@@ -1,7 +1,7 @@
-/* Names and their addresses: looked up without stopping anybody, and tried one after the other.
+/* Names and their addresses: looked up without blocking anything, and tried one after the other.
  *
- * The linker sends getaddrinfo through here (--wrap, in tests/meson.build), to hand out chosen
- * addresses and to hang; and pthread_mutex_lock, to see that a child does without. */
+ * The linker sends getaddrinfo through here (--wrap, in tests/meson.build), to return chosen
+ * addresses and to hang; and pthread_mutex_lock, to see that a child does not use it. */
 #include "world/stream_test.h"
 
 #include <netdb.h>
@@ -100,7 +100,7 @@ TEST(a_name_is_looked_up_in_place_where_there_may_be_no_threads) {
     world_close(world);
 }
 
-/* Whatever the name service of this host makes of it, and if it is that it does not answer. */
+/* The name service of this host may answer anything, or not at all. */
 TEST(a_name_that_does_not_exist_is_reported) {
     struct owner owner;
     struct world *world = open_world();
@@ -125,7 +125,7 @@ TEST(the_next_address_is_tried_when_one_refuses) {
     check_both_ways(&owner, listener);
 }
 
-/* A machine that stands still for longer than the second's share does not get to it: once more,
+/* If the machine stalls for longer than the second address's share, that one is never tried: repeat
  * then. */
 TEST(the_next_address_is_tried_when_one_does_not_answer_in_its_share_of_the_time) {
     struct owner owner;
@@ -306,7 +306,7 @@ TEST(a_look_up_that_was_stopped_is_silent_and_leaves_nothing_behind) {
     }
 }
 
-/* What another thread may have left locked is not to be touched. */
+/* What another thread may have left locked must not be touched. */
 static bool is_child;
 
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);

@@ -1,5 +1,5 @@
-/* A call of the system's or an allocation that fails, at every index of what is done with a stream:
- * the owner gets to know, at once or by an event, and nothing is left behind. */
+/* A system call or an allocation that fails, at every index of what is done with a stream: the
+ * owner is notified, at once or by an event, and nothing is left behind. */
 #include "support/failing.h"
 #include "world/stream_test.h"
 
@@ -66,7 +66,7 @@ static int serve_unfailing(uint16_t *ret_port) {
     return listener;
 }
 
-/* Whatever fails, the owner gets to know, at once or by an event. */
+/* Whatever fails, the owner is notified, at once or by an event. */
 static void say_and_hear(struct world *world, const char *host) {
     static char question[8 * 1024 * 1024]; /* more than the kernel takes at once */
     uint16_t port;

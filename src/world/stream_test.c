@@ -230,8 +230,7 @@ TEST(many_MiB_each_way_arrive_although_the_server_is_slow) {
     world_close(world);
 }
 
-/* A wait that nothing ends would turn and turn if the kernel were still asked whether it takes
- * more. */
+/* The wait would spin if the kernel were still asked whether it takes more. */
 TEST(a_stream_with_nothing_to_write_does_not_wake_the_world) {
     struct owner owner;
     uint16_t port;
@@ -286,7 +285,7 @@ TEST(a_reset_connection_is_reported) {
     world_close(world);
 }
 
-/* As when a server has too many clients: it says so and goes, without waiting for what they ask. */
+/* Like a server with too many clients: it says so and closes, without waiting for requests. */
 TEST(a_failed_write_is_reported_after_what_the_server_sent) {
     struct owner owner;
     int listener = bind_path();

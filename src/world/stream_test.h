@@ -1,6 +1,6 @@
-/* What the tests of streams share: servers on loopback and on unix sockets, and an owner that notes
- * what its stream tells. A server's side of a connection uses sendto and recvfrom, which no test
- * lets fail. */
+/* What the tests of streams share: servers on loopback and on unix sockets, and an owner that
+ * records its stream's events. A server's side of a connection uses sendto and recvfrom, which no
+ * test makes fail. */
 #ifndef WORLD_STREAM_TEST_H
 #define WORLD_STREAM_TEST_H
 

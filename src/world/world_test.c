@@ -1,5 +1,5 @@
 /* The world: timers, bells and watches, on the real one and on the virtual one that tests use in
- * its place; and the epoch that tells a forked child. */
+ * its place; and the epoch that identifies a forked child. */
 #include "check.h"
 #include "support/virtual_world.h"
 #include "world/epoch.h"
@@ -19,7 +19,7 @@ static struct world *open_real(void) {
     return world;
 }
 
-/* One turn of whoever drives. */
+/* One turn of the thread that drives. */
 static void turn(struct world *world, int64_t at_most_us) {
     world_wait_for(world, at_most_us);
     world_dispatch(world);
@@ -248,8 +248,7 @@ TEST(a_watch_is_called_while_it_is_ready) {
     world_close(world);
 }
 
-/* Both are ready in one wait; whichever is first removes the other, which must not be called
- * then. */
+/* Both are ready in one wait; the first removes the other, which must then not be called. */
 TEST(a_watch_that_went_in_the_same_dispatch_is_not_called) {
     struct world *world = open_real();
     for (int i = 0; i < 50; i++) {

@@ -214,7 +214,7 @@ static size_t take_size(struct fake_stream *stream, char mark) {
     return size;
 }
 
-/* The store writes whole commands, so whatever begins here also ends here. */
+/* The store writes whole commands: what begins here also ends here. */
 bool next_seen(struct fake_stream *stream, struct seen *ret) {
     if (stream->read >= stream->written)
         return false;
@@ -362,7 +362,7 @@ static void answer(struct rig *rig, struct fake_stream *stream, const struct see
     }
 }
 
-/* What the store sends while it takes an answer is not written yet: it comes in the next turn. */
+/* What the store sends while it processes a reply is not written yet: it comes in the next turn. */
 void rig_serve(struct fake_stream *stream) {
     static struct seen seen;
     if (!stream->accepted)

@@ -1,5 +1,5 @@
-/* The Redis store over streams that lead to the test (fake_streams.h): the client's side, which submits operations
- * and counts what comes of them, and the server's, which reads commands. */
+/* The Redis store over streams that lead to the test (fake_streams.h): the client's side, which
+ * submits operations and counts their completions, and the server's, which reads commands. */
 #ifndef TESTS_SUPPORT_FAKE_REDIS_H
 #define TESTS_SUPPORT_FAKE_REDIS_H
 
@@ -34,7 +34,8 @@ struct asked {
     struct store_renewal renewals[300];
 };
 
-/* Opens a store by its URL; HF_OK or the error, with *ret_text as the driver's. The client is 00112233…eeff. */
+/* Opens a store by its URL; HF_OK or the error, with *ret_text as the driver's. The client is
+ * 00112233…eeff. */
 int rig_open_url(struct rig *rig, const char *url, char **ret_text);
 /* The same, which must not fail. */
 void rig_open(struct rig *rig, const char *url);
@@ -64,7 +65,7 @@ void make_acquire(struct asked *asked, const char *name, unsigned flags);
 /* Makes the hold of an ACQUIRE one of permits: 1 out of 5. */
 void make_share(struct asked *asked);
 
-/* Frees what the store left in it, and makes it ready for another question. */
+/* Frees what the store left in it, so that it can be used again. */
 void asked_clear(struct asked *asked);
 
 /* ---- The server's side ---- */
@@ -76,16 +77,18 @@ struct seen {
     size_t sizes[SEEN_ARGUMENTS_MAX];
 };
 
-/* The next command that was written to the stream; false when there is none. The program ends if the bytes are
- * no command. */
+/* The next command that was written to the stream; false when there is none. The program ends if
+ * the bytes are no command. */
 bool next_seen(struct fake_stream *stream, struct seen *ret);
 
-/* The same in words, for a comparison: "AUTH jo secret", and for scripts "acquire holdfast:x", "EVAL acquire
- * holdfast:x": the script's name, and its first key (of renew, all). "" when there is none. */
+/* The same in words, for a comparison: "AUTH jo secret", and for scripts "acquire holdfast:x",
+ * "EVAL acquire holdfast:x": the script's name, and its first key (of renew, all). "" when there is
+ * none. */
 const char *next_command(struct fake_stream *stream);
 
-/* A server for fake_serve that accepts, and says yes to everything; the context is the rig. It is also a sentinel, which names
- * m1 as the master, or m2, and a node of a Cluster, of which na has the lower half of the slots, and nb, or nc, the upper. */
+/* A server for fake_serve that accepts everything; the context is the rig. It is also a sentinel,
+ * which names m1 as the master, or m2, and a node of a Cluster, of which na has the lower half of
+ * the slots, and nb, or nc, the upper. */
 void rig_serve(struct fake_stream *stream);
 
 #endif

@@ -65,7 +65,7 @@ static void no_dispatch(struct world *world) {
 static void end(struct world *world) {
     struct fake *fake = fake_of(world);
     for (size_t i = 0; i < fake->count; i++) {
-        assert(!fake->streams[i]->owner); /* whoever opened a stream closes it */
+        assert(!fake->streams[i]->owner); /* the owner of a stream closes it */
         free(fake->streams[i]->bytes);
         free(fake->streams[i]);
     }
@@ -181,12 +181,13 @@ static bool has_news(const struct fake_stream *stream) {
     return stream->owner && (!stream->shown || stream->read < stream->written);
 }
 
-/* What is due, what is to be written, and what the server makes of it, until nothing happens any more. */
+/* Runs what is due, writes what was sent, and lets the server answer, until nothing more
+ * happens. */
 void fake_settle(struct world *world) {
     struct fake *fake = fake_of(world);
     bool more = true;
     if (fake->serving)
-        return; /* the server's own doing is settled when it returns */
+        return; /* what the server itself did is done when it returns */
     while (more) {
         if (++fake->rounds > ROUNDS_AT_ONCE)
             die(fake, "it goes round and round: a busy loop");

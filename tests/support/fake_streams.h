@@ -1,9 +1,8 @@
-/* A world whose streams lead to the test. What is sent is kept for the test to read, in the order and in the
- * writes in which it would have gone out; what a server does, accepting, answering, hanging up, the test
- * does. The clock stands still except in fake_pass_us, where all timers run at their times.
- *
- * Code that goes round and round at one and the same time ends the program: no test hangs, and a busy loop
- * is a failure. */
+/* A world whose streams lead to the test. What is sent is kept for the test to read, in the order
+ * and in the writes in which it would have gone out. The test plays the server: it accepts, answers
+ * and hangs up. The clock stands still except in fake_pass_us, where all timers run at their times.
+ * Code that loops without time passing ends the program: no test hangs, and a busy loop is a
+ * failure. */
 #ifndef TESTS_SUPPORT_FAKE_STREAMS_H
 #define TESTS_SUPPORT_FAKE_STREAMS_H
 
@@ -35,8 +34,9 @@ void fake_answer(struct fake_stream *stream, const void *bytes, size_t size);
 void fake_answer_text(struct fake_stream *stream, const char *text);
 void fake_hang_up(struct fake_stream *stream, const char *why);
 
-/* A server that does it all by itself: called for each stream that is open, or being opened, whenever that has
- * something new, with `context` in it. It may do the above to this stream. NULL: no more. */
+/* A server that works by itself: `serve` is called, with `context`, for each stream that is open or
+ * being opened whenever there is something new. It may call the functions above for that stream.
+ * NULL: none from now on. */
 void fake_serve(struct world *world, void (*server)(struct fake_stream *stream), void *context);
 
 /* Runs what is due now, and writes what was sent. */
@@ -45,7 +45,7 @@ void fake_settle(struct world *world);
 /* Lets time pass. Everything that becomes due is done at its time. */
 void fake_pass_us(struct world *world, int64_t us);
 
-/* Opening, or sending, fails with this from now on; HF_OK: no more. */
+/* Opening, or sending, fails with this error from now on; HF_OK: works again. */
 void fake_fail_open(struct world *world, int error);
 void fake_fail_send(struct world *world, int error);
 

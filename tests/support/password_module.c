@@ -1,5 +1,5 @@
-/* A store that wants a password, for the tests of the command: it opens for the user "app" with the right one
- * and then grants whatever is asked for. */
+/* A store that wants a password, for the tests of the command: it opens for the user "app" with the
+ * right one and then grants whatever is asked for. */
 #include "base/url.h"
 #include "store/store.h"
 

@@ -1,24 +1,27 @@
-/* A program on the public API that does as it is told, so that tests can hold locks in several real processes,
- * and stop and kill them. It reads commands from stdin, one on a line:
+/* A program that uses the public API as tests tell it to, so that they can hold locks in several
+ * real processes, and stop and kill them. It reads commands from stdin, one on a line:
  *
  *    open URL [MAX_LEASE_MS] [WAIT_LEASE_MS] [DRIFT_PPM] [TOKEN_FLOOR]
  *    acquire ID NAME KIND LEASE_MS WAIT_MS [FLAGS] [MIN_LEFT_MS]
- *    cancel ID | check ID NEED_MS | left ID | owner ID | renew ID LEASE_MS | release ID | fd ID | free ID
+ *    cancel ID | check ID NEED_MS | left ID | owner ID | renew ID LEASE_MS | release ID
+ *    fd ID | free ID
  *    break NAME TOKEN REASON... | inspect NAME | close | quit
  *
- * KIND is mutex, read, write, K/N for K of N permits, or all: mutexes of several names, with commas between them, as
- * there are then between their tokens. FLAGS are barge, reentrant and no_renew, separated by commas; "-" is the default of
- * what may be left out. It writes one line for each result and event, each beginning with the time
- * (CLOCK_BOOTTIME, us):
+ * KIND is mutex, read, write, K/N for K of N permits, or all: mutexes of several names, with commas
+ * between them, as there are then between their tokens. FLAGS are barge, reentrant and no_renew,
+ * separated by commas; "-" is the default of what may be left out. It writes one line for each
+ * result and event, each beginning with the time (CLOCK_BOOTTIME, us):
  *
  *    opened | closed | freed ID | left ID MS | owner ID OWNER | fd ID READABLE | lost ID
  *    acquired ID TOKEN LEFT_MS        failed ID ERROR TEXT, for an acquire; failed open ERROR TEXT
  *    checked ID, renewed ID, released ID, broke NAME and OK, or ERROR TEXT
- *    inspected NAME OK kind=N capacity=N token=N holders=TOKEN:PID:LEFT_MS,... waiters=... broken=TOKEN:REASON
+ *    inspected NAME OK kind=N capacity=N token=N holders=TOKEN:PID:LEFT_MS,... waiters=...
+ *              broken=TOKEN:REASON
  *
- * ERROR is the word behind HF_. What the store must be asked never blocks the program: it is one loop over
- * stdin and hf_fd, and a cancelled or closed call still has its line. A command that it does not understand
- * ends it with status 2; quit, or the end of stdin, closes and frees everything, and ends it with 0. */
+ * ERROR is the word behind HF_. What the store must be asked never blocks the program: it is one
+ * loop over stdin and hf_fd, and a cancelled or closed call still has its line. A command that it
+ * does not understand ends it with status 2; quit, or the end of stdin, closes and frees
+ * everything, and ends it with 0. */
 #include <assert.h>
 #include <holdfast/holdfast.h>
 #include <inttypes.h>
@@ -33,7 +36,7 @@
 
 enum { WORDS_MAX = 16, LINE_MAX_BYTES = 16384, NAME_MAX_BYTES = 256, NAMES_MAX = 16 };
 
-/* An ID of the tests: a lock that was asked for, and the hold when it was granted. */
+/* An ID of the tests: a lock that was requested, and its hold once granted. */
 struct lock {
     struct lock *next;
     char id[NAME_MAX_BYTES];
@@ -116,7 +119,7 @@ static struct lock *lock_of(const char *id) {
     return lock;
 }
 
-/* Of an ID whose lock was granted. */
+/* The hold of an ID whose lock was granted. */
 static hf_hold *hold_of(const char *id) {
     hf_hold *hold = lock_of(id)->hold;
     if (!hold)
@@ -386,7 +389,7 @@ static void do_free(char **words) {
     say("freed %s", words[1]);
 }
 
-/* The reason is one word after another: they are put together again. */
+/* Joins the words of the reason again. */
 static void do_break(char **words) {
     char reason[LINE_MAX_BYTES] = "";
     hf_call *call = NULL;
@@ -452,7 +455,7 @@ static void obey(char *line) {
     not_understood(words[0]);
 }
 
-/* Reads what there is and obeys each line that is complete. */
+/* Reads what there is and executes each complete line. */
 static void read_commands(void) {
     static char buffer[LINE_MAX_BYTES];
     static size_t used;

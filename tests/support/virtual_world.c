@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More than any test does at one and the same time: somebody's timer is due and stays due. */
+/* More than any test does at one time: beyond this, some timer is due and stays due. */
 enum { STEPS_AT_ONCE = 1000000 };
 
 struct virtual {
@@ -14,7 +14,7 @@ struct virtual {
     struct list link; /* in `worlds` */
     hf_client *client;
     bool rung, paused;
-    bool waits; /* somebody further up the stack blocks in it: it drives itself */
+    bool waits; /* a call further up the stack blocks in it: it drives itself */
 };
 
 static struct list worlds = {&worlds, &worlds};
@@ -85,7 +85,7 @@ static bool is_runnable(const struct virtual *self) {
     return self->client && !self->paused && !self->waits;
 }
 
-/* The client that has something to do first, and not after `until_us`; NULL when none has. */
+/* The client whose next timer is the earliest, and not after `until_us`; NULL if there is none. */
 static struct virtual *first_due(int64_t until_us) {
     struct virtual *first = NULL;
     int64_t first_us = WORLD_NEVER;

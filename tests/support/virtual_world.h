@@ -1,12 +1,11 @@
-/* A world that a test drives: no threads, no descriptors, and a clock that stands still while code runs
- * and jumps to the next timer when somebody waits. An hour of waiting takes no time, and the same test does
- * the same thing each time.
+/* A world that a test drives: no threads, no descriptors, and a clock that stands still while code
+ * runs and jumps to the next timer when somebody waits. An hour of waiting takes no time, and the
+ * same test does the same thing each time.
  *
- * There is one time for all worlds of a test. When a client blocks, the others go on: what is due for them
- * before is done at its time, as if each were a process of its own. A client that is paused does nothing,
- * like a process after SIGSTOP. Waiting for something that can never come fails the test.
- *
- * The three clocks of world.h run together until the test makes them part ways. */
+ * There is one time for all worlds of a test. When a client blocks, the others go on: what is due
+ * for them meanwhile is done at its time, as if each were a separate process. A paused client does
+ * nothing, like a process after SIGSTOP. Waiting for something that can never happen fails the
+ * test. The three clocks of world.h run together until the test makes them differ. */
 #ifndef TESTS_SUPPORT_VIRTUAL_WORLD_H
 #define TESTS_SUPPORT_VIRTUAL_WORLD_H
 
@@ -14,8 +13,8 @@
 
 #include <holdfast/holdfast.h>
 
-/* Opens a client in a new virtual world; NULL when that failed, with hf_last_error set. Close it with
- * hf_client_close. */
+/* Opens a client in a new virtual world; NULL when that failed, with hf_last_error set. Close it
+ * with hf_client_close. */
 hf_client *virtual_client(const char *url, const hf_client_options *options);
 
 /* A world without a client, for tests of what is below. Close it with world_close. */
@@ -27,7 +26,7 @@ int64_t virtual_now_us(void);
 /* Lets time pass. Everything that becomes due is done at its time. */
 void virtual_pass_us(int64_t us);
 
-/* Nobody runs for this long, and then everybody does: all clocks jump. */
+/* No client runs for this long, and then all do: all clocks jump. */
 void virtual_suspend_us(int64_t us);
 
 /* Moves one clock by itself, forwards or back. */

@@ -1,11 +1,11 @@
 /* Eight processes take locks of all kinds while others of them are killed and stopped at random,
  * for HOLDFAST_CHAOS_S seconds (8 unless it is set). The witness is memory that they share: at no
  * time are there two holders that exclude each other, both within their deadlines; tokens rise;
- * somebody always gets on.
+ * some worker always makes progress.
  *
  * A holder writes its deadline into its slot, then looks at the others' slots, and clears its own
- * before it releases. So of two that overlap, one sees the other. Whoever is to be killed is marked
- * before: its slot says nothing from then on. */
+ * before it releases. So of two that overlap, one sees the other. A worker that will be killed is
+ * marked before: its slot no longer counts. */
 #define TEST_TIMEOUT_S 3600
 #include "store/sqlite/sqlite_test.h"
 
@@ -20,11 +20,11 @@ enum {
 
 static const char *const names[NAMES] = {"mutex", "read-write", "permits"};
 
-/* What a worker says of itself, in one number, so that nobody sees half of it. */
+/* What a worker says about itself, in one number, so that nobody reads half of it. */
 struct slot {
     int64_t until_us; /* 0: holds nothing */
     int name;
-    unsigned weight; /* of CAPACITY; what excludes everybody weighs all of it */
+    unsigned weight; /* of CAPACITY; an exclusive hold weighs all of it */
 };
 
 static long long pack(struct slot slot) {
@@ -153,7 +153,7 @@ static pid_t start_worker(struct worker *worker) {
     return spawn(work, worker);
 }
 
-/* Whoever ended by itself has failed, and said why. */
+/* A worker that ended by itself has failed and said why. */
 static void check_alive(pid_t child) {
     if (waitpid(child, NULL, WNOHANG) == child)
         test_fail(__FILE__, __LINE__, "a worker has ended");
@@ -185,7 +185,7 @@ static int stopped_count(const struct ring *ring) {
     return count;
 }
 
-/* Somebody; every other time somebody who holds a lock just now, if a few looks around show one. */
+/* A random worker; every other time one that holds a lock just now, if a few tries find one. */
 static int pick_victim(struct ring *ring) {
     int victim = pick(&ring->seed, WORKERS);
     for (int i = pick(&ring->seed, 2) * 100000; i > 0; i--) {
@@ -199,7 +199,7 @@ static int pick_victim(struct ring *ring) {
 
 static void do_harm(struct ring *ring) {
     int i = pick_victim(ring);
-    /* Most of the stopped are left to find out by themselves what they have lost. */
+    /* Most stopped workers must find out by themselves what they have lost. */
     if (pick(&ring->seed, ring->wake_ms[i] ? 8 : 2) == 0) {
         atomic_store(&ring->w->doomed[i], true);
         kill_hard(ring->children[i]);

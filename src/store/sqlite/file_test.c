@@ -5,7 +5,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 
-/* In a child, as somebody who is not root, in a folder of that user's own. */
+/* In a child, as a user who is not root, in a folder of that user. */
 static void become_nobody(void) {
     if (geteuid() == 0) {
         CHECK(chown(folder_path, 65534, 65534) == 0);
@@ -226,7 +226,7 @@ TEST(a_file_system_that_is_mounted_for_reading_is_denied) {
     umount2(small, MNT_DETACH);
 }
 
-/* Takes and keeps more and more locks until the store refuses; returns with what. */
+/* Takes more and more locks until the store refuses; returns its error. */
 static int fill_with_locks(hf_client *client, int most) {
     for (int i = 0; i < most; i++) {
         char name[200];
@@ -241,7 +241,7 @@ static int fill_with_locks(hf_client *client, int most) {
     return HF_OK;
 }
 
-/* failures.md 9: with a full disk nothing is granted, and nothing that was is lost. */
+/* failures.md 9: with a full disk nothing is granted, and no hold is lost. */
 TEST(a_full_disk_is_reported_and_loses_nothing) {
     const char *small = in_folder("small"), *file = in_folder("small/locks.db");
     mount_small(small, "size=512k,mode=0700");
@@ -285,7 +285,7 @@ TEST(a_limit_on_the_size_of_files_is_reported) {
     _exit(0);
 }
 
-/* failures.md 13: what was deleted is lost, and is not made again silently. */
+/* failures.md 13: what was deleted is lost, and is not silently created again. */
 TEST(a_deleted_file_loses_its_locks_and_is_created_again) {
     hf_client *client = open_client();
     hf_hold *hold = get_now(client, "x");

@@ -24,8 +24,8 @@ static void watch_sqlite(void) {
     CHECK_EQ_INT(sqlite3_config(SQLITE_CONFIG_LOOKASIDE, 0, 0), SQLITE_OK);
 }
 
-/* Done, or said clearly why not. UNKNOWN is right where memory ended between the log and its
- * index. */
+/* True if it was done; otherwise the error must be clear. UNKNOWN is right if memory ran out
+ * between the log and its index. */
 static bool done(int r) {
     if (r != HF_OK && r != HF_NO_MEMORY && r != HF_UNKNOWN)
         test_fail(__FILE__, __LINE__, "%s: %s", hf_error_name(r), hf_last_error());
@@ -62,7 +62,7 @@ static void live_once(void) {
 
 TEST(no_lock_stays_held_after_failed_allocations) {
     watch_sqlite();
-    hf_client *later = open_client(); /* and so the log is not written back each time */
+    hf_client *later = open_client(); /* so that the log is not written back each time */
     long index = 0;
     for (; fail_next(FAIL_ONE); index++) {
         live_once();
@@ -75,7 +75,7 @@ TEST(no_lock_stays_held_after_failed_allocations) {
     printf("# %ld allocations\n", index);
 }
 
-/* What could not be asked for want of memory is not taken for something that was found. */
+/* A question that failed for lack of memory is not reported as a finding. */
 TEST(an_examination_without_memory_invents_nothing) {
     watch_sqlite();
     hf_client *client = open_client();

@@ -50,7 +50,7 @@ TEST(a_killed_holder_is_succeeded_at_once) {
     pid_t child = start_holder(&other, "x", LONG_MS);
     hf_client *client = open_client();
     hf_call *call = queue_up(client, "x", LONG_MS);
-    CHECK(kill(child, SIGKILL) == 0); /* it stays as a zombie: that is dead enough */
+    CHECK(kill(child, SIGKILL) == 0); /* it stays a zombie: that counts as dead */
     hf_hold *hold = granted(call);
     CHECK(hf_hold_token(hold) > atomic_load(&other->token));
     let_go(hold);
@@ -198,7 +198,8 @@ TEST(a_killed_waiter_is_passed_over_whatever_it_asked_for) {
 
 /* ---- Namespaces ---- */
 
-/* Skips the test where there can be no such namespaces. A child tries: we stay where we are. */
+/* Skips the test if there can be no such namespaces. A child tries: this process stays in its
+ * own. */
 static void need_namespaces(int kinds) {
     pid_t child = fork_safely();
     if (child == 0)
@@ -289,7 +290,7 @@ TEST(a_holder_that_proc_does_not_show_is_not_taken_for_dead) {
     pid_t child = spawn(contend_unseeing, contender);
     AWAIT(atomic_load(&contender->state) == 1);
     kill_hard(holder);
-    check_ends_well(child); /* that the holder is dead is seen all the same */
+    check_ends_well(child); /* it still sees that the holder is dead */
 }
 
 /* A process whose time namespace shows it a clock that is a day ahead. 0 in that process. */
@@ -489,7 +490,7 @@ static void wait_for_many(void *arg) {
     hf_client_close(client);
 }
 
-/* The kernel keeps some ten messages for whoever does not look. */
+/* The kernel keeps some ten messages for a client that does not read them. */
 TEST(a_stopped_process_gets_every_notification_when_it_goes_on) {
     hf_client *client = open_client();
     hf_hold *holds[CALLS];

@@ -1,5 +1,5 @@
 /* What the tests of the sqlite store share: a folder of their own, clients on a file in it,
- * processes, and a second pair of eyes on the database. */
+ * processes, and a way to query the database directly. */
 #ifndef STORE_SQLITE_SQLITE_TEST_H
 #define STORE_SQLITE_SQLITE_TEST_H
 
@@ -79,7 +79,7 @@ static void remove_folder(void) {
         nftw(folder_path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
-/* A path in a folder of this test's own, which is removed with its end. */
+/* A path in a folder of this test, which is removed at its end. */
 UNUSED static const char *in_folder(const char *name) {
     static char paths[16][PATH_MAX];
     static int used;
@@ -127,7 +127,7 @@ UNUSED static hf_client *open_client(void) {
     return open_guarded(0);
 }
 
-/* How opening the file ends; a client that it gives is closed. */
+/* The result of opening the file; the client is closed again. */
 UNUSED static int try_open(const char *path) {
     hf_client *client = NULL;
     int r = hf_client_open(url_of(path), NULL, &client);
@@ -158,7 +158,7 @@ UNUSED static void let_go(hf_hold *hold) {
     hf_hold_free(hold);
 }
 
-/* How a try ends; a hold that it gives is released. */
+/* The result of a try; the hold is released again. */
 UNUSED static int attempt(hf_client *client, const char *name) {
     hf_acquire_options options = lasting(0, LONG_MS);
     hf_hold *hold = NULL;
@@ -185,7 +185,7 @@ UNUSED static size_t holders(hf_client *client, const char *name) {
     return count_of(client, name, false);
 }
 
-/* Starts to wait for the lock, and returns when it stands in the queue. */
+/* Starts to wait for the lock, and returns when it is queued. */
 UNUSED static hf_call *queue_up(hf_client *client, const char *name, int64_t lease_ms) {
     hf_acquire_options options = lasting(HF_FOREVER, lease_ms);
     size_t before = waiters(client, name);
@@ -233,8 +233,8 @@ UNUSED static void *shared(size_t size) {
     return memory;
 }
 
-/* Whether this process's other threads sleep. AddressSanitizer does not release, in a child, what a
- * thread had locked in its allocator at the fork, and a thread that just starts has. */
+/* Whether this process's other threads sleep. In a child, AddressSanitizer's allocator stays locked
+ * if a thread used it at the fork, as a thread that is starting does. */
 UNUSED static bool others_sleep(void) {
     DIR *tasks = opendir("/proc/self/task");
     CHECK(tasks);
@@ -317,7 +317,7 @@ UNUSED static pid_t start_holder(struct other **ret_other, const char *name, int
     return child;
 }
 
-/* Starts one that waits for the lock; returns when it stands in the queue. */
+/* Starts one that waits for the lock; returns when it is queued. */
 UNUSED static pid_t start_waiter(hf_client *client, const char *name) {
     struct other *other = shared(sizeof(*other));
     *other = (struct other){.name = name, .lease_ms = LONG_MS, .wait_ms = HF_FOREVER};
