@@ -21,7 +21,7 @@ NO_RESERVE = ALWAYS | {"min-replicas": "note"}
 
 
 def is_told(url, words):
-    """If something is told in these words."""
+    """Whether something is reported in these words."""
     return any(words in finding["found"] for finding in doctor(url)[1].values())
 
 

@@ -73,7 +73,7 @@ def row_10_a_promotion_means_lost_for_its_slots_and_no_others(how):
 @test
 @patient
 def row_10_clients_that_are_cut_off_with_a_node_lose_its_locks_and_the_others_go_on():
-    """Those with the others go on there; those with it lose what they have, at their deadline at the latest."""
+    """Clients of the other nodes go on; clients of this one lose its locks, at their deadline at the latest."""
     with Cluster(proxied=True, config=["cluster-node-timeout 4000"]) as cluster, \
             puppets(3, cluster.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two, inside):
         old = cluster.nodes[1]
@@ -218,7 +218,7 @@ def row_46_while_a_slot_migrates_holds_are_renewed_and_released_and_others_wait(
             equal(one.renew("a"), "OK")
             equal(one.release("a"), "OK")
         line = two.wait("acquired b", "failed b", limit_s=LIMIT_S)
-        if line.words[0] == "failed":  # it had no answer before its time was over
+        if line.words[0] == "failed":  # it had no answer within its time
             equal(line.words[2], "UNREACHABLE")
             two.acquire("b", name, kind="exclusive" if kind == "shared" else kind, wait_ms=-1)
             line = two.wait("acquired b", limit_s=LIMIT_S)
@@ -265,8 +265,7 @@ class Mover(threading.Thread):
 
 
 class Player(threading.Thread):
-    """Takes a lock, or several at once, keeps them for a while, and lets them go: nothing of that may fail but for want of
-    time."""
+    """Takes one lock or several, keeps them for a while, and releases them: only a lack of time may make that fail."""
 
     def __init__(self, puppet, seed, names, history):
         super().__init__(daemon=True)

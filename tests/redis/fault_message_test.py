@@ -45,7 +45,7 @@ class Network:
             thing.__exit__()
 
     def lose_reply(self, name, *words):
-        """Has far do something with the lock of that name, which reaches the server, whose reply is lost."""
+        """Makes far do something with the lock of that name: the request reaches the server, and its reply is lost."""
         dropped = self.proxy.drop_reply_to(keys(name)["K"])
         self.far.send(*words)
         assert dropped.wait(LIMIT_S)
@@ -154,7 +154,7 @@ def row_18_an_acquire_that_arrives_after_its_withdrawal_ends_with_its_lease(kind
         assert left_ms_of(net.server, "free") <= lease_ms
         net.near.hold("a", "free", kind=KINDS[kinds][0], wait_ms=-1)
         equal(net.near.release("busy"), "OK")
-        net.near.hold("again", "busy", kind=KINDS[kinds][0], wait_ms=-1)  # who is not there costs its wait lease
+        net.near.hold("again", "busy", kind=KINDS[kinds][0], wait_ms=-1)  # a waiter that is gone costs its wait lease
 
 
 @test(*KINDS)

@@ -20,7 +20,7 @@ HELD = ("exclusive", "shared", "1/3")  # names and kinds
 
 
 def ask_in_trouble(one, two, broken, errors):
-    """Every operation has an outcome, and it is not that somebody else has taken the lock."""
+    """Every operation has an outcome, and never the one that somebody else has taken the lock."""
     two.acquire("new", "new", lease_ms=LEASE_MS)
     two.acquire("waited-for", "waited-for", lease_ms=LEASE_MS, wait_ms=1500)
     two.send("break", "break", broken, "to see")
@@ -28,7 +28,7 @@ def ask_in_trouble(one, two, broken, errors):
         one.send("renew", name, 0)
     for name in ("release", "release-read"):
         one.send("release", name)
-    kept = errors - {"STORE_FULL"}  # there is always room to keep what one has, and to let it go
+    kept = errors - {"STORE_FULL"}  # there is always room to renew and to release a hold
     for name in HELD:
         one_of(one.wait(("renewed", name)).words[2], {"OK"} | kept)
     for name in ("release", "release-read"):
@@ -74,7 +74,7 @@ def row_15_each_outcome_is_done_not_done_or_unknown_and_holds_survive(trouble):
 
 @test
 def row_15_an_error_after_a_lost_reply_does_not_say_that_nothing_was_done():
-    """The acquire was done and its reply lost; its repeat is refused. What was granted must be let go again."""
+    """The acquire was done and its reply lost; its repeat is refused. What was granted must be released."""
     with Redis() as server, Proxy(server.port) as proxy, Puppet(PUPPET, server.url(port=proxy.port)) as one, \
             Puppet(PUPPET, server.url()) as two:
         warm_up(server)

@@ -126,7 +126,7 @@ def row_25_the_loss_is_told_at_the_deadline_by_every_means(place):
             cut(line)
         for line in every.values():
             for name in kinds:
-                line.puppet.left(name)  # what was under way has arrived
+                line.puppet.left(name)  # what was in flight has arrived
                 bounds[line, name] = deadline_us(line.puppet, name)
         for (line, name), (least_us, most_us) in bounds.items():
             told_us = line.puppet.lost(name)
@@ -147,7 +147,7 @@ def row_25_the_loss_is_told_at_the_deadline_by_every_means(place):
 
 @test(*PLACES)
 def row_25_what_is_asked_for_while_the_store_is_gone_ends_in_time(place):
-    """Nobody waits for longer than it said."""
+    """No call waits for longer than its limit."""
     with contextlib.ExitStack() as stack:
         every = lines(stack, place)
         for cut, line in every.items():
@@ -168,7 +168,7 @@ def row_25_what_is_asked_for_while_the_store_is_gone_ends_in_time(place):
         assert boot_us() - started_us < 5000000 + SLACK_US, "the default is 2 s for each answer"
         for line in every.values():
             line.mend()
-        for line in every.values():  # what nobody answered is let go as soon as somebody does
+        for line in every.values():  # what was not answered is released as soon as the store answers
             for name in ("a", "b", "c"):
                 line.puppet.hold(f"{name}-again", name, wait_ms=-1, lease_ms=LONG_MS)
             line.puppet.quit()

@@ -39,7 +39,7 @@ def role_of(server):
 
 
 def lose_all_and_go_on(one, two, tokens):
-    """The loss is told, whatever the new master has; its release lets the waiter go on there."""
+    """The loss is reported, whatever the new master has; its release lets the waiter go on there."""
     for lock in ("x", "y"):
         one.lost(lock, LIMIT_S)
         equal(one.check(lock), "LOST")
@@ -85,7 +85,7 @@ def row_10_a_fail_over_means_lost_also_where_the_lock_was_replicated(how):
 @test("a master that stops without replicas", "a master that goes on")
 @patient
 def row_10_a_client_that_is_cut_off_with_the_old_master_loses_its_lock_by_the_deadline(which):
-    """That client hears of no switch. Its hold ends at its deadline, or when it meets the others again."""
+    """That client does not learn of the switch. Its hold ends at its deadline, or when it reaches the others again."""
     stops, proxies = which == "a master that stops without replicas", {}
 
     def announce(stack, server):
@@ -116,7 +116,7 @@ def row_10_a_client_that_is_cut_off_with_the_old_master_loses_its_lock_by_the_de
             assert told_us <= end_us + SLACK_US, f"{(told_us - end_us) / 1e6} s too late"
         scene.wait_for_switch(old)
         if not stops:
-            equal(inside.renew("x"), "OK")  # which nothing but its token tells from the next holder's
+            equal(inside.renew("x"), "OK")  # only its token distinguishes it from the next holder's
         for proxy in (*ways, proxies[old]):
             proxy.pass_all()
         if not stops:

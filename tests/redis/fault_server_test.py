@@ -93,7 +93,7 @@ def delete(server, name, what):
 
 
 def tell_holders(holders, name, lost):
-    """Each learns what became of its hold."""
+    """Each is notified of what happened to its hold."""
     for holder in holders:
         equal(holder.renew(name), "LOST" if lost else "OK")
         equal(holder.check(name), "LOST" if lost else "OK")
@@ -101,7 +101,7 @@ def tell_holders(holders, name, lost):
 
 
 def pass_on(waiters, name, tokens):
-    """Whoever gets it lets it go, until all have had it, one at a time."""
+    """Each holder releases it, until all have had it, one at a time."""
     left = list(waiters)
     while left:
         wait_until(lambda: any(is_there(waiter, name) for waiter in left), f"somebody who gets {name}")
@@ -224,7 +224,7 @@ def row_14_scripts_that_are_flushed_all_the_time_stop_nobody():
 
 @test
 def a_restart_under_many_clients_is_no_storm():
-    """They go on, and their attempts to connect get fewer while it is away."""
+    """The clients go on, and try to connect less often while it is away."""
     count, down_s = 16, 3
     with Redis(config=AOF) as server, Proxy(server.port) as proxy, \
             puppets(1, server.url()) as (one,), puppets(count, server.url(port=proxy.port)) as every:

@@ -17,7 +17,7 @@ HOUR_S, DAY_S = 3600, 86400
 
 
 def patient_url(server, proxy):
-    """Of a client that waits for its answers for as long as it takes."""
+    """The URL of a client that waits for answers for as long as they take."""
     return f"{server.url(port=proxy.port)}?timeout={LONG_MS}"
 
 

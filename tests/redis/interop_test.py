@@ -110,7 +110,7 @@ each_other = test(*Other.PROGRAMS)
 
 
 def wait_until(condition, what):
-    """For what no event tells of: looks often."""
+    """Polls for what no event reports."""
     until = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < until, f"in vain: {what}"
@@ -141,7 +141,7 @@ def locks_by_hand(server):
 
 
 def try_lock(puppet, kind="exclusive", lock="try"):
-    """The outcome of trying once; what was granted is let go."""
+    """The outcome of trying once; what was granted is released."""
     puppet.acquire(lock, "x", kind=kind)
     line = puppet.wait(("acquired", lock), ("failed", lock))
     if line.words[0] == "failed":
@@ -289,7 +289,7 @@ def whoever_has_lost_it_to_us_does_not_free_ours(name):
         assert other.acquire()
         server.command("DEL", other.key)  # as if it had expired
         ours.hold("a", "x", lease_ms=LONG_MS)
-        other.release()  # what it says to that is its own affair
+        other.release()  # whatever it says to that
         equal(server.command("GET", other.key), owner_of(ours, "a"))
         equal(ours.renew("a"), "OK")
         assert not other.acquire()
@@ -702,7 +702,7 @@ def looking_shows_nobody_but_the_other_who_took_our_lock():
 
 
 class Visitor(threading.Thread):
-    """Goes in some times, and is alone there."""
+    """Enters several times, and is always the only one inside."""
     TIMES = 5
     trouble = None
 

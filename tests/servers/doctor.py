@@ -47,7 +47,7 @@ def contains(text, *words):
 
 
 def rights_of(user):
-    """{right: where its lack is told}."""
+    """{right: where its lack is reported}."""
     told = {"+subscribe": "wake-ups", "+ping": "wake-ups", "+scan": "looking", "+hgetall": "looking"}
     return {word: told.get(word, "rights") for word in user.split() if word[0] in "+~&"}
 

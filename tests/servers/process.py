@@ -49,7 +49,7 @@ class Process:
             self.child.wait(LIMIT_S)
 
     def terminate(self):
-        """SIGTERM, for it to end in order, which it must within the limit; returns its exit status."""
+        """SIGTERM; it must end within the limit. Returns its exit status."""
         if self.running():
             self.child.terminate()
             self.cont()  # if it is stopped

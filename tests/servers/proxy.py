@@ -1,4 +1,4 @@
-"""A TCP proxy that does to connections what networks do, when the test says so.
+"""A TCP proxy that disturbs connections as networks do, when the test says so.
 
     with Redis() as server, Proxy(server.port) as proxy:
         client = Puppet(program, server.url(port=proxy.port))
@@ -79,7 +79,7 @@ class Connection:
 
 
 class Proxy:
-    """Looked at from outside: accepted and open (connections, ever and now); bytes (delivered), swallowed and held, by
+    """Counters for the test: accepted and open (connections, ever and now); bytes (delivered), swallowed and held, by
     direction. Whoever has received a byte finds it counted."""
 
     def __init__(self, server_port):
@@ -265,7 +265,7 @@ class Proxy:
         for side in (client, server):
             side.setblocking(False)
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        server.connect_ex(("127.0.0.1", self.server_port))  # reading or writing tells how it went
+        server.connect_ex(("127.0.0.1", self.server_port))  # reading or writing shows how it went
         connection = Connection(client, server, address)
         self.part_if_due(connection)
         self.connections.append(connection)

@@ -78,7 +78,7 @@ class Puppet(Process):
         return line
 
     def seen(self, *start):
-        """If such a line is there already. Before, ask for something (left(), say) that was sent later."""
+        """Whether such a line has already come. First ask for something that is sent later, such as left()."""
         return any(line.words[:len(start)] == list(start) for line in self.lines)
 
     def take(self, starts):
@@ -143,7 +143,7 @@ class Puppet(Process):
         return self.granted(lock)
 
     def cancel(self, lock):
-        """The acquire's own result tells how it went."""
+        """The acquire's own result says how it went."""
         self.send("cancel", lock)
 
     # ---- The hold ----
@@ -164,7 +164,7 @@ class Puppet(Process):
         return self.ask("release", lock, answer="released")[0]
 
     def lost(self, lock, limit_s=LIMIT_S):
-        """Waits for the loss to be told; returns when it was."""
+        """Waits until the loss is reported; returns its time."""
         return self.wait(("lost", lock), limit_s=limit_s).at_us
 
     def fd_is_readable(self, lock):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The puppet does as it is told, on stores that need no server."""
+"""The puppet obeys its commands, on stores that need no server."""
 import sys
 import tempfile
 from pathlib import Path

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Redis servers of the tests: they run, obey, follow the clock that is set, and outlive nobody."""
+"""The Redis servers of the tests: they run, obey, follow the clock that is set, and end with their test."""
 import os
 import select
 import signal

@@ -70,7 +70,7 @@ def names_all(text, servers):
 
 
 def winner(waiting):
-    """Whose number has it of those puppets: one of them, sooner or later."""
+    """The index of the puppet that gets the lock: one of them does, sooner or later."""
     while True:
         for number, puppet in waiting.items():
             if puppet.seen("acquired", str(number)):

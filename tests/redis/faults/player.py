@@ -1,4 +1,4 @@
-"""Who takes locks, looks at them and lets them go, while a test disturbs the servers and the puppets."""
+"""A client that acquires, checks and releases locks while a test disturbs the servers and the puppets."""
 import contextlib
 import random
 import threading
@@ -64,7 +64,7 @@ class Player(threading.Thread):
 
 @contextlib.contextmanager
 def playing(players):
-    """They play within; then all finish, and nothing went wrong."""
+    """They play inside the block; then all finish, and nothing may have gone wrong."""
     for player in players:
         player.start()
     yield

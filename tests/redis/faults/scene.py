@@ -57,7 +57,7 @@ def in_time(until_us):
 
 
 def wait_until(condition, what, limit_s=LIMIT_S):
-    """For what no event tells of: looks often."""
+    """Polls for what no event reports."""
     until = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < until, f"in vain: {what}"
@@ -101,7 +101,7 @@ def is_there(puppet, lock, limit_s=0.005):
 
 
 def is_lost(puppet, lock):
-    """If the loss has been told by now."""
+    """Whether the loss has been reported by now."""
     puppet.left(lock)
     return puppet.seen("lost", lock)
 
@@ -212,7 +212,7 @@ def deafen(proxy, number):
 
 
 class Resource:
-    """Refuses whoever has a token below the largest that it has seen."""
+    """Refuses a token below the largest that it has seen."""
 
     def __init__(self):
         self.largest, self.written = 0, []
@@ -256,8 +256,7 @@ class History:
         return puppet.release(lock)
 
     def check(self):
-        """Never two at a time, but who shares it, and tokens of those who have it alone rise. Returns how many holds that
-        says something about."""
+        """Never two at a time, unless they share it; tokens of exclusive holds rise. Returns how many were compared."""
         sure = sorted((hold for hold in self.holds if hold["until_us"] > hold["from_us"]),
                       key=lambda hold: hold["from_us"])
         for number, hold in enumerate(sure):
