@@ -163,15 +163,19 @@ typedef struct hf_client_options {
     /* Called for everything that happens to the client's locks; see hf_event. May be NULL. */
     void (*on_event)(const struct hf_event *event, void *arg);
     void *on_event_arg;
+    /* How long an acquire without a limit (HF_FOREVER) retries a store that is away: one that cannot be
+     * reached, or does not answer. 0: it fails at once; HF_FOREVER: no limit. Once the store has
+     * answered, the acquire waits as long as it takes, even if the store goes away again. */
+    int64_t store_wait_ms;
 } hf_client_options;
 
 #define HF_CLIENT_OPTIONS_INIT \
-    { sizeof(hf_client_options), 60000, 3000, 10000, 0, NULL, 0, NULL, NULL }
+    { sizeof(hf_client_options), 60000, 3000, 10000, 0, NULL, 0, NULL, NULL, 10000 }
 
 /* Opens a client for the store that `url` names ("memory:", "sqlite:PATH", …; hf_store_at lists
  * what this build has). NULL means "sqlite:", the embedded store: a file that belongs to the user,
  * shared by the processes of one host. Does not wait for a server: if the store cannot be reached,
- * the first call that needs it fails.
+ * the first call that needs it waits or fails.
  * Errors: BAD_URL, NO_STORE (and which package has it), BAD_ARGUMENT, UNSUPPORTED, BAD_STORE,
  * DENIED, UNREACHABLE, NO_MEMORY, SYSTEM. */
 HF_API int hf_client_open(const char *url, const hf_client_options *options,
@@ -239,11 +243,14 @@ typedef struct hf_acquire_options {
  * If a reply is lost, the request is repeated with the same attempt id and the store recognises
  * it, so the lock is never granted twice and no grant is forgotten.
  *
+ * A store that is away, as during a restart, is waited for like a lock that is held: for wait_ms,
+ * or, if that is HF_FOREVER, for the client's store_wait_ms. A try (wait_ms is 0) fails at once.
+ *
  * Errors: BUSY (wait_ms is 0 and somebody holds it), TIMEOUT, SHORT, WRONG_KIND, BAD_NAME,
- * BAD_WEIGHT, BAD_LEASE, BAD_ARGUMENT, UNSUPPORTED, UNREACHABLE, UNKNOWN (the store stopped
- * answering; whatever it granted is being released, and ends with its lease at the latest), CLOCK,
- * DENIED, BAD_STORE, STORE_FULL, NO_MEMORY, SYSTEM, CLOSED, FORKED. After any error nothing is
- * held. */
+ * BAD_WEIGHT, BAD_LEASE, BAD_ARGUMENT, UNSUPPORTED, UNREACHABLE (for all of that time), UNKNOWN (the
+ * store did not answer; whatever it granted is being released, and ends with its lease at the
+ * latest), CLOCK, DENIED, BAD_STORE, STORE_FULL, NO_MEMORY, SYSTEM, CLOSED, FORKED. After any error
+ * nothing is held. */
 HF_API int hf_acquire(hf_client *client, const char *name, const hf_acquire_options *options,
                       hf_hold **ret_hold);
 

@@ -58,6 +58,11 @@ static void wake_loop(hf_hold *hold, void *arg) {
     (void)arg;
 }
 
+void ask_fill_client(const struct ask *ask, hf_client_options *options) {
+    if (ask->store_wait_ms >= 0)
+        options->store_wait_ms = ask->store_wait_ms;
+}
+
 void ask_fill(const struct ask *ask, hf_acquire_options *options) {
     options->on_lost = wake_loop;
     options->kind = kind_of(ask);

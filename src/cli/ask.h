@@ -6,14 +6,14 @@
 
 struct ask {
     bool no_wait, shared, skip_ok;
-    int64_t wait_ms, exit_code; /* -1: not given */
-    int64_t ttl_ms;             /* the lease; -1: not given, and ask_check chooses it */
+    int64_t wait_ms, store_wait_ms, exit_code; /* -1: not given */
+    int64_t ttl_ms; /* the lease; -1: not given, and ask_check chooses it */
     struct option_fraction permits;
     const char *label;
 };
 
 #define ASK_INIT \
-    { .wait_ms = -1, .exit_code = -1, .ttl_ms = -1 }
+    { .wait_ms = -1, .store_wait_ms = -1, .exit_code = -1, .ttl_ms = -1 }
 
 /* The options of a command whose settings are `settings` and have a `struct ask ask`. */
 #define ASK_OPTIONS(settings)                                                            \
@@ -22,6 +22,13 @@ struct ask {
          "wait",    offsetof(settings, ask.wait_ms),                                     \
          "DUR",     "wait at most this long (else for ever)",                            \
          "for ever"},                                                                    \
+        {0,                                                                              \
+         OPTION_DURATION,                                                                \
+         "store-wait",                                                                   \
+         offsetof(settings, ask.store_wait_ms),                                          \
+         "DUR",                                                                          \
+         "without -w: wait this long for a store that is away (10s)",                    \
+         "10s"},                                                                         \
         {'E',         OPTION_NUMBER,                                                     \
          "exit-code", offsetof(settings, ask.exit_code),                                 \
          "CODE",      "exit code if not acquired (75)"},                                 \
@@ -46,7 +53,8 @@ int ask_check(const struct cli *cli, struct ask *ask);
 /* The default time from TERM to KILL when the lock is about to be lost. */
 int64_t ask_grace_ms(const struct ask *ask);
 
-/* Fills in the library's options. */
+/* Fill in the library's options. */
+void ask_fill_client(const struct ask *ask, hf_client_options *options);
 void ask_fill(const struct ask *ask, hf_acquire_options *options);
 
 /* Returns the exit code for a lock that was not acquired, and the message ("" for none). */

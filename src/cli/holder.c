@@ -264,6 +264,7 @@ static void leave(struct holder *h) {
 static int begin(struct holder *h, int for_fd) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
     options.command = "holdfast acquire";
+    ask_fill_client(&h->settings->ask, &options);
     options.guard_pid = HF_LEASE_ONLY; /* the work goes on if we are killed */
     int r = store_open(h->settings->cli, &options, &h->client);
     if (r < 0)

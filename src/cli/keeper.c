@@ -628,6 +628,7 @@ static int begin(struct keeper *k) {
     options.command = k->settings->shell_command ? "sh -c"
                       : command                  ? command + 1
                                                  : k->settings->command[0];
+    ask_fill_client(&k->settings->ask, &options);
     options.guard_pid = HF_LEASE_ONLY; /* if front and keeper are killed, the command may go on */
     options.on_event = on_event;
     options.on_event_arg = k;

@@ -97,10 +97,22 @@ static void draw(struct wait_line *line, char *text) {
     }
 }
 
-static void show(struct wait_line *line, const hf_locks *locks) {
-    char text[600], time[32], who[400] = "", name[200];
-    if (locks && hf_locks_count(locks))
-        wait_line_describe(who, sizeof(who), hf_locks_at(locks, 0));
+/* What it waits for, as the look at the lock found it: its holder, or a store that is away. */
+static void describe_look(char *ret, size_t size, hf_call *look) {
+    *ret = 0;
+    if (hf_call_status(look) < 0) {
+        text_safe(ret, size, hf_call_error(look));
+        return;
+    }
+    hf_locks *locks = hf_call_take_locks(look);
+    if (hf_locks_count(locks))
+        wait_line_describe(ret, size, hf_locks_at(locks, 0));
+    hf_locks_free(locks);
+}
+
+static void show(struct wait_line *line) {
+    char text[600], time[32], who[400], name[200];
+    describe_look(who, sizeof(who), line->look);
     text_duration(time, sizeof(time), clock_now_ms() - line->since_ms);
     text_safe(name, sizeof(name), line->name);
     if (line->terminal)
@@ -123,9 +135,7 @@ void wait_line_start(struct wait_line *line, const struct cli *cli, const char *
 
 void wait_line_step(struct wait_line *line) {
     if (line->look && hf_call_status(line->look) != HF_PENDING) {
-        hf_locks *locks = hf_call_take_locks(line->look);
-        show(line, locks);
-        hf_locks_free(locks);
+        show(line);
         line->look = hf_call_free(line->look);
     }
     int64_t now_ms = clock_now_ms();

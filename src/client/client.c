@@ -155,6 +155,10 @@ static int check_options(const hf_client_options *options) {
                          options->drift_ppm);
     if (options->guard_pid < 0 && options->guard_pid != HF_LEASE_ONLY)
         return error_set(HF_BAD_ARGUMENT, "guard_pid is %" PRId64, options->guard_pid);
+    if (options->store_wait_ms < HF_FOREVER || options->store_wait_ms > most_ms)
+        return error_set(HF_BAD_ARGUMENT,
+                         "store_wait_ms is %" PRId64 ", not HF_FOREVER or 0 to %" PRId64,
+                         options->store_wait_ms, most_ms);
     if (options->token_floor >= STORE_TOKEN_LIMIT)
         return error_set(HF_BAD_ARGUMENT, "token_floor is not below 2^53");
     return HF_OK;
@@ -207,6 +211,8 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
     struct engine_config config = {
         .wait_lease_us = c->host.wait_lease_us,
         .max_lease_us = c->host.max_lease_us,
+        .store_wait_us =
+            options->store_wait_ms == HF_FOREVER ? ENGINE_NEVER : options->store_wait_ms * 1000,
         .drift_ppm = options->drift_ppm,
     };
     world_random(world, &config.random, sizeof(config.random));

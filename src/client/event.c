@@ -113,7 +113,7 @@ void event_news(hf_hold *hold, uint8_t news) {
     if (!counts || !counts->held)
         return;
     if (news & HOLD_RENEWAL_FAILED)
-        emit(hold, HF_EVENT_RENEWAL_FAILED, hold->hold.renewal_error);
+        emit(hold, HF_EVENT_RENEWAL_FAILED, hold->hold.failure);
     if (news & HOLD_RENEWED)
         renewed(hold, counts);
     if (news & HOLD_RELEASED) {

@@ -105,8 +105,9 @@ static hf_client *open_client(void) {
 }
 
 /* A client with a door in front of its store. */
-static hf_client *open_door_client(void) {
-    hf_client *client = open_client();
+static hf_client *open_door_client_with(const hf_client_options *options) {
+    hf_client *client = virtual_client("memory:", options);
+    CHECK(client != NULL);
     struct door_store *self = calloc(1, sizeof *self);
     door_driver = *client->store->driver;
     door_driver.submit = door_submit;
@@ -120,6 +121,10 @@ static hf_client *open_door_client(void) {
     client->store = &self->store;
     client->host.completed = door_completed;
     return client;
+}
+
+static hf_client *open_door_client(void) {
+    return open_door_client_with(NULL);
 }
 
 static void set_door(hf_client *client, enum door door) {
@@ -465,12 +470,59 @@ TEST(a_waiter_survives_an_outage) {
     CHECK_EQ_INT(attempt(b, "x"), HF_BUSY);
     hf_hold_free(hold);
     hf_call_free(call);
-    set_door(a, UNREACHABLE);
-    hf_acquire_options options = lease_of(9000, 60000);
-    CHECK_EQ_INT(hf_acquire(a, "y", &options, &hold), HF_UNREACHABLE); /* never reached it */
-    open_door(a);
     hf_client_close(a);
     hf_client_close(b);
+}
+
+TEST(an_acquire_that_may_wait_outlasts_a_store_that_is_away_from_the_start) {
+    static const int64_t waits_ms[] = {60000, HF_FOREVER};
+    for (size_t i = 0; i < 2; i++) {
+        hf_client *a = open_door_client();
+        set_door(a, UNREACHABLE);
+        hf_call *call = start(a, "x", lease_of(9000, waits_ms[i]));
+        virtual_pass_us(9 * SECOND);
+        CHECK_EQ_INT(hf_call_status(call), HF_PENDING);
+        set_door(a, OPEN);
+        CHECK_EQ_INT(hf_call_wait(call, 2000), HF_OK);
+        hf_call_free(call);
+        hf_client_close(a);
+    }
+}
+
+/* How long it took to fail. */
+static int64_t unreachable_after_us(hf_client *client, int64_t wait_ms) {
+    hf_acquire_options options = lease_of(9000, wait_ms);
+    hf_hold *hold;
+    int64_t before_us = virtual_now_us();
+    CHECK_EQ_INT(hf_acquire(client, "x", &options, &hold), HF_UNREACHABLE);
+    return virtual_now_us() - before_us;
+}
+
+TEST(an_acquire_waits_for_a_store_that_is_away_as_long_as_its_options_say) {
+    hf_client_options options = HF_CLIENT_OPTIONS_INIT;
+    hf_client *a = open_door_client();
+    set_door(a, UNREACHABLE);
+    CHECK_EQ_INT(unreachable_after_us(a, 0), 0);
+    CHECK_EQ_INT(unreachable_after_us(a, 2000), 2 * SECOND);
+    CHECK_EQ_INT(unreachable_after_us(a, 60000), 60 * SECOND);
+    CHECK_EQ_INT(unreachable_after_us(a, HF_FOREVER), options.store_wait_ms * MS);
+    hf_client_close(a);
+    options.store_wait_ms = HF_FOREVER;
+    a = open_door_client_with(&options);
+    set_door(a, UNREACHABLE);
+    hf_call *call = start(a, "x", lease_of(9000, HF_FOREVER));
+    virtual_pass_us(HOUR);
+    CHECK_EQ_INT(hf_call_status(call), HF_PENDING);
+    set_door(a, OPEN);
+    CHECK_EQ_INT(hf_call_wait(call, 2000), HF_OK);
+    hf_call_free(call);
+    hf_client_close(a);
+    options.store_wait_ms = 0;
+    a = open_door_client_with(&options);
+    set_door(a, UNREACHABLE);
+    CHECK_EQ_INT(unreachable_after_us(a, HF_FOREVER), 0);
+    CHECK_EQ_INT(unreachable_after_us(a, 2000), 2 * SECOND);
+    hf_client_close(a);
 }
 
 TEST(a_cancelled_acquire_whose_grant_comes_late_is_released) {

@@ -367,15 +367,153 @@ STORY(a_refusal_is_reported_with_its_particulars_and_nothing_is_released) {
     expect_nothing();
 }
 
-STORY(an_unreachable_store_is_reported_at_the_first_request) {
-    struct actor *a = acquire("x", FOREVER);
+/* ---- A store that is away ------------------------------------------------------------------- */
+
+STORY(a_try_fails_at_once_if_the_store_cannot_be_reached) {
+    struct actor *a = acquire("x", TRY);
     expect_op(a, STORE_ACQUIRE);
-    answer_refused(a, HF_UNREACHABLE);
+    answer_refused_with(a, HF_UNREACHABLE, "connection refused");
     expect_acquired(a, HF_UNREACHABLE);
+    CHECK_EQ_STR(a->text, "connection refused");
     expect_over(a);
 }
 
-STORY(a_waiter_survives_a_store_that_goes_away) {
+/* Asks whenever it is due, and each time the store cannot be reached. Ends with a request put out or
+ * a result. */
+static void is_away_until_ms(struct actor *a, int64_t ms) {
+    for (int64_t due_us; a->acquiring && (due_us = engine_due_us(&story.engine)) <= ms * 1000;) {
+        at_us(due_us);
+        if (!a->acquiring)
+            return;
+        expect_op(a, STORE_ACQUIRE);
+        answer_refused_with(a, HF_UNREACHABLE, "connection refused");
+    }
+    if (a->acquiring)
+        at_ms(ms);
+}
+
+STORY(who_may_wait_outlasts_a_store_that_is_away_from_the_start) {
+    struct actor *a = acquire("x", for_ms(60000));
+    expect_op(a, STORE_ACQUIRE);
+    answer_refused_with(a, HF_UNREACHABLE, "connection refused");
+    is_away_until_ms(a, 50000);
+    at_ms(51000);
+    expect_op(a, STORE_ACQUIRE);
+    answer_done(a, 7);
+    expect_acquired(a, HF_OK);
+}
+
+STORY(a_wait_that_ends_while_the_store_is_away_fails_with_the_last_reason) {
+    struct actor *a = acquire("x", for_ms(2000));
+    expect_op(a, STORE_ACQUIRE);
+    answer_refused_with(a, HF_UNREACHABLE, "connection refused");
+    is_away_until_ms(a, 1999);
+    expect_nothing();
+    is_away_until_ms(a, 2000);
+    expect_acquired(a, HF_UNREACHABLE);
+    CHECK_EQ_STR(a->text, "connection refused");
+    expect_over(a);
+}
+
+STORY(a_wait_that_ends_in_the_next_request_to_a_store_that_is_away_fails_in_the_same_way) {
+    struct actor *a = acquire("x", for_ms(100));
+    expect_op(a, STORE_ACQUIRE);
+    answer_refused_with(a, HF_UNREACHABLE, "connection refused");
+    at_ms(20);
+    expect_op(a, STORE_ACQUIRE);
+    at_ms(100);
+    expect_acquired(a, HF_UNREACHABLE);
+    CHECK_EQ_STR(a->text, "connection refused");
+    answer_done(a, 7); /* the store was back, too late */
+    expect_op(a, STORE_RELEASE);
+}
+
+STORY(a_wait_for_a_store_that_is_away_ends_with_unknown_if_it_may_have_acted) {
+    struct actor *a = acquire("x", for_ms(100));
+    expect_op(a, STORE_ACQUIRE);
+    answer_unknown_with(a, "no answer in 2 s");
+    at_ms(20);
+    expect_op(a, STORE_ACQUIRE);
+    answer_refused_with(a, HF_UNREACHABLE, "connection refused");
+    at_us(engine_due_us(&story.engine));
+    expect_op(a, STORE_ACQUIRE);
+    at_ms(100);
+    expect_acquired(a, HF_UNKNOWN);
+    CHECK_EQ_STR(a->text, "connection refused");
+    answer_refused(a, HF_UNREACHABLE);
+    expect_op(a, STORE_RELEASE);
+}
+
+STORY(an_unlimited_wait_gives_up_on_a_store_that_stays_away) {
+    struct actor *a = acquire("x", FOREVER);
+    expect_op(a, STORE_ACQUIRE);
+    answer_refused_with(a, HF_UNREACHABLE, "connection refused");
+    is_away_until_ms(a, STORE_WAIT_MS - 1);
+    expect_nothing();
+    at_ms(STORE_WAIT_MS);
+    expect_op(a, STORE_ACQUIRE); /* once more at the very end */
+    answer_refused_with(a, HF_UNREACHABLE, "connection timed out");
+    expect_acquired(a, HF_UNREACHABLE);
+    CHECK_EQ_STR(a->text, "connection timed out");
+    expect_over(a);
+}
+
+STORY(an_unlimited_wait_gives_up_on_a_store_that_stays_silent) {
+    struct actor *a = acquire("x", FOREVER);
+    expect_op(a, STORE_ACQUIRE);
+    at_ms(STORE_WAIT_MS + 500);
+    expect_nothing(); /* a request that the store still has is not given up */
+    answer_unknown_with(a, "no answer");
+    expect_acquired(a, HF_UNKNOWN);
+    CHECK_EQ_STR(a->text, "no answer");
+    expect_op(a, STORE_RELEASE);
+}
+
+STORY(an_unlimited_wait_has_no_limit_once_the_store_has_answered) {
+    struct actor *a = acquire("x", FOREVER);
+    expect_op(a, STORE_ACQUIRE);
+    answer_refused_with(a, HF_UNREACHABLE, "connection refused");
+    is_away_until_ms(a, 5000);
+    at_ms(6000);
+    expect_op(a, STORE_ACQUIRE);
+    answer_queued(a, 30000, 0);
+    at_ms(7000);
+    expect_op(a, STORE_ACQUIRE);
+    answer_refused_with(a, HF_UNREACHABLE, "connection refused");
+    is_away_until_ms(a, 60000); /* it has been in the queue: no limit any more */
+    at_ms(61000);
+    expect_op(a, STORE_ACQUIRE);
+    answer_done(a, 7);
+    expect_acquired(a, HF_OK);
+}
+
+STORY(an_unlimited_wait_fails_at_once_if_a_store_that_is_away_gets_no_time) {
+    story.engine.config.store_wait_us = 0;
+    struct actor *unlimited = acquire("x", FOREVER), *limited = acquire("y", for_ms(1000));
+    expect_op(unlimited, STORE_ACQUIRE);
+    expect_op(limited, STORE_ACQUIRE);
+    answer_refused(unlimited, HF_UNREACHABLE);
+    answer_refused(limited, HF_UNREACHABLE);
+    expect_acquired(unlimited, HF_UNREACHABLE);
+    expect_nothing();
+    at_ms(20);
+    expect_op(limited, STORE_ACQUIRE);
+}
+
+STORY(a_wait_that_ends_while_the_store_has_gone_away_says_why) {
+    struct actor *a = acquire("x", for_ms(1500));
+    expect_op(a, STORE_ACQUIRE);
+    answer_queued(a, 20000, 0);
+    at_ms(1000);
+    expect_op(a, STORE_ACQUIRE);
+    answer_refused_with(a, HF_UNREACHABLE, "connection refused");
+    is_away_until_ms(a, 1500);
+    expect_acquired(a, HF_TIMEOUT);
+    CHECK_EQ_STR(a->text, "connection refused");
+    expect_op(a, STORE_RELEASE);
+}
+
+STORY(who_waits_in_a_queue_outlasts_a_store_that_goes_away) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);
     answer_queued(a, 20000, 0);

@@ -146,6 +146,19 @@ static void send(struct engine *e, struct hold *hold, enum store_op_type type) {
     schedule(e, hold);
 }
 
+/* How the last question or renewal failed; 0: it did not. Takes `text` over. */
+static void note_failure(struct hold *hold, int error, char *text) {
+    free(hold->failure_text);
+    hold->failure = error;
+    hold->failure_text = text;
+}
+
+static char *take_failure_text(struct hold *hold) {
+    char *text = hold->failure_text;
+    hold->failure_text = NULL;
+    return text;
+}
+
 static void add_news(struct engine *e, struct hold *hold, enum hold_news news) {
     hold->news |= news;
     if (list_empty(&hold->link))
@@ -206,6 +219,7 @@ static void end(struct engine *e, struct hold *hold) {
     finish_all(e, hold, REQUEST_RELEASE, HF_OK, NULL); /* there was nothing to release */
     assert(!hold->in_flight && !hold->requests && !hold->renewal);
     free(take_text(&hold->op));
+    free(take_failure_text(hold));
     hold->state = HOLD_OVER;
     heap_remove(&e->due, &hold->due);
     map_remove(&e->by_seq, &hold->by_seq);
@@ -317,6 +331,9 @@ int engine_acquire(struct engine *e, struct hold *hold, struct request *request)
         reentry->entered = 1;
         map_add(&e->by_owner, &reentry->node, owner_hash(hold->op.name, &reentry->owner));
     }
+    request->answer_by_us = request->give_up_us;
+    if (request->give_up_us == ENGINE_NEVER && e->config.store_wait_us != ENGINE_NEVER)
+        request->answer_by_us = e->now_us + e->config.store_wait_us;
     add_request(hold, request);
     ask(e, hold);
     return HF_OK;
@@ -346,6 +363,7 @@ static void granted(struct engine *e, struct hold *hold) {
     }
     hold->state = HOLD_HELD;
     hold->failures = 0;
+    note_failure(hold, HF_OK, NULL);
     hold->deadline_us = deadline_us;
     hold->act_at_us = hold->renews ? hold->asked_us + hold->granted_us / 3 : ENGINE_NEVER;
     schedule(e, hold);
@@ -369,6 +387,8 @@ static void queued(struct engine *e, struct hold *hold) {
     bool is_head = hold->op.flags & STORE_HEAD, foreign = hold->op.flags & STORE_FOREIGN;
     if (!is_head || !foreign)
         hold->failures = 0;
+    hold->had_answer = true;
+    note_failure(hold, HF_OK, NULL);
     if (is_clock_error(e, &hold->op)) {
         withdraw(e, hold, HF_CLOCK, clock_text(e, &hold->op));
         return;
@@ -388,20 +408,35 @@ static void queued(struct engine *e, struct hold *hold) {
     ask_later(e, hold, at_us);
 }
 
-static void refused(struct engine *e, struct hold *hold) {
+/* What a wait that ends without the lock is told. HF_UNKNOWN: the store may have acted. */
+static int result_of_waiting(const struct hold *hold) {
+    bool may_have_acted = !hold->had_answer && (hold->may_exist || !hold->failure);
+    if (may_have_acted || hold->failure == HF_UNKNOWN)
+        return HF_UNKNOWN;
+    return hold->had_answer ? HF_TIMEOUT : HF_UNREACHABLE;
+}
+
+/* The store cannot be reached or did not answer. Like a lock that is held, that is waited for. */
+static void store_is_away(struct engine *e, struct hold *hold, int error) {
     struct request *request = acquire_request(hold);
+    int64_t until_us = hold->had_answer ? request->give_up_us : request->answer_by_us;
+    note_failure(hold, error, take_text(&hold->op));
+    if (e->now_us < until_us)
+        ask_later(e, hold, min(retry_at_us(e, hold, e->config.wait_lease_us / 3), until_us));
+    else
+        withdraw(e, hold, result_of_waiting(hold), take_failure_text(hold));
+}
+
+static void refused(struct engine *e, struct hold *hold) {
     int reason = hold->op.reason;
-    /* A waiter survives a store that is unreachable for a while. */
-    if (reason == HF_UNREACHABLE && hold->had_answer && request->give_up_us) {
-        ask_later(e, hold, retry_at_us(e, hold, e->config.wait_lease_us / 3));
-        return;
-    }
-    if (reason == HF_BUSY && is_clock_error(e, &hold->op)) {
+    if (reason == HF_UNREACHABLE) {
+        store_is_away(e, hold, HF_UNREACHABLE);
+    } else if (reason == HF_BUSY && is_clock_error(e, &hold->op)) {
         free(take_text(&hold->op));
         withdraw(e, hold, HF_CLOCK, clock_text(e, &hold->op));
-        return;
+    } else {
+        withdraw(e, hold, reason, take_text(&hold->op));
     }
-    withdraw(e, hold, reason, take_text(&hold->op));
 }
 
 static void acquire_answered(struct engine *e, struct hold *hold) {
@@ -426,23 +461,16 @@ static void acquire_answered(struct engine *e, struct hold *hold) {
         queued(e, hold);
         break;
     case STORE_UNKNOWN:
-        if (acquire_request(hold)->give_up_us)
-            ask_later(e, hold, retry_at_us(e, hold, e->config.wait_lease_us / 3));
-        else
-            withdraw(e, hold, HF_UNKNOWN, take_text(&hold->op));
+        store_is_away(e, hold, HF_UNKNOWN);
         break;
     default:
         refused(e, hold);
     }
-    if (outcome != STORE_UNKNOWN)
-        hold->had_answer = true;
 }
 
-/* The time to wait has passed: because of a long queue, or of a store that fell silent. */
+/* The time to wait has passed: because of a long queue, or of a store that is away. */
 static void give_up(struct engine *e, struct hold *hold) {
-    bool has_op = !hold->in_flight; /* else it is with the store, and has no outcome yet */
-    bool silent = !hold->had_answer || (has_op && hold->op.outcome == STORE_UNKNOWN);
-    withdraw(e, hold, silent ? HF_UNKNOWN : HF_TIMEOUT, has_op ? take_text(&hold->op) : NULL);
+    withdraw(e, hold, result_of_waiting(hold), take_failure_text(hold));
 }
 
 /* ---- Reentrancy ---- */
@@ -500,10 +528,11 @@ static bool open_batch(struct engine *e) {
     return true;
 }
 
+/* Takes `text` over. */
 static void renewal_failed(struct engine *e, struct hold *hold, int reason, char *text) {
-    finish_all(e, hold, REQUEST_RENEW, reason, text);
+    finish_all(e, hold, REQUEST_RENEW, reason, text ? error_format("%s", text) : NULL);
+    note_failure(hold, reason, text);
     hold->state = HOLD_SUSPECT;
-    hold->renewal_error = reason;
     notify_watcher(e, hold, HOLD_RENEWAL_FAILED);
     if (hold->renews)
         hold->act_at_us = retry_at_us(e, hold, hold->granted_us / 6);
@@ -534,6 +563,7 @@ static void renewed(struct engine *e, struct hold *hold, int64_t asked_us, int64
     hold->deadline_us = max(hold->deadline_us, asked_us + engine_validity_us(e, lease_us));
     hold->state = HOLD_HELD;
     hold->failures = 0;
+    note_failure(hold, HF_OK, NULL);
     notify_watcher(e, hold, HOLD_RENEWED);
     if (hold->renews)
         hold->act_at_us = asked_us + lease_us / 3;

@@ -35,7 +35,7 @@ enum hold_news {
     HOLD_ENDED = 2,
     /* Only of holds that are `watched`. A hold has one renewal at a time, so none is missed. */
     HOLD_RENEWED = 4,
-    HOLD_RENEWAL_FAILED = 8, /* why is in renewal_error */
+    HOLD_RENEWAL_FAILED = 8, /* why is in `failure` */
     HOLD_RELEASED = 16,      /* by the program, while it was held */
 };
 
@@ -62,9 +62,11 @@ struct request {
     struct hold *hold;    /* NULL when it is not pending */
     void *context;        /* the client's */
     enum request_type type;
-    int result;          /* once finished */
-    char *text;          /* particulars of the result or NULL; the client frees it */
-    int64_t give_up_us;  /* ACQUIRE: until when to wait; ENGINE_NEVER; 0: try once */
+    int result;         /* once finished */
+    char *text;         /* particulars of the result or NULL; the client frees it */
+    int64_t give_up_us; /* ACQUIRE: until when to wait; ENGINE_NEVER; 0: try once */
+    int64_t
+        answer_by_us; /* ACQUIRE: the engine's; until when to retry a store that never answered */
     int64_t min_left_us; /* ACQUIRE: release if less is left */
 };
 
@@ -90,15 +92,17 @@ struct hold {
     bool in_flight : 1;  /* op is with the store */
     bool woken : 1;      /* a WAKE came while the request was in flight */
     bool may_exist : 1;  /* the store may know this attempt, so it must be released there */
-    bool had_answer : 1; /* the store has answered it at least once */
+    bool had_answer : 1; /* the store has put it into its queue at least once */
     bool was_lost : 1;
     bool may_be_released : 1; /* a release was not answered, so the store may have done it */
     bool watched : 1;         /* the client wants to know more: see enum hold_news */
-    int renewal_error;
+    int failure;        /* the error of the last question or renewal if that failed, or 0 … */
+    char *failure_text; /* … and its particulars, or NULL */
 };
 
 struct engine_config {
     int64_t wait_lease_us, max_lease_us;
+    int64_t store_wait_us; /* how long an unlimited acquire retries a store that never answered */
     uint32_t drift_ppm;
     uint64_t random; /* a seed, for jitter */
 };

@@ -420,10 +420,10 @@ STORY(each_renewal_of_an_operation_fails_for_its_own_reason) {
     items[2].reason = HF_DENIED;
     HERE(complete(op, STORE_DONE, 0, NULL));
     expect_state(a, HOLD_SUSPECT);
-    CHECK_EQ_INT(a->hold->renewal_error, HF_UNREACHABLE);
+    CHECK_EQ_INT(a->hold->failure, HF_UNREACHABLE);
     expect_state(b, HOLD_HELD);
     expect_state(c, HOLD_SUSPECT);
-    CHECK_EQ_INT(c->hold->renewal_error, HF_DENIED);
+    CHECK_EQ_INT(c->hold->failure, HF_DENIED);
 }
 
 /* ---- Renewing by hand --------------------------------------------------------------------- */

@@ -31,10 +31,11 @@
 #define TRY INT64_C(0)
 
 enum {
-    LEASE_MS = 30000,    /* of every hold, unless the story says otherwise */
-    VALID_MS = 29698,    /* how long it is valid: minus 1 % and 2 ms */
-    THIRD_MS = 10000,    /* when it is renewed */
-    WAIT_LEASE_MS = 3000 /* of a place in the queue */
+    LEASE_MS = 30000,     /* of every hold, unless the story says otherwise */
+    VALID_MS = 29698,     /* how long it is valid: minus 1 % and 2 ms */
+    THIRD_MS = 10000,     /* when it is renewed */
+    WAIT_LEASE_MS = 3000, /* of a place in the queue */
+    STORE_WAIT_MS = 10000 /* for a store that never answered */
 };
 #define WALL_US INT64_C(1700000000000000) /* the time of day when a story begins */
 
@@ -448,6 +449,7 @@ static inline void story_begin(void) {
     static const struct engine_config config = {
         .wait_lease_us = WAIT_LEASE_MS * INT64_C(1000),
         .max_lease_us = 60000000,
+        .store_wait_us = STORE_WAIT_MS * INT64_C(1000),
         .drift_ppm = 10000,
         .random = 1,
     };

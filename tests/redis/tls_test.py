@@ -44,7 +44,7 @@ def run(url, *command, env=None, holdfast=(HOLDFAST,)):
         os.chmod(home, 0o755)
         keep = {key: value for key, value in os.environ.items()
                 if not key.startswith("HOLDFAST_")}
-        done = subprocess.run([*holdfast, "run", "name", "--", *(command or ["true"])],
+        done = subprocess.run([*holdfast, "run", "--store-wait", "0s", "name", "--", *(command or ["true"])],
                               capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
                               env=keep | {"HOLDFAST_URL": url, "HOME": home, "XDG_CONFIG_HOME": home} | (env or {}))
     return done.returncode, done.stdout, done.stderr
