@@ -32,7 +32,7 @@ LINES = ((("run", "-n", "x", "true"), 75, "warning"),
          (("run", "y", "sh", "-c", "kill -KILL $$"), 137, "warning"),
          (("run", "y", "/no/such/command"), 127, "error"),
          (("run", "y", "--max-hold", "200ms", "sleep", "1000"), 124, "error"),
-         (("run", "y", "--warn-after", "0", "sleep", "0.2"), 0, "warning"),
+         (("run", "y", "--warn-after", "0", "sleep", "2"), 0, "warning"),
          (("run", "-v", "y", "true"), 0, "info"),
          (("run", "y", "--url", "sqlite:/no/such/folder/db", "true"), 69, "error"),
          (("acquire", "-n", "x", "--for", "1m"), 75, "warning"))

@@ -330,7 +330,7 @@ def on_lost_ignore_lets_the_command_end_by_itself():
 
 @test
 def max_hold_ends_a_command_whose_loss_was_ignored():
-    process = start("run", "x", "--ttl", "10s", "--on-lost", "ignore", "--max-hold", "3s", "-c",
+    process = start("run", "x", "--ttl", "10s", "--on-lost", "ignore", "--max-hold", "8s", "-c",
                     "echo $HOLDFAST_TOKEN; exec sleep 1000")
     break_lock("x", read_line(process.stdout))
     contains(read_line(process.stderr), "the command goes on")
