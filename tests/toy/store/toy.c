@@ -26,7 +26,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct lock *find(const char *name) {
     struct lock *lock = locks;
     while (lock->name[0] && strcmp(lock->name, name) != 0)
-        assert(++lock < locks + sizeof(locks) / sizeof(locks[0]));
+        lock++;
+    assert(lock < locks + sizeof(locks) / sizeof(locks[0]) - 1); /* the last ends the search */
     strcpy(lock->name, name);
     return lock;
 }
