@@ -36,9 +36,10 @@
  *  - Types are opaque. Option structs begin with their size: initialise them with their _INIT
  *    macro and change what you need; NULL means all defaults. Structs that the library returns as
  *    `const struct *` may get more fields in later versions: do not copy them.
- *  - Every call may be made from any thread, also on the same object, but an object must not be
- *    used during or after the call that frees it. Calls that free accept NULL, and return NULL so
- *    that you can write `hold = hf_hold_free(hold)`.
+ *  - Every call may be made from any thread, also on the same object, but no call on an object may
+ *    begin once the call that frees it has begun. Of those that began before, only hf_client_close
+ *    lets others still be running. Calls that free accept NULL, and return NULL so that you can
+ *    write `hold = hf_hold_free(hold)`.
  *  - The library does not log and does not install signal handlers. hf_process says when it calls
  *    your functions.
  *  - Only calls that have a _start form, and hf_call_wait, wait for the store; opening and closing
@@ -181,12 +182,21 @@ typedef struct hf_client_options {
 HF_API int hf_client_open(const char *url, const hf_client_options *options,
                           hf_client **ret_client);
 
-/* Closes the client. Pending calls complete with HF_CLOSED, locks that are still held are released
- * (waiting at most a second for the store to confirm, or until a local disk is done), callbacks
- * that are still due run in this call and must return, and threads are joined. Holds and calls
- * remain valid handles: calls on them return HF_CLOSED, and they must still be freed. Must not be
- * called from one of the client's own callbacks. Returns NULL; NULL does nothing. */
+/* Closes the client. Pending calls complete with HF_CLOSED, also those that other threads are
+ * blocked in. Locks that are still held are released (waiting at most a second for the store to
+ * confirm, or until a local disk is done), callbacks that are still due run in this call and must
+ * return, and threads are joined. Holds and calls remain valid handles: calls on them return
+ * HF_CLOSED, and they must still be freed. Must not be called from one of the client's own
+ * callbacks. Returns NULL; NULL does nothing. */
 HF_API hf_client *hf_client_close(hf_client *client);
+
+/* Completes every pending call of the client with HF_CANCELLED, as hf_call_cancel does: those that
+ * were started, and those that other threads are blocked in. Locks stay held and are still renewed.
+ * Calls that begin later are not affected, so a thread that must stop also needs a flag of yours;
+ * set the flag first, and call this until the thread has ended. May be called from any thread and
+ * any callback, but not from a signal handler: let the handler write to a pipe, and call this where
+ * the pipe is read. Errors: CLOSED, FORKED. */
+HF_API int hf_client_cancel(hf_client *client);
 
 /* ---- Acquiring ---------------------------------------------------------------------------- */
 
@@ -194,7 +204,8 @@ HF_API hf_client *hf_client_close(hf_client *client);
  * number of permits. It is what its holders and waiters use it as; a request that needs it to be
  * the other, or to have another number of permits, fails with HF_WRONG_KIND. Requests are served
  * first in, first out: a later one never overtakes one that waits, so shared requests cannot
- * starve an exclusive one (HF_BARGE opts out). */
+ * starve an exclusive one (HF_BARGE opts out). The holdfast command uses the same names: `run` and
+ * `acquire` take HF_EXCLUSIVE, with -s HF_SHARED, with -p K/N HF_PERMITS. */
 typedef enum hf_kind {
     HF_EXCLUSIVE = 1, /* a lock, one holder; the default */
     HF_SHARED = 2,    /* a lock, together with others who share it */
@@ -234,8 +245,8 @@ typedef struct hf_acquire_options {
     }
 
 /* Acquires the lock `name`. The caller must free the hold. The client's own thread renews the lock
- * in the background, whenever a third of the lease has passed, until it is released or lost. To be
- * able to cancel the wait from another thread, use hf_acquire_start and hf_call_wait.
+ * in the background, whenever a third of the lease has passed, until it is released or lost. To
+ * cancel the wait from another thread, use hf_client_cancel, or hf_acquire_start and hf_call_cancel.
  *
  * A store may grant a shorter or longer lease than it was asked for. The deadline and the renewals
  * follow what was granted; hf_hold_left_ms says how much is left.
@@ -281,7 +292,11 @@ HF_API int hf_acquire_all(hf_client *client, const hf_want *const *wants, size_t
 /* HF_OK: the lock is held, with at least `need_ms` left before its deadline (0: any time at all).
  * Ask for as long as the next step of your work takes. HF_SHORT: held, but with less time left.
  * HF_LOST, HF_RELEASED, HF_CLOSED, HF_FORKED: not held. Does not ask the store, and never waits for
- * it. */
+ * it.
+ *
+ * HF_LOST cannot tell whether anybody else has the lock now, or had it meanwhile: it may be free. Nor
+ * can HF_OK tell that it was broken or deleted a moment ago: you are notified when the store says so,
+ * at the next renewal at the latest. */
 HF_API int hf_check(hf_hold *hold, int64_t need_ms);
 
 /* Milliseconds until the deadline; 0 if the lock is not held. Never waits for the store. */
@@ -315,8 +330,9 @@ HF_API int hf_renew(hf_hold *hold, int64_t lease_ms);
  * the lock and sends no more renewals. May be called again, and then returns the same. */
 HF_API int hf_release(hf_hold *hold);
 
-/* Frees the hold. If it was not released, releases it without waiting for the answer. Once this has
- * returned, on_lost is not running and will not run (unless on_lost itself made the call). */
+/* Frees the hold. If it was not released, releases it without waiting for the answer. May be called
+ * right after hf_release_start: the call goes on without the hold. Once this has returned, on_lost is
+ * not running and will not run (unless on_lost itself made the call). */
 HF_API hf_hold *hf_hold_free(hf_hold *hold);
 
 /* A descriptor for poll() that becomes readable when the lock is lost. It belongs to the hold: do
@@ -525,8 +541,10 @@ HF_API void *hf_call_data(const hf_call *call);
 HF_API hf_call *hf_call_free(hf_call *call);
 
 /* For programs with their own event loop: a descriptor that is readable when hf_process or
- * hf_call_next has something to do, or a call has completed. It belongs to the client. Calling this
- * makes callbacks run in hf_process from then on. Errors (negative): SYSTEM, CLOSED, FORKED. */
+ * hf_call_next has something to do, or a call has completed. It is level-triggered: it stays
+ * readable until hf_process has been called and hf_call_next has returned NULL, so watch it without
+ * EPOLLET. It belongs to the client. Calling this makes callbacks run in hf_process from then on.
+ * Errors (negative): SYSTEM, CLOSED, FORKED. */
 HF_API int hf_fd(hf_client *client);
 
 /* Does the work that is due and runs the callbacks that are due: on_lost, notify, on_event. Does

@@ -14,6 +14,7 @@ void call_init(hf_call *call, hf_client *c, enum call_type type) {
     call->requests = &call->one;
     call->request_count = 1;
     call->one.context = call;
+    list_append(&c->calls, &call->of_client);
     list_init(&call->blocked);
     list_init(&call->link);
     list_init(&call->notice.link);
@@ -30,6 +31,7 @@ int call_block(hf_call *call, int r) {
         if (r < 0)
             error_note_text(r, call->text);
     }
+    list_remove(&call->of_client);
     free(call->text);
     client_unref(c);
     return r;
@@ -63,6 +65,7 @@ static void free_memory(hf_call *call) {
 static void free_and_unlock(hf_call *call) {
     hf_client *c = call->client;
     list_remove(&call->link);
+    list_remove(&call->of_client);
     if (call->owns_hold)
         hold_drop(call->hold);
     client_post(c);
@@ -103,6 +106,7 @@ void call_complete(hf_call *call, int result, char *text) {
     call->result = result;
     call->text = text;
     list_remove(&call->link);
+    list_remove(&call->of_client);
     if (call->type == CALL_RENEW || call->type == CALL_RELEASE) {
         hold_unref(call->hold);
         call->hold = NULL;
@@ -285,6 +289,19 @@ int hf_call_cancel(hf_call *call) {
     if (call->result == HF_PENDING)
         cancel(call);
     client_unlock(call->client);
+    return HF_OK;
+}
+
+int hf_client_cancel(hf_client *c) {
+    struct list calls, *link;
+    int r = client_enter(c);
+    if (r < 0)
+        return r;
+    client_ref(c);
+    list_move(&c->calls, &calls);
+    while ((link = list_pop(&calls)))
+        cancel(container_of(link, hf_call, of_client));
+    client_unref(c);
     return HF_OK;
 }
 

@@ -1,5 +1,5 @@
-/* Threads that end where they should not: cancelled while they wait in the library, or ended by the
- * callback that they run. Everybody else goes on: holds are renewed, losses are reported, clients
+/* Threads whose calls are cancelled by hf_client_cancel. And threads that end where they should not:
+ * cancelled while they wait in the library, or ended by the callback that they run. Everybody else goes on: holds are renewed, losses are reported, clients
  * close. */
 #include "store/sqlite/sqlite_test.h"
 
@@ -13,7 +13,7 @@ static hf_client *open_memory(void) {
 
 static hf_client *(*const openers[])(void) = {open_memory, open_client};
 
-/* ---- Cancelled ---- */
+/* ---- A thread that waits ---- */
 
 struct thread {
     hf_client *client;
@@ -44,6 +44,73 @@ static void start_waiting(struct thread *thread) {
     AWAIT(waiters(thread->client, thread->name) == before + 1);
     AWAIT(others_sleep());
 }
+
+/* ---- hf_client_cancel ---- */
+
+TEST(cancelling_a_client_ends_the_calls_that_its_threads_are_in) {
+    enum { THREADS = 5 };
+    for (size_t i = 0; i < 2; i++) {
+        hf_client *client = openers[i](), *other = openers[i]();
+        hf_hold *held = get(client, "held", lasting(0, LEASE_MS));
+        hf_hold *awaited = get_now(other, "awaited");
+        struct thread threads[THREADS];
+        for (size_t j = 0; j < THREADS; j++) {
+            threads[j] = (struct thread){client, "awaited", HF_FOREVER, NULL, 0, 0};
+            start_waiting(&threads[j]);
+        }
+        CHECK_IS(hf_client_cancel(client), HF_OK);
+        for (size_t j = 0; j < THREADS; j++) {
+            CHECK(pthread_join(threads[j].id, NULL) == 0);
+            CHECK_IS(threads[j].result, HF_CANCELLED);
+        }
+        AWAIT(waiters(other, "awaited") == 0);
+        CHECK_IS(hf_check(held, 0), HF_OK);
+        /* Calls that begin later are not affected. */
+        CHECK_IS(hf_release(awaited), HF_OK);
+        hf_hold *again = get(client, "awaited", lasting(HF_FOREVER, LONG_MS));
+        CHECK_IS(hf_release(again), HF_OK);
+        hf_hold_free(again);
+        hf_hold_free(awaited);
+        hf_hold_free(held);
+        hf_client_close(client);
+        hf_client_close(other);
+    }
+}
+
+TEST(cancelling_a_client_ends_the_calls_of_its_loop) {
+    for (size_t i = 0; i < 2; i++) {
+        hf_client *client = openers[i](), *other = openers[i]();
+        hf_hold *held = get_now(other, "held"), *also = get_now(other, "also");
+        hf_want wants[] = {HF_WANT_INIT, HF_WANT_INIT};
+        hf_acquire_options options = lasting(HF_FOREVER, LONG_MS);
+        hf_call *calls[2];
+        wants[0].name = "free";
+        wants[1].name = "held";
+        CHECK_IS(hf_acquire_all_start(client, (const hf_want *const[]){&wants[0], &wants[1]}, 2,
+                                      &options, &calls[0]),
+                 HF_OK);
+        CHECK_IS(hf_acquire_start(client, "also", &options, &calls[1]), HF_OK);
+        for (size_t j = 0; j < 2; j++)
+            CHECK_IS(hf_call_queue(calls[j], NULL), HF_OK);
+        AWAIT(waiters(other, "held") == 1 && waiters(other, "also") == 1);
+        CHECK_IS(hf_client_cancel(client), HF_OK);
+        for (size_t j = 0; j < 2; j++) {
+            hf_call *call = hf_call_next(client); /* at once, without a loop */
+            CHECK(call);
+            CHECK_IS(hf_call_status(call), HF_CANCELLED);
+            hf_call_free(call);
+        }
+        CHECK_IS(hf_client_cancel(client), HF_OK); /* there is nothing to cancel */
+        hf_hold_free(get(other, "free", lasting(HF_FOREVER, LONG_MS)));
+        hf_hold_free(held);
+        hf_hold_free(also);
+        hf_client_close(client);
+        hf_client_close(other);
+    }
+    CHECK_IS(hf_client_cancel(NULL), HF_BAD_ARGUMENT);
+}
+
+/* ---- Cancelled ---- */
 
 static void check_cancelled(pthread_t thread) {
     void *ended = NULL;

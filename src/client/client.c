@@ -193,6 +193,7 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
     client_init_cond(&c->dispatcher_cond);
     client_init_cond(&c->ran);
     list_init(&c->completed);
+    list_init(&c->calls);
     list_init(&c->looks);
     list_init(&c->blocked);
     list_init(&c->notices);

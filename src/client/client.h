@@ -50,6 +50,7 @@ struct hf_client {
     bool store_blocks;        /* it is called without the mutex */
     bool store_is_quick;      /* its calls have no cancellation point */
     struct list completed;    /* operations that the store has answered; for the thread inside */
+    struct list calls;        /* that are pending */
     struct list looks;        /* calls whose operation is with the store */
 
     /* drive.c */
@@ -106,9 +107,10 @@ struct hf_call {
     struct store_op op;      /* CALL_LOOK */
     hf_locks *locks;
     hf_examination *examination;
-    char *strings;       /* which the operation points to */
-    struct list blocked; /* threads */
-    struct list link;    /* in the client's `looks`, later in its `done` */
+    char *strings;         /* which the operation points to */
+    struct list of_client; /* in the client's `calls` */
+    struct list blocked;   /* threads */
+    struct list link;      /* in the client's `looks`, later in its `done` */
     struct notice notice;
     void (*notify)(hf_call *call, void *arg);
     void *data;

@@ -543,7 +543,69 @@ TEST(a_cancelled_acquire_whose_grant_comes_late_is_released) {
     }
 }
 
+TEST(cancelling_a_client_ends_whatever_waits_for_a_silent_store) {
+    hf_client *a = open_door_client();
+    hf_hold *renewed = get(a, "renewed", lease_of(9000, 0));
+    hf_hold *released = get(a, "released", lease_of(9000, 0));
+    hf_call *calls[5];
+    set_door(a, KEEPS_REQUEST);
+    CHECK_EQ_INT(hf_renew_start(renewed, 0, &calls[0]), HF_OK);
+    CHECK_EQ_INT(hf_release_start(released, &calls[1]), HF_OK);
+    CHECK_EQ_INT(hf_release_start(released, &calls[2]), HF_OK);
+    CHECK_EQ_INT(hf_inspect_start(a, "renewed", &calls[3]), HF_OK);
+    calls[4] = start(a, "renewed", lease_of(9000, HF_FOREVER));
+    CHECK_EQ_INT(hf_client_cancel(a), HF_OK);
+    for (size_t i = 0; i < 5; i++) {
+        CHECK_EQ_INT(hf_call_status(calls[i]), HF_CANCELLED);
+        hf_call_free(calls[i]);
+    }
+    open_door(a);
+    CHECK_EQ_INT(hf_check(renewed, 0), HF_OK);
+    CHECK_EQ_INT(attempt(a, "released"), HF_OK); /* what was asked of the store happened */
+    hf_hold_free(renewed);
+    hf_hold_free(released);
+    hf_client_close(a);
+}
+
 /* ---- Releasing, looking, closing ---- */
+
+TEST(a_hold_may_be_freed_right_after_its_release_was_started) {
+    static const enum door doors[] = {OPEN, KEEPS_REQUEST, KEEPS_REPLY};
+    for (size_t i = 0; i < 3; i++) {
+        hf_client *a = open_door_client(), *b = open_client();
+        hf_hold *hold = get(a, "x", lease_of(9000, 0));
+        hf_call *call;
+        set_door(a, doors[i]);
+        CHECK_EQ_INT(hf_release_start(hold, &call), HF_OK);
+        hf_hold_free(hold);
+        open_door(a);
+        CHECK_EQ_INT(hf_call_wait(call, 1000), HF_OK);
+        CHECK_EQ_INT(attempt(b, "x"), HF_OK);
+        hf_call_free(call);
+        hf_client_close(a);
+        hf_client_close(b);
+    }
+}
+
+TEST(that_a_lock_is_lost_does_not_tell_whether_anybody_has_it) {
+    hf_client *a = open_door_client(), *b = open_client();
+    for (int others = 0; others < 3; others++) { /* nobody, one who has it, one who had it */
+        hf_hold *hold = get(a, "x", lease_of(9000, 0)), *next = NULL;
+        set_door(a, UNREACHABLE);
+        virtual_pass_us(9 * SECOND);
+        if (others)
+            next = get(b, "x", lease_of(9000, 0));
+        if (others == 2)
+            next = hf_hold_free(next);
+        CHECK_EQ_INT(hf_check(hold, 0), HF_LOST);
+        set_door(a, OPEN);
+        hf_hold_free(hold);
+        hf_hold_free(next);
+        virtual_pass_us(SECOND);
+    }
+    hf_client_close(a);
+    hf_client_close(b);
+}
 
 TEST(a_release_that_was_not_confirmed_is_repeated) {
     static const enum door doors[] = {UNREACHABLE, LOSES_REQUEST};

@@ -615,6 +615,34 @@ static void *block_beside_loop(void *arg) {
     return NULL;
 }
 
+static bool is_readable(int fd, int wait_ms) {
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    return poll(&poll_fd, 1, wait_ms) == 1;
+}
+
+TEST(hf_fd_stays_readable_until_everything_was_taken) {
+    hf_client *client = open_client();
+    hf_acquire_options options = lease_of(10000, 0);
+    hf_call *calls[2];
+    int fd = hf_fd(client);
+    hf_process(client);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ_INT(hf_acquire_start(client, name_of(i), &options, &calls[i]), HF_OK);
+        CHECK_EQ_INT(hf_call_queue(calls[i], NULL), HF_OK);
+    }
+    for (int i = 0; i < 3; i++)
+        CHECK(is_readable(fd, PATIENCE_MS)); /* nobody did anything */
+    hf_process(client);
+    CHECK(is_readable(fd, PATIENCE_MS)); /* nobody took the calls */
+    hf_call_free(hf_call_next(client));
+    hf_process(client);
+    CHECK(is_readable(fd, PATIENCE_MS)); /* nobody took the other */
+    hf_call_free(hf_call_next(client));
+    CHECK(!hf_call_next(client));
+    AWAIT((hf_process(client), !is_readable(fd, 0)));
+    hf_client_close(client);
+}
+
 TEST(a_poll_loop_and_blocking_threads_share_a_client) {
     struct crew crew = {.clients = {open_client(), open_client()},
                         .rounds = times(400),
