@@ -105,7 +105,8 @@ static int send_bytes(struct world_stream *owner, const void *bytes, size_t size
     if (fake->send_error)
         return fake->send_error;
     if (stream->size + size > stream->room) {
-        size_t room = stream->size + size; /* each send needs memory, and so may fail */
+        size_t room = stream->size + size; /* at first each send needs memory, and so may fail */
+        room = room > 4096 ? 2 * room : room;
         char *grown = realloc(stream->bytes, room);
         if (!grown)
             return HF_NO_MEMORY;
