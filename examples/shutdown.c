@@ -1,7 +1,7 @@
 /* An orderly end on SIGTERM or Ctrl-C. The program holds one lock and waits for two that another
  * client has. The signal arrives through a signalfd in the same poll loop as everything else. The
- * program then cancels whatever waits, and releases its lock. So it leaves nothing in the store that
- * others would have to wait for: neither a lock nor a place in a queue. */
+ * program then cancels whatever waits, and releases its lock. So it leaves nothing in the store
+ * that others would have to wait for: neither a lock nor a place in a queue. */
 #include <holdfast/holdfast.h>
 #include <poll.h>
 #include <pthread.h>

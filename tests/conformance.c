@@ -1,13 +1,13 @@
-/* The conformance suite: the whole contract of holdfast.h, through that header only, on whatever store the
- * URL names.
+/* The conformance suite: the whole contract of holdfast.h, through that header only, on whatever
+ * store the URL names.
  *
  *     conformance [-t words] URL [SCALE]
  *
- * Each part is a file of its own in conformance/; check.h makes one C file a program, and this is it. A
- * store's own test starts its server, if it has one, and runs this program with the URL.
+ * Each part is a file of its own in conformance/; check.h makes one C file a program, and this is
+ * it. A store's own test starts its server, if it has one, and runs this program with the URL.
  *
- * The whole suite runs once for each store. Where a store is reached in other ways (a socket, TLS, sentinels, a
- * cluster), HOLDFAST_TEST_SLICE=transport takes what that can change: see slice.c. */
+ * The whole suite runs once for each store. Where a store is reached in other ways (a socket, TLS,
+ * sentinels, a cluster), HOLDFAST_TEST_SLICE=transport takes what that can change: see slice.c. */
 // NOLINTBEGIN(bugprone-suspicious-include)
 
 /* What crosses the connections in many shapes, breaks them off, or asks several servers. */

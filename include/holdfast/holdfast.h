@@ -164,9 +164,10 @@ typedef struct hf_client_options {
     /* Called for everything that happens to the client's locks; see hf_event. May be NULL. */
     void (*on_event)(const struct hf_event *event, void *arg);
     void *on_event_arg;
-    /* How long an acquire without a limit (HF_FOREVER) retries a store that is away: one that cannot be
-     * reached, or does not answer. 0: it fails at once; HF_FOREVER: no limit. Once the store has
-     * answered, the acquire waits as long as it takes, even if the store goes away again. */
+    /* How long an acquire without a limit (HF_FOREVER) retries a store that is away: one that
+     * cannot be reached, or does not answer. 0: it fails at once; HF_FOREVER: no limit. Once the
+     * store has answered, the acquire waits as long as it takes, even if the store goes away
+     * again. */
     int64_t store_wait_ms;
 } hf_client_options;
 
@@ -246,7 +247,8 @@ typedef struct hf_acquire_options {
 
 /* Acquires the lock `name`. The caller must free the hold. The client's own thread renews the lock
  * in the background, whenever a third of the lease has passed, until it is released or lost. To
- * cancel the wait from another thread, use hf_client_cancel, or hf_acquire_start and hf_call_cancel.
+ * cancel the wait from another thread, use hf_client_cancel, or hf_acquire_start and
+ * hf_call_cancel.
  *
  * A store may grant a shorter or longer lease than it was asked for. The deadline and the renewals
  * follow what was granted; hf_hold_left_ms says how much is left.
@@ -258,8 +260,8 @@ typedef struct hf_acquire_options {
  * or, if that is HF_FOREVER, for the client's store_wait_ms. A try (wait_ms is 0) fails at once.
  *
  * Errors: BUSY (wait_ms is 0 and somebody holds it), TIMEOUT, SHORT, WRONG_KIND, BAD_NAME,
- * BAD_WEIGHT, BAD_LEASE, BAD_ARGUMENT, UNSUPPORTED, UNREACHABLE (for all of that time), UNKNOWN (the
- * store did not answer; whatever it granted is being released, and ends with its lease at the
+ * BAD_WEIGHT, BAD_LEASE, BAD_ARGUMENT, UNSUPPORTED, UNREACHABLE (for all of that time), UNKNOWN
+ * (the store did not answer; whatever it granted is being released, and ends with its lease at the
  * latest), CLOCK, DENIED, BAD_STORE, STORE_FULL, NO_MEMORY, SYSTEM, CLOSED, FORKED. After any error
  * nothing is held. */
 HF_API int hf_acquire(hf_client *client, const char *name, const hf_acquire_options *options,
@@ -294,9 +296,9 @@ HF_API int hf_acquire_all(hf_client *client, const hf_want *const *wants, size_t
  * HF_LOST, HF_RELEASED, HF_CLOSED, HF_FORKED: not held. Does not ask the store, and never waits for
  * it.
  *
- * HF_LOST cannot tell whether anybody else has the lock now, or had it meanwhile: it may be free. Nor
- * can HF_OK tell that it was broken or deleted a moment ago: you are notified when the store says so,
- * at the next renewal at the latest. */
+ * HF_LOST cannot tell whether anybody else has the lock now, or had it meanwhile: it may be free.
+ * Nor can HF_OK tell that it was broken or deleted a moment ago: you are notified when the store
+ * says so, at the next renewal at the latest. */
 HF_API int hf_check(hf_hold *hold, int64_t need_ms);
 
 /* Milliseconds until the deadline; 0 if the lock is not held. Never waits for the store. */
@@ -331,8 +333,8 @@ HF_API int hf_renew(hf_hold *hold, int64_t lease_ms);
 HF_API int hf_release(hf_hold *hold);
 
 /* Frees the hold. If it was not released, releases it without waiting for the answer. May be called
- * right after hf_release_start: the call goes on without the hold. Once this has returned, on_lost is
- * not running and will not run (unless on_lost itself made the call). */
+ * right after hf_release_start: the call goes on without the hold. Once this has returned, on_lost
+ * is not running and will not run (unless on_lost itself made the call). */
 HF_API hf_hold *hf_hold_free(hf_hold *hold);
 
 /* A descriptor for poll() that becomes readable when the lock is lost. It belongs to the hold: do

@@ -1,5 +1,5 @@
-/* The line shown while waiting: who has the lock, since when, and our place in the queue; or why the
- * store cannot be reached. On a terminal it is one line, updated every second; elsewhere it is
+/* The line shown while waiting: who has the lock, since when, and our place in the queue; or why
+ * the store cannot be reached. On a terminal it is one line, updated every second; elsewhere it is
  * printed at the start and then rarely. */
 #ifndef CLI_WAIT_LINE_H
 #define CLI_WAIT_LINE_H

@@ -1,6 +1,6 @@
-/* Threads whose calls are cancelled by hf_client_cancel. And threads that end where they should not:
- * cancelled while they wait in the library, or ended by the callback that they run. Everybody else goes on: holds are renewed, losses are reported, clients
- * close. */
+/* Threads whose calls are cancelled by hf_client_cancel. And threads that end where they should
+ * not: cancelled while they wait in the library, or ended by the callback that they run. Everybody
+ * else goes on: holds are renewed, losses are reported, clients close. */
 #include "store/sqlite/sqlite_test.h"
 
 #include <pthread.h>

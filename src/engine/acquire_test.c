@@ -378,8 +378,8 @@ STORY(a_try_fails_at_once_if_the_store_cannot_be_reached) {
     expect_over(a);
 }
 
-/* Asks whenever it is due, and each time the store cannot be reached. Ends with a request put out or
- * a result. */
+/* Asks whenever it is due, and each time the store cannot be reached. Ends with a request put out
+ * or a result. */
 static void is_away_until_ms(struct actor *a, int64_t ms) {
     for (int64_t due_us; a->acquiring && (due_us = engine_due_us(&story.engine)) <= ms * 1000;) {
         at_us(due_us);

@@ -1,5 +1,5 @@
-/* How a store builds the hf_examination that EXAMINE returns. Strings are copied. Each call returns false
- * if there is no memory; the examination is then still valid and must be freed. */
+/* How a store builds the hf_examination that EXAMINE returns. Strings are copied. Each call returns
+ * false if there is no memory; the examination is then still valid and must be freed. */
 #ifndef STORE_FINDINGS_H
 #define STORE_FINDINGS_H
 

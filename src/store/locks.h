@@ -1,5 +1,5 @@
-/* How a store builds the hf_locks that INSPECT and LIST return. Strings are copied; NULL means "". Each
- * call returns false if there is no memory; the list is then still valid and must be freed. */
+/* How a store builds the hf_locks that INSPECT and LIST return. Strings are copied; NULL means "".
+ * Each call returns false if there is no memory; the list is then still valid and must be freed. */
 #ifndef STORE_LOCKS_H
 #define STORE_LOCKS_H
 
@@ -14,8 +14,8 @@ bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, u
 /* Says that the lock added last is one of a set, with so many votes for a hold. */
 void locks_set_quorum(struct hf_locks *locks, uint32_t quorum);
 
-/* Adds what a node of the set says of the lock added last: why it did not answer, or a token and, by LOCKS_VOTE after
- * this, who has its vote. */
+/* Adds what a node of the set says of the lock added last: why it did not answer, or a token and,
+ * by LOCKS_VOTE after this, who has its vote. */
 bool locks_add_node(struct hf_locks *locks, const char *name, const char *failure, uint64_t token);
 
 /* Puts the locks into the order of their names. */
@@ -38,8 +38,8 @@ void locks_format_breaker(const struct store_identity *who, char ret_text[LOCKS_
 /* LOCKS_VOTE: of the node added last. */
 enum locks_role { LOCKS_HOLDER, LOCKS_WAITER, LOCKS_VOTE };
 
-/* Adds somebody to the lock added last: `party` with the owner id in full in `id` and `seq`, which is
- * abbreviated here (party->owner is not looked at). */
+/* Adds somebody to the lock added last: `party` with the owner id in full in `id` and `seq`, which
+ * is abbreviated here (party->owner is not looked at). */
 bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
                      const uint8_t id[16], uint64_t seq);
 

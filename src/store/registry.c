@@ -1,5 +1,6 @@
-/* The stores: which one a URL's scheme names, what people are told of it, and the modules that it needs (schemes.h). A
- * scheme that is in no table may still have a module of its own, from elsewhere (module.h). */
+/* The stores: which one a URL's scheme names, what people are told of it, and the modules that it
+ * needs (schemes.h). A scheme that is in no table may still have a module of its own, from
+ * elsewhere (module.h). */
 #include "base/error.h"
 #include "base/module.h"
 #include "store/schemes.h"

@@ -1,6 +1,7 @@
-/* Which store the scheme of a URL names, and what people are told of it. Each store's folder has a table of its
- * schemes, store_NAME_schemes, with an empty row at its end. The table is built in even if the store is a module.
- * registry.c goes through the tables of the stores that meson.build lists. */
+/* Which store the scheme of a URL names, and what people are told of it. Each store's folder has a
+ * table of its schemes, store_NAME_schemes, with an empty row at its end. The table is built in
+ * even if the store is a module. registry.c goes through the tables of the stores that meson.build
+ * lists. */
 #ifndef STORE_SCHEMES_H
 #define STORE_SCHEMES_H
 
@@ -15,7 +16,8 @@ struct store_scheme {
     const char *modules[STORE_MODULES_MAX];
 };
 
-/* The drivers that are built in. A majority of several stores is the driver of every scheme "quorum+NAME". */
+/* The drivers that are built in. A majority of several stores is the driver of every scheme
+ * "quorum+NAME". */
 extern const struct store_driver store_memory, store_quorum, store_sqlite;
 
 #endif

@@ -1,5 +1,5 @@
-/* A disk that stalls, for a program that this is preloaded into: while the file $HOLDFAST_TEST_STALL exists, whatever
- * is written to a write-ahead log waits. */
+/* A disk that stalls, for a program that this is preloaded into: while the file
+ * $HOLDFAST_TEST_STALL exists, whatever is written to a write-ahead log waits. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

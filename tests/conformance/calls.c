@@ -118,7 +118,8 @@ BOTH_FORMS(a_notice_comes_once) {
     CHECK_EQ_INT(atomic_load(&pending) + atomic_load(&completed) + atomic_load(&cancelled), 3);
 }
 
-/* Whoever finds a call pending, asks for the descriptor and then waits for it must not wait for ever. */
+/* Whoever finds a call pending, asks for the descriptor and then waits for it must not wait for
+ * ever. */
 TEST(a_descriptor_asked_for_after_the_completion_is_readable) {
     hf_client *a = open_client();
     hf_call *call = start(a, fresh_name("late"), as_exclusive(0));
@@ -306,7 +307,8 @@ BOTH_FORMS(a_freed_call_gives_up_its_place) {
     let_go(granted(behind));
 }
 
-/* The lock is handed over and the call cancelled before its client has looked: the next must get it. */
+/* The lock is handed over and the call cancelled before its client has looked: the next must get
+ * it. */
 BOTH_FORMS(who_cancels_what_was_handed_to_it_passes_it_on) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("passes-on");

@@ -1,4 +1,5 @@
-/* Examining: every store can say what its configuration does to locks, and nothing is changed by asking. */
+/* Examining: every store can say what its configuration does to locks, and nothing is changed by
+ * asking. */
 #include "suite.h"
 
 static hf_examination *examination_of(hf_client *client) {

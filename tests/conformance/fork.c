@@ -1,4 +1,5 @@
-/* After fork the child's handles answer HF_FORKED and touch nothing of the parent's: failures.md 39. */
+/* After fork the child's handles answer HF_FORKED and touch nothing of the parent's: failures.md
+ * 39. */
 #include "suite.h"
 
 /* ThreadSanitizer cannot follow new threads in the child of a process that had threads. */
@@ -116,7 +117,8 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Whatever lock of the library's the other threads have at the moment, the child does not wait for it. */
+/* Whatever lock of the library's the other threads have at the moment, the child does not wait for
+ * it. */
 TEST(a_child_answers_whatever_the_parents_threads_were_doing) {
     struct worker worker = {.client = open_client(), .name = fresh_name("busy")};
     hf_hold *hold = get(worker.client, fresh_name("fork"), as_exclusive(0));

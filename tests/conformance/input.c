@@ -1,4 +1,5 @@
-/* Input that is refused: each kind of mistake with its own error, and a text with the particulars. */
+/* Input that is refused: each kind of mistake with its own error, and a text with the
+ * particulars. */
 #include "suite.h"
 
 /* A text is the sentence of its code and something about this case. */

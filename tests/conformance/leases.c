@@ -248,8 +248,8 @@ static char state_of(pid_t process) {
     return state;
 }
 
-/* In a child process: for each byte in the pipe, waits until the parent has stopped itself and lets it go
- * on after a while. Ends with the parent, or when that closes the pipe. */
+/* In a child process: for each byte in the pipe, waits until the parent has stopped itself and lets
+ * it go on after a while. Ends with the parent, or when that closes the pipe. */
 static void continue_parent(int pipe_fd, long pause_ms) {
     pid_t parent = getppid();
     char byte;
@@ -263,8 +263,8 @@ static void continue_parent(int pipe_fd, long pause_ms) {
     _exit(0);
 }
 
-/* failures.md 1: a pause past the lease. Three times, because the library's own thread may be the first
- * to run again. */
+/* failures.md 1: a pause past the lease. Three times, because the library's own thread may be the
+ * first to run again. */
 TEST(who_was_stopped_past_its_lease_knows_it_at_once) {
     int pipe_fds[2];
     CHECK(pipe(pipe_fds) == 0);

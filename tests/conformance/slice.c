@@ -1,9 +1,10 @@
-/* The slice for transports: the tests of the files above this one, in the form that blocks. The rest is left out if
- * HOLDFAST_TEST_SLICE is "transport".
+/* The slice for transports: the tests of the files above this one, in the form that blocks. The
+ * rest is left out if HOLDFAST_TEST_SLICE is "transport".
  *
- * A transport can lose, cut and reorder what is under way, refuse a right, send a request to another server, or
- * not tell of a wake-up. It cannot change what a lease, a kind or a token means: the engine and the store's scripts
- * decide that, and they are the same everywhere. Which of the two forms a program uses is decided above the store. */
+ * A transport can lose, cut and reorder what is under way, refuse a right, send a request to
+ * another server, or not tell of a wake-up. It cannot change what a lease, a kind or a token means:
+ * the engine and the store's scripts decide that, and they are the same everywhere. Which of the
+ * two forms a program uses is decided above the store. */
 #include "suite.h"
 
 static struct test_case **slice_end;

@@ -1,15 +1,17 @@
-/* What the parts of the conformance suite share: clients on the URL that the program was given, names
- * that nobody used before (so the suite may run again and again on one store), and the two forms.
+/* What the parts of the conformance suite share: clients on the URL that the program was given,
+ * names that nobody used before (so the suite may run again and again on one store), and the two
+ * forms.
  *
- * A test written with BOTH_FORMS runs twice: once with the calls that block, once with those that only
- * start something, driven by a poll loop over the descriptors of all its clients. It uses the lower-case
- * helpers here (acquire, release, …) in place of the hf_ calls, and is otherwise the same.
+ * A test written with BOTH_FORMS runs twice: once with the calls that block, once with those that
+ * only start something, driven by a poll loop over the descriptors of all its clients. It uses the
+ * lower-case helpers here (acquire, release, …) in place of the hf_ calls, and is otherwise the
+ * same.
  *
- * Time is bounded from below exactly (the contract), from above generously: PATIENCE_MS is for a busy
- * machine under a sanitizer, not a promise of the library's. A busy machine may also stop this program
- * between any two statements: a lock that must still be held later has a lease of LEASE_MS at least, and a
- * deadline is computed from a clock that was read before the time left (where something must not happen
- * before it) or after (where something must have happened). */
+ * Time is bounded from below exactly (the contract), from above generously: PATIENCE_MS is for a
+ * busy machine under a sanitizer, not a promise of the library's. A busy machine may also stop this
+ * program between any two statements: a lock that must still be held later has a lease of LEASE_MS
+ * at least, and a deadline is computed from a clock that was read before the time left (where
+ * something must not happen before it) or after (where something must have happened). */
 #ifndef TESTS_CONFORMANCE_SUITE_H
 #define TESTS_CONFORMANCE_SUITE_H
 
@@ -122,8 +124,8 @@ static hf_client *open_client_with(const hf_client_options *options) {
 
 enum { WAIT_LEASE_MS = 120000 }; /* its third is above PATIENCE_MS */
 
-/* With a long wait lease: who waits asks again so seldom that what a hand-off or a wake-up missed is not
- * repaired before the test has failed. */
+/* With a long wait lease: who waits asks again so seldom that what a hand-off or a wake-up missed
+ * is not repaired before the test has failed. */
 static hf_client *open_client(void) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
     options.wait_lease_ms = WAIT_LEASE_MS;
@@ -178,8 +180,8 @@ static void idle(int64_t since_ms) {
         nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000L}, NULL);
 }
 
-/* Drives the loop until the call has completed. The descriptors must say when: this does not look at the
- * call but after one of them was readable. */
+/* Drives the loop until the call has completed. The descriptors must say when: this does not look
+ * at the call but after one of them was readable. */
 static int finish(hf_call *call) {
     int status;
     int64_t until = now_ms() + PATIENCE_MS;
@@ -316,8 +318,8 @@ static hf_acquire_options for_only(hf_acquire_options options, int64_t lease_ms)
     return with_flags(options, HF_NO_RENEW);
 }
 
-/* An acquire that must succeed. A brief lease may be over when a busy machine comes to look at the answer:
- * then once more, when the store knows that, too. */
+/* An acquire that must succeed. A brief lease may be over when a busy machine comes to look at the
+ * answer: then once more, when the store knows that, too. */
 static hf_hold *get(hf_client *client, const char *name, hf_acquire_options options) {
     hf_hold *hold = NULL;
     int status = acquire(client, name, options, &hold);
@@ -335,7 +337,8 @@ static void let_go(hf_hold *hold) {
     CHECK(hf_hold_free(hold) == NULL);
 }
 
-/* What an acquire would say now: what it gets is let go at once. A failure must leave the hold alone. */
+/* What an acquire would say now: what it gets is let go at once. A failure must leave the hold
+ * alone. */
 static int attempt(hf_client *client, const char *name, hf_acquire_options options) {
     hf_hold *const untouched = (hf_hold *)(uintptr_t)1;
     hf_hold *hold = untouched;
@@ -347,8 +350,8 @@ static int attempt(hf_client *client, const char *name, hf_acquire_options optio
     return status;
 }
 
-/* What an acquire says whose wait is in vain. The wait may end before the first answer of a store on a busy machine, which
- * is HF_UNKNOWN: then with a longer one. */
+/* What an acquire says whose wait is in vain. The wait may end before the first answer of a store
+ * on a busy machine, which is HF_UNKNOWN: then with a longer one. */
 static int attempt_in_vain(hf_client *client, const char *name, hf_acquire_options options) {
     int status = attempt(client, name, options);
     while (status == HF_UNKNOWN && options.wait_ms < PATIENCE_MS / 4) {

@@ -1,5 +1,5 @@
-/* Many threads on a few names, and a witness inside each lock who sees whether it is ever entered by more
- * than fit, and whether tokens rise in the order of entry. */
+/* Many threads on a few names, and a witness inside each lock who sees whether it is ever entered
+ * by more than fit, and whether tokens rise in the order of entry. */
 #include "suite.h"
 
 enum { EVERYBODY = 1 << 20 }; /* what an exclusive hold weighs to the witness */

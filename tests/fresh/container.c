@@ -1,7 +1,8 @@
-/* Runs a program with no more rights than a container gives its root by default: container PROGRAM ARGUMENT...
+/* Runs a program with no more rights than a container gives its root by default: container PROGRAM
+ * ARGUMENT...
  *
- * The capabilities are those that Docker leaves. Of the system calls that it refuses, the ones that the tests use are
- * refused here: namespaces, mounts, and personality, which fixes addresses. */
+ * The capabilities are those that Docker leaves. Of the system calls that it refuses, the ones that
+ * the tests use are refused here: namespaces, mounts, and personality, which fixes addresses. */
 #include <errno.h>
 #include <linux/capability.h>
 #include <linux/filter.h>

@@ -3,9 +3,9 @@
  *    quorum+SCHEME://[user[:password]@]h1[:port],h2,h3,h4,h5[/path][?options]
  *    quorum+SCHEME:path1,path2,path3[?options]
  *
- * The set's own options are quorum, node_timeout (ms), id, durable=yes, init=yes, and those that say
- * where the password is (password_file= and so on), since a descriptor can be read only once. All
- * others are passed on to each node. */
+ * The set's own options are quorum, node_timeout (ms), id, durable=yes, init=yes, and those that
+ * say where the password is (password_file= and so on), since a descriptor can be read only once.
+ * All others are passed on to each node. */
 #include "base/error.h"
 #include "base/url.h"
 #include "net/login.h"

@@ -1,5 +1,6 @@
-/* A toy: exclusive locks among the threads of one process. It keeps the rules of store.h and can do nothing else: no
- * queue, no shared holds, no permits, nothing to look at. The host's clock is the store's clock. */
+/* A toy: exclusive locks among the threads of one process. It keeps the rules of store.h and can do
+ * nothing else: no queue, no shared holds, no permits, nothing to look at. The host's clock is the
+ * store's clock. */
 #include "store/toy/toy.h"
 #include "store/store.h"
 #include "world/world.h"
