@@ -4,8 +4,10 @@
 #include "cli/password.h"
 #include "cli/text.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct command *const commands[] = {
     &run_command,     &acquire_command, &renew_command,
@@ -42,9 +44,21 @@ int command_unknown(const char *name) {
     return fail_usage("%s is not a command; try: holdfast help", safe);
 }
 
+/* Opens the standard descriptors that are closed. Else what we open next would take their place, and be
+ * lost when a process that goes on in the background gives them up. */
+static void open_standard_descriptors(void) {
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
 int main(int argc, char **argv) {
     const hf_client_options defaults = HF_CLIENT_OPTIONS_INIT;
     struct cli cli = {.password_fd = -1, .max_lease_ms = defaults.max_lease_ms};
+    open_standard_descriptors();
     say_as(&cli);
     int used = options_parse(&cli, NULL, NULL, argc - 1, argv + 1);
     if (used < 0)

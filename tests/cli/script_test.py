@@ -48,6 +48,15 @@ def it_ends_too_when_the_script_just_ends():
     wait_until(lambda: is_free("x"), "the lock is free")
 
 
+@test
+def a_script_without_standard_descriptors_holds_its_lock():
+    for closed in ("<&-", "2>&-", "<&- 2>&-"):
+        code, _, _ = shell(f"holdfast acquire x --for 1m >lock.env {closed} || exit; . ./lock.env; "
+                           "holdfast run -q -n x true; code=$?; holdfast release && exit $code")
+        equal((closed, code), (closed, 75))
+    equal(shell("holdfast run x -c 'exit 7' <&- >&- 2>&-")[0], 7)
+
+
 # ---- What the script has started ----
 
 
