@@ -44,8 +44,8 @@ int command_unknown(const char *name) {
     return fail_usage("%s is not a command; try: holdfast help", safe);
 }
 
-/* Opens the standard descriptors that are closed. Else what we open next would take their place, and be
- * lost when a process that goes on in the background gives them up. */
+/* Opens the standard descriptors that are closed. Otherwise the next files that we open would take
+ * their place, and be lost when the process in the background redirects them. */
 static void open_standard_descriptors(void) {
     int fd;
     do
