@@ -62,7 +62,7 @@ const char *url_authority(const char *url) {
 char *url_without_secrets(const char *url) {
     char *ret = url_redacted(url);
     const char *authority = ret ? url_authority(ret) : NULL;
-    char *from = ret ? strstr(ret, "***") : NULL;
+    char *from = ret && url_has_secret(url) ? strstr(ret, "***") : NULL;
     while (from) {
         const char *to = from + 3;
         if (authority && from > authority && from[-1] == ':' && *to == '@') {

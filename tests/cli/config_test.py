@@ -230,6 +230,8 @@ def the_url_is_shown_as_it_was_given():
         contains(run("--url", url, *words, "doctor", env=without_url())[1], f"{url}: cannot be used")
         equal(json.loads(run("--url", url, *words, "doctor", "--json", env=without_url())[1])["url"], url)
         contains(run("--url", url, *words, "ls", env=without_url())[2], f"cannot open {url} (")
+    stars = f"sqlite:{harness.folder}/***.db"
+    equal(json.loads(run("--url", stars, "doctor", "--json")[1])["url"], stars)
     for given, shown, bare in (("testpassword://:hunter2@h", "testpassword://:***@h", "testpassword://h"),
                                ("testpassword://me:hunter2@h", "testpassword://me:***@h", "testpassword://me@h")):
         env = without_url(HOLDFAST_URL=given)
