@@ -12,7 +12,7 @@
 enum {
     SOON_MS = 50, /* the promise: after the deadline, or for a call that does not block */
     LEASE_SHORT_MS = 900,
-    TRIES = 4,
+    TRIES = 6,
 };
 
 /* ---- The disk ---- */
@@ -110,23 +110,26 @@ static int64_t fork_ms(void) {
 }
 
 /* What a program that polls a hold sees while the store is stalled: how long the calls took, and
- * how long after the deadline each means reported the loss. */
+ * how long after the deadline each means reported the loss. A busy machine may stop the program
+ * itself for a while: `away_ms` is the longest time between two looks. */
 struct seen {
     int64_t check_ms, left_ms, fork_ms, check_late_ms, fd_late_ms, on_lost_late_ms, event_late_ms;
+    int64_t away_ms;
 };
 
 static struct seen watch_until_lost(hf_hold *hold, struct witness *witness, int fd) {
     struct seen seen = {.fork_ms = INT64_MAX};
     int64_t deadline_ms = 0, checked_ms = 0, readable_ms = 0;
     bool told = false;
-    int64_t give_up_ms = now_ms() + PATIENCE_MS;
+    int64_t give_up_ms = now_ms() + PATIENCE_MS, after = now_ms();
     do {
         CHECK(now_ms() < give_up_ms);
         int64_t before = now_ms();
+        seen.away_ms = larger(seen.away_ms, before - after);
         int64_t left = hf_hold_left_ms(hold);
         int64_t between = now_ms();
         int status = hf_check(hold, 0);
-        int64_t after = now_ms();
+        after = now_ms();
         seen.left_ms = larger(seen.left_ms, between - before);
         seen.check_ms = larger(seen.check_ms, after - between);
         if (left > 0)
@@ -151,9 +154,10 @@ static struct seen watch_until_lost(hf_hold *hold, struct witness *witness, int 
 }
 
 static bool is_as_promised(const struct seen *seen) {
+    int64_t late_ms = SOON_MS + seen->away_ms;
     return seen->check_ms <= SOON_MS && seen->left_ms <= SOON_MS && seen->fork_ms <= SOON_MS &&
-           seen->check_late_ms <= SOON_MS && seen->fd_late_ms <= SOON_MS &&
-           seen->on_lost_late_ms <= SOON_MS && seen->event_late_ms <= SOON_MS;
+           seen->check_late_ms <= late_ms && seen->fd_late_ms <= late_ms &&
+           seen->on_lost_late_ms <= late_ms && seen->event_late_ms <= late_ms;
 }
 
 /* True if it must be tried again. */
