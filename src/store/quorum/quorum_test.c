@@ -641,6 +641,7 @@ TEST(an_attempt_is_forgotten_when_it_has_nothing_at_the_nodes) {
     for (size_t i = 0; i < NODES; i++)
         answer_renewal(i, STORE_NOT_YOURS);
     CHECK_EQ_INT(renewal.outcome, STORE_NOT_YOURS);
+    answer_release(&op, STORE_NOT_YOURS);
     CHECK_EQ_INT(set.quorum->attempts.count, 0);
     set_close();
 }

@@ -101,12 +101,13 @@ static void renewed(struct renewing *renewing, size_t index) {
     }
 }
 
-/* The client will not release it, so what is left of it is given back here. */
+/* Some nodes may still have it. Their votes stay until the program releases the hold, or until they
+ * end: the program was told that time is left, and may not have heard of the loss yet. Given back
+ * now, they could make somebody else a holder before that time is over. */
 static void lost(struct renewing *renewing, size_t index) {
     struct quorum *q = renewing->round.quorum;
-    quorum_attempt_end(q, quorum_attempt_find(q, renewing->holds[index].seq >> BALLOT_BITS));
     quorum_end_votes(q, renewing->holds[index].seq);
-    quorum_give_back(q, &renewing->holds[index], NULL);
+    q->host->gone(q->host, renewing->holds[index].seq >> BALLOT_BITS);
 }
 
 static void renewing_decide(struct round *round, bool time_is_up) {

@@ -141,3 +141,26 @@ TEST(a_hold_is_lost_only_when_a_quorum_cannot_be) {
     CHECK_EQ_INT(renewal.outcome, STORE_NOT_YOURS);
     set_close();
 }
+
+/* Two nodes never gave their votes, and one has forgotten its own: the hold is lost, but the program
+ * may still rely on the time that it was told was left. */
+TEST(votes_of_a_lost_hold_stay_until_it_is_released) {
+    set_open();
+    struct store_op hold = held(NODES);
+    struct store_renewal renewal = {.of = &hold, .lease_us = hold.lease_us};
+    struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
+    submit(&op);
+    for (size_t i = 0; i < 3; i++)
+        answer_renewal(i, STORE_NOT_YOURS);
+    CHECK_EQ_INT(set.gone, 1);
+    answer_renewal(3, STORE_DONE);
+    answer_renewal(4, STORE_DONE);
+    pass_us(10 * TIMEOUT_US);
+    for (size_t i = 0; i < NODES; i++)
+        CHECK(list_empty(&set.nodes[i].asked));
+    hold.type = STORE_RELEASE;
+    submit(&hold);
+    for (size_t i = 0; i < NODES; i++)
+        answer(i, STORE_RELEASE, i < 3 ? STORE_NOT_YOURS : STORE_DONE);
+    set_close();
+}

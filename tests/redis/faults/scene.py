@@ -245,6 +245,7 @@ class History:
     def ask_left(hold, puppet, lock):
         asked_us = boot_us()
         left_ms = puppet.left(lock)
+        hold["asked"] = (*hold.get("asked", ())[-4:], (asked_us, left_ms))
         if left_ms > 0:
             hold["until_us"] = max(hold["until_us"], asked_us + left_ms * 1000)
         return left_ms
@@ -252,8 +253,12 @@ class History:
     @staticmethod
     def release(puppet, lock, *holds):
         for hold in holds:
-            hold["until_us"] = min(hold["until_us"], boot_us())
-        return puppet.release(lock)
+            hold["release_us"] = boot_us()
+            hold["until_us"] = min(hold["until_us"], hold["release_us"])
+        told = puppet.release(lock)
+        for hold in holds:
+            hold["released"] = told
+        return told
 
     def check(self):
         """Never two at a time, unless they share it; tokens of exclusive holds rise. Returns how many were compared."""
