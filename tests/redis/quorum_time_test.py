@@ -216,7 +216,7 @@ def row_5_votes_of_the_dead_that_do_not_end_are_told(kinds):
         for wait_ms in (-1, 0):
             two.acquire("b", "x", kind=other, wait_ms=wait_ms)
             equal(two.failed("b"), "CLOCK")
-        wait_until(lambda: nothing_left(servers[MAJORITY:], "x"), "its votes are given back")
+            wait_until(lambda: nothing_left(servers[MAJORITY:], "x"), "its votes are given back")
 
 
 @test(MINORITY, MAJORITY)
