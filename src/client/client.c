@@ -124,6 +124,14 @@ static void gone(struct store_host *host, uint64_t seq) {
     client_to_store(c);
 }
 
+static void check(struct store_host *host, uint64_t seq) {
+    hf_client *c = container_of(host, hf_client, host);
+    client_from_store(c);
+    client_take_completed(c);
+    engine_check(&c->engine, seq);
+    client_to_store(c);
+}
+
 static void forgot(struct store_host *host, store_concerns *concerns, void *context) {
     hf_client *c = container_of(host, hf_client, host);
     client_from_store(c);
@@ -208,6 +216,7 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
     c->host.completed = completed;
     c->host.wake = wake;
     c->host.gone = gone;
+    c->host.check = check;
     c->host.forgot = forgot;
     struct engine_config config = {
         .wait_lease_us = c->host.wait_lease_us,

@@ -540,14 +540,15 @@ static void renewal_failed(struct engine *e, struct hold *hold, int reason, char
 }
 
 /* Puts the hold into the batch that is being filled. */
-static void add_renewal(struct engine *e, struct hold *hold) {
+static void add_renewal(struct engine *e, struct hold *hold, int64_t lease_us) {
     if (!open_batch(e)) {
         renewal_failed(e, hold, HF_NO_MEMORY, NULL);
         return;
     }
     struct renewals *batch = e->batch;
     hold->renewal = &batch->items[batch->op.renewal_count++];
-    *hold->renewal = (struct store_renewal){.of = &hold->op, .lease_us = hold->lease_us};
+    *hold->renewal = (struct store_renewal){.of = &hold->op, .lease_us = lease_us};
+    hold->doubted = false;
     hold->act_at_us = ENGINE_NEVER;
     schedule(e, hold);
     if (batch->op.renewal_count == BATCH)
@@ -565,7 +566,9 @@ static void renewed(struct engine *e, struct hold *hold, int64_t asked_us, int64
     hold->failures = 0;
     note_failure(hold, HF_OK, NULL);
     notify_watcher(e, hold, HOLD_RENEWED);
-    if (hold->renews)
+    if (hold->doubted)
+        hold->act_at_us = e->now_us;
+    else if (hold->renews)
         hold->act_at_us = asked_us + lease_us / 3;
     schedule(e, hold);
     finish_all(e, hold, REQUEST_RENEW, HF_OK, NULL);
@@ -607,7 +610,7 @@ void engine_renew(struct engine *e, struct hold *hold, struct request *request, 
     cancel_renewal(hold); /* of an older lease; this one replaces it */
     hold->lease_us = lease_us;
     hold->longest_lease_us = max(hold->longest_lease_us, lease_us);
-    add_renewal(e, hold);
+    add_renewal(e, hold, lease_us);
     flush_batch(e);
 }
 
@@ -723,7 +726,20 @@ void engine_gone(struct engine *e, uint64_t seq) {
         lose(e, hold);
 }
 
-/* As above: whatever the store still has of these holds is released. */
+/* A hold that the program does not want renewed is renewed for the time that it has left, so its
+ * lease does not change. */
+void engine_check(struct engine *e, uint64_t seq) {
+    struct hold *hold = find(e, seq);
+    if (!hold || !is_held(hold))
+        return;
+    hold->doubted = hold->renewal;
+    if (hold->renewal)
+        return;
+    hold->act_at_us = e->now_us;
+    schedule(e, hold);
+}
+
+/* As for engine_gone: whatever the store still has of these holds is released. */
 void engine_forgot(struct engine *e, store_concerns *concerns, void *context) {
     for (struct map_node *node = map_first(&e->by_seq); node; node = map_after(&e->by_seq, node)) {
         struct hold *hold = container_of(node, struct hold, by_seq);
@@ -784,7 +800,7 @@ void engine_tick(struct engine *e) {
     for (int renewals = 0; renewals < BATCH * BATCHES_AT_ONCE && (first = heap_first(&e->due));) {
         struct hold *hold = hold_of_due(first);
         if (may_renew_now(e, hold)) {
-            add_renewal(e, hold);
+            add_renewal(e, hold, hold->renews ? hold->lease_us : engine_left_us(e, hold));
             renewals++;
         } else if (first->at <= e->now_us) {
             act(e, hold);

@@ -91,6 +91,7 @@ struct hold {
     bool barges : 1, renews : 1;
     bool in_flight : 1;  /* op is with the store */
     bool woken : 1;      /* a WAKE came while the request was in flight */
+    bool doubted : 1;    /* a CHECK came while a renewal was in flight, whose answer may be older */
     bool may_exist : 1;  /* the store may know this attempt, so it must be released there */
     bool had_answer : 1; /* the store has put it into its queue at least once */
     bool was_lost : 1;
@@ -168,6 +169,7 @@ void engine_submitting(struct engine *engine, struct store_op *op);
 void engine_completed(struct engine *engine, struct store_op *op);
 void engine_wake(struct engine *engine, uint64_t seq); /* or STORE_ALL_WAITING */
 void engine_gone(struct engine *engine, uint64_t seq);
+void engine_check(struct engine *engine, uint64_t seq);
 void engine_forgot(struct engine *engine, store_concerns *concerns, void *context);
 
 /* Does what is due. Submit its operations and call it again while engine_due_us is not later than

@@ -248,6 +248,8 @@ static void say_something(void) {
     } else if (percent(30)) {
         actor->gone = is_held_now(actor) || actor->gone;
         engine_gone(&story.engine, actor->seq);
+    } else {
+        engine_check(&story.engine, actor->seq);
     }
     settle();
 }

@@ -294,6 +294,69 @@ STORY(a_gone_notification_is_ignored_by_an_attempt_that_holds_nothing) {
     expect_nothing();
 }
 
+STORY(a_hold_that_is_to_be_checked_is_renewed_at_once_and_the_answer_decides) {
+    struct actor *a = held("x"), *b = held("y");
+    at_ms(100);
+    check(a);
+    tick();
+    answer_renewal(expect_renewal(1), STORE_DONE);
+    expect_left_ms(a, VALID_MS);
+    expect_left_ms(b, VALID_MS - 100);
+    check(a);
+    expect_state(a, HOLD_HELD);
+    tick();
+    answer_renewal(expect_renewal(1), STORE_NOT_YOURS);
+    expect_lost(a);
+    expect_state(b, HOLD_HELD);
+}
+
+STORY(a_check_during_a_renewal_asks_once_more_for_the_answer_may_be_older) {
+    struct actor *a = held("x");
+    at_ms(THIRD_MS);
+    struct store_op *op = expect_renewal(1);
+    check(a);
+    check(a);
+    tick();
+    expect_nothing();
+    answer_renewal(op, STORE_DONE);
+    tick();
+    answer_renewal(expect_renewal(1), STORE_DONE);
+    tick();
+    expect_nothing();
+    wakes_up_at_ms(2 * THIRD_MS);
+    expect_renewal(1);
+}
+
+STORY(a_check_does_not_move_the_deadline_of_a_hold_that_is_not_to_be_renewed) {
+    struct actor *a = make("x");
+    a->hold->renews = false;
+    held_by(a);
+    at_ms(100);
+    check(a);
+    tick();
+    struct store_op *op = expect_renewal(1);
+    CHECK_EQ_INT(op->renewals[0].lease_us, (VALID_MS - 100) * INT64_C(1000));
+    answer_renewal(op, STORE_DONE);
+    expect_left_ms(a, VALID_MS - 100);
+    at_ms(VALID_MS);
+    expect_lost(a);
+    expect_nothing();
+}
+
+STORY(a_check_is_ignored_by_an_attempt_that_holds_nothing) {
+    struct actor *leaving = held("y"), *waiting = acquire("x", FOREVER);
+    expect_op(waiting, STORE_ACQUIRE);
+    check(waiting);
+    answer_queued(waiting, 20000, 0);
+    check(waiting);
+    release_without_waiting(leaving);
+    expect_op(leaving, STORE_RELEASE);
+    check(leaving);
+    engine_check(&story.engine, 12345);
+    tick();
+    expect_nothing();
+}
+
 static bool is_x(void *context, const char *name) {
     (void)context;
     return strcmp(name, "x") == 0;

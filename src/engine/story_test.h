@@ -376,6 +376,7 @@ static inline void story_answer_renewal(struct store_op *op, enum store_outcome 
 
 #define wake(actor) HERE((engine_wake(&story.engine, (actor)->seq), settle()))
 #define gone(actor) HERE((engine_gone(&story.engine, (actor)->seq), settle()))
+#define check(actor) HERE((engine_check(&story.engine, (actor)->seq), settle()))
 #define forgot(concerns) HERE((engine_forgot(&story.engine, (concerns), NULL), settle()))
 
 /* ---- What was said ---- */

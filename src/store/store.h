@@ -2,8 +2,9 @@
  *
  * A store is whatever keeps the locks. The client submits operations, which are data, and the store
  * completes them. It may also send WAKE (a hint that an attempt should ask again), GONE (somebody
- * else ended a hold in the store) and FORGOT (holds that it may have lost). A store is one `struct
- * store_driver`: built in, or the one symbol of a module. The rules:
+ * else ended a hold in the store), CHECK (a hint that somebody may have) and FORGOT (holds that it
+ * may have lost). A store is one `struct store_driver`: built in, or the one symbol of a module.
+ * The rules:
  *
  *  1. Every operation that was submitted completes exactly once, also when the store is closed
  *     (then as UNKNOWN, or with its real outcome). It may complete inside `submit`. Of two
@@ -149,6 +150,9 @@ struct store_host {
     void (*completed)(struct store_host *host, struct store_op *op);
     void (*wake)(struct store_host *host, uint64_t seq);
     void (*gone)(struct store_host *host, uint64_t seq);
+    /* Something happened to this hold, or the store may have missed that: it is renewed at once,
+     * and the answer decides. So it is no harm if this comes late, or for no reason. */
+    void (*check)(struct store_host *host, uint64_t seq);
     /* The store may have forgotten what it had granted, as in a fail-over: every hold whose name
      * `concerns` accepts (NULL: every hold) is lost, even if the store still has it; its release
      * then frees it there. */
@@ -171,7 +175,7 @@ struct store {
     const struct store_driver *driver;
 };
 
-#define STORE_ABI 7
+#define STORE_ABI 8
 
 struct store_driver {
     unsigned abi; /* STORE_ABI of the tree that it was built in */

@@ -42,6 +42,12 @@ static void gone(struct store_host *host, uint64_t seq) {
         rig->gone[rig->gone_count - 1] = seq;
 }
 
+static void check(struct store_host *host, uint64_t seq) {
+    struct rig *rig = rig_of(host);
+    if (rig->checked_count++ < RIG_NEWS_MAX)
+        rig->checked[rig->checked_count - 1] = seq;
+}
+
 int rig_open_url(struct rig *rig, const char *text, char **ret_text) {
     *rig = (struct rig){.knows_scripts = true};
     *ret_text = NULL;
@@ -56,6 +62,7 @@ int rig_open_url(struct rig *rig, const char *text, char **ret_text) {
         .completed = completed,
         .wake = wake,
         .gone = gone,
+        .check = check,
         .forgot = forgot,
     };
     for (int i = 0; i < 16; i++)

@@ -15,12 +15,12 @@ struct rig {
     struct world *world;
     struct store *store; /* NULL: closed */
     struct store_set set;
-    uint64_t woken[RIG_NEWS_MAX], gone[RIG_NEWS_MAX];
-    size_t woken_count, gone_count; /* all; the first of them are kept */
-    bool knows_scripts;             /* for rig_serve, */
-    bool failed_over;               /* another is the master, of what x is in */
-    const char *error;              /* and the next script is answered with this; NULL: it is run */
-    size_t served;                  /* commands that it answered */
+    uint64_t woken[RIG_NEWS_MAX], gone[RIG_NEWS_MAX], checked[RIG_NEWS_MAX];
+    size_t woken_count, gone_count, checked_count; /* all; the first of them are kept */
+    bool knows_scripts;                            /* for rig_serve, */
+    bool failed_over;                              /* another is the master, of what x is in */
+    const char *error; /* and the next script is answered with this; NULL: it is run */
+    size_t served;     /* commands that it answered */
 };
 
 /* One operation, and how often it completed: more than once ends the program. */

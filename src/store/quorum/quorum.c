@@ -119,6 +119,12 @@ static void node_wake(struct store_host *host, uint64_t seq) {
         q->host->wake(q->host, seq);
 }
 
+/* The hold is renewed at all nodes, and the quorum decides. */
+static void node_check(struct store_host *host, uint64_t ballot_id) {
+    struct quorum *q = container_of(host, struct node, host)->quorum;
+    q->host->check(q->host, ballot_id >> BALLOT_BITS);
+}
+
 /* Without this node's vote a hold may no longer have a majority, so it counts as lost. */
 static void node_forgot(struct store_host *host, store_concerns *concerns, void *context) {
     struct quorum *q = container_of(host, struct node, host)->quorum;
@@ -130,6 +136,7 @@ void quorum_join(struct quorum *q, struct node *node) {
     node->host.completed = quorum_completed;
     node->host.wake = node_wake;
     node->host.gone = quorum_gone;
+    node->host.check = node_check;
     node->host.forgot = node_forgot;
 }
 

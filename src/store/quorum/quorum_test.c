@@ -821,6 +821,18 @@ TEST(a_hold_is_gone_when_so_many_nodes_say_so_that_no_quorum_is_left) {
     set_close();
 }
 
+TEST(a_node_that_has_doubts_ends_nothing_and_has_the_whole_hold_checked) {
+    set_open();
+    struct store_op op = held(NODES);
+    for (size_t i = 0; i < NODES; i++) {
+        struct store_host *host = &set.quorum->nodes[i].host;
+        host->check(host, op.owner_seq);
+    }
+    CHECK_EQ_INT(set.checked, NODES);
+    CHECK_EQ_INT(set.gone, 0);
+    set_close();
+}
+
 TEST(closing_completes_everything_once) {
     set_open();
     struct store_op hold = held(3);

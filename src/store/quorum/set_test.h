@@ -32,7 +32,7 @@ struct set {
     struct store_host host;
     struct quorum *quorum;
     struct fake nodes[NODES];
-    int completed, gone;
+    int completed, gone, checked;
     struct store_facts *facts[NODES]; /* that the last examination asked for */
     uint64_t wakes[WAKES];
     size_t wake_count;
@@ -95,6 +95,12 @@ static void note_gone(struct store_host *host, uint64_t seq) {
     set.gone++;
 }
 
+static void note_check(struct store_host *host, uint64_t seq) {
+    (void)host;
+    CHECK_EQ_INT(seq, 1);
+    set.checked++;
+}
+
 static void set_host(struct store_host *host) {
     *host = (struct store_host){.world = virtual_world(),
                                 .identity = {.host = "here", .command = "test", .pid = 1},
@@ -102,7 +108,8 @@ static void set_host(struct store_host *host) {
                                 .max_lease_us = 60000 * MS,
                                 .completed = note_completed,
                                 .wake = note_wake,
-                                .gone = note_gone};
+                                .gone = note_gone,
+                                .check = note_check};
 }
 
 static void set_open(void) {
