@@ -108,9 +108,9 @@ static int ask(const char *name, const hf_party *holder) {
     describe(who, sizeof(who), holder);
     fprintf(stderr,
             "%s is %s, lease %s.\n"
-            "It may still be working. It is notified at its next renewal at the latest; until then "
-            "its writes\n"
-            "are refused only where tokens are checked.\n"
+            "It may still be working. It is notified; if that does not reach it, it may go on "
+            "until its\n"
+            "lease ends. Until then its writes are refused only where tokens are checked.\n"
             "Break it? [y/N] ",
             text_safe(safe, sizeof(safe), name), who,
             text_left(left, sizeof(left), holder->left_ms));
@@ -133,9 +133,12 @@ static void say_done(struct cli *cli, const hf_lock_info *info, const hf_party *
         json_object_end(&json);
         json_end(&json);
     } else if (!cli->quiet) {
-        char safe[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE];
+        char safe[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE], left[32];
         describe(who, sizeof(who), holder);
-        printf("broke %s, which was %s\n", text_safe(safe, sizeof(safe), info->name), who);
+        printf("broke %s, which was %s; if its holder cannot be notified, it may go on for up to "
+               "%s\n",
+               text_safe(safe, sizeof(safe), info->name), who,
+               text_duration(left, sizeof(left), holder->left_ms));
     }
 }
 
@@ -243,10 +246,11 @@ const struct command break_command = {
         "somebody else has the lock, nothing happens. On a terminal it shows who holds the lock\n"
         "and asks; elsewhere it needs --yes.\n"
         "\n"
-        "The holder is notified that its lock is lost: at once if the store can, else at its\n"
-        "next renewal. `holdfast run` then ends its command. The next token is larger, so a\n"
-        "resource that checks tokens refuses what the old holder still writes. The store keeps\n"
-        "when, by whom and why: holdfast inspect NAME.\n"
+        "The holder is notified at once that its lock is lost. `holdfast run` then ends its\n"
+        "command. A holder that cannot be notified notices at its next renewal, or if it cannot\n"
+        "reach the store either, when its lease ends: break says how long that may take. The\n"
+        "next token is larger, so a resource that checks tokens refuses what the old holder\n"
+        "still writes. The store keeps when, by whom and why: holdfast inspect NAME.\n"
         "\n"
         "Exit code 0: broken; 1: you said no; 79: nobody holds it with that token.\n"
         "\n"

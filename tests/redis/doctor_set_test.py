@@ -17,7 +17,7 @@ from servers.redis import Redis, documented_users, set_url
 from servers.suite import equal, main, test
 
 HOLDFAST, SHIM = map(os.path.abspath, sys.argv[1:3])
-DURABLE = ["appendonly yes", "appendfsync always"]
+DURABLE = ["appendonly yes", "appendfsync always", "notify-keyspace-events Kg$xe"]
 OF_HOST = {"clock-sync", "clock-rate", "round-trip", "lease"}  # what the command itself adds
 ALWAYS = {("same-host", "warning"), ("restart", "note")}  # servers of a test are on loopback, and new
 LIMIT_S = 30

@@ -15,14 +15,15 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
-from servers.doctor import OF_HOST, WORDS, contains, doctor, rights_of, set_user, severities
+from servers.doctor import OF_HOST, SEVERITY, WORDS, contains, doctor, rights_of, set_user, severities
 from servers.proxy import Proxy
 from servers.redis import Redis, documented_users
 from servers.suite import equal, main, test
 from support.tap import need_rights_for
 
 HOLDFAST, SHIM = map(os.path.abspath, sys.argv[1:3])
-DURABLE = ["appendonly yes", "appendfsync always"]
+KEY_EVENTS = "notify-keyspace-events Kg$xe"
+DURABLE = ["appendonly yes", "appendfsync always", KEY_EVENTS]
 LIMIT_S = 30
 DAY_S = 86400
 
@@ -44,7 +45,7 @@ def a_well_configured_server_has_nothing_against_it():
             code, found, answer = doctor(url)
             equal((code, severities(found), answer["tier"]), (0, {}, "timed"))
             equal(set(found) - OF_HOST,
-                  {"version", "role", "persistence", "eviction", "clock", "rights"})
+                  {"version", "role", "persistence", "eviction", "key-events", "clock", "rights"})
             equal(found["version"]["found"], f"the server is Redis {server.info('server')['redis_version']}")
             assert 0 < answer["write_us"] <= answer["slowest_write_us"], answer
 
@@ -160,7 +161,7 @@ def a_node_of_a_cluster_is_a_problem():
 
 @test
 def without_persistence_a_restart_forgets_all_locks():
-    with Redis() as server:
+    with Redis(config=[KEY_EVENTS]) as server:
         code, found, answer = doctor(server.url())
         equal((code, severities(found), answer["tier"]), (1, {"persistence": "warning"}, "best effort"))
         contains(found["persistence"]["means"], "a restart forgets all locks")
@@ -168,7 +169,7 @@ def without_persistence_a_restart_forgets_all_locks():
 
 @test
 def snapshots_alone_are_best_effort():
-    with Redis(config=["save 3600 1"]) as server:
+    with Redis(config=[KEY_EVENTS, "save 3600 1"]) as server:
         code, found, answer = doctor(server.url())
         equal((code, severities(found), answer["tier"]), (1, {"persistence": "warning"}, "best effort"))
         contains(found["persistence"]["found"], "snapshots", "save 3600 1")
@@ -177,7 +178,7 @@ def snapshots_alone_are_best_effort():
 @test(("everysec", "up to a second"), ("no", "about 30 seconds"))
 def a_log_that_is_synced_late_is_a_warning(case):
     fsync, words = case
-    with Redis(config=["appendonly yes", f"appendfsync {fsync}"]) as server:
+    with Redis(config=[*DURABLE, f"appendfsync {fsync}"]) as server:
         code, found, answer = doctor(server.url())
         equal((code, severities(found), answer["tier"]), (1, {"persistence": "warning"}, "timed"))
         contains(found["persistence"]["means"], words)
@@ -185,7 +186,7 @@ def a_log_that_is_synced_late_is_a_warning(case):
 
 @test
 def a_disk_that_takes_nothing_is_a_problem():
-    with Redis(config=["save 3600 1"]) as server:
+    with Redis(config=[KEY_EVENTS, "save 3600 1"]) as server:
         server.command("CONFIG", "SET", "rdbcompression", "no")
         (server.data / "dump.rdb").mkdir()
         with contextlib.suppress(Exception):
@@ -194,6 +195,18 @@ def a_disk_that_takes_nothing_is_a_problem():
         code, found, _ = doctor(server.url())
         equal((code, severities(found)), (2, {"persistence": "warning", "write": "problem"}))
         contains(found["write"]["found"], "cannot save")
+
+
+# ---- Messages ----
+
+
+@test("", "K", "Kg$x", "Eg$xe", "KA", "Kg$xe")
+def a_server_that_does_not_publish_what_happens_to_keys_is_noted(classes):
+    with Redis(config=[*DURABLE, f'notify-keyspace-events "{classes}"']) as server:
+        code, found, _ = doctor(server.url())
+        equal((code, found["key-events"]["severity"]), (0, "ok" if classes in ("KA", "Kg$xe") else "note"))
+        if found["key-events"]["severity"] == "note":
+            contains(found["key-events"]["fix"], "notify-keyspace-events Kg$xe")
 
 
 # ---- Memory ----
@@ -275,8 +288,8 @@ def each_right_that_is_missing_is_named():
         for right, told in rights_of(user).items():
             set_user(server, user, without=right)
             code, found, _ = doctor(server.url(user="holdfast"))
-            expected = {told: "problem" if told == "rights" else "warning", "configuration": "note"}
-            equal((right, code, severities(found)), (right, 2 if told == "rights" else 1, expected))
+            expected = {told: SEVERITY[told], "configuration": "note"}
+            equal((right, code, severities(found)), (right, ["note", "warning", "problem"].index(SEVERITY[told]), expected))
             equal(found[told]["found"], f'the user "holdfast" lacks {right}')
             equal(found[told]["fix"], f"ACL SETUSER holdfast {right}")
 
@@ -287,7 +300,7 @@ def whoever_has_no_rights_at_all_reads_all_that_are_missing():
     with Redis(users=[user, "user nobody on >x"]) as server:
         code, found, _ = doctor(server.url(user="nobody"))
         equal(code, 2)
-        told = " ".join(found[name]["found"] for name in ("rights", "wake-ups", "looking"))
+        told = " ".join(found[name]["found"] for name in SEVERITY)
         missing = {right for right in rights_of(user) if right not in told.split()}
         equal({right for right in missing if right[0] == "+"}, set())  # keys are looked at behind commands
 

@@ -155,8 +155,10 @@ def row_9_a_node_whose_file_lost_its_tail_is_taken_again():
         one.inspect("none")
         kept = file_of(servers[0]).stat().st_size
         tokens = hold_all(one, servers)
+        one.stop()  # it would notice that the server came back, and get its vote again
         lose_tail(servers[0], kept)
         equal([value for name in KINDS for value in votes(servers[:1], name)], [None] * len(KINDS))
+        one.cont()
         for name in KINDS:
             equal(one.renew(name), "OK")
         wait_until(lambda: all(all_voted(servers, name) for name in KINDS), "all votes again")
@@ -177,11 +179,13 @@ def row_9_tokens_rise_though_all_files_lost_their_tails():
         one.inspect("none")
         kept = [file_of(server).stat().st_size for server in servers]
         tokens = hold_all(one, servers)
+        one.stop()  # as above
         for server, size in zip(servers, kept):
             lose_tail(server, size)
         for name, token in tokens.items():
             assert max(counter_of(server, name) for server in servers) < token, "nothing was lost"
         take_all(two, tokens)
+        one.cont()
         for name in KINDS:
             one.lost(name)
             equal(one.release(name), "LOST")
@@ -201,10 +205,13 @@ EVICTS = ["maxmemory-policy allkeys-random"]
 def rows_12_and_13_what_a_minority_forgot_is_taken_again(what):
     with nodes(config=EVICTS) as servers, puppets(2, new_set(servers)) as (one, two):
         tokens = hold_all(one, servers)
+        one.stop()  # it checks its holds when it begins to listen
         for server in servers[:MINORITY]:
             FORGET[what](server)
         for name in KINDS:
             equal(votes(servers[:MINORITY], name), [None] * MINORITY)
+        one.cont()
+        for name in KINDS:
             equal(one.renew(name), "OK")
         wait_until(lambda: all(all_voted(servers, name) for name in KINDS), "all votes again")
         refuse_all(two)
@@ -219,8 +226,10 @@ def rows_12_and_13_what_a_minority_forgot_is_taken_again(what):
 def rows_12_and_13_what_a_majority_forgot_is_lost_and_not_made_again(what):
     with nodes(config=EVICTS) as servers, puppets(2, new_set(servers)) as (one, two):
         tokens = hold_all(one, servers, RENEWED_MS)  # the renewals come by themselves
+        one.stop()  # they forget at the same time, as far as it can tell
         for server in servers[:MAJORITY]:
             FORGET[what](server)
+        one.cont()
         for name in KINDS:
             one.lost(name)
             equal(one.check(name), "LOST")

@@ -165,9 +165,12 @@ static void answered_nonsense(const struct answer *a) {
 }
 
 static void answered_done(const struct answer *a) {
-    if (!read_token(reply_at(a->reply, 1), &a->op->token))
+    if (!read_token(reply_at(a->reply, 1), &a->op->token)) {
         answered_nonsense(a);
-    else if (a->redis->wait_replicas)
+        return;
+    }
+    redis_note_hold(a->redis, a->op);
+    if (a->redis->wait_replicas)
         wait_for_replicas(a->redis, a->via, a->op);
     else
         store_complete(a->redis->host, a->op, STORE_DONE);
@@ -330,6 +333,7 @@ void redis_acquire(struct redis *redis, struct store_op *op) {
 /* ---- Release, break ---- */
 
 static void start_release(struct redis *redis, const struct store_op *op, bool announced) {
+    redis_forget_hold(redis, op->seq);
     start_with_keys(redis, REDIS_RELEASE, op);
     add_owner(redis, op->seq);
     command_add_text(&redis->command, redis->channels);
@@ -363,6 +367,7 @@ static void finish_release(struct redis *redis, struct redis_request *request,
     struct store_op *op = request->op;
     bool is_undecided = reply && reply->type == REPLY_INTEGER && !reply->integer &&
                         request->script == REDIS_RELEASE_ONE_KEY;
+    redis_forget_hold(redis, op->seq); /* once more: its grant may have been under way */
     if (is_undecided) { /* a share, a place in the queue, or not mine: all keys are needed */
         start_release(redis, op, announced);
         replace_script(redis, request, REDIS_RELEASE);
@@ -477,6 +482,9 @@ static void renew_answered(struct redis *redis, struct redis_request *request,
             const struct reply *one = request->script == REDIS_RENEW ? reply_at(reply, i) : reply;
             outcome = outcome_of(one);
         }
+        const struct store_op *of = renewals[request->items[i]].of;
+        if (outcome == STORE_NOT_YOURS && of)
+            redis_forget_hold(redis, of->seq); /* nobody will release it */
         renewals[request->items[i]].outcome = outcome;
         renewals[request->items[i]].reason = reason;
     }
@@ -561,7 +569,6 @@ void redis_renew(struct redis *redis, struct store_op *op) {
     }
     renewing->op = op;
     renewing->requests = 1; /* until all have been sent */
-    redis_subscribe(redis);
     keep_counters(redis, op);
     uint16_t alone[RENEWALS_AT_ONCE];
     size_t count = 0,

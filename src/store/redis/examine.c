@@ -22,8 +22,8 @@ enum {
     WALL_TICK_US = 10000, /* the world's wall clock moves in steps of up to this */
 };
 
-static const char *const settings[EXAMINE_SETTINGS] = {"appendfsync", "save",
-                                                       "min-replicas-to-write"};
+static const char *const settings[EXAMINE_SETTINGS] = {
+    "appendfsync", "save", "min-replicas-to-write", "notify-keyspace-events"};
 
 /* ---- The job ---- */
 
@@ -122,6 +122,8 @@ static void start_command(struct examining *x, const char *words) {
         size_t size = strcspn(words, " |");
         if (size == 1 && *words == '@')
             add_channel(x);
+        else if (size == 1 && *words == '#')
+            redis_add_key_channel(x->redis, "@");
         else if (size == 1 && *words == 'B')
             add_keys(x, "{@}", "S");
         else if (size == 1 && strchr("KS", *words))
@@ -295,7 +297,7 @@ static void visit_masters(struct examining *x) {
     struct redis_link *master;
     x->pending = 1; /* until all have been sent */
     for (size_t i = 0; has_slots(x) && (master = route->kind->master(route, i)); i++) {
-        for (size_t j = 0; j < RIGHT_TO_SUBSCRIBE; j++) {
+        for (size_t j = 0; j < RIGHTS_TO_SUBSCRIBE; j++) {
             if (!rights_needs(x->redis, j))
                 continue;
             start_command(x, rights_words(j));
@@ -342,7 +344,7 @@ static void ask(struct examining *x) {
         start_command(x, "CLIENT INFO");
         send(x, client_answered, 0);
     }
-    for (size_t i = 0; i < RIGHT_TO_SUBSCRIBE && !has_slots(x); i++) {
+    for (size_t i = 0; i < RIGHTS_TO_SUBSCRIBE && !has_slots(x); i++) {
         if (!rights_needs(x->redis, i))
             continue;
         start_command(x, rights_words(i));
@@ -398,11 +400,23 @@ static void subscribed(struct redis *redis, struct redis_request *request,
     struct examining *x = request->context;
     (void)redis;
     if (!has_failed(x, request, reply, why)) {
-        rights_note(&x->rights, RIGHT_TO_SUBSCRIBE, reply);
-        if (reply->type != REPLY_ERROR)
+        rights_note(&x->rights, request->items[0], reply);
+        x->subscribed |= reply->type != REPLY_ERROR;
+        if (x->pending == 1 && x->subscribed)
             link_break(request->via, HF_UNREACHABLE, "the connection was given up");
     }
     redis_request_free(request);
+    step_done(x);
+}
+
+static void subscribe(struct examining *x) {
+    x->pending = 1; /* until all have been sent */
+    for (size_t i = RIGHTS_TO_SUBSCRIBE; i < RIGHTS; i++) {
+        if (!rights_needs(x->redis, i))
+            continue;
+        start_command(x, rights_words(i));
+        send(x, subscribed, i);
+    }
     step_done(x);
 }
 
@@ -434,8 +448,7 @@ static void proceed(struct examining *x) {
         send(x, forgotten, 0);
     } else if (x->step == FORGETTING) {
         x->step = SUBSCRIBING;
-        start_command(x, rights_words(RIGHT_TO_SUBSCRIBE));
-        send(x, subscribed, 0);
+        subscribe(x);
     } else {
         finish(x);
     }

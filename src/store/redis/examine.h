@@ -7,7 +7,7 @@
 
 enum { EXAMINE_WRITES = 10, EXAMINE_VALUE_SIZE = 80 };
 
-enum examine_setting { APPENDFSYNC, SAVE, MIN_REPLICAS, EXAMINE_SETTINGS };
+enum examine_setting { APPENDFSYNC, SAVE, MIN_REPLICAS, KEY_EVENTS, EXAMINE_SETTINGS };
 
 enum examine_step { ASKING, VISITING, CLOCK, WRITING, FORGETTING, SUBSCRIBING };
 
@@ -29,8 +29,9 @@ struct examining {
     int64_t ahead_us, uncertain_us; /* the server's clock before ours; uncertain -1: not known */
     int64_t us[EXAMINE_WRITES];
     size_t writes;
-    bool wrote;  /* the last write was done */
-    int refusal; /* why not; 0 if a permission is missing */
+    bool wrote;      /* the last write was done */
+    bool subscribed; /* so the connection is of no other use */
+    int refusal;     /* why not; 0 if a permission is missing */
     char *refused;
     struct deployment deployment;
     hf_examination *out;

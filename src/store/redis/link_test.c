@@ -20,8 +20,8 @@ static struct fake_stream *connected(const char *url) {
     struct fake_stream *stream = fake_last(rig.world);
     fake_accept(stream);
     CHECK_COMMAND(stream, "acquire holdfast:first");
-    fake_answer_text(stream, DONE("1"));
-    CHECK_EQ_INT(a.op.outcome, STORE_DONE);
+    fake_answer_text(stream, "*3\r\n$4\r\nbusy\r\n:50\r\n:0\r\n");
+    CHECK_EQ_INT(a.op.outcome, STORE_REFUSED);
     asked_clear(&a);
     return stream;
 }

@@ -125,74 +125,6 @@ void redis_fail(struct redis *redis, struct redis_request *request, const struct
     store_complete(redis->host, op, outcome);
 }
 
-/* ---- The subscription ---- */
-
-static void subscription_ready(struct redis_link *link) {
-    struct redis *redis = link->redis;
-    char id[LOCKS_OWNER_SIZE];
-    redis->subscribed = false;
-    locks_format_owner(redis->host->identity.id, 0, id);
-    command_start(&redis->command);
-    command_add_text(&redis->command, "SUBSCRIBE");
-    command_add_text(&redis->command, redis->channels);
-    command_append(&redis->command, id, 32);
-    if (redis->set) {
-        command_add_text(&redis->command, redis->channels);
-        command_append(&redis->command, "votes", 5);
-    }
-    size_t size;
-    char *bytes = command_bytes(&redis->command, &size);
-    if (!bytes || !link_send(link, bytes, size))
-        link_break(link, HF_NO_MEMORY, NULL);
-    free(bytes);
-}
-
-/* The channel on which a node announces released locks. */
-static bool ends_with_votes(const struct reply *channel) {
-    return channel->type == REPLY_STRING && channel->size >= 6 &&
-           strcmp(channel->text + channel->size - 6, "@votes") == 0;
-}
-
-/* Up to 16 hex digits and nothing else. 0, which no attempt has, if it is not ours. */
-static uint64_t parse_seq(const char *text, size_t size) {
-    return size <= 16 && strspn(text, "0123456789abcdef") == size ? strtoull(text, NULL, 16) : 0;
-}
-
-/* Messages are hints. Some may have been missed before the subscription, so then all waiters ask
- * again. */
-static void subscription_pushed(struct redis_link *link, const struct reply *reply) {
-    struct store_host *host = link->redis->host;
-    const struct store_set *set = link->redis->set;
-    const struct reply *word = reply_at(reply, 0), *message = reply_at(reply, 2);
-    link->heard |=
-        !reply_is(word, "subscribe"); /* which alone does not show that the connection is of use */
-    if (reply->type == REPLY_ERROR && !link->redis->subscribed) {
-        link->heard = false;
-        link_break(link, HF_DENIED, reply->text);
-    } else if (reply_is(word, "subscribe")) {
-        link->redis->subscribed = true; /* from now on, an error only answers a ping */
-        host->wake(host, STORE_ALL_WAITING);
-    } else if (reply_is(word, "message") && set && ends_with_votes(reply_at(reply, 1))) {
-        if (message->type == REPLY_STRING)
-            set->freed(host, message->text);
-    } else if (reply_is(word, "message") && message->type == REPLY_STRING && message->size > 1) {
-        uint64_t seq = parse_seq(message->text + 1, message->size - 1);
-        if (seq && message->text[0] == 'g')
-            host->gone(host, seq);
-        else if (seq && message->text[0] == 'w')
-            host->wake(host, seq);
-    }
-}
-
-void redis_subscribe(struct redis *redis) {
-    if (redis->subscription.wanted)
-        return;
-    redis->subscription.wanted = true;
-    if (redis->route)
-        redis->route->kind->subscribe(redis->route);
-    link_want(&redis->subscription);
-}
-
 /* ---- The URL ---- */
 
 static bool copy(char **ret, const char *text) {
@@ -484,6 +416,7 @@ static void redis_close(struct store *store) {
     link_close(&redis->subscription);
     if (redis->route)
         route_close(redis->route);
+    redis_close_subscription(redis);
     redis_free(redis);
 }
 
@@ -504,13 +437,11 @@ static int open_links(struct redis *redis) {
     if (r < 0)
         return r;
     r = link_init(&redis->subscription, &redis->links, &redis->peer);
-    if (r < 0) {
+    if (!r && (r = redis_open_subscription(redis)) < 0)
+        link_close(&redis->subscription);
+    if (r < 0)
         link_close(&redis->commands);
-        return r;
-    }
-    redis->subscription.ready = subscription_ready;
-    redis->subscription.pushed = subscription_pushed;
-    return HF_OK;
+    return r;
 }
 
 static int redis_open(struct store_host *host, const struct url *url, struct store **ret_store,

@@ -2,6 +2,7 @@
  *
  *   redis.c    the store: its URL, opening, closing, the two links
  *   claims.c   acquire, renew, release, break: operations become requests, replies become outcomes
+ *   subscription.c  what others have to say to this client, and which of its holds it is about
  *   look.c     inspect and list
  *   examine.c  what doctor asks: rights.c, about permissions; deployment.c, about several servers
  *   report.c   what doctor says about it
@@ -13,6 +14,7 @@
 #ifndef REDIS_REDIS_H
 #define REDIS_REDIS_H
 
+#include "base/map.h"
 #include "store/locks.h"
 #include "store/redis/command.h"
 #include "store/redis/link.h"
@@ -21,6 +23,14 @@
 
 enum { REDIS_COMPANIONS = 6 };
 #define REDIS_KEYS "KSQWHI"
+
+/* The holds of this client, as the subscription needs them. (subscription.c) */
+struct listening {
+    struct map by_seq, by_name; /* by_name has those that are no longer young */
+    struct list young;          /* held for less than a moment, oldest first */
+    struct world_timer timer;   /* when the first of them has been held for that long */
+    bool confirmed;             /* the server has answered the subscription */
+};
 
 struct redis {
     struct store store;
@@ -37,7 +47,7 @@ struct redis {
     uint64_t wait_timeout_ms;
     const struct store_set *set; /* that the server is a node of; NULL: none */
     bool votes;                  /* the server was asked for a vote */
-    bool subscribed;             /* the server has confirmed the subscription */
+    struct listening listening;
     struct command command;
     char channels[64];    /* the prefix of the channels of all clients */
     char *particulars;    /* of this client, for its records; followed by a label */
@@ -82,6 +92,17 @@ void redis_add_set_key(struct redis *redis);
 /* Opens the subscription, if it is not open: from now on, others may have messages for this
  * client. */
 void redis_subscribe(struct redis *redis);
+
+/* What `op` asked for was granted: if it is held for longer than a moment, the client listens. And
+ * it is being released, or is no longer ours. */
+void redis_note_hold(struct redis *redis, const struct store_op *op);
+void redis_forget_hold(struct redis *redis, uint64_t seq);
+
+/* Adds the channel on which the server says what happens to the key of a lock. */
+void redis_add_key_channel(struct redis *redis, const char *name);
+
+int redis_open_subscription(struct redis *redis);
+void redis_close_subscription(struct redis *redis);
 
 /* The operations. Each completes the op, now or later. */
 void redis_acquire(struct redis *redis, struct store_op *op);

@@ -198,6 +198,27 @@ static void report_min_replicas(struct examining *x) {
 
 /* ---- Everything else ---- */
 
+/* K: messages have the channels of keys. Of what, the other letters say: A is everything. */
+static void report_key_events(struct examining *x) {
+    const char *classes = x->settings[KEY_EVENTS];
+    bool all = strchr(classes, 'A') || (strchr(classes, 'g') && strchr(classes, '$') &&
+                                        strchr(classes, 'x') && strchr(classes, 'e'));
+    if (!x->known[KEY_EVENTS] || (x->redis->route && x->redis->route->kind->has_slots))
+        return;
+    if (strchr(classes, 'K') && all)
+        ADD(x, HF_FINE, "key-events",
+            "a holder is notified at once if somebody deletes or overwrites its lock", "",
+            "the server publishes what happens to keys");
+    else
+        ADD(x, HF_NOTE, "key-events",
+            "if somebody deletes or overwrites a lock (DEL, SET, eviction), its holder notices at "
+            "its next renewal, within a third of its lease; a break is reported at once",
+            "set notify-keyspace-events Kg$xe, in redis.conf or by CONFIG SET; each change of a "
+            "key then costs the server a little more",
+            "the server does not publish what happens to keys (notify-keyspace-events \"%s\")",
+            classes);
+}
+
 static void report_unseen(struct examining *x) {
     if (!x->info) {
         x->out->tier = "best effort";
@@ -376,6 +397,7 @@ void examine_report(struct examining *x) {
         report_memory(x);
         report_min_replicas(x);
     }
+    report_key_events(x);
     report_unseen(x);
     report_clock(x);
     report_access(x);

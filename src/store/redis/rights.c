@@ -7,9 +7,9 @@
 
 enum { RIGHTS_SIZE = 1024 };
 
-enum purpose { FOR_LOCKS, FOR_WAKING, FOR_OPERATORS };
+enum purpose { FOR_LOCKS, FOR_WAKING, FOR_OPERATORS, FOR_KEY_EVENTS };
 
-enum when { ALWAYS, IN_CLUSTER, WITH_REPLICAS };
+enum when { ALWAYS, IN_CLUSTER, NOT_IN_CLUSTER, WITH_REPLICAS };
 
 /* ROLE, which a master with sentinels is greeted with, is not here: without that permission there
  * is no connection to ask over. */
@@ -45,7 +45,9 @@ static const struct right {
     {FOR_LOCKS, "CLUSTER|SLOTS", IN_CLUSTER},
     {FOR_LOCKS, "ASKING", IN_CLUSTER},
     {FOR_LOCKS, "WAIT 0 0", WITH_REPLICAS},
+    {FOR_KEY_EVENTS, "UNSUBSCRIBE #", NOT_IN_CLUSTER},
     {FOR_WAKING, "SUBSCRIBE @"},
+    {FOR_KEY_EVENTS, "SUBSCRIBE #", NOT_IN_CLUSTER},
 };
 
 static_assert(sizeof(table) / sizeof(table[0]) == RIGHTS, "rights.h has their number");
@@ -61,6 +63,7 @@ static bool has_slots(const struct redis *redis) {
 bool rights_needs(const struct redis *redis, size_t which) {
     enum when when = table[which].when;
     return when == ALWAYS || (when == IN_CLUSTER && has_slots(redis)) ||
+           (when == NOT_IN_CLUSTER && !has_slots(redis)) ||
            (when == WITH_REPLICAS && redis->wait_replicas);
 }
 
@@ -80,7 +83,9 @@ void rights_note(struct rights *rights, size_t which, const struct reply *reply)
         rights->denied_key[key - keys] = true;
     else if (of_channel && argument && argument[1] == '@')
         rights->denied_channel = true;
-    else
+    else if (of_channel && argument && argument[1] == '#')
+        rights->denied_key_channel = true;
+    else if (which != RIGHTS - 1) /* which has the command of the one before it */
         rights->denied[which] = true;
 }
 
@@ -112,6 +117,8 @@ static void list_denied(const struct report *report, enum purpose purpose, char 
         for (const char *c = table[i].words; *c && *c != ' '; c++)
             error_append(ret, RIGHTS_SIZE, "%c", *c | 0x20);
     }
+    if (purpose == FOR_KEY_EVENTS && rights->denied_key_channel)
+        error_append(ret, RIGHTS_SIZE, " &__keyspace@*__:%s*", prefix);
     if (purpose != FOR_LOCKS)
         return;
     if (rights->denied_key[0])
@@ -154,6 +161,9 @@ bool rights_report(const struct rights *rights, const struct redis *redis, bool 
                       "a broken hold is noticed only at its next renewal");
     any |= report_denied(&report, FOR_OPERATORS, HF_WARNING, "looking",
                          "ls and watch fail (+scan), or the break of a shared lock (+hgetall)");
+    any |= report_denied(&report, FOR_KEY_EVENTS, HF_NOTE, "key-rights",
+                         "a lock that somebody deletes or overwrites is noticed only at its next "
+                         "renewal, even if the server publishes what happens to keys");
     if (any || !report.ok)
         return report.ok;
     return findings_add(to, HF_FINE, "rights", "the server refuses nothing that holdfast does", "",

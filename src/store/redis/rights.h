@@ -8,18 +8,19 @@
 #include "store/redis/redis.h"
 
 enum {
-    RIGHTS = 28,
-    RIGHT_TO_SUBSCRIBE = RIGHTS - 1, /* turns a connection into one for nothing else */
+    RIGHTS = 30,
+    RIGHTS_TO_SUBSCRIBE = RIGHTS - 2, /* this and what follows turn a connection into one for
+                                       * nothing else */
 };
 
 struct rights {
-    bool denied[RIGHTS], denied_key[3], denied_channel;
+    bool denied[RIGHTS], denied_key[3], denied_channel, denied_key_channel;
     bool denied_set; /* the key that says in which set the server votes */
 };
 
 /* The words of a command, with spaces or | between them. K, S and B stand for keys that do not
  * exist: of a lock, of its companion, and of a companion of a name with braces. @ is this client's
- * channel, and '' an empty argument. */
+ * channel, # the one of a key, and '' an empty argument. */
 const char *rights_words(size_t which);
 
 /* Whether this store needs it. */
