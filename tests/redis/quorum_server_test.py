@@ -89,6 +89,7 @@ def row_8_a_node_that_comes_back_empty_costs_nothing_and_does_not_vote():
     with nodes() as servers:
         with puppets(1, new_set(servers)) as (zero,):
             zero.hold("a", "first")
+            wait_until(lambda: all_voted(servers, "first"), "all nodes are of the set")
         with puppets(2, set_url(servers, f"node_timeout={TIMEOUT_MS}")) as (one, two):
             hold_all(one, servers, RENEWED_MS)
             forgetful = servers[:MINORITY]
@@ -113,6 +114,7 @@ def row_8_a_set_that_forgot_everything_votes_when_all_leases_are_over(kinds):
     with nodes(3) as servers:
         with puppets(1, new_set(servers), max_lease_ms=LEASE_MS) as (zero,):
             zero.hold("a", "first", lease_ms=LEASE_MS)
+            wait_until(lambda: all_voted(servers, "first"), "all nodes are of the set")
         url = set_url(servers, f"node_timeout={TIMEOUT_MS}")
         with puppets(2, url, max_lease_ms=LEASE_MS) as (one, two):
             token = one.hold("a", "x", kind=kind, lease_ms=LEASE_MS, flags="no_renew").token
