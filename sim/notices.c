@@ -99,8 +99,12 @@ int64_t notices_look(struct notices_handle *handle) {
         return ends_us + NOTICES_WITHIN_US;
     if (!handle->lost_us)
         handle->lost_us = now_us < ends_us ? now_us : ends_us;
-    if (now_us < handle->lost_us + NOTICES_WITHIN_US)
-        return handle->lost_us + NOTICES_WITHIN_US;
+    int64_t cause_us = handle->lost_us + NOTICES_CAUSE_US;
+    int64_t due_us = (cause_us < ends_us ? cause_us : ends_us) + NOTICES_WITHIN_US;
+    if (due_us < handle->lost_us + NOTICES_WITHIN_US)
+        due_us = handle->lost_us + NOTICES_WITHIN_US;
+    if (now_us < due_us)
+        return due_us;
     check_was_notified(handle);
     return INT64_MAX;
 }

@@ -11,7 +11,9 @@
 
 #include "sim/check.h"
 
-enum { NOTICES_WITHIN_US = 5000 };
+/* A loss that is learned before the deadline may be kept back until then, but only for so long: its
+ * cause is asked for. */
+enum { NOTICES_WITHIN_US = 5000, NOTICES_CAUSE_US = 500000 };
 
 /* A hold as the program has it: of one name, of several, or of a lock that was entered again. */
 struct notices_handle {

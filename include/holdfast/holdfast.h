@@ -234,7 +234,8 @@ typedef struct hf_acquire_options {
     unsigned flags;      /* HF_BARGE, HF_REENTRANT, HF_NO_RENEW */
     uint64_t owner_key;  /* HF_REENTRANT: who is asking; 0: the calling thread */
     const char *label;   /* what operators see beside the lock; at most 255 bytes, or NULL */
-    /* Called once if the lock is lost (hf_process says where). The hold is still valid then. */
+    /* Called once if the lock is lost (hf_process says where). The hold is still valid then, and
+     * hf_last_error says why it was lost. */
     void (*on_lost)(hf_hold *hold, void *arg);
     void *on_lost_arg;
 } hf_acquire_options;
@@ -296,9 +297,10 @@ HF_API int hf_acquire_all(hf_client *client, const hf_want *const *wants, size_t
  * HF_LOST, HF_RELEASED, HF_CLOSED, HF_FORKED: not held. Does not ask the store, and never waits for
  * it.
  *
- * HF_LOST cannot tell whether anybody else has the lock now, or had it meanwhile: it may be free.
- * Nor can HF_OK tell that it was broken or deleted a moment ago: you are notified when the store
- * says so, at the next renewal at the latest. */
+ * After HF_LOST, hf_last_error says why: broken by whom and why, gone from the store, or not
+ * renewed for how long and with which error. HF_LOST cannot tell whether anybody else has the lock
+ * now, or had it meanwhile: it may be free. Nor can HF_OK tell that it was broken or deleted
+ * a moment ago: you are notified when the store says so, at the next renewal at the latest. */
 HF_API int hf_check(hf_hold *hold, int64_t need_ms);
 
 /* Milliseconds until the deadline; 0 if the lock is not held. Never waits for the store. */
@@ -480,6 +482,11 @@ typedef struct hf_event {
         least_margin_ms; /* the least time left before the deadline at any confirmed renewal or at
                                 the release; 0 if lost at the deadline; -1: none of these yet */
     uint64_t dropped;    /* events before this one that were dropped for lack of memory */
+    /* LOST: "broken" (hf_break), "gone" (the store no longer had it: deleted, or expired by the
+     * store's clock), "expired" (not renewed in time), "forgotten" (the store may have lost it, as
+     * in a fail-over). "" for other events. */
+    const char *cause;
+    const char *text; /* LOST, RENEWAL_FAILED: the particulars, for people; "": none */
 } hf_event;
 
 /* ---- Calls that do not block -------------------------------------------------------------- */

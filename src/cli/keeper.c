@@ -268,6 +268,15 @@ static void ignore_loss(struct keeper *k) {
     k->shared->deadline_ms = CLOCK_NEVER;
 }
 
+/* The lock is given up before its deadline, to leave the command time to end. */
+static void note_expiry(struct keeper *k) {
+    char error[sizeof(k->shared->cause_text)];
+    strcpy(k->shared->cause, "expired");
+    memcpy(error, k->shared->cause_text, sizeof(error));
+    snprintf(k->shared->cause_text, sizeof(k->shared->cause_text), "not renewed in time%s%s",
+             *error ? ": " : "", error);
+}
+
 /* Checks the lock while the tree is alive. */
 static void watch_lock(struct keeper *k) {
     int64_t now_ms = clock_now_ms();
@@ -282,6 +291,8 @@ static void watch_lock(struct keeper *k) {
     else if (!ignores && (!held || now_ms >= give_up_at_ms(k))) {
         bool at_once = k->settings->on_lost == ON_LOST_KILL;
         k->shared->lost = true;
+        if (held)
+            note_expiry(k);
         begin_ending(k, RUN_LOST, at_once ? now_ms : now_ms + k->settings->grace_ms);
     }
 }
@@ -390,12 +401,14 @@ static void conclude_exited(struct keeper *k) {
 }
 
 static void conclude_lost(struct keeper *k) {
+    char safe[500], why[512] = "";
+    if (*k->shared->cause_text)
+        snprintf(why, sizeof(why), " (%s)", text_safe(safe, sizeof(safe), k->shared->cause_text));
     if (k->end == RUN_LOST)
-        finish(k, RUN_LOST, EXIT_LOST,
-               "the lock %s was lost (broken, or not renewed in time); the command was ended",
-               k->name);
+        finish(k, RUN_LOST, EXIT_LOST, "the lock %s was lost%s; the command was ended", k->name,
+               why);
     else
-        finish(k, RUN_LOST, EXIT_LOST, "the lock %s was lost %s", k->name,
+        finish(k, RUN_LOST, EXIT_LOST, "the lock %s was lost%s %s", k->name, why,
                k->shared->child_status == -1
                    ? "before the command could be started"
                    : "while the command ran; others may have held it meanwhile");
@@ -422,6 +435,7 @@ static void watch_release(struct keeper *k) {
     int status = k->call ? hf_call_status(k->call) : k->shared->released;
     if (status == HF_PENDING && clock_now_ms() < k->release_until_ms)
         return;
+    hf_process(k->client); /* the event of a loss says why */
     k->shared->released = status == HF_PENDING ? HF_UNKNOWN : status;
     k->call = hf_call_free(k->call);
     if (!k->shared->released)
@@ -610,6 +624,21 @@ static void note_renewal(struct keeper *k, const hf_event *event) {
 }
 
 /* What only the library knows: for --metrics-file and -v. */
+/* Remembers why the lock was lost, or how its last renewal failed. */
+static void note_cause(struct keeper *k, const hf_event *event) {
+    struct run_shared *shared = k->shared;
+    bool failed = event->type == HF_EVENT_RENEWAL_FAILED && !shared->lost;
+    if (event->type == HF_EVENT_RENEWED && !shared->lost)
+        *shared->cause_text = 0;
+    if (failed)
+        snprintf(shared->cause_text, sizeof(shared->cause_text), "%s%s%s",
+                 hf_error_string(event->error), *event->text ? ": " : "", event->text);
+    if (event->type != HF_EVENT_LOST)
+        return;
+    snprintf(shared->cause, sizeof(shared->cause), "%s", event->cause);
+    snprintf(shared->cause_text, sizeof(shared->cause_text), "%s", event->text);
+}
+
 static void on_event(const hf_event *event, void *arg) {
     struct keeper *k = arg;
     struct run_shared *shared = k->shared;
@@ -618,6 +647,7 @@ static void on_event(const hf_event *event, void *arg) {
         shared->renewals++;
     if (event->type == HF_EVENT_RENEWED || event->type == HF_EVENT_RENEWAL_FAILED)
         note_renewal(k, event);
+    note_cause(k, event);
     if (event->least_margin_ms >= 0 && (least_ms < 0 || event->least_margin_ms < least_ms))
         shared->least_margin_ms = event->least_margin_ms;
 }

@@ -72,6 +72,8 @@ void report_write(int fd, const struct run *run, int exit_code) {
     json_number(&json, "waited_ms", shared->waited_ms);
     json_number(&json, "held_ms", shared->held_ms);
     json_bool(&json, "lost", shared->lost);
+    json_string(&json, "cause", *shared->cause ? shared->cause : NULL);
+    json_string(&json, "cause_text", *shared->cause ? shared->cause_text : NULL);
     json_bool(&json, "warned", shared->warned);
     json_string(&json, "release", release_word(shared->released));
     json_string(&json, "message", *shared->text ? shared->text : NULL);

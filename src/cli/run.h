@@ -60,6 +60,8 @@ struct run_shared {
     int64_t waited_ms, held_ms;
     uint64_t renewals;       /* of all names */
     int64_t least_margin_ms; /* at a renewal or the release; -1: not known */
+    char cause[16];          /* of the loss: see hf_event; "": none */
+    char cause_text[400];    /* the same for people; or how the last renewal failed */
     char text[1024];         /* for stderr; "": nothing to say */
 };
 

@@ -52,7 +52,7 @@ void client_take_completed(hf_client *c) {
     client_update_time(c); /* an answer counts from now, whenever it was asked for */
     while ((link = list_pop(&c->completed))) {
         struct store_op *op = container_of(link, struct store_op, link);
-        if (op->type == STORE_ACQUIRE || op->type == STORE_RELEASE || op->type == STORE_RENEW)
+        if (op->type == STORE_RENEW || op->seq)
             engine_completed(&c->engine, op);
         else
             call_op_completed(op);

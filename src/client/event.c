@@ -16,7 +16,15 @@ struct event {
     struct notice notice;
     hf_client *client;
     hf_event event;
-    char name[];
+    char strings[]; /* name, text */
+};
+
+static const char *const causes[] = {
+    "",
+    [LOSS_EXPIRED] = "expired",
+    [LOSS_GONE] = "gone",
+    [LOSS_BROKEN] = "broken",
+    [LOSS_FORGOTTEN] = "forgotten",
 };
 
 static struct event_counts *counts_of(const hf_hold *hold) {
@@ -33,8 +41,10 @@ static void run_event(struct notice *notice) {
 static void emit(hf_hold *hold, hf_event_type type, int error) {
     hf_client *c = hold->client;
     const struct event_counts *counts = counts_of(hold);
-    size_t name_size = strlen(hold->text) + 1;
-    struct event *event = malloc(sizeof(*event) + name_size);
+    bool has_text = type == HF_EVENT_LOST || type == HF_EVENT_RENEWAL_FAILED;
+    const char *text = has_text && hold->hold.failure_text ? hold->hold.failure_text : "";
+    size_t name_size = strlen(hold->text) + 1, text_size = strlen(text) + 1;
+    struct event *event = malloc(sizeof(*event) + name_size + text_size);
     if (!event) {
         c->events_dropped++;
         return;
@@ -46,13 +56,15 @@ static void emit(hf_hold *hold, hf_event_type type, int error) {
         .size = sizeof(event->event),
         .type = type,
         .error = error,
-        .name = memcpy(event->name, hold->text, name_size),
+        .name = memcpy(event->strings, hold->text, name_size),
         .token = granted ? hold->hold.op.token : 0,
         .wait_ms = (counts->granted_us - counts->asked_us) / 1000,
         .held_ms = granted ? (until_us - counts->granted_us) / 1000 : 0,
         .renewals = counts->renewals,
         .least_margin_ms = counts->least_margin_us < 0 ? -1 : counts->least_margin_us / 1000,
         .dropped = c->events_dropped,
+        .cause = causes[type == HF_EVENT_LOST ? hold->hold.cause : 0],
+        .text = memcpy(event->strings + name_size, text, text_size),
     };
     c->events_dropped = 0;
     list_init(&event->notice.link);

@@ -212,13 +212,12 @@ void group_lost(hf_hold *group, hf_hold *lost) {
             engine_release(&group->client->engine, &member->hold, NULL);
         }
     }
-    hold_report_lost(group);
 }
 
 int group_renew(hf_call *call, hf_hold *group, int64_t lease_us) {
     struct hold_more *more = group->more;
     if (more->lost)
-        return error_set(HF_LOST, "%s", more->lost->text);
+        return error_set_text(HF_LOST, more->lost->hold.failure_text);
     call->requests = calloc(more->member_count, sizeof(*call->requests));
     if (!call->requests) {
         call->requests = &call->one;

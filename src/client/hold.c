@@ -178,6 +178,7 @@ int hold_new(hf_client *c, const char *name, const hf_acquire_options *options,
 
 static void free_memory(hf_hold *hold) {
     struct hold_more *more = hold->more;
+    free(hold->hold.failure_text);
     if (more) {
         int cancelling = cancel_disable();
         if (more->lost_fd >= 0)
@@ -308,8 +309,23 @@ int hf_acquire_start(hf_client *c, const char *name, const hf_acquire_options *o
 
 /* ---- News ---- */
 
+/* The hold that has the state: of a group, the member that was lost, or else the first. */
+static const hf_hold *shown(const hf_hold *hold) {
+    if (hold->role == ROLE_GROUP)
+        return hold->more->lost ? hold->more->lost : group_at(hold, 0);
+    return hold->role == ROLE_ALIAS ? hold->other : hold;
+}
+
+/* Sets the text for a hold that is not held. */
+static int set_error(const hf_hold *hold, int error) {
+    const struct hold *one = &shown(hold)->hold;
+    const char *why = error == HF_LOST && one->cause ? one->failure_text : NULL;
+    return error_set(error, "\"%s\"%s%s", one->op.name, why ? ": " : "", why ? why : "");
+}
+
 static void run_on_lost(struct notice *notice) {
     struct hold_more *more = container_of(notice, struct hold_more, lost_notice);
+    set_error(more->hold, HF_LOST);
     more->on_lost(more->hold, more->on_lost_arg);
 }
 
@@ -325,8 +341,8 @@ void hold_report_lost(hf_hold *hold) {
 
 static void was_lost(hf_hold *hold) {
     if (hold->role == ROLE_MEMBER) {
-        if (hold->other)
-            group_lost(hold->other, hold);
+        if (hold->other && hold->other->more->lost == hold)
+            hold_report_lost(hold->other);
         return;
     }
     hold_report_lost(hold);
@@ -341,6 +357,8 @@ void hold_had_news(struct hold *engine_hold) {
     uint8_t news = engine_hold->news;
     engine_hold->news = 0;
     event_news(hold, news);
+    if (news & (HOLD_WAS_LOST | HOLD_IS_GONE) && hold->role == ROLE_MEMBER && hold->other)
+        group_lost(hold->other, hold);
     if (news & HOLD_WAS_LOST)
         was_lost(hold);
     if (news & HOLD_ENDED)
@@ -376,9 +394,11 @@ int hf_check(hf_hold *hold, int64_t need_ms) {
         return r;
     int64_t left = hold_left_us(hold);
     r = hold->released ? after_release(hold) : left == 0 ? HF_LOST : HF_OK;
+    if (r < 0)
+        set_error(hold, r);
     client_unlock(hold->client);
     if (r < 0)
-        return error_set(r, "\"%s\"", hf_hold_name(hold));
+        return r;
     if (left / 1000 < need_ms)
         return error_set(HF_SHORT, "%" PRId64 " ms are left", left / 1000);
     return HF_OK;
@@ -424,22 +444,22 @@ const char *hf_hold_name(const hf_hold *hold) {
     if (hold->role != ROLE_GROUP)
         return hold->hold.op.name;
     bool locked = client_lock(hold->client);
-    const hf_hold *shown = hold->more->lost ? hold->more->lost : group_at(hold, 0);
+    const char *name = shown(hold)->text;
     if (locked)
         client_unlock(hold->client);
-    return shown->text;
+    return name;
 }
 
 const char *hf_hold_owner(hf_hold *hold) {
     if (!hold || !client_lock(hold->client))
         return "";
     struct hold_more *more = hold_more(hold);
-    const struct hold *shown = &target(hold)->hold;
+    const struct hold *first = &target(hold)->hold;
     if (hold->role == ROLE_GROUP)
-        shown = &group_at(hold, 0)->hold;
+        first = &group_at(hold, 0)->hold;
     if (more && !more->owner[0])
         locks_format_owner(hold->client->host.identity.id,
-                           shown->op.owner_seq ? shown->op.owner_seq : shown->op.seq, more->owner);
+                           first->op.owner_seq ? first->op.owner_seq : first->op.seq, more->owner);
     client_unlock(hold->client);
     return more ? more->owner : "";
 }
@@ -468,7 +488,7 @@ int hf_hold_fd(hf_hold *hold) {
 
 static int begin_renew(hf_call *call, hf_hold *hold, int64_t lease_ms) {
     if (hold->released)
-        return error_set_text(after_release(hold), NULL);
+        return set_error(hold, after_release(hold));
     if (lease_ms != 0) {
         int r = check_lease(hold->client, lease_ms);
         if (r < 0)

@@ -20,10 +20,11 @@
 #include <string.h>
 
 enum {
-    BATCH = 256,           /* renewals in one operation */
-    BATCHES_AT_ONCE = 4,   /* in one tick */
-    MARGIN_US = 2000,      /* of D, besides the drift: timers and rounding */
-    FIRST_RETRY_US = 20000 /* after a failure; doubled each time */
+    BATCH = 256,            /* renewals in one operation */
+    BATCHES_AT_ONCE = 4,    /* in one tick */
+    MARGIN_US = 2000,       /* of D, besides the drift: timers and rounding */
+    FIRST_RETRY_US = 20000, /* after a failure; doubled each time */
+    INQUIRY_US = 500000     /* how long a loss is kept back to learn its cause */
 };
 
 /* A RENEW in flight. The client submits its op; it comes back through engine_completed. */
@@ -31,6 +32,13 @@ struct renewals {
     struct store_op op;
     int64_t asked_us;
     struct store_renewal items[BATCH];
+};
+
+/* An INSPECT in flight that asks why the store does not have a hold. */
+struct inquiry {
+    struct store_op op;
+    struct hold *of; /* NULL: nobody waits for the answer any more */
+    char name[];
 };
 
 static struct hold *hold_of_op(const struct store_op *op) {
@@ -217,15 +225,116 @@ static void forbid_reentry(struct engine *e, struct hold *hold) {
 
 static void end(struct engine *e, struct hold *hold) {
     finish_all(e, hold, REQUEST_RELEASE, HF_OK, NULL); /* there was nothing to release */
-    assert(!hold->in_flight && !hold->requests && !hold->renewal);
+    assert(!hold->in_flight && !hold->requests && !hold->renewal && !hold->inquiry);
     free(take_text(&hold->op));
-    free(take_failure_text(hold));
     hold->state = HOLD_OVER;
     heap_remove(&e->due, &hold->due);
     map_remove(&e->by_seq, &hold->by_seq);
     forbid_reentry(e, hold);
     e->hold_count--;
     add_news(e, hold, HOLD_ENDED);
+}
+
+/* ---- Losing ----
+ *
+ * A hold that the store no longer has is lost at once. Why is then asked for, in a request that
+ * only this case costs. The program is notified when the answer has come, and by the deadline at
+ * the latest. */
+
+static void release(struct engine *e, struct hold *hold);
+
+static char *copy(const char *text) {
+    return text ? error_format("%s", text) : NULL;
+}
+
+static void report_loss(struct engine *e, struct hold *hold) {
+    hold->act_at_us = ENGINE_NEVER;
+    schedule(e, hold);
+    finish_all(e, hold, REQUEST_RENEW, HF_LOST, copy(hold->failure_text));
+    add_news(e, hold, HOLD_WAS_LOST);
+}
+
+/* The cause is known, or nobody waits for it any longer. */
+static void end_inquiry(struct engine *e, struct hold *hold) {
+    hold->inquiry->of = NULL;
+    hold->inquiry = NULL;
+    if (hold->state == HOLD_LOST) {
+        report_loss(e, hold);
+        finish_all(e, hold, REQUEST_RELEASE, HF_LOST, copy(hold->failure_text));
+        if (hold->is_done_with)
+            release(e, hold);
+    } else { /* its release found it gone */
+        finish_all(e, hold, REQUEST_RELEASE, HF_LOST, copy(hold->failure_text));
+        end(e, hold);
+    }
+}
+
+static bool inquire(struct engine *e, struct hold *hold) {
+    size_t size = strlen(hold->op.name) + 1;
+    struct inquiry *inquiry = e->config.can_look ? malloc(sizeof(*inquiry) + size) : NULL;
+    hold->cause = LOSS_GONE;
+    note_failure(hold, HF_LOST, error_format("the store no longer has it"));
+    if (!inquiry)
+        return false;
+    inquiry->op = (struct store_op){.type = STORE_INSPECT,
+                                    .seq = hold->op.seq,
+                                    .name = memcpy(inquiry->name, hold->op.name, size)};
+    list_init(&inquiry->op.link);
+    inquiry->of = hold;
+    hold->inquiry = inquiry;
+    add_news(e, hold, HOLD_IS_GONE);
+    hold->act_at_us = min(e->now_us + INQUIRY_US, hold->deadline_us);
+    put_out(e, &inquiry->op);
+    schedule(e, hold);
+    return true;
+}
+
+static void explain(struct hold *hold, const hf_lock_info *info) {
+    bool was_broken = info && info->broken_token && info->broken_token == hold->op.token;
+    if (was_broken)
+        hold->cause = LOSS_BROKEN;
+    note_failure(hold, HF_LOST,
+                 was_broken ? error_format("broken by %s%s%s", info->broken_by,
+                                           *info->broken_reason ? ": " : "", info->broken_reason)
+                            : error_format("the store no longer has it: it was deleted there, or "
+                                           "expired by the store's clock"));
+}
+
+static void inquiry_answered(struct engine *e, struct inquiry *inquiry) {
+    struct store_op *op = &inquiry->op;
+    hf_locks *locks = op->outcome == STORE_DONE ? op->locks : NULL;
+    if (inquiry->of) {
+        if (op->outcome == STORE_DONE)
+            explain(inquiry->of, hf_locks_at(locks, 0));
+        end_inquiry(e, inquiry->of);
+    }
+    hf_locks_free(locks);
+    free(op->text);
+    free(inquiry);
+}
+
+/* What is known when nothing confirmed the hold in time. */
+static char *expiry_text(const struct engine *e, const struct hold *hold) {
+    int64_t confirmed_us = hold->deadline_us - engine_validity_us(e, hold->granted_us);
+    const char *error = hold->failure ? hf_error_string(hold->failure) : NULL;
+    return error_format("not renewed for %" PRId64 " ms%s%s%s%s", (e->now_us - confirmed_us) / 1000,
+                        error ? ": " : "", error ? error : "", hold->failure_text ? ": " : "",
+                        hold->failure_text ? hold->failure_text : "");
+}
+
+static void lose(struct engine *e, struct hold *hold, enum loss_cause cause) {
+    hold->state = HOLD_LOST;
+    hold->was_lost = true;
+    hold->cause = cause;
+    cancel_renewal(hold);
+    if (cause == LOSS_GONE && inquire(e, hold))
+        return;
+    if (cause == LOSS_EXPIRED)
+        note_failure(hold, HF_LOST, expiry_text(e, hold));
+    else if (cause == LOSS_FORGOTTEN)
+        note_failure(hold, HF_LOST,
+                     error_format("the store may have forgotten it: another server took over"));
+    report_loss(e, hold);
 }
 
 static void send_release(struct engine *e, struct hold *hold) {
@@ -237,6 +346,10 @@ static void send_release(struct engine *e, struct hold *hold) {
  * confirms or must have forgotten by itself. */
 static void release(struct engine *e, struct hold *hold) {
     int64_t longest_us = max(hold->longest_lease_us, e->config.wait_lease_us);
+    if (hold->inquiry) {
+        hold->is_done_with = false;
+        end_inquiry(e, hold);
+    }
     if (is_held(hold))
         notify_watcher(e, hold, HOLD_RELEASED);
     hold->state = HOLD_RELEASING;
@@ -257,16 +370,6 @@ static void release(struct engine *e, struct hold *hold) {
 static void withdraw(struct engine *e, struct hold *hold, int result, char *text) {
     finish(e, acquire_request(hold), result, text);
     release(e, hold);
-}
-
-static void lose(struct engine *e, struct hold *hold) {
-    hold->state = HOLD_LOST;
-    hold->was_lost = true;
-    hold->act_at_us = ENGINE_NEVER;
-    cancel_renewal(hold);
-    schedule(e, hold);
-    finish_all(e, hold, REQUEST_RENEW, HF_LOST, NULL);
-    add_news(e, hold, HOLD_WAS_LOST);
 }
 
 /* ---- Tokens that were seen ----
@@ -530,7 +633,7 @@ static bool open_batch(struct engine *e) {
 
 /* Takes `text` over. */
 static void renewal_failed(struct engine *e, struct hold *hold, int reason, char *text) {
-    finish_all(e, hold, REQUEST_RENEW, reason, text ? error_format("%s", text) : NULL);
+    finish_all(e, hold, REQUEST_RENEW, reason, copy(text));
     note_failure(hold, reason, text);
     hold->state = HOLD_SUSPECT;
     notify_watcher(e, hold, HOLD_RENEWAL_FAILED);
@@ -558,7 +661,7 @@ static void add_renewal(struct engine *e, struct hold *hold, int64_t lease_us) {
 static void renewed(struct engine *e, struct hold *hold, int64_t asked_us, int64_t lease_us) {
     note_lease(hold, lease_us);
     if (hold->deadline_us <= e->now_us) {
-        lose(e, hold); /* the program may know since then, and that is final */
+        lose(e, hold, LOSS_EXPIRED); /* the program may know since then, and that is final */
         return;
     }
     hold->deadline_us = max(hold->deadline_us, asked_us + engine_validity_us(e, lease_us));
@@ -588,11 +691,10 @@ static void renewals_answered(struct engine *e, struct renewals *batch) {
             renewed(e, hold, batch->asked_us, item->lease_us);
         } else if (outcome == STORE_NOT_YOURS) {
             hold->may_exist = false;
-            lose(e, hold);
+            lose(e, hold, LOSS_GONE);
         } else {
             int reason = for_all ? op->reason : item->reason;
-            renewal_failed(e, hold, outcome == STORE_REFUSED ? reason : HF_UNKNOWN,
-                           op->text ? error_format("%s", op->text) : NULL);
+            renewal_failed(e, hold, outcome == STORE_REFUSED ? reason : HF_UNKNOWN, copy(op->text));
         }
     }
     free(op->text);
@@ -602,9 +704,10 @@ static void renewals_answered(struct engine *e, struct renewals *batch) {
 void engine_renew(struct engine *e, struct hold *hold, struct request *request, int64_t lease_us) {
     add_request(hold, request);
     if (is_held(hold) && engine_left_us(e, hold) == 0)
-        lose(e, hold); /* its timer has not come yet; finishes the request */
+        lose(e, hold, LOSS_EXPIRED); /* its timer has not come yet; finishes the request */
     else if (!is_held(hold))
-        finish(e, request, hold->state == HOLD_LOST ? HF_LOST : HF_RELEASED, NULL);
+        finish(e, request, hold->state == HOLD_LOST ? HF_LOST : HF_RELEASED,
+               hold->state == HOLD_LOST ? copy(hold->failure_text) : NULL);
     if (!is_held(hold))
         return;
     cancel_renewal(hold); /* of an older lease; this one replaces it */
@@ -618,7 +721,7 @@ void engine_renew(struct engine *e, struct hold *hold, struct request *request, 
 
 void engine_release(struct engine *e, struct hold *hold, struct request *request) {
     if (is_held(hold) && engine_left_us(e, hold) == 0)
-        lose(e, hold);
+        lose(e, hold, LOSS_EXPIRED);
     if (request)
         add_request(hold, request);
     if (is_held(hold) && hold->reentry && --hold->reentry->entered > 0) {
@@ -626,8 +729,12 @@ void engine_release(struct engine *e, struct hold *hold, struct request *request
         return; /* the owner is still inside */
     }
     finish_all(e, hold, REQUEST_RENEW, HF_RELEASED, NULL);
+    if (hold->inquiry && hold->was_lost && request) {
+        hold->is_done_with = true;
+        return; /* whoever waits for the release learns the cause */
+    }
     if (hold->was_lost)
-        finish_all(e, hold, REQUEST_RELEASE, HF_LOST, NULL);
+        finish_all(e, hold, REQUEST_RELEASE, HF_LOST, copy(hold->failure_text));
     switch ((enum hold_state)hold->state) {
     case HOLD_ASKING:
     case HOLD_QUEUED:
@@ -651,6 +758,9 @@ static void release_answered(struct engine *e, struct hold *hold) {
     if (op->outcome == STORE_NOT_YOURS && hold->may_be_released)
         op->outcome = STORE_UNKNOWN; /* the earlier release or somebody else ended it */
     hold->may_be_released |= op->outcome == STORE_UNKNOWN;
+    bool found_gone = op->outcome == STORE_NOT_YOURS && !hold->was_lost;
+    if (found_gone && (hold->requests || hold->watched) && inquire(e, hold))
+        return;
     int result = op->outcome == STORE_DONE        ? HF_OK
                  : op->outcome == STORE_NOT_YOURS ? HF_LOST
                  : op->outcome == STORE_REFUSED   ? op->reason
@@ -723,7 +833,7 @@ void engine_wake(struct engine *e, uint64_t seq) {
 void engine_gone(struct engine *e, uint64_t seq) {
     struct hold *hold = find(e, seq);
     if (hold && is_held(hold))
-        lose(e, hold);
+        lose(e, hold, LOSS_GONE);
 }
 
 /* A hold that the program does not want renewed is renewed for the time that it has left, so its
@@ -744,13 +854,17 @@ void engine_forgot(struct engine *e, store_concerns *concerns, void *context) {
     for (struct map_node *node = map_first(&e->by_seq); node; node = map_after(&e->by_seq, node)) {
         struct hold *hold = container_of(node, struct hold, by_seq);
         if (is_held(hold) && (!concerns || concerns(context, hold->op.name)))
-            lose(e, hold);
+            lose(e, hold, LOSS_FORGOTTEN);
     }
 }
 
 void engine_completed(struct engine *e, struct store_op *op) {
     if (op->type == STORE_RENEW) {
         renewals_answered(e, container_of(op, struct renewals, op));
+        return;
+    }
+    if (op->type == STORE_INSPECT) {
+        inquiry_answered(e, container_of(op, struct inquiry, op));
         return;
     }
     struct hold *hold = hold_of_op(op);
@@ -772,6 +886,10 @@ static bool may_renew_now(const struct engine *e, const struct hold *hold) {
 
 static void act(struct engine *e, struct hold *hold) {
     bool ended = limit_us(hold) <= e->now_us;
+    if (hold->inquiry) {
+        end_inquiry(e, hold);
+        return;
+    }
     switch ((enum hold_state)hold->state) {
     case HOLD_ASKING:
         give_up(e, hold);
@@ -784,7 +902,7 @@ static void act(struct engine *e, struct hold *hold) {
         break;
     case HOLD_HELD:
     case HOLD_SUSPECT:
-        lose(e, hold);
+        lose(e, hold, LOSS_EXPIRED);
         break;
     case HOLD_RELEASING:
         send(e, hold, STORE_RELEASE);

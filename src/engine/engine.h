@@ -30,6 +30,14 @@ enum hold_state {
     HOLD_OVER,      /* the engine no longer knows it */
 };
 
+/* Why a hold was lost. */
+enum loss_cause {
+    LOSS_EXPIRED = 1, /* it was not renewed in time */
+    LOSS_GONE,        /* the store no longer had it */
+    LOSS_BROKEN,      /* by somebody, on purpose */
+    LOSS_FORGOTTEN,   /* the store may have lost it */
+};
+
 enum hold_news {
     HOLD_WAS_LOST = 1,
     HOLD_ENDED = 2,
@@ -37,6 +45,7 @@ enum hold_news {
     HOLD_RENEWED = 4,
     HOLD_RENEWAL_FAILED = 8, /* why is in `failure` */
     HOLD_RELEASED = 16,      /* by the program, while it was held */
+    HOLD_IS_GONE = 32,       /* HOLD_WAS_LOST follows when the cause is known, or soon */
 };
 
 enum request_type { REQUEST_ACQUIRE, REQUEST_RENEW, REQUEST_RELEASE };
@@ -79,6 +88,7 @@ struct hold {
     struct request *requests;
     struct store_renewal *renewal; /* in flight */
     struct reentry *reentry;       /* NULL: not reentrant */
+    struct inquiry *inquiry;       /* in flight, into why the store does not have it */
     int64_t asked_us;              /* when the operation was sent */
     int64_t act_at_us;             /* when to ask again, to renew, to repeat the release */
     int64_t lease_us;              /* that the program asks for */
@@ -88,6 +98,7 @@ struct hold {
     uint8_t state;
     uint8_t news;     /* enum hold_news */
     uint8_t failures; /* in a row, for the backoff */
+    uint8_t cause;    /* enum loss_cause; 0: it was not lost */
     bool barges : 1, renews : 1;
     bool in_flight : 1;  /* op is with the store */
     bool woken : 1;      /* a WAKE came while the request was in flight */
@@ -96,15 +107,18 @@ struct hold {
     bool had_answer : 1; /* the store has put it into its queue at least once */
     bool was_lost : 1;
     bool may_be_released : 1; /* a release was not answered, so the store may have done it */
+    bool is_done_with : 1;    /* released while the cause of its loss is asked for */
     bool watched : 1;         /* the client wants to know more: see enum hold_news */
     int failure;        /* the error of the last question or renewal if that failed, or 0 … */
-    char *failure_text; /* … and its particulars, or NULL */
+    char *failure_text; /* … and its particulars, or NULL; once it is lost, those of the loss. The
+                           caller frees it with the hold */
 };
 
 struct engine_config {
     int64_t wait_lease_us, max_lease_us;
     int64_t store_wait_us; /* how long an unlimited acquire retries a store that never answered */
     uint32_t drift_ppm;
+    bool can_look;   /* the store can be asked why a hold is gone */
     uint64_t random; /* a seed, for jitter */
 };
 
@@ -165,7 +179,7 @@ void engine_abandon(struct engine *engine);
 /* An operation that was put out earlier goes to the store only now: its time counts from now. */
 void engine_submitting(struct engine *engine, struct store_op *op);
 
-/* From the store. */
+/* From the store. An INSPECT is the engine's if it has a seq. */
 void engine_completed(struct engine *engine, struct store_op *op);
 void engine_wake(struct engine *engine, uint64_t seq); /* or STORE_ALL_WAITING */
 void engine_gone(struct engine *engine, uint64_t seq);

@@ -1,6 +1,8 @@
 /* Holding: renewing, failing to renew, losing. */
 #include "engine/story_test.h"
 
+#include "store/locks.h"
+
 /* A store that does not answer renewals until this time. Returns how often it was asked. */
 static int nobody_answers_until_us(int64_t us) {
     int asked = 0;
@@ -643,4 +645,153 @@ STORY(a_renewal_goes_on_when_the_wait_for_it_is_cancelled) {
     expect_renewed(a, HF_CANCELLED);
     answer_renewal(expect_renewal(1), STORE_DONE);
     expect_left_ms(a, VALID_MS);
+}
+
+/* ---- Why it was lost ---------------------------------------------------------------------- */
+
+/* What the store says of "x": its hold with this token was broken. 0: it knows of no break. */
+static hf_locks *found_broken(uint64_t token) {
+    hf_locks *locks = locks_new();
+    CHECK(locks && locks_add(locks, "x", STORE_LOCK, STORE_ALL, token + 1));
+    if (token)
+        CHECK(locks_set_break(locks, &(struct locks_break){.at_us = 1,
+                                                           .token = token,
+                                                           .by = "web3 pid 411 (eve)",
+                                                           .reason = "it is stuck"}));
+    return locks;
+}
+
+static void expect_cause(const struct actor *a, enum loss_cause cause, const char *text) {
+    CHECK_EQ_INT(a->hold->cause, cause);
+    CHECK_EQ_STR(a->hold->failure_text, text);
+}
+
+#define GONE "the store no longer has it: it was deleted there, or expired by the store's clock"
+
+STORY(a_hold_that_the_store_does_not_have_is_lost_with_the_cause_that_the_store_knows) {
+    static const struct {
+        uint64_t broken;
+        enum loss_cause cause;
+        const char *text;
+    } cases[] = {
+        {7, LOSS_BROKEN, "broken by web3 pid 411 (eve): it is stuck"},
+        {6, LOSS_GONE, GONE}, /* an earlier hold was broken */
+        {0, LOSS_GONE, GONE},
+    };
+    story.engine.config.can_look = true;
+    for (size_t i = 0; i < 3; i++) {
+        struct actor *a = held("x");
+        renew(a, LEASE_MS);
+        answer_renewal(expect_renewal(1), STORE_NOT_YOURS);
+        struct store_op *op = expect_inquiry();
+        CHECK_EQ_STR(op->name, "x");
+        expect_state(a, HOLD_LOST); /* at once; the program is notified with the answer */
+        expect_nothing();
+        answer_inquiry(op, found_broken(cases[i].broken));
+        expect_lost(a);
+        expect_renewed(a, HF_LOST);
+        CHECK_EQ_STR(a->text, cases[i].text);
+        expect_cause(a, cases[i].cause, cases[i].text);
+    }
+}
+
+STORY(a_loss_is_reported_without_its_cause_if_the_store_does_not_answer) {
+    story.engine.config.can_look = true;
+    struct actor *a = held("x"), *late = make("x");
+    late->hold->renews = false;
+    held_by(late);
+    gone(a);
+    struct store_op *op = expect_inquiry();
+    at_ms(499);
+    expect_nothing();
+    at_ms(500);
+    expect_lost(a);
+    expect_cause(a, LOSS_GONE, "the store no longer has it");
+    answer_inquiry(op, found_broken(7)); /* too late */
+    expect_cause(a, LOSS_GONE, "the store no longer has it");
+    at_ms(VALID_MS - 40);
+    gone(late);
+    expect_inquiry();
+    at_ms(VALID_MS - 1);
+    expect_nothing();
+    at_ms(VALID_MS); /* not later than its deadline */
+    expect_lost(late);
+}
+
+STORY(a_release_waits_for_the_cause_of_a_loss) {
+    story.engine.config.can_look = true;
+    struct actor *a = held("x"), *nobody = held("x"), *leaves = held("x");
+    gone(a);
+    struct store_op *op = expect_inquiry();
+    release(a);
+    expect_nothing();
+    answer_inquiry(op, found_broken(7));
+    expect_lost(a);
+    expect_released(a, HF_LOST);
+    CHECK_EQ_STR(a->text, "broken by web3 pid 411 (eve): it is stuck");
+    expect_op(a, STORE_RELEASE);
+    answer_released(a);
+    expect_over(a);
+    gone(nobody);
+    op = expect_inquiry();
+    release_without_waiting(nobody); /* does not wait */
+    expect_lost(nobody);
+    expect_op(nobody, STORE_RELEASE);
+    answer_released(nobody);
+    expect_over(nobody);
+    answer_inquiry(op, found_broken(7)); /* nobody waits for it */
+    gone(leaves);
+    op = expect_inquiry();
+    release(leaves);
+    engine_cancel(&story.engine, leaves->releasing, HF_CANCELLED);
+    settle();
+    expect_released(leaves, HF_CANCELLED);
+    answer_inquiry(op, found_broken(7));
+    expect_lost(leaves);
+    expect_op(leaves, STORE_RELEASE); /* it was asked for */
+}
+
+STORY(a_release_that_finds_the_hold_gone_asks_why) {
+    story.engine.config.can_look = true;
+    struct actor *a = held("x"), *silent = held("x"), *nobody = held("x");
+    release(a);
+    expect_op(a, STORE_RELEASE);
+    answer_not_yours(a);
+    struct store_op *op = expect_inquiry();
+    expect_nothing();
+    answer_inquiry(op, found_broken(7));
+    expect_released(a, HF_LOST);
+    CHECK_EQ_STR(a->text, "broken by web3 pid 411 (eve): it is stuck");
+    expect_over(a);
+    release(silent);
+    expect_op(silent, STORE_RELEASE);
+    answer_not_yours(silent);
+    expect_inquiry();
+    at_ms(500);
+    expect_released(silent, HF_LOST);
+    expect_over(silent);
+    release_without_waiting(nobody);
+    expect_op(nobody, STORE_RELEASE);
+    answer_not_yours(nobody);
+    expect_over(nobody);
+}
+
+STORY(a_hold_that_was_not_renewed_is_lost_with_the_last_error) {
+    struct actor *a = held("x");
+    at_ms(THIRD_MS);
+    fail_renewal(expect_renewal(1), STORE_REFUSED, HF_UNREACHABLE);
+    while (!a->lost) {
+        at_us(engine_due_us(&story.engine));
+        if (!list_empty(&story.fresh))
+            fail_renewal(expect_renewal(1), STORE_REFUSED, HF_UNREACHABLE);
+    }
+    expect_lost(a);
+    expect_cause(a, LOSS_EXPIRED, "not renewed for 29698 ms: the store cannot be reached");
+}
+
+STORY(a_hold_that_the_store_forgot_says_so) {
+    struct actor *a = held("x");
+    forgot(NULL);
+    expect_lost(a);
+    expect_cause(a, LOSS_FORGOTTEN, "the store may have forgotten it: another server took over");
 }

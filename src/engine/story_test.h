@@ -109,7 +109,9 @@ static inline struct actor *actor_of(const struct store_op *op) {
 }
 
 static inline void take_op(struct store_op *op) {
-    if (op->type == STORE_RENEW) {
+    if (op->type == STORE_INSPECT) {
+        /* its hold may end before it */
+    } else if (op->type == STORE_RENEW) {
         op->left_us = story.engine.now_us; /* a field that is the store's now: when it was sent */
     } else {
         struct actor *actor = actor_of(op);
@@ -133,6 +135,7 @@ static inline void take_news(struct hold *hold) {
     REQUIRE(!actor->with_store, "a hold ended while the store has its operation");
     REQUIRE(!actor->pending, "a hold ended before its requests");
     if (!actor->keep) {
+        free(hold->failure_text);
         free(scene_of(hold));
         actor->hold = NULL;
     }
@@ -317,7 +320,7 @@ static inline struct store_op *story_expect_renewal(size_t count) {
 static inline void complete(struct store_op *op, enum store_outcome outcome, int reason,
                             const char *text) {
     list_remove(&op->link);
-    if (op->type != STORE_RENEW)
+    if (op->type != STORE_RENEW && op->type != STORE_INSPECT)
         actor_of(op)->with_store = false;
     op->outcome = (uint8_t)outcome;
     op->reason = reason;
@@ -373,6 +376,15 @@ static inline void story_answer_renewal(struct store_op *op, enum store_outcome 
 #define answer_renewal(op, outcome) HERE(story_answer_renewal(op, outcome))
 /* One that it has not done, or whose outcome is unknown. */
 #define fail_renewal(op, outcome, reason) HERE(complete(op, outcome, reason, NULL))
+
+/* An INSPECT that asks why a hold is gone. The answer: `locks`, which may be NULL. */
+static inline struct store_op *story_expect_inquiry(void) {
+    struct store_op *op = next_fresh("STORE_INSPECT");
+    REQUIRE(op->type == STORE_INSPECT, "operation %d was put out, not an INSPECT", op->type);
+    return op;
+}
+#define expect_inquiry() HERE(story_expect_inquiry())
+#define answer_inquiry(op, found) HERE(((op)->locks = (found), complete(op, STORE_DONE, 0, NULL)))
 
 #define wake(actor) HERE((engine_wake(&story.engine, (actor)->seq), settle()))
 #define gone(actor) HERE((engine_gone(&story.engine, (actor)->seq), settle()))
@@ -466,6 +478,8 @@ static inline void story_begin(void) {
 static inline void say_yes(struct store_op *op) {
     if (op->type == STORE_RENEW)
         story_answer_renewal(op, STORE_DONE);
+    else if (op->type == STORE_INSPECT)
+        complete(op, STORE_REFUSED, HF_UNREACHABLE, NULL);
     else if (op->type == STORE_ACQUIRE)
         story_answer_done(actor_of(op), 1);
     else
@@ -508,8 +522,10 @@ static inline void story_end(void) {
         struct actor *actor = container_of(node, struct actor, link);
         REQUIRE(!actor->pending, "somebody was never told");
         REQUIRE(actor->ended == 1, "a hold did not end once but %u times", actor->ended);
-        if (actor->hold)
+        if (actor->hold) {
+            free(actor->hold->failure_text);
             free(scene_of(actor->hold));
+        }
         free(actor->text);
         free(actor);
     }

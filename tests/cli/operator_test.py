@@ -199,7 +199,7 @@ def inspect_says_with_its_exit_code_whether_a_lock_is_held():
 
 @test
 def break_ends_the_hold_and_the_holder_learns_it():
-    holder = hold("x", "--label", "stuck")
+    holder = hold("x", "--label", "stuck", "--report", "report")
     token = token_of("x")
     code, out, err = run("break", "x", "--token", token, "--yes", "--reason", "OPS-17: db1 is gone")
     equal((code, err), (0, ""))
@@ -207,7 +207,11 @@ def break_ends_the_hold_and_the_holder_learns_it():
                  r"if its holder cannot be notified, it may go on for up to [12]\ds\n$")
     code, _, err = finish(holder)
     equal(code, 79)
-    contains(err, "lost")
+    matches(err, r"the lock x was lost \(broken by \S+ pid \d+ \(holdfast break by [^)]*\): OPS-17: db1 is gone\); "
+                 "the command was ended")
+    report = json.loads(run("run", "y", "cat", "report")[1])
+    equal((report["outcome"], report["cause"]), ("lost", "broken"))
+    contains(report["cause_text"], "broken by ", ": OPS-17: db1 is gone")
     seen = look("x")
     equal((seen["held"], seen["broken"]["token"], seen["broken"]["reason"]),
           (False, token, "OPS-17: db1 is gone"))

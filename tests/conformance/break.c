@@ -29,6 +29,64 @@ BOTH_FORMS(a_broken_lock_is_lost_to_its_holder_and_goes_to_the_next) {
     CHECK_EQ_INT(atomic_load(&losses), 1);
 }
 
+/* What on_lost and the events of a client were told. */
+struct told {
+    atomic_int losses;
+    char error[300], cause[20], text[300];
+};
+
+static void note_loss(hf_hold *hold, void *arg) {
+    struct told *told = arg;
+    (void)hold;
+    snprintf(told->error, sizeof told->error, "%s", hf_last_error());
+    atomic_fetch_add(&told->losses, 1);
+}
+
+static void note_event(const hf_event *event, void *arg) {
+    struct told *told = arg;
+    if (event->type != HF_EVENT_LOST)
+        return;
+    snprintf(told->cause, sizeof told->cause, "%s", event->cause);
+    snprintf(told->text, sizeof told->text, "%s", event->text);
+    atomic_fetch_add(&told->losses, 1);
+}
+
+BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
+    static struct told told; /* the client is closed after this test */
+    hf_client_options client_options = HF_CLIENT_OPTIONS_INIT;
+    client_options.on_event = note_event;
+    client_options.on_event_arg = &told;
+    hf_client *a = open_client_with(&client_options), *b = open_client();
+    static hf_acquire_options (*const kinds[])(int64_t wait_ms) = {as_exclusive, as_shared};
+    for (size_t i = 0; i < 2; i++) {
+        const char *name = fresh_name("why");
+        hf_acquire_options options = breakable(kinds[i](0));
+        options.on_lost = note_loss;
+        options.on_lost_arg = &told;
+        hf_hold *hold = get(a, name, options);
+        atomic_store(&told.losses, 0);
+        CHECK_IS(break_hold_because(b, name, hf_hold_token(hold), "it is stuck"), HF_OK);
+        AWAIT(atomic_load(&told.losses) == 2);
+        CHECK_EQ_STR(told.cause, "broken");
+        CHECK(strncmp(told.text, "broken by ", 10) == 0 && strstr(told.text, ": it is stuck"));
+        CHECK(strstr(told.error, told.text) && strstr(told.error, name));
+        CHECK_IS(noted(hf_check(hold, 0)), HF_LOST);
+        CHECK(strstr(failure, told.text));
+        CHECK_IS(renew(hold, 0), HF_LOST);
+        CHECK(strstr(failure, told.text));
+        CHECK_IS(release(hold), HF_LOST);
+        CHECK(strstr(failure, told.text));
+        hf_hold_free(hold);
+    }
+    /* A release that finds it broken asks, too. */
+    const char *name = fresh_name("release");
+    hf_hold *hold = get(a, name, as_exclusive(0));
+    CHECK_IS(break_hold_because(b, name, hf_hold_token(hold), "it is stuck"), HF_OK);
+    CHECK_IS(release(hold), HF_LOST);
+    CHECK(strstr(failure, ": it is stuck"));
+    hf_hold_free(hold);
+}
+
 BOTH_FORMS(a_break_with_another_token_does_nothing) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("wrong");

@@ -610,7 +610,9 @@ def run_ends_its_command_when_others_take_the_lock_away():
             wait_until(lambda: server.command("EXISTS", KEY) or not command.running(), "it is locked")
             assert unlock_by_hand(server, server.command("GET", KEY))
             lock_by_hand(server)
-            equal(command.end()[0], 79)
+            code, _, err = command.end()
+            equal(code, 79)
+            assert "(the store no longer has it: it was deleted there" in err, err
         equal(server.command("GET", KEY), "unique")
 
 
