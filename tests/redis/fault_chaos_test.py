@@ -12,9 +12,9 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-from faults.player import Player, playing
 from faults.scene import History, puppets
 from servers import suite
+from servers.player import Player, playing
 from servers.proxy import Proxy
 from servers.redis import Redis
 from servers.suite import main, test

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """The Redis store when messages are lost, late or repeated: fault_message_test.py HOLDFAST PUPPET."""
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -11,8 +10,8 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 from faults.scene import (HOLDFAST, KINDS, LONG_MS, PUPPET, TooSlow, counter_of, deafen, is_lost, is_there, keys,
-                          left_ms_of, one_of, patient, puppets, repeating, script_calls, strand, value_of, wait_until,
-                          waiting, warm_up)
+                          left_ms_of, one_of, patient, puppets, repeating, script_calls, sockets_of, strand, value_of,
+                          wait_until, waiting, warm_up)
 from servers.process import LIMIT_S, Process
 from servers.proxy import Proxy
 from servers.puppet import Puppet
@@ -340,16 +339,6 @@ def row_44_tokens_that_are_used_up_are_an_error_that_leaves_nothing(kind):
 
 
 # ---- Descriptors ----
-
-
-def sockets_of(pid):
-    """Descriptors that are sockets: whether each closes on exec."""
-    found = {}
-    for fd in Path(f"/proc/{pid}/fd").iterdir():
-        if os.readlink(fd).startswith("socket:"):
-            flags = Path(f"/proc/{pid}/fdinfo/{fd.name}").read_text()
-            found[fd.name] = bool(int(re.search(r"flags:\s*(\d+)", flags)[1], 8) & os.O_CLOEXEC)
-    return found
 
 
 @test

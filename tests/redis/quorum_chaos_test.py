@@ -14,9 +14,9 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 from faults.nodes import AOF, MINORITY, new_set, nodes, nothing_left, winner
-from faults.player import Player, playing
 from faults.scene import LONG_MS, PUPPET, History, one_of, puppets, wait_until
 from servers import suite
+from servers.player import Player, playing
 from servers.puppet import Puppet
 from servers.redis import set_url
 from servers.suite import equal, main, test

@@ -4,9 +4,9 @@ import random
 import threading
 import time
 
-from faults.scene import one_of
 from servers.process import LIMIT_S
 from servers.puppet import Puppet
+from servers.scene import one_of
 from servers.suite import equal
 
 

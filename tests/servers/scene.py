@@ -1,0 +1,117 @@
+"""What fault tests have in common, whatever the store. They run as fault_..._test.py HOLDFAST PUPPET.
+
+A test's name begins with its row of docs/FAILURES.md. No test relies on the speed of the machine: where a scenario means
+something only within a lease, it says `in_time(...)`, and one that was too slow for that is played again, by @patient.
+"""
+import contextlib
+import functools
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+from servers.process import LIMIT_S
+from servers.puppet import Puppet, boot_us
+
+HOLDFAST, PUPPET = map(os.path.abspath, sys.argv[1:3])
+SHIM = os.path.join(os.path.dirname(PUPPET), "clock_shim.so")  # which is built there, too
+LONG_MS = 60000  # longer than a test may take
+TIMES = 5  # that a scenario is played at most
+SLACK_US = 3000000  # how late a loaded machine may be
+
+# A holder and one who must wait for it, of each kind of lock.
+KINDS = {"exclusive": ("exclusive", "exclusive"), "shared": ("shared", "exclusive"), "permits": ("2/3", "2/3")}
+
+
+# ---- Time ----
+
+
+class TooSlow(Exception):
+    pass
+
+
+def patient(function):
+    """Plays a scenario again for which the machine was too slow."""
+
+    @functools.wraps(function)
+    def play(*arguments):
+        for left in reversed(range(TIMES)):
+            try:
+                return function(*arguments)
+            except TooSlow:
+                if not left:
+                    raise
+        return None
+
+    return play
+
+
+def in_time(until_us):
+    """Before this time (CLOCK_BOOTTIME), or the scenario means nothing."""
+    if boot_us() >= until_us:
+        raise TooSlow(f"{(boot_us() - until_us) / 1e6:.3f} s too late")
+
+
+def wait_until(condition, what, limit_s=LIMIT_S):
+    """Polls for what no event reports."""
+    until = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until, f"in vain: {what}"
+        time.sleep(0.01)
+
+
+def sleep_until(at_us):
+    time.sleep(max(0, at_us - boot_us()) / 1e6)
+
+
+# ---- Puppets ----
+
+
+@contextlib.contextmanager
+def puppets(count, url, **options):
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Puppet(PUPPET, url, **options)) for _ in range(count)]
+
+
+def deadline_us(puppet, lock):
+    """Between which times the hold's deadline is; it has not passed yet."""
+    asked_us = boot_us()
+    left_ms = puppet.left(lock)
+    if not left_ms:
+        raise TooSlow(f"{lock} is lost already")
+    return asked_us + left_ms * 1000, boot_us() + (left_ms + 1) * 1000
+
+
+def outcome(puppet, lock, limit_s=LIMIT_S):
+    """Of an acquire: "OK", "BUSY", ..."""
+    line = puppet.wait(("acquired", lock), ("failed", lock), limit_s=limit_s)
+    return "OK" if line.words[0] == "acquired" else line.words[2]
+
+
+def is_there(puppet, lock, limit_s=0.005):
+    """If it has been granted by now, or will be very soon; it must not have failed."""
+    with contextlib.suppress(AssertionError):
+        puppet.lines.insert(0, puppet.wait(("acquired", lock), ("failed", lock), limit_s=limit_s))
+    assert not puppet.seen("failed", str(lock)), puppet.lines
+    return puppet.seen("acquired", str(lock))
+
+
+def is_lost(puppet, lock):
+    """Whether the loss has been reported by now."""
+    puppet.left(lock)
+    return puppet.seen("lost", lock)
+
+
+def one_of(actual, expected):
+    assert actual in expected, f"{actual!r} is not one of {expected!r}"
+
+
+def sockets_of(pid):
+    """Descriptors that are sockets: whether each closes on exec."""
+    found = {}
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        if os.readlink(fd).startswith("socket:"):
+            flags = Path(f"/proc/{pid}/fdinfo/{fd.name}").read_text()
+            found[fd.name] = bool(int(re.search(r"flags:\s*(\d+)", flags)[1], 8) & os.O_CLOEXEC)
+    return found
