@@ -1,0 +1,748 @@
+/* Design notes.
+ *
+ * States: DOWN → SEARCHING (names are looked up) → CONNECTING → GREETING (the schema is found or
+ * made) → READY, and from each back to DOWN. When connections are given up and requests come back
+ * is as in the link of the Redis store: a link that loses a connection of use tries again at once,
+ * any other waits first. A request that was never sent is refused as soon as connecting fails. A
+ * connection is given up when a request has waited on it for the whole timeout; a request that is
+ * given up earlier keeps its place, so that results still match requests.
+ *
+ * A result counts only when its sync has come back. Before that the server has executed the
+ * statement, but not committed it.
+ *
+ * Only errors of the severity ERROR are answers. FATAL ends the connection, maybe after the
+ * commit. */
+#include "store/postgres/link.h"
+
+#include "base/error.h"
+#include "store/postgres/postgres.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+enum { PING_US = 5000000, NUMBER_SIZE = 24 };
+
+static struct world *world_of(const struct pg_link *link) {
+    return link->pg->host->world;
+}
+
+/* ---- Requests ---- */
+
+static size_t size_of_values(const char *types, va_list values) {
+    size_t size = 0;
+    for (; *types; types++) {
+        if (*types == 'b' || *types == 's') {
+            const char *text = va_arg(values, const char *);
+            size += text ? strlen(text) + 1 : 1;
+        } else if (*types == 'f') {
+            (void)va_arg(values, int);
+            size += NUMBER_SIZE;
+        } else if (*types != 'c') {
+            (void)va_arg(values, int64_t);
+            size += NUMBER_SIZE;
+        }
+    }
+    return size;
+}
+
+static const char *put(char **at, const char *text) {
+    size_t size = strlen(text) + 1;
+    char *copy = memcpy(*at, text, size);
+    *at += size;
+    return copy;
+}
+
+static const char *put_number(char **at, int64_t number) {
+    char text[NUMBER_SIZE];
+    snprintf(text, sizeof(text), "%" PRId64, number);
+    return put(at, text);
+}
+
+struct pg_request *pg_request_new(struct postgres *pg, struct store_op *op, pg_answered *answered,
+                                  const char *sql, const char *types, ...) {
+    va_list values;
+    va_start(values, types);
+    size_t size = size_of_values(types, values);
+    va_end(values);
+    struct pg_request *request = calloc(1, sizeof(*request) + size);
+    if (!request)
+        return NULL;
+    list_init(&request->link);
+    request->op = op;
+    request->answered = answered;
+    request->sql = sql;
+    request->count = (int)strlen(types);
+    assert(request->count <= PG_VALUES_MAX);
+    request->give_up_us = world_now_us(pg->host->world) + pg->timeout_us;
+    char *at = request->bytes;
+    va_start(values, types);
+    for (int i = 0; i < request->count; i++) {
+        const char *text;
+        switch (types[i]) {
+        case 'c':
+            request->values[i] = pg->client;
+            break;
+        case 'f':
+            request->values[i] = va_arg(values, int) ? "t" : "f";
+            break;
+        case 'i':
+        case 'u': /* below 2^63 */
+            request->values[i] = put_number(&at, va_arg(values, int64_t));
+            break;
+        default:
+            text = va_arg(values, const char *);
+            request->values[i] = put(&at, text ? text : "");
+            request->formats[i] = types[i] == 'b';
+        }
+        request->sizes[i] = (int)strlen(request->values[i]);
+    }
+    va_end(values);
+    return request;
+}
+
+static void free_request(struct pg_request *request) {
+    list_remove(&request->link);
+    PQclear(request->result);
+    free(request);
+}
+
+static struct pg_request *first_of(struct list *list) {
+    return list_empty(list) ? NULL : container_of(list->next, struct pg_request, link);
+}
+
+/* Ends the request, with its result or without. */
+static void give_back(struct pg_link *link, struct pg_request *request, const PGresult *result,
+                      const char *why) {
+    list_remove(&request->link);
+    request->reason = link->reason;
+    if (request->answered)
+        request->answered(link->pg, request, result, why);
+    free_request(request);
+}
+
+const char *pg_sqlstate(const PGresult *result) {
+    const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
+    return state ? state : "";
+}
+
+/* ---- Time ---- */
+
+static int64_t earliest(int64_t a_us, int64_t b_us) {
+    return a_us < b_us ? a_us : b_us;
+}
+
+static int64_t first_give_up_us(struct list *requests) {
+    int64_t at_us = WORLD_NEVER;
+    list_each(node, requests) {
+        struct pg_request *request = container_of(node, struct pg_request, link);
+        if (request->answered)
+            at_us = earliest(at_us, request->give_up_us);
+        if (request->answered && request->sends <= 1)
+            break; /* those behind it came later */
+    }
+    return at_us;
+}
+
+static void set_timer(struct pg_link *link) {
+    struct postgres *pg = link->pg;
+    struct pg_request *sent = first_of(&link->sent);
+    int64_t at_us = first_give_up_us(&link->waiting);
+    if (sent)
+        at_us = earliest(at_us,
+                         earliest(first_give_up_us(&link->sent), sent->sent_us + pg->timeout_us));
+    if (link->state == PG_DOWN && (link->wanted || !list_empty(&link->waiting)))
+        at_us = earliest(at_us, link->retry_at_us);
+    if (link->state == PG_SEARCHING || link->state == PG_GREETING)
+        at_us = earliest(at_us, link->connect_by_us);
+    if (link->state == PG_CONNECTING)
+        at_us = earliest(at_us, link->target_by_us);
+    if (link->state == PG_READY && link->listens && !sent)
+        at_us = earliest(at_us, link->heard_us + PING_US);
+    if (at_us == WORLD_NEVER)
+        world_timer_clear(world_of(link), &link->timer);
+    else
+        world_timer_set(world_of(link), &link->timer, at_us);
+}
+
+/* ---- The descriptor ---- */
+
+static void unwatch(struct pg_link *link) {
+    if (link->watched)
+        world_unwatch(world_of(link), &link->watch);
+    link->watched = false;
+}
+
+/* While it connects, libpq may close its socket and open another with the same number. */
+static int watch_again(struct pg_link *link, uint32_t events) {
+    unwatch(link);
+    link->watch.fd = PQsocket(link->conn);
+    link->watch.events = events;
+    int r = world_watch(world_of(link), &link->watch);
+    link->watched = r == HF_OK;
+    return r;
+}
+
+/* ---- Down ---- */
+
+static void clear_targets(struct pg_targets *targets) {
+    for (size_t i = 0; i < targets->count; i++) {
+        free(targets->list[i].host);
+        free(targets->list[i].address);
+        free(targets->list[i].port);
+    }
+    free(targets->list);
+    *targets = (struct pg_targets){0};
+}
+
+static void disconnect(struct pg_link *link) {
+    unwatch(link);
+    world_lookup_stop(world_of(link), &link->lookup);
+    world_flusher_drop(&link->flusher);
+    PQfinish(link->conn);
+    link->conn = NULL;
+    clear_targets(&link->targets);
+}
+
+/* Requests without a result go back to the front of those that wait. */
+static void take_back_sent(struct pg_link *link) {
+    while (!list_empty(&link->sent)) {
+        struct pg_request *last = container_of(link->sent.prev, struct pg_request, link);
+        list_remove(&last->link);
+        PQclear(last->result);
+        last->result = NULL;
+        if (last->answered)
+            list_insert_before(link->waiting.next, &last->link);
+        else
+            free_request(last);
+    }
+}
+
+static void end_overdue(struct pg_link *link, const char *why) {
+    int64_t now_us = world_now_us(world_of(link));
+    list_each_safe(node, &link->waiting) {
+        struct pg_request *request = container_of(node, struct pg_request, link);
+        if (request->give_up_us <= now_us)
+            give_back(link, request, NULL, why);
+    }
+}
+
+static void refuse_unsent(struct pg_link *link, const char *why) {
+    list_each_safe(node, &link->waiting) {
+        struct pg_request *request = container_of(node, struct pg_request, link);
+        if (!request->sends)
+            give_back(link, request, NULL, why);
+    }
+}
+
+static void break_link(struct pg_link *link, int reason, const char *why) {
+    int64_t now_us = world_now_us(world_of(link));
+    bool was_of_use = link->state == PG_READY && link->heard;
+    char text[sizeof(link->why)];
+    snprintf(text, sizeof(text), "%s", why ? why : "");
+    text[strcspn(text, "\n")] = 0; /* libpq says more in further lines */
+    disconnect(link);
+    snprintf(link->why, sizeof(link->why), "%s", text);
+    link->state = PG_DOWN;
+    link->reason = reason;
+    take_back_sent(link);
+    if (was_of_use) {
+        link->backoff.failures = 0;
+        link->retry_at_us = now_us;
+    } else {
+        link->retry_at_us = now_us + net_backoff_us(&link->backoff, world_of(link));
+        refuse_unsent(link, link->why);
+    }
+    end_overdue(link, link->why);
+    set_timer(link); /* it opens again from there */
+}
+
+/* ---- Sending ---- */
+
+/* Has the library send what it has buffered, and says what to wait for. */
+static void flush(struct pg_link *link) {
+    int left = PQflush(link->conn);
+    if (left < 0 ||
+        world_watch_change(world_of(link), &link->watch, left ? EPOLLIN | EPOLLOUT : EPOLLIN) < 0)
+        break_link(link, HF_UNREACHABLE, PQerrorMessage(link->conn));
+}
+
+static void flusher_called(struct world_flusher *flusher) {
+    flush(container_of(flusher, struct pg_link, flusher));
+    set_timer(container_of(flusher, struct pg_link, flusher));
+}
+
+static bool add_sync(PGconn *conn) {
+#ifdef LIBPQ_HAS_SEND_PIPELINE_SYNC
+    return PQsendPipelineSync(conn); /* which leaves the sending to `flush` */
+#else
+    return PQpipelineSync(conn);
+#endif
+}
+
+static void send_waiting(struct pg_link *link) {
+    struct pg_request *request;
+    while (link->state == PG_READY && (request = first_of(&link->waiting))) {
+        if (!PQsendQueryParams(link->conn, request->sql, request->count, NULL, request->values,
+                               request->sizes, request->formats, 0) ||
+            !add_sync(link->conn)) {
+            break_link(link, HF_UNREACHABLE, PQerrorMessage(link->conn));
+            return;
+        }
+        list_remove(&request->link);
+        request->sends++;
+        request->sent_us = world_now_us(world_of(link));
+        list_append(&link->sent, &request->link);
+        world_flusher_ask(world_of(link), &link->flusher);
+    }
+}
+
+/* ---- The greeting ---- */
+
+/* The last column has the server end a request whose client has gone: otherwise, if somebody else
+ * keeps a row locked, each connection that is given up would leave a session behind. Servers before
+ * 14 cannot. */
+static const char ask_version[] =
+    "SELECT pg_backend_pid(), obj_description(to_regnamespace('holdfast'), 'pg_namespace'),"
+    " (SELECT set_config(name, '1000', false) FROM pg_settings"
+    " WHERE name = 'client_connection_check_interval')";
+
+static void ready(struct pg_link *link) {
+    if (!PQenterPipelineMode(link->conn)) {
+        break_link(link, HF_UNREACHABLE, PQerrorMessage(link->conn));
+        return;
+    }
+    link->state = PG_READY;
+    link->heard_us = world_now_us(world_of(link));
+    if (link->listens)
+        postgres_listen(link->pg);
+    send_waiting(link);
+}
+
+static void ask(struct pg_link *link, const char *sql) {
+    link->state = PG_GREETING;
+    if (!PQsendQuery(link->conn, sql))
+        break_link(link, HF_UNREACHABLE, PQerrorMessage(link->conn));
+    else
+        flush(link);
+}
+
+/* The version of the schema; 0: there is none; -1: something else has that name. */
+static int version_in(const PGresult *result) {
+    int version;
+    if (PQgetisnull(result, 0, 1))
+        return 0;
+    return sscanf(PQgetvalue(result, 0, 1), "holdfast schema %d", &version) == 1 ? version : -1;
+}
+
+static void greeted(struct pg_link *link, const PGresult *result) {
+    char why[sizeof(link->why)];
+    if (!postgres_has_rows(result, 3) || PQntuples(result) != 1) {
+        break_link(link, HF_BAD_STORE, "the server's answer makes no sense");
+        return;
+    }
+    int version = version_in(result);
+    /* A pooler makes up a number of its own for the connection. */
+    link->pg->pooled = atoi(PQgetvalue(result, 0, 0)) != PQbackendPID(link->conn);
+    bool complete = version == POSTGRES_SCHEMA && (!link->incomplete || link->created);
+    if (complete || link->listens) {
+        ready(link);
+    } else if (version > POSTGRES_SCHEMA || version < 0) {
+        snprintf(why, sizeof(why), "the schema \"holdfast\" is %s",
+                 version < 0 ? "not that of holdfast" : "of a newer version of holdfast");
+        break_link(link, HF_BAD_STORE, why);
+    } else if (link->created) {
+        break_link(link, HF_DENIED, link->why);
+    } else {
+        link->creating = link->created = true;
+        ask(link, postgres_schema);
+    }
+}
+
+/* Another client may have made it meanwhile, as another user: so a failure is decided by asking
+ * again. */
+static void schema_made(struct pg_link *link, const PGresult *result) {
+    if (PQresultStatus(result) == PGRES_FATAL_ERROR) {
+        const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+        snprintf(link->why, sizeof(link->why), "the schema \"holdfast\" cannot be made: %s",
+                 text ? text : "");
+    }
+}
+
+static void next_greeting(struct pg_link *link) {
+    PGresult *result;
+    while (link->state == PG_GREETING && !PQisBusy(link->conn)) {
+        result = PQgetResult(link->conn);
+        if (!result && link->creating) {
+            link->creating = false;
+            ask(link, ask_version);
+            return;
+        }
+        if (!result)
+            return;
+        if (link->creating) {
+            schema_made(link, result);
+        } else if (PQresultStatus(result) != PGRES_TUPLES_OK) {
+            break_link(link, HF_UNREACHABLE, PQresultErrorMessage(result));
+        } else {
+            PGresult *end = PQgetResult(link->conn); /* it has come with the result */
+            assert(!end);
+            greeted(link, result);
+        }
+        PQclear(result);
+    }
+}
+
+/* ---- Results ---- */
+
+static bool is_one_of(const char *state, const char *states) {
+    return *state && strstr(states, state);
+}
+
+/* What the request would do was not done, and can be tried again. */
+static void try_again(struct pg_link *link, struct pg_request *request) {
+    request->sends--;
+    PQclear(request->result);
+    request->result = NULL;
+    list_insert_before(link->waiting.next, &request->link);
+}
+
+static void answer_first(struct pg_link *link) {
+    struct pg_request *request = first_of(&link->sent);
+    const char *state = pg_sqlstate(request->result);
+    bool conflicts = is_one_of(state, "40001 40P01");
+    bool misses = is_one_of(state, "3F000 42883 42P01") && !link->incomplete;
+    list_remove(&request->link);
+    link->heard = true;
+    link->incomplete = misses || (link->incomplete && *state);
+    if (request->answered && (conflicts || misses))
+        try_again(link, request);
+    else
+        give_back(link, request, request->result, "the server's answer makes no sense");
+    if (misses) /* somebody dropped it: the next connection makes it again */
+        break_link(link, HF_BAD_STORE, "the schema \"holdfast\" is incomplete");
+}
+
+/* False: the connection is of no use any more. */
+static bool take_result(struct pg_link *link, PGresult *result) {
+    struct pg_request *request = first_of(&link->sent);
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    if (PQresultStatus(result) == PGRES_PIPELINE_SYNC) {
+        PQclear(result);
+        answer_first(link);
+        return true;
+    }
+    bool is_error = PQresultStatus(result) == PGRES_FATAL_ERROR;
+    if (is_error && (!severity || strcmp(severity, "ERROR") != 0)) {
+        break_link(link, HF_UNREACHABLE, PQresultErrorMessage(result));
+        PQclear(result);
+        return false;
+    }
+    PQclear(request->result);
+    request->result = result;
+    return true;
+}
+
+static void take_results(struct pg_link *link) {
+    bool ended = false; /* of one request, which is said by one NULL */
+    while (link->state == PG_READY && !list_empty(&link->sent) && !PQisBusy(link->conn)) {
+        PGresult *result = PQgetResult(link->conn);
+        if (!result && ended)
+            break;
+        ended = !result;
+        if (result && !take_result(link, result))
+            return;
+    }
+    PGnotify *notify;
+    while (link->state == PG_READY && (notify = PQnotifies(link->conn))) {
+        postgres_notified(link->pg, notify->extra);
+        PQfreemem(notify);
+    }
+}
+
+static void receive(struct pg_link *link) {
+    link->heard_us = world_now_us(world_of(link));
+    bool ok = PQconsumeInput(link->conn);
+    if (ok && link->state == PG_GREETING)
+        next_greeting(link);
+    else if (link->state == PG_READY)
+        take_results(link); /* those that came before the end, too */
+    if (link->state >= PG_GREETING && (!ok || PQstatus(link->conn) == CONNECTION_BAD))
+        break_link(link, HF_UNREACHABLE, PQerrorMessage(link->conn));
+    else if (link->state == PG_READY)
+        send_waiting(link);
+}
+
+/* ---- Connecting ---- */
+
+/* Without TLS that checks the server, only this host and private networks are connected to. */
+static const char *sslmode_for(const struct pg_link *link, const struct pg_target *target) {
+    const struct postgres *pg = link->pg;
+    enum world_reach reach = WORLD_THIS_HOST;
+    if (target->address)
+        world_reach_of_text(target->address, &reach);
+    bool is_checked = strncmp(pg->sslmode, "verify-", 7) == 0;
+    if (reach != WORLD_PUBLIC || is_checked || pg->exposed)
+        return pg->sslmode;
+    return strcmp(pg->sslmode, "prefer") == 0 ? "verify-full" : NULL;
+}
+
+/* By default libpq prints them. */
+static void ignore_notice(void *context, const PGresult *notice) {
+    (void)context, (void)notice;
+}
+
+static void connect_next(struct pg_link *link, int reason, const char *why);
+
+static void start_connecting(struct pg_link *link) {
+    const struct postgres *pg = link->pg;
+    const struct pg_target *target = &link->targets.list[link->target];
+    const char *sslmode = sslmode_for(link, target);
+    const char *keys[PG_PARAMETERS_MAX], *values[PG_PARAMETERS_MAX];
+    size_t n = 0;
+    if (!sslmode) {
+        connect_next(link, HF_BAD_URL,
+                     "the server's address is public: use sslmode=verify-full, or "
+                     "plaintext=yes if the path is safe");
+        return;
+    }
+    for (; n < pg->parameter_count; n++) {
+        keys[n] = pg->keys[n];
+        values[n] = pg->values[n];
+    }
+    const char *own[][2] = {{"host", target->host},
+                            {"hostaddr", target->address},
+                            {"port", target->port},
+                            {"sslmode", sslmode}};
+    for (size_t i = 0; i < 4; i++) {
+        keys[n] = own[i][0];
+        values[n++] = own[i][1] ? own[i][1] : "";
+    }
+    keys[n] = NULL;
+    values[n] = NULL;
+    int64_t now_us = world_now_us(world_of(link));
+    link->state = PG_CONNECTING;
+    link->target_by_us =
+        now_us + (link->connect_by_us - now_us) / (int64_t)(link->targets.count - link->target);
+    link->conn = PQconnectStartParams(keys, values, 0);
+    if (link->conn)
+        PQsetNoticeReceiver(link->conn, ignore_notice, NULL);
+    if (!link->conn)
+        connect_next(link, HF_NO_MEMORY, NULL);
+    else if (PQstatus(link->conn) == CONNECTION_BAD)
+        connect_next(link, HF_UNREACHABLE, PQerrorMessage(link->conn));
+    else if (watch_again(link, EPOLLOUT) < 0)
+        connect_next(link, HF_SYSTEM, NULL);
+}
+
+/* The target failed: the next one, if there is one. */
+static void connect_next(struct pg_link *link, int reason, const char *why) {
+    if (link->target + 1 >= link->targets.count) {
+        break_link(link, reason, why);
+        return;
+    }
+    unwatch(link);
+    PQfinish(link->conn);
+    link->conn = NULL;
+    link->target++;
+    start_connecting(link);
+}
+
+/* libpq has no codes for what it fails with: the server's, as far as it answered, are in its
+ * words. */
+static int reason_for(const char *why) {
+    static const char *const denied[] = {"authentication failed", "no password supplied",
+                                         "pg_hba.conf",           "does not exist",
+                                         "permission denied",     "certificate"};
+    for (size_t i = 0; i < sizeof(denied) / sizeof(denied[0]); i++) {
+        if (strstr(why, denied[i]) && !strstr(why, "No such file"))
+            return HF_DENIED;
+    }
+    return HF_UNREACHABLE;
+}
+
+static void go_on_connecting(struct pg_link *link) {
+    PostgresPollingStatusType next = PQconnectPoll(link->conn);
+    if (next == PGRES_POLLING_FAILED) {
+        const char *why = PQerrorMessage(link->conn);
+        connect_next(link, reason_for(why), why);
+    } else if (watch_again(link, next == PGRES_POLLING_WRITING ? EPOLLOUT : EPOLLIN) < 0) {
+        connect_next(link, HF_SYSTEM, NULL);
+    } else if (next == PGRES_POLLING_OK) {
+        PQsetnonblocking(link->conn, 1);
+        link->heard = link->creating = link->created = false;
+        ask(link, ask_version);
+    }
+}
+
+static void watch_ready(struct world_watch *watch, uint32_t events) {
+    struct pg_link *link = container_of(watch, struct pg_link, watch);
+    if (link->state == PG_CONNECTING) {
+        go_on_connecting(link);
+    } else {
+        if (events & EPOLLOUT)
+            flush(link);
+        if (link->state >= PG_GREETING)
+            receive(link);
+    }
+    set_timer(link);
+}
+
+/* ---- Searching ---- */
+
+static bool add_target(struct pg_link *link, const struct pg_target *host, const char *address) {
+    struct pg_targets *targets = &link->targets;
+    if (targets->count == targets->room) {
+        size_t room = targets->room ? targets->room * 2 : 4;
+        struct pg_target *list = realloc(targets->list, room * sizeof(*list));
+        if (!list)
+            return false;
+        targets->list = list;
+        targets->room = room;
+    }
+    struct pg_target *target = &targets->list[targets->count];
+    *target = (struct pg_target){.host = strdup(host->host), .port = strdup(host->port)};
+    if (address)
+        target->address = strdup(address);
+    targets->count++;
+    return target->host && target->port && (!address || target->address);
+}
+
+static bool is_name(const struct pg_target *host) {
+    enum world_reach reach;
+    return !host->address && host->host[0] && host->host[0] != '/' && host->host[0] != '@' &&
+           !world_reach_of_text(host->host, &reach);
+}
+
+/* Collects the addresses of all hosts, one name after the other. */
+static void search(struct pg_link *link) {
+    struct postgres *pg = link->pg;
+    enum world_reach reach;
+    for (; link->host < pg->host_count; link->host++) {
+        const struct pg_target *host = &pg->hosts[link->host];
+        if (is_name(host)) {
+            int64_t left_us = link->connect_by_us - world_now_us(world_of(link));
+            int r =
+                world_look_up(world_of(link), &link->lookup, host->host, left_us > 1 ? left_us : 1);
+            if (r < 0)
+                break_link(link, r, NULL);
+            return;
+        }
+        bool is_address = !host->address && world_reach_of_text(host->host, &reach);
+        if (!add_target(link, host, is_address ? host->host : host->address)) {
+            break_link(link, HF_NO_MEMORY, NULL);
+            return;
+        }
+    }
+    if (link->targets.count)
+        start_connecting(link);
+    else
+        break_link(link, HF_UNREACHABLE, link->why);
+}
+
+static void looked_up(struct world_lookup *lookup, const char *const *addresses, size_t count,
+                      const char *why) {
+    struct pg_link *link = container_of(lookup, struct pg_link, lookup);
+    const struct pg_target *host = &link->pg->hosts[link->host++];
+    bool ok = true;
+    for (size_t i = 0; ok && i < count; i++)
+        ok = add_target(link, host, addresses[i]);
+    if (!count)
+        snprintf(link->why, sizeof(link->why), "%s: %s", host->host, why);
+    if (ok)
+        search(link);
+    else
+        break_link(link, HF_NO_MEMORY, NULL);
+    set_timer(link);
+}
+
+/* ---- The door ---- */
+
+void pg_link_want(struct pg_link *link) {
+    int64_t now_us = world_now_us(world_of(link));
+    bool wanted = link->wanted || !list_empty(&link->waiting);
+    if (link->state == PG_DOWN && wanted && link->retry_at_us <= now_us) {
+        link->state = PG_SEARCHING;
+        link->connect_by_us = now_us + link->pg->connect_timeout_us;
+        link->host = link->target = 0;
+        search(link);
+    }
+    set_timer(link);
+}
+
+void pg_link_submit(struct pg_link *link, struct pg_request *request) {
+    list_append(&link->waiting, &request->link);
+    if (link->state == PG_READY)
+        send_waiting(link);
+    pg_link_want(link);
+}
+
+static void ping_answered(struct postgres *pg, struct pg_request *request, const PGresult *result,
+                          const char *why) {
+    (void)pg, (void)request, (void)result, (void)why;
+}
+
+/* Gives up those that were sent and whose time is over; they keep their places. */
+static void give_up_overdue(struct pg_link *link, int64_t now_us, const char *why) {
+    list_each(node, &link->sent) {
+        struct pg_request *request = container_of(node, struct pg_request, link);
+        if (!request->answered || request->give_up_us > now_us)
+            continue;
+        request->reason = HF_UNREACHABLE;
+        request->answered(link->pg, request, NULL, why);
+        request->answered = NULL;
+    }
+}
+
+static void timer_due(struct world_timer *timer) {
+    struct pg_link *link = container_of(timer, struct pg_link, timer);
+    struct postgres *pg = link->pg;
+    int64_t now_us = world_now_us(world_of(link));
+    struct pg_request *sent = first_of(&link->sent);
+    char why[80 + sizeof(link->why)];
+    snprintf(why, sizeof(why), "no answer within %lld ms%s%s", (long long)(pg->timeout_us / 1000),
+             link->why[0] ? ": " : "", link->why);
+    if (link->state == PG_CONNECTING && link->target_by_us <= now_us)
+        connect_next(link, HF_UNREACHABLE, "no answer in time to connect");
+    else if ((link->state == PG_SEARCHING || link->state == PG_GREETING) &&
+             link->connect_by_us <= now_us)
+        break_link(link, HF_UNREACHABLE, "no answer in time to connect");
+    else if (sent && sent->sent_us + pg->timeout_us <= now_us)
+        break_link(link, HF_UNREACHABLE, why);
+    else
+        give_up_overdue(link, now_us, why);
+    end_overdue(link, why);
+    if (link->state == PG_READY && link->listens && list_empty(&link->sent) &&
+        link->heard_us + PING_US <= now_us) {
+        struct pg_request *ping = pg_request_new(pg, NULL, ping_answered, "SELECT 1", "");
+        link->heard_us = now_us;
+        if (ping)
+            pg_link_submit(link, ping);
+    }
+    pg_link_want(link);
+}
+
+int pg_link_init(struct pg_link *link, struct postgres *pg) {
+    link->pg = pg;
+    link->reason = HF_UNREACHABLE;
+    link->watch.fn = watch_ready;
+    link->lookup.done = looked_up;
+    list_init(&link->waiting);
+    list_init(&link->sent);
+    world_flusher_init(&link->flusher, flusher_called);
+    return world_timer_add(pg->host->world, &link->timer, timer_due);
+}
+
+void pg_link_close(struct pg_link *link) {
+    disconnect(link);
+    link->state = PG_DOWN;
+    take_back_sent(link);
+    struct pg_request *request;
+    while ((request = first_of(&link->waiting)))
+        give_back(link, request, NULL, "the client was closed");
+    world_timer_drop(world_of(link), &link->timer);
+}

@@ -1,0 +1,398 @@
+/* The store: its URL, opening and closing, and what its two links have in common.
+ *
+ *    postgres://[user[:password]@]host[:port],...[/database][?options]
+ *
+ * postgresql:// is the same. Everything that libpq accepts may be an option (host for the folder of
+ * a unix socket, service, sslrootcert and so on), and libpq reads its environment variables and
+ * files as always. Our own are timeout and connect_timeout in ms, password_file, password_env and
+ * password_fd, and plaintext=yes.
+ *
+ * A client has two links: commands, and the one that listens to its channel. Wake-ups are hints:
+ * when the second link is restored, all waiters of the client are woken, since it may have missed
+ * something. A pooler does not pass notifications on; behind one, waiters ask again now and
+ * then. */
+#include "store/postgres/postgres.h"
+
+#include "base/error.h"
+#include "base/password.h"
+#include "base/url.h"
+#include "net/options.h"
+#include "store/postgres/capabilities.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_PORT = 5432, DEFAULT_TIMEOUT_MS = 2000, TIMEOUT_MAX_MS = 3600000, POLL_US = 300000 };
+
+/* ---- Requests ---- */
+
+void postgres_send(struct postgres *pg, struct pg_request *request, struct store_op *op) {
+    if (request)
+        pg_link_submit(&pg->commands, request);
+    else
+        store_refuse(pg->host, op, HF_NO_MEMORY, NULL);
+}
+
+/* What the server's errors mean: all say that the transaction was rolled back. A shorter code
+ * stands for its class. What is not in the table is passed on. */
+static const struct {
+    const char *state;
+    int reason;
+    const char *text;
+} errors[] = {
+    {"42501", HF_DENIED, NULL},
+    {"25006", HF_UNREACHABLE, "the server is a standby, or read only, and takes no locks"},
+    {"25000", HF_BAD_STORE, NULL}, /* the isolation level: schema.sql */
+    {"53100", HF_STORE_FULL, "the server's disk is full"},
+    {"53", HF_UNREACHABLE, NULL},
+    {"57", HF_UNREACHABLE, NULL},
+    {"55P03", HF_UNREACHABLE, "the server's lock_timeout ended the request"},
+    {"25P03", HF_UNREACHABLE, NULL},
+};
+
+static enum store_outcome explain_error(const PGresult *result, int *ret_reason, char **ret_text) {
+    const char *state = pg_sqlstate(result), *text = NULL;
+    const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+    *ret_reason = HF_BAD_STORE;
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        if (strncmp(state, errors[i].state, strlen(errors[i].state)) == 0) {
+            *ret_reason = errors[i].reason;
+            text = errors[i].text;
+            break;
+        }
+    }
+    *ret_text = text ? error_format("%s", text)
+                     : error_format("the server says: %s (%s)", message ? message : "", state);
+    return STORE_REFUSED;
+}
+
+enum store_outcome postgres_explain(const struct pg_request *request, const PGresult *result,
+                                    const char *why, int *ret_reason, char **ret_text) {
+    if (result && PQresultStatus(result) == PGRES_FATAL_ERROR) {
+        enum store_outcome outcome = explain_error(result, ret_reason, ret_text);
+        /* It says so of this sending. One before it, whose reply was lost, may have acted. */
+        return request->sends > 1 ? STORE_UNKNOWN : outcome;
+    }
+    *ret_text = why && *why ? error_format("%s", why) : NULL;
+    *ret_reason = result ? HF_BAD_STORE : request->reason;
+    return request->sends ? STORE_UNKNOWN : STORE_REFUSED;
+}
+
+void postgres_fail(struct postgres *pg, struct pg_request *request, const PGresult *result,
+                   const char *why) {
+    struct store_op *op = request->op;
+    enum store_outcome outcome = postgres_explain(request, result, why, &op->reason, &op->text);
+    store_complete(pg->host, op, outcome);
+}
+
+bool postgres_has_rows(const PGresult *result, int columns) {
+    return result && PQresultStatus(result) == PGRES_TUPLES_OK && PQnfields(result) == columns;
+}
+
+/* ---- Wake-ups ---- */
+
+static void listening(struct postgres *pg, struct pg_request *request, const PGresult *result,
+                      const char *why) {
+    (void)request, (void)why;
+    if (result && PQresultStatus(result) == PGRES_COMMAND_OK)
+        pg->host->wake(pg->host, STORE_ALL_WAITING);
+}
+
+/* The statement takes no parameters: the channel is in its text, which has the life of the
+ * store. */
+void postgres_listen(struct postgres *pg) {
+    struct pg_request *request = pg_request_new(pg, NULL, listening, pg->listen, "");
+    if (request)
+        pg_link_submit(&pg->listener, request);
+}
+
+void postgres_expect_wakes(struct postgres *pg) {
+    if (pg->pooled) {
+        int64_t at_us = world_now_us(pg->host->world) + net_jitter_us(pg->host->world, POLL_US);
+        if (!pg->poll.node.place)
+            world_timer_set(pg->host->world, &pg->poll, at_us);
+    } else if (!pg->listener.wanted) {
+        pg->listener.wanted = true;
+        pg_link_want(&pg->listener);
+    }
+}
+
+static void poll_due(struct world_timer *timer) {
+    struct postgres *pg = container_of(timer, struct postgres, poll);
+    pg->host->wake(pg->host, STORE_ALL_WAITING);
+}
+
+void postgres_notified(struct postgres *pg, const char *text) {
+    bool is_number = text[0] && text[1] && strlen(text + 1) <= 16 &&
+                     strspn(text + 1, "0123456789abcdef") == strlen(text + 1);
+    uint64_t seq = is_number ? strtoull(text + 1, NULL, 16) : 0;
+    if (seq && text[0] == 'w')
+        pg->host->wake(pg->host, seq);
+    else if (seq && text[0] == 'g')
+        pg->host->gone(pg->host, seq);
+}
+
+/* ---- The URL ---- */
+
+static const char *const own_options[] = {"timeout",      "connect_timeout", "password_file",
+                                          "password_env", "password_fd",     "plaintext"};
+
+static bool is_own(const char *key) {
+    for (size_t i = 0; i < sizeof(own_options) / sizeof(own_options[0]); i++) {
+        if (strcmp(own_options[i], key) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* What follows overrides what came before. */
+static bool add_parameter(struct postgres *pg, const char *key, const char *value) {
+    size_t n = pg->parameter_count;
+    assert(n < PG_PARAMETERS_MAX - PG_TARGET_PARAMETERS);
+    pg->keys[n] = strdup(key);
+    pg->values[n] = strdup(value);
+    pg->parameter_count++;
+    return pg->keys[n] && pg->values[n];
+}
+
+/* The hosts or ports of the URL, with commas between them. */
+static bool add_list(struct postgres *pg, const struct url *url, const char *key, bool ports) {
+    char list[URL_LENGTH_MAX] = "";
+    for (size_t i = 0; i < url->host_count; i++) {
+        char port[8] = "";
+        if (url->hosts[i].port)
+            snprintf(port, sizeof(port), "%u", (unsigned)url->hosts[i].port);
+        error_append(list, sizeof(list), "%s%s", i ? "," : "", ports ? port : url->hosts[i].host);
+    }
+    return add_parameter(pg, key, list);
+}
+
+static int read_password(struct postgres *pg, const struct url *url, char **ret_text) {
+    struct password password;
+    char why[PASSWORD_WHY_SIZE];
+    int r = url->password ? 0 : password_read_named(url, "password", &password, why);
+    if (r < 0) {
+        *ret_text = error_format("%s", why);
+        return HF_BAD_URL;
+    }
+    const char *text = r > 0 ? password.text : url->password;
+    bool ok = !text || add_parameter(pg, "password", text);
+    explicit_bzero(&password, sizeof(password));
+    return ok ? HF_OK : HF_NO_MEMORY;
+}
+
+static int read_parameters(struct postgres *pg, const struct url *url, char **ret_text) {
+    char user_timeout[24];
+    snprintf(user_timeout, sizeof(user_timeout), "%lld", (long long)pg->timeout_us / 1000);
+    bool ok = add_parameter(pg, "fallback_application_name", "holdfast") &&
+              add_parameter(pg, "tcp_user_timeout", user_timeout) &&
+              add_parameter(pg, "target_session_attrs", "read-write") &&
+              (!url->host_count ||
+               (add_list(pg, url, "host", false) && add_list(pg, url, "port", true))) &&
+              (!url->path[0] || !url->path[1] || add_parameter(pg, "dbname", url->path + 1)) &&
+              (!url->user || add_parameter(pg, "user", url->user));
+    for (size_t i = 0; ok && i < url->option_count; i++) {
+        if (!is_own(url->options[i].key))
+            ok = add_parameter(pg, url->options[i].key, url->options[i].value);
+    }
+    ok = ok && add_parameter(pg, "client_encoding", "UTF8") &&
+         add_parameter(pg, "gssencmode", "disable"); /* Kerberos waits for its servers */
+    return ok ? read_password(pg, url, ret_text) : HF_NO_MEMORY;
+}
+
+static const char *value_of(const PQconninfoOption *options, const char *key) {
+    for (; options->keyword; options++) {
+        if (strcmp(options->keyword, key) == 0)
+            return options->val ? options->val : "";
+    }
+    return "";
+}
+
+/* The index-th of values with commas between them; the only one, if there is one. */
+static char *nth(const char *list, size_t index, const char *otherwise) {
+    if (strchr(list, ',')) {
+        for (; index > 0 && *list; index--)
+            list += strcspn(list, ",") + (list[strcspn(list, ",")] == ',');
+    }
+    size_t size = strcspn(list, ",");
+    return size ? strndup(list, size) : strdup(otherwise);
+}
+
+static int read_hosts(struct postgres *pg, const PQconninfoOption *options) {
+    const char *hosts = value_of(options, "host"), *addresses = value_of(options, "hostaddr");
+    const char *ports = value_of(options, "port");
+    size_t count = 1;
+    for (const char *at = *addresses ? addresses : hosts; *at; at++)
+        count += *at == ',';
+    pg->hosts = calloc(count, sizeof(*pg->hosts));
+    if (!pg->hosts)
+        return HF_NO_MEMORY;
+    pg->host_count = count;
+    for (size_t i = 0; i < count; i++) {
+        struct pg_target *host = &pg->hosts[i];
+        host->host = nth(hosts, i, "");
+        host->port = nth(ports, i, "");
+        if (*addresses)
+            host->address = nth(addresses, i, "");
+        if (!host->host || !host->port || (*addresses && !host->address))
+            return HF_NO_MEMORY;
+    }
+    snprintf(pg->sslmode, sizeof(pg->sslmode), "%s", value_of(options, "sslmode"));
+    return HF_OK;
+}
+
+/* Asks libpq what it makes of the parameters, the environment and a service file. It tells that of
+ * a connection only, so one is started, with a parameter that is wrong: it fails before anything is
+ * connected to. */
+static int expand(struct postgres *pg, char **ret_text) {
+    size_t n = pg->parameter_count;
+    const char *keys[PG_PARAMETERS_MAX], *values[PG_PARAMETERS_MAX];
+    for (size_t i = 0; i < n; i++) {
+        keys[i] = pg->keys[i];
+        values[i] = pg->values[i];
+    }
+    keys[n] = values[n] = "gssencmode";
+    keys[n + 1] = values[n + 1] = NULL;
+    PGconn *probe = PQconnectStartParams(keys, values, 0);
+    if (!probe)
+        return HF_NO_MEMORY;
+    const char *why = PQerrorMessage(probe);
+    int r = HF_BAD_URL;
+    if (strstr(why, "gssencmode")) {
+        PQconninfoOption *options = PQconninfo(probe);
+        r = options ? read_hosts(pg, options) : HF_NO_MEMORY;
+        PQconninfoFree(options);
+    } else {
+        *ret_text = error_format("%.*s", (int)strcspn(why, "\n"), why);
+    }
+    PQfinish(probe);
+    return r;
+}
+
+/* A public address that is given as one is refused at once. */
+static int check_hosts(const struct postgres *pg, char **ret_text) {
+    bool is_weak = strncmp(pg->sslmode, "verify-", 7) != 0 && strcmp(pg->sslmode, "prefer") != 0;
+    for (size_t i = 0; i < pg->host_count && is_weak && !pg->exposed; i++) {
+        const char *address = pg->hosts[i].address ? pg->hosts[i].address : pg->hosts[i].host;
+        enum world_reach reach;
+        if (!world_reach_of_text(address, &reach) || reach != WORLD_PUBLIC)
+            continue;
+        *ret_text = error_format(
+            "sslmode=%s to %.255s, which is not a private address, would let anybody on the "
+            "network "
+            "path change locks: use sslmode=verify-full, or add the option plaintext=yes if the "
+            "path is safe",
+            pg->sslmode, address);
+        return HF_BAD_URL;
+    }
+    return HF_OK;
+}
+
+static int read_url(struct postgres *pg, const struct url *url, char **ret_text) {
+    pg->timeout_us = pg->connect_timeout_us = INT64_C(1000) * DEFAULT_TIMEOUT_MS;
+    int r = net_option_ms(url, "timeout", TIMEOUT_MAX_MS, &pg->timeout_us, ret_text);
+    if (!r)
+        r = net_option_ms(url, "connect_timeout", TIMEOUT_MAX_MS, &pg->connect_timeout_us,
+                          ret_text);
+    if (!r)
+        r = net_option_yes(url, "plaintext", &pg->exposed, ret_text);
+    if (!r)
+        r = read_parameters(pg, url, ret_text);
+    if (!r)
+        r = expand(pg, ret_text);
+    return r < 0 ? r : check_hosts(pg, ret_text);
+}
+
+/* ---- The driver ---- */
+
+extern const struct store_driver holdfast_store_driver;
+
+static void postgres_submit(struct store *store, struct store_op *op) {
+    static void (*const operations[])(struct postgres *, struct store_op *) = {
+        [STORE_ACQUIRE] = postgres_acquire, [STORE_RENEW] = postgres_renew,
+        [STORE_RELEASE] = postgres_release, [STORE_BREAK] = postgres_break,
+        [STORE_INSPECT] = postgres_look,    [STORE_LIST] = postgres_look,
+        [STORE_EXAMINE] = postgres_examine,
+    };
+    operations[op->type](container_of(store, struct postgres, store), op);
+}
+
+static void wipe(char *text) {
+    if (text)
+        explicit_bzero(text, strlen(text));
+    free(text);
+}
+
+static void postgres_free(struct postgres *pg) {
+    for (size_t i = 0; i < pg->parameter_count; i++) {
+        free(pg->keys[i]);
+        wipe(pg->values[i]);
+    }
+    for (size_t i = 0; i < pg->host_count; i++) {
+        free(pg->hosts[i].host);
+        free(pg->hosts[i].address);
+        free(pg->hosts[i].port);
+    }
+    free(pg->hosts);
+    free(pg);
+}
+
+static void postgres_close(struct store *store) {
+    struct postgres *pg = container_of(store, struct postgres, store);
+    pg_link_close(&pg->commands);
+    pg_link_close(&pg->listener);
+    world_timer_drop(pg->host->world, &pg->poll);
+    postgres_free(pg);
+}
+
+static int open_links(struct postgres *pg) {
+    int r = world_timer_add(pg->host->world, &pg->poll, poll_due);
+    if (r < 0)
+        return r;
+    r = pg_link_init(&pg->commands, pg);
+    if (r < 0) {
+        world_timer_drop(pg->host->world, &pg->poll);
+        return r;
+    }
+    r = pg_link_init(&pg->listener, pg);
+    if (r < 0) {
+        pg_link_close(&pg->commands);
+        world_timer_drop(pg->host->world, &pg->poll);
+    }
+    pg->listener.listens = true;
+    return r;
+}
+
+static int postgres_open(struct store_host *host, const struct url *url, struct store **ret_store,
+                         char **ret_text) {
+    struct postgres *pg = calloc(1, sizeof(*pg));
+    if (!pg)
+        return HF_NO_MEMORY;
+    pg->store.driver = &holdfast_store_driver;
+    pg->host = host;
+    for (size_t i = 0; i < sizeof(host->identity.id); i++)
+        snprintf(pg->client + 2 * i, 3, "%02x", host->identity.id[i]);
+    snprintf(pg->listen, sizeof(pg->listen), "LISTEN holdfast_%s", pg->client);
+    int r = read_url(pg, url, ret_text);
+    if (!r)
+        r = open_links(pg);
+    if (r < 0) {
+        postgres_free(pg);
+        return r;
+    }
+    *ret_store = &pg->store;
+    return HF_OK;
+}
+
+const struct store_driver holdfast_store_driver __attribute__((visibility("default"))) = {
+    .abi = STORE_ABI,
+    .scheme = "postgres",
+    .tier = "strict",
+    .port = DEFAULT_PORT,
+    .capabilities = POSTGRES_CAPABILITIES,
+    .open = postgres_open,
+    .submit = postgres_submit,
+    .close = postgres_close,
+};

@@ -1,0 +1,69 @@
+/* The PostgreSQL store: what its files share. */
+#ifndef POSTGRES_POSTGRES_H
+#define POSTGRES_POSTGRES_H
+
+#include "base/url.h"
+#include "store/postgres/link.h"
+
+/* schema.sql, made into a constant by tools/embed_text. */
+extern const char postgres_schema[];
+enum { POSTGRES_SCHEMA = 1 }; /* its version */
+
+/* Those of a URL, and some more; PG_TARGET_PARAMETERS of them are for a target and the NULL at the
+ * end. */
+enum { PG_TARGET_PARAMETERS = 5, PG_PARAMETERS_MAX = URL_OPTIONS_MAX + 16 + PG_TARGET_PARAMETERS };
+
+struct postgres {
+    struct store store;
+    struct store_host *host;
+    struct pg_link commands, listener;
+    struct world_timer poll; /* behind a pooler, which forbids LISTEN: when to ask again */
+    int64_t timeout_us, connect_timeout_us;
+    bool exposed;    /* plaintext=yes */
+    bool pooled;     /* the connection is to a pooler */
+    char client[33]; /* its id */
+    char listen[64]; /* the statement */
+    /* Parameters for libpq, without those of a target. */
+    char *keys[PG_PARAMETERS_MAX], *values[PG_PARAMETERS_MAX];
+    size_t parameter_count;
+    /* What libpq makes of them, of the environment and of a service file. */
+    struct pg_target *hosts;
+    size_t host_count;
+    char sslmode[16];
+};
+
+/* claims.c */
+void postgres_acquire(struct postgres *pg, struct store_op *op);
+void postgres_renew(struct postgres *pg, struct store_op *op);
+void postgres_release(struct postgres *pg, struct store_op *op);
+void postgres_break(struct postgres *pg, struct store_op *op);
+
+/* look.c */
+void postgres_look(struct postgres *pg, struct store_op *op);
+
+/* examine.c */
+void postgres_examine(struct postgres *pg, struct store_op *op);
+
+/* postgres.c */
+
+/* Sends the request, or refuses its operation if it is NULL. */
+void postgres_send(struct postgres *pg, struct pg_request *request, struct store_op *op);
+
+/* What a result that is an error means, or the lack of one. */
+enum store_outcome postgres_explain(const struct pg_request *request, const PGresult *result,
+                                    const char *why, int *ret_reason, char **ret_text);
+/* Completes the operation with that. */
+void postgres_fail(struct postgres *pg, struct pg_request *request, const PGresult *result,
+                   const char *why);
+
+/* Whether the result has rows of so many columns. */
+bool postgres_has_rows(const PGresult *result, int columns);
+
+/* A wake-up or the end of a hold may be announced from now on. */
+void postgres_expect_wakes(struct postgres *pg);
+/* The listener is connected. */
+void postgres_listen(struct postgres *pg);
+/* The server has sent a notification. */
+void postgres_notified(struct postgres *pg, const char *text);
+
+#endif

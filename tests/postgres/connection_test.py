@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""How clients reach a PostgreSQL server: TLS, passwords, rights, several hosts, a pooler: connection_test.py HOLDFAST
+PUPPET."""
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.certificates import Authority
+from servers.postgres import Postgres, patient
+from servers.process import LIMIT_S, Process, reserve_port
+from servers.puppet import Puppet
+from servers.scene import HOLDFAST, LONG_MS, PUPPET, puppets, wait_until
+from servers.suite import equal, main, test
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/stores/postgres.md"
+
+
+def run(url, *words, **env):
+    """Runs a command under the lock "x": what it says."""
+    keep = {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "PG"))}
+    return subprocess.run([HOLDFAST, "run", "-n", "x", *words, "--", "echo", "done"], capture_output=True, text=True,
+                          timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
+                          env=keep | {"HOLDFAST_URL": patient(url), "HOME": "/nonexistent",
+                                      "XDG_CONFIG_HOME": "/nonexistent"} | env)
+
+
+def works(url, **env):
+    done = run(url, **env)
+    equal((done.stdout, done.stderr), ("done\n", ""))
+
+
+def fails(url, *words, **env):
+    done = run(url, **env)
+    equal(done.stdout, "")
+    for word in words:
+        assert word in done.stderr, f"{word!r} is not in {done.stderr!r}"
+
+
+@contextlib.contextmanager
+def tls_server(authority, certificate):
+    with Postgres() as server:
+        for name in ("cert", "key"):
+            path = server.folder / name
+            shutil.copy(getattr(certificate, name), path)
+            os.chown(path, server.folder.stat().st_uid, server.folder.stat().st_gid)
+            path.chmod(0o600)
+        server.config = ["ssl = on", f"ssl_cert_file = '{server.folder}/cert'", f"ssl_key_file = '{server.folder}/key'"]
+        (server.data / "pg_hba.conf").write_text("local all all trust\nhostssl all all all trust\n")
+        server.restart()
+        yield server
+
+
+@test
+def tls_verifies_the_certificate():
+    with Authority() as authority, Authority("other") as other, \
+            tls_server(authority, authority.issue("server")) as server:
+        works(f"{server.url()}?sslmode=verify-full&sslrootcert={authority.ca}")
+        fails(f"{server.url()}?sslmode=verify-full&sslrootcert={other.ca}", "certificate verify failed")
+        fails(f"{server.url()}?sslmode=disable", "pg_hba.conf")
+
+
+@test
+def a_certificate_of_another_host_is_refused():
+    with Authority() as authority, \
+            tls_server(authority, authority.issue("server", names="DNS:elsewhere.example")) as server:
+        works(f"{server.url()}?sslmode=verify-ca&sslrootcert={authority.ca}")
+        fails(f"{server.url()}?sslmode=verify-full&sslrootcert={authority.ca}", "elsewhere.example")
+
+
+@test
+def a_public_address_needs_tls_that_verifies():
+    for mode in ("disable", "allow", "require"):
+        fails(f"postgres://192.0.2.1/db?sslmode={mode}", "192.0.2.1", "verify-full", "plaintext=yes")
+
+
+@test
+def the_password_is_where_the_url_says():
+    with Postgres() as server:
+        server.command("CREATE ROLE app LOGIN SUPERUSER PASSWORD 's3cret'")
+        (server.data / "pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
+        server.restart()
+        secret = server.folder / "password"
+        secret.write_text("s3cret\n")
+        secret.chmod(0o600)
+        url = server.url(user="app")
+        works(f"{url}?password_file={secret}")
+        works(f"{url}?password_env=SECRET", SECRET="s3cret")
+        works(url.replace("app@", "app:s3cret@"))
+        works(url, PGPASSWORD="s3cret")
+        fails(url, "password")
+        fails(f"{url}?password_env=SECRET", "password authentication failed", SECRET="wrong")
+
+
+@test
+def a_server_that_is_not_there_is_passed_over():
+    with Postgres() as server, contextlib.closing(reserve_port()) as nobody:
+        here = f"127.0.0.1:{server.port}"
+        works(f"postgres://postgres@127.0.0.1:{nobody.getsockname()[1]},{here}/postgres")
+        works(f"postgresql://postgres@localhost:{server.port}/postgres")
+        works(server.url(unix=True))
+        service = server.folder / "services"
+        service.write_text(f"[locks]\nhost=localhost\nport={server.port}\nuser=postgres\ndbname=postgres\n")
+        works("postgres:///?service=locks", PGSERVICEFILE=str(service))
+        works("postgres:///", PGHOST="127.0.0.1", PGPORT=str(server.port), PGUSER="postgres", PGDATABASE="postgres")
+        fails(server.url() + "?nonsense=1", "nonsense")
+        fails("postgres:///?service=nobody", "nobody", PGSERVICEFILE=str(service))
+
+
+def documented(title):
+    block = re.search(rf"^<!-- {title} -->\n+```[^\n]*\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    assert block, f"{PAGE} has no code block behind <!-- {title} -->"
+    return block[1]
+
+
+@test
+def the_documented_rights_are_enough_and_needed():
+    with Postgres() as server:
+        server.command("CREATE ROLE app LOGIN")
+        url = server.url(user="app")
+        fails(url, "denied", "the schema \"holdfast\" cannot be made")
+        works(server.url())
+        fails(url, "permission denied")
+        server.command(documented("rights"))
+        works(url)
+        with Puppet(PUPPET, patient(url)) as one, Puppet(PUPPET, patient(server.url())) as two:
+            token = one.hold("a", "lock").token
+            equal(two.break_lock("lock", token), "OK")
+            one.lost("a")
+        for table in ("locks", "claims"):
+            for right in ("SELECT", "INSERT", "UPDATE", "DELETE"):
+                server.command(f"REVOKE {right} ON holdfast.{table} FROM app")
+                with Puppet(PUPPET, patient(url)) as one:
+                    one.acquire("a", f"{table}-{right}")
+                    words = one.wait("acquired a", "failed a").words
+                    outcomes = [words[2]] if words[0] == "failed" else [one.renew("a"), one.release("a")]
+                    equal("DENIED" in outcomes, (table, right) != ("locks", "DELETE"))  # which is for old names
+                server.command(documented("rights"))
+
+
+class Pooler(Process):
+    """pgbouncer, which gives each transaction some connection of a few."""
+
+    def __init__(self, server):
+        self.server, self.reserved = server, reserve_port()
+        self.port = self.reserved.getsockname()[1]
+        self.file = server.folder / "pgbouncer.ini"
+        users = server.folder / "users"
+        users.write_text('"postgres" ""\n')
+        self.file.write_text(f"[databases]\n* = host=127.0.0.1 port={server.port}\n[pgbouncer]\n"
+                             f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nauth_type = trust\nauth_file = {users}\n"
+                             "pool_mode = transaction\nunix_socket_dir =\nlogfile = /dev/null\n"
+                             "default_pool_size = 3\nmax_client_conn = 100\n")
+
+    def __enter__(self):
+        self.launch([*self.server.as_user, shutil.which("pgbouncer") or "/usr/sbin/pgbouncer", self.file],
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return self
+
+    def __exit__(self, *_):
+        super().__exit__()
+        self.reserved.close()
+
+
+@test
+def row_33_leases_work_through_a_transaction_pooler():
+    with Postgres() as server, Pooler(server) as pooler:
+        url = server.url(port=pooler.port)
+        wait_until(lambda: run(url).returncode == 0, "the pooler")
+        with puppets(3, patient(url), wait_lease_ms=LONG_MS) as (one, two, three):
+            token = one.hold("a", "lock", lease_ms=LONG_MS).token
+            for number, puppet in enumerate((two, three), 1):
+                puppet.acquire("a", "lock", lease_ms=LONG_MS, wait_ms=-1)
+                wait_until(lambda: int(server.command("SELECT count(*) FROM holdfast.claims")) == number + 1, "a waiter")
+            for before, after in ((one, two), (two, three)):
+                equal(before.release("a"), "OK")  # nobody is notified, and the wait lease is long
+                grant = after.granted("a")
+                assert grant.token > token
+                token = grant.token
+
+
+main()

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Real PostgreSQL servers for tests, on loopback, each with a port, a unix socket and a folder of its own.
+
+    with Postgres(config=["synchronous_commit = off"]) as server:
+        server.command("SELECT 1")
+        ... server.url() ... server.stop() ... server.cont() ... server.crash() ... server.restart()
+
+    tests/servers/postgres.py [--unix] -- program arguments
+
+The second form runs a program with a server: every {url} in its arguments becomes the server's URL, and its exit
+status is passed on. The URL gives the server much time to answer: a machine that runs many tests is busy.
+
+PostgreSQL refuses to run as root. So root runs it as nobody.
+"""
+import argparse
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.process import LIMIT_S, Process, reserve_port
+from servers.redis import Clock
+
+USER = "postgres"
+PATIENCE = "timeout=20000&connect_timeout=20000"
+CONFIG = ["listen_addresses = '127.0.0.1'", "max_connections = 200", "shared_buffers = '16MB'",
+          "dynamic_shared_memory_type = mmap",  # files of its folder, which are removed with it
+          "fsync = off"]  # a server that is killed loses nothing by that
+
+
+class PostgresError(Exception):
+    """What the server, or the tool, answered: str() is its text."""
+
+
+def programs():
+    """The folder of initdb and postgres, which Debian keeps out of the PATH."""
+    folders = [Path(folder) for folder in os.environ["PATH"].split(":")]
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name), reverse=True)
+    return next(folder for folder in folders if (folder / "initdb").exists())
+
+
+class Postgres(Process):
+    """config: lines to add to postgresql.conf. clock: the shim with which its clock can be changed (servers.redis.Clock).
+    """
+
+    def __init__(self, config=(), clock=None):
+        self.config = list(config)
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
+        self.data, self.log = self.folder / "data", self.folder / "log"
+        self.reserved = reserve_port()
+        self.port = self.reserved.getsockname()[1]
+        self.environment = {key: value for key, value in os.environ.items()
+                            if not key.startswith("PG") and key != "LD_PRELOAD"} | {"LC_ALL": "C"}
+        self.clock = Clock(clock, self.folder / "clock") if clock else None
+        self.as_user = []
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
+            self.as_user = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups",
+                            "--pdeathsig", "QUIT", "--"]  # a change of user resets that
+
+    def __enter__(self):
+        try:
+            self.create()
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.shut_down(signal.SIGQUIT)
+        self.reserved.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ---- Running it ----
+
+    def create(self):
+        done = subprocess.run([*self.as_user, programs() / "initdb", "-D", self.data, "-U", USER, "--auth=trust",
+                               "--encoding=UTF8", "--no-sync", "--no-instructions"],
+                              env=self.environment, cwd=self.folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise PostgresError(done.stdout + done.stderr)
+
+    def start(self):
+        """Returns when the server answers."""
+        lines = [*CONFIG, f"port = {self.port}", f"unix_socket_directories = '{self.folder}'", *self.config]
+        (self.data / "postgresql.auto.conf").write_text("\n".join(lines) + "\n")
+        with open(self.log, "ab") as log:
+            environment = self.environment | (self.clock.environment() if self.clock else {})
+            self.launch([*self.as_user, programs() / "postgres", "-D", self.data], env=environment,
+                        cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.wait_ready()
+
+    def wait_ready(self):
+        until = time.monotonic() + LIMIT_S
+        while True:
+            try:
+                return self.command("SELECT 1")
+            except PostgresError as error:  # not listening yet; starting up
+                if not self.running() or time.monotonic() > until:
+                    raise RuntimeError(f"postgres: {error}\n{self.log.read_text()}") from error
+            time.sleep(0.02)
+
+    def shut_down(self, number=signal.SIGINT):
+        """SIGINT: in order, without waiting for clients. SIGQUIT: at once."""
+        if self.running():
+            self.child.send_signal(number)
+            self.cont()
+            self.child.wait(LIMIT_S)
+
+    def crash(self):
+        """kill -9 of every process of the server, as if its host had lost power, but for what the kernel had."""
+        for pid in [*self.backends(), self.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.child.wait(LIMIT_S)
+
+    def backends(self):
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
+    def restart(self):
+        """On the same port and folder."""
+        self.shut_down()
+        self.start()
+
+    def restore(self, copy):
+        """Puts a copy of the data in their place; the server is shut down."""
+        owner = self.data.stat()
+        shutil.rmtree(self.data)
+        copy.rename(self.data)
+        for path in [self.data, *self.data.rglob("*")]:
+            os.chown(path, owner.st_uid, owner.st_gid)
+
+    # ---- Talking to it ----
+
+    def url(self, user=USER, unix=False, port=None, database="postgres"):
+        """port: of a proxy that stands before the server."""
+        if unix:
+            return f"postgres://{user}@/{database}?host={self.folder}&port={self.port}"
+        return f"postgres://{user}@127.0.0.1:{port or self.port}/{database}"
+
+    def command(self, sql, user=USER, database="postgres"):
+        """The answer as psql prints it: a line for each row, '|' between columns."""
+        done = subprocess.run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", self.folder, "-p", str(self.port),
+                               "-U", user, "-d", database, "-c", sql],
+                              env=self.environment, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        if done.returncode:
+            raise PostgresError(done.stderr)
+        return done.stdout.rstrip("\n")
+
+
+# ---- As a command ----
+
+
+def patient(url):
+    return url + ("&" if "?" in url else "?") + PATIENCE
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Runs a program with a PostgreSQL server.")
+    parser.add_argument("--unix", action="store_true", help="a URL with the unix socket")
+    parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the server's URL")
+    options = parser.parse_args()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    with Postgres() as server, Process() as program:
+        url = patient(server.url(unix=options.unix))
+        program.launch([word.replace("{url}", url) for word in options.words])
+        status = program.child.wait()
+        sys.exit(status if status >= 0 else 128 - status)
+
+
+if __name__ == "__main__":
+    main()
