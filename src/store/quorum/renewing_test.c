@@ -142,8 +142,8 @@ TEST(a_hold_is_lost_only_when_a_quorum_cannot_be) {
     set_close();
 }
 
-/* Two nodes never gave their votes, and one has forgotten its own: the hold is lost, but the program
- * may still rely on the time that it was told was left. */
+/* Two nodes never gave their votes, and one has forgotten its own: the hold is lost, but the
+ * program may still rely on the time that it was told was left. */
 TEST(votes_of_a_lost_hold_stay_until_it_is_released) {
     set_open();
     struct store_op hold = held(NODES);
