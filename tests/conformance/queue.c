@@ -68,13 +68,13 @@ BOTH_FORMS(a_released_lock_is_kept_for_who_waits) {
 /* A place in the queue is leased, and kept by asking again. */
 BOTH_FORMS(waiters_keep_their_places_beyond_the_wait_lease) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
-    options.wait_lease_ms = LEASE_MS;
+    options.wait_lease_ms = 3 * LEASE_MS; /* within which a busy machine asks again, too */
     hf_client *a = open_client_with(&options), *b = open_client_with(&options);
     const char *name = fresh_name("places");
     hf_hold *hold = get(a, name, with_label(as_exclusive(0), "0"));
     struct ask *first = queue_up(a, name, with_label(as_exclusive(HF_FOREVER), "1"), 1);
     struct ask *second = queue_up(b, name, with_label(as_exclusive(HF_FOREVER), "2"), 2);
-    int64_t until = now_ms() + 3 * LEASE_MS / 2;
+    int64_t until = now_ms() + 4 * LEASE_MS;
     AWAIT(now_ms() > until);
     CHECK_EQ_STR(picture(a, name), "0 | 1 2");
     let_go(hold);
