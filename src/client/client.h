@@ -146,6 +146,7 @@ struct hold_more {
     int lost_fd;         /* -1: not asked for */
     struct list aliases; /* of a hold that was entered again; in an alias, its place there */
     hf_hold *lost;       /* GROUP: the member that was lost first */
+    bool lost_reported;  /* GROUP: and the program was told */
     size_t member_count;
     struct member *members; /* GROUP, in the order of their names */
     struct event_counts counts;
@@ -262,6 +263,7 @@ void hold_drop(hf_hold *hold);
 void group_name_finished(hf_call *call, int result, char *text);
 hf_hold *group_at(const hf_hold *group, size_t index); /* in the order given; NULL: none */
 void group_lost(hf_hold *group, hf_hold *member);
+void group_report_lost(hf_hold *group);
 void group_drop_members(hf_hold *group);
 void group_release(hf_call *call, hf_hold *group);
 void group_cancel_release(hf_hold *group);

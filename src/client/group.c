@@ -202,16 +202,24 @@ hf_hold *group_at(const hf_hold *group, size_t index) {
 
 void group_lost(hf_hold *group, hf_hold *lost) {
     struct hold_more *more = group->more;
-    if (more->lost || group->released)
+    if (!more->lost && !group->released)
+        more->lost = lost;
+}
+
+/* The others are released only now: until the program is told, it may work under them. */
+void group_report_lost(hf_hold *group) {
+    struct hold_more *more = group->more;
+    if (more->lost_reported || group->released)
         return;
-    more->lost = lost;
+    more->lost_reported = true;
     for (size_t i = 0; i < more->member_count; i++) {
         hf_hold *member = more->members[i].hold;
-        if (member != lost && !member->released && member->hold.op.seq) {
+        if (member != more->lost && !member->released && member->hold.op.seq) {
             member->released = true;
             engine_release(&group->client->engine, &member->hold, NULL);
         }
     }
+    hold_report_lost(group);
 }
 
 int group_renew(hf_call *call, hf_hold *group, int64_t lease_us) {

@@ -341,8 +341,8 @@ void hold_report_lost(hf_hold *hold) {
 
 static void was_lost(hf_hold *hold) {
     if (hold->role == ROLE_MEMBER) {
-        if (hold->other && hold->other->more->lost == hold)
-            hold_report_lost(hold->other);
+        if (hold->other)
+            group_report_lost(hold->other);
         return;
     }
     hold_report_lost(hold);
