@@ -443,10 +443,11 @@ enum store_outcome claims_acquire(struct session *s, struct store_op *op, int64_
 enum store_outcome claims_renew(struct session *s, struct store_op *op, int64_t now_us) {
     for (size_t i = 0; i < op->renewal_count; i++) {
         struct store_renewal *renewal = &op->renewals[i];
-        if (!renewal->of)
+        const struct store_op *of = renewal->of; /* read once: the hold may end at any moment */
+        if (!of)
             continue;
         database_run(&s->db,
-                     database_use(&s->db, SQL_RENEW, "sucii", renewal->of->name, renewal->of->seq,
+                     database_use(&s->db, SQL_RENEW, "sucii", of->name, of->seq,
                                   s->host->identity.id, now_us + renewal->lease_us, now_us));
         renewal->outcome = sqlite3_changes(s->db.handle) ? STORE_DONE : STORE_NOT_YOURS;
     }
