@@ -119,14 +119,23 @@ class Postgres(Process):
             self.child.wait(LIMIT_S)
 
     def crash(self):
-        """kill -9 of every process of the server, as if its host had lost power, but for what the kernel had."""
-        for pid in [*self.backends(), self.pid]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.child.wait(LIMIT_S)
+        """kill -9 of every process of the server, as if its host had lost power, but for what the kernel had. The first
+        goes first, since it could start another; and all must be gone before the next start, which refuses otherwise."""
+        self.kill()
+        while left := self.processes():
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
 
-    def backends(self):
-        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+    def processes(self):
+        """All that work in the folder of the data, as each process of the server does."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cwd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(path) == str(self.data):
+                    found.append(int(path.parent.name))
+        return found
 
     def restart(self):
         """On the same port and folder."""
