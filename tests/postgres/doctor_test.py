@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `holdfast doctor` finds in a PostgreSQL server: doctor_test.py HOLDFAST CLOCK_SHIM."""
+"""What `holdfast doctor` finds in a PostgreSQL server: doctor_test.py HOLDFAST PUPPET."""
 import sys
 from pathlib import Path
 
@@ -7,6 +7,7 @@ sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.doctor import contains, doctor, severities
 from servers.postgres import Postgres, patient
+from servers.scene import SHIM
 from servers.suite import equal, main, test
 
 DURABLE = ["fsync = on"]
@@ -45,7 +46,7 @@ def an_isolation_level_that_refuses_every_lock_is_a_problem():
 
 @test
 def clocks_that_differ_are_a_warning():
-    with Postgres(config=DURABLE, clock=sys.argv[2]) as server:
+    with Postgres(config=DURABLE, clock=SHIM) as server:
         for step_s in (100, -200):
             server.clock.change(step_us=step_s * 1000000)
             found, _ = examine(server)

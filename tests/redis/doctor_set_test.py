@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """holdfast doctor on a set of Redis servers: each finding is made to happen, and seen not to. doctor_set_test.py
-HOLDFAST CLOCK_SHIM
+HOLDFAST PUPPET
 """
 import contextlib
 import json
@@ -14,9 +14,9 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.redis import Redis, documented_users, set_url
+from servers.scene import HOLDFAST, SHIM
 from servers.suite import equal, main, test
 
-HOLDFAST, SHIM = map(os.path.abspath, sys.argv[1:3])
 DURABLE = ["appendonly yes", "appendfsync always", "notify-keyspace-events Kg$xe"]
 OF_HOST = {"clock-sync", "clock-rate", "round-trip", "lease"}  # what the command itself adds
 ALWAYS = {("same-host", "warning"), ("restart", "note")}  # servers of a test are on loopback, and new

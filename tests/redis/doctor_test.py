@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""holdfast doctor on Redis: each finding is made to happen on a real server. doctor_test.py HOLDFAST CLOCK_SHIM
+"""holdfast doctor on Redis: each finding is made to happen on a real server. doctor_test.py HOLDFAST PUPPET
 """
 import contextlib
 import json
@@ -18,10 +18,10 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.doctor import OF_HOST, SEVERITY, WORDS, contains, doctor, rights_of, set_user, severities
 from servers.proxy import Proxy
 from servers.redis import Redis, documented_users
+from servers.scene import HOLDFAST, SHIM
 from servers.suite import equal, main, test
 from support.tap import need_rights_for
 
-HOLDFAST, SHIM = map(os.path.abspath, sys.argv[1:3])
 KEY_EVENTS = "notify-keyspace-events Kg$xe"
 DURABLE = ["appendonly yes", "appendfsync always", KEY_EVENTS]
 LIMIT_S = 30
