@@ -177,11 +177,14 @@ static bool retries(const struct ballot *ballot, int64_t in_us) {
     return attempt->splits < TRIES && after_us < round->op->lease_us / 4;
 }
 
-/* It was lost because others have votes, and not only because nodes failed. */
+/* It was lost because others have votes, and not only because nodes failed: there is a quorum
+ * without those. A node that has not answered this time counts unless it failed the last time. */
 static bool is_contended(const struct ballot *ballot, bool time_is_up) {
-    const struct round *round = &ballot->round;
-    size_t able = ballot->granted + ballot->busy + (time_is_up ? 0 : round->in_flight);
-    return ballot->busy && able >= round->quorum->quorum;
+    const struct quorum *q = ballot->round.quorum;
+    size_t able = ballot->granted + ballot->busy;
+    for (size_t i = 0; i < q->node_count && !time_is_up; i++)
+        able += ballot->round.requests[i].in_flight && !*q->nodes[i].why;
+    return ballot->busy && able >= q->quorum;
 }
 
 /* The outcome of a ballot that was lost. */

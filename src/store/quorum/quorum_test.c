@@ -389,6 +389,33 @@ TEST(who_finds_a_majority_away_waits_for_them_and_does_not_say_busy) {
     set_close();
 }
 
+TEST(without_a_majority_it_is_not_busy_even_if_the_others_have_votes_of_it) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    for (size_t i = 0; i < 3; i++) {
+        asked(i, STORE_ACQUIRE)->text = strdup("connection refused");
+        refuse(i, HF_UNREACHABLE, 0);
+    }
+    check_done(&op, STORE_REFUSED);
+    free(op.text);
+    op.text = NULL;
+    op.outcome = 0;
+    set.completed = 0;
+    submit(&op);
+    for (size_t i = 3; i < NODES; i++) {
+        refuse(i, HF_BUSY, 5000 * MS);
+        confirm(i);
+        refuse(i, HF_BUSY, 5000 * MS);
+    }
+    refuse(0, HF_UNREACHABLE, 0); /* 1 and 2 have not answered, and were away before */
+    check_done(&op, STORE_REFUSED);
+    CHECK_EQ_INT(op.reason, HF_UNREACHABLE);
+    CHECK(strstr(op.text, "n2: no answer yet, and before that: connection refused"));
+    free(op.text);
+    set_close();
+}
+
 TEST(who_finds_it_busy_comes_back_when_a_quorum_may_be_free) {
     set_open();
     struct store_op op = mutex(1, STORE_WAIT);

@@ -299,6 +299,8 @@ const char *quorum_request_failure(const struct node_request *request,
     if (request->skipped || (request->in_flight && time_is_up))
         snprintf(ret, REQUEST_FAILURE_SIZE, "no answer within %" PRId64 " ms%s%s",
                  round->within_us / 1000, *before ? ", and before that: " : "", before);
+    else if (request->in_flight && *before)
+        snprintf(ret, REQUEST_FAILURE_SIZE, "no answer yet, and before that: %s", before);
     else if (op->outcome == STORE_UNKNOWN || (op->outcome == STORE_REFUSED && !busy))
         snprintf(ret, REQUEST_FAILURE_SIZE, "%s",
                  op->text ? op->text : hf_error_string(op->reason ? op->reason : HF_UNKNOWN));
