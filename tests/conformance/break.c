@@ -87,6 +87,25 @@ BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
     hf_hold_free(hold);
 }
 
+BOTH_FORMS(who_loses_what_was_not_renewed_in_time_is_told_so) {
+    static struct told told;
+    hf_client_options client_options = HF_CLIENT_OPTIONS_INIT;
+    client_options.on_event = note_event;
+    client_options.on_event_arg = &told;
+    hf_client *a = open_client_with(&client_options);
+    hf_acquire_options options = for_only(as_exclusive(0), 200);
+    options.on_lost = note_loss;
+    options.on_lost_arg = &told;
+    atomic_store(&told.losses, 0);
+    hf_hold *hold = get(a, fresh_name("expired"), options);
+    AWAIT(atomic_load(&told.losses) == 2);
+    CHECK_EQ_STR(told.cause, "expired");
+    CHECK(strlen(told.text) > 0 && strstr(told.error, told.text));
+    CHECK_IS(noted(hf_check(hold, 0)), HF_LOST);
+    CHECK(strstr(failure, told.text));
+    hf_hold_free(hold);
+}
+
 BOTH_FORMS(a_break_with_another_token_does_nothing) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("wrong");

@@ -41,7 +41,7 @@ def role_of(server):
 def lose_all_and_go_on(one, two, tokens):
     """The loss is reported, whatever the new master has; its release lets the waiter go on there."""
     for lock in ("x", "y"):
-        one.lost(lock, LIMIT_S)
+        assert "another server took over" in one.why_lost(lock, LIMIT_S)
         equal(one.check(lock), "LOST")
         equal(one.renew(lock), "LOST")
         equal(one.release(lock), "LOST")

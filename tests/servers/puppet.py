@@ -167,6 +167,10 @@ class Puppet(Process):
         """Waits until the loss is reported; returns its time."""
         return self.wait(("lost", lock), limit_s=limit_s).at_us
 
+    def why_lost(self, lock, limit_s=LIMIT_S):
+        """Waits until the loss is reported; returns what the program is told of its cause."""
+        return " ".join(self.wait(("lost", lock), limit_s=limit_s).words[2:])
+
     def fd_is_readable(self, lock):
         return self.ask("fd", lock, answer="fd") == ["1"]
 

@@ -12,7 +12,7 @@
  * separated by commas; "-" is the default of what may be left out. It writes one line for each
  * result and event, each beginning with the time (CLOCK_BOOTTIME, us):
  *
- *    opened | closed | freed ID | left ID MS | owner ID OWNER | fd ID READABLE | lost ID
+ *    opened | closed | freed ID | left ID MS | owner ID OWNER | fd ID READABLE | lost ID WHY
  *    acquired ID TOKEN LEFT_MS        failed ID ERROR TEXT, for an acquire; failed open ERROR TEXT
  *    checked ID, renewed ID, released ID, broke NAME and OK, or ERROR TEXT
  *    inspected NAME OK kind=N capacity=N token=N holders=TOKEN:PID:LEFT_MS,... waiters=...
@@ -262,7 +262,7 @@ static void do_open(char **words) {
 
 static void lost(hf_hold *hold, void *arg) {
     (void)hold;
-    say("lost %s", ((struct lock *)arg)->id);
+    say("lost %s %s", ((struct lock *)arg)->id, hf_last_error());
 }
 
 /* The names of KIND all. */
