@@ -838,15 +838,27 @@ void engine_gone(struct engine *e, uint64_t seq) {
 
 /* A hold that the program does not want renewed is renewed for the time that it has left, so its
  * lease does not change. */
-void engine_check(struct engine *e, uint64_t seq) {
-    struct hold *hold = find(e, seq);
-    if (!hold || !is_held(hold))
+static void check(struct engine *e, struct hold *hold) {
+    if (!is_held(hold))
         return;
     hold->doubted = hold->renewal;
     if (hold->renewal)
         return;
     hold->act_at_us = e->now_us;
     schedule(e, hold);
+}
+
+static void check_all(struct engine *e) {
+    for (struct map_node *node = map_first(&e->by_seq); node; node = map_after(&e->by_seq, node))
+        check(e, container_of(node, struct hold, by_seq));
+}
+
+void engine_check(struct engine *e, uint64_t seq) {
+    struct hold *hold = find(e, seq);
+    if (seq == STORE_ALL_HELD)
+        check_all(e);
+    else if (hold)
+        check(e, hold);
 }
 
 /* As for engine_gone: whatever the store still has of these holds is released. */

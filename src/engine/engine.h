@@ -183,7 +183,7 @@ void engine_submitting(struct engine *engine, struct store_op *op);
 void engine_completed(struct engine *engine, struct store_op *op);
 void engine_wake(struct engine *engine, uint64_t seq); /* or STORE_ALL_WAITING */
 void engine_gone(struct engine *engine, uint64_t seq);
-void engine_check(struct engine *engine, uint64_t seq);
+void engine_check(struct engine *engine, uint64_t seq); /* or STORE_ALL_HELD */
 void engine_forgot(struct engine *engine, store_concerns *concerns, void *context);
 
 /* Does what is due. Submit its operations and call it again while engine_due_us is not later than

@@ -359,6 +359,18 @@ STORY(a_check_is_ignored_by_an_attempt_that_holds_nothing) {
     expect_nothing();
 }
 
+STORY(a_check_of_everything_renews_every_hold) {
+    struct actor *waiting = acquire("x", FOREVER);
+    expect_op(waiting, STORE_ACQUIRE);
+    answer_queued(waiting, 20000, 0);
+    held("y");
+    held("z");
+    engine_check(&story.engine, STORE_ALL_HELD);
+    tick();
+    answer_renewal(expect_renewal(2), STORE_DONE);
+    expect_nothing();
+}
+
 static bool is_x(void *context, const char *name) {
     (void)context;
     return strcmp(name, "x") == 0;

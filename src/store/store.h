@@ -58,8 +58,10 @@ enum store_kind { STORE_LOCK = 2, STORE_PERMITS = 3 }; /* stores keep these numb
 
 /* The capacity of a lock, and the weight of an exclusive hold of it. A shared hold weighs 1. */
 #define STORE_ALL 0x7fffffffu
-/* For `wake`: every attempt that waits should ask again. No attempt has this number. */
+/* For `wake`: every attempt that waits should ask again. For `check`: every hold is meant. No
+ * attempt has this number. */
 #define STORE_ALL_WAITING 0
+#define STORE_ALL_HELD 0
 #define STORE_TOKEN_LIMIT (UINT64_C(1) << 53)
 #define STORE_FLOOR_AHEAD_US (INT64_C(24) * 3600 * 1000000)
 #define STORE_COUNTER_IDLE_US (INT64_C(7) * 24 * 3600 * 1000000)
@@ -150,8 +152,9 @@ struct store_host {
     void (*completed)(struct store_host *host, struct store_op *op);
     void (*wake)(struct store_host *host, uint64_t seq);
     void (*gone)(struct store_host *host, uint64_t seq);
-    /* Something happened to this hold, or the store may have missed that: it is renewed at once,
-     * and the answer decides. So it is no harm if this comes late, or for no reason. */
+    /* Something happened to this hold (or STORE_ALL_HELD), or the store may have missed that: it is
+     * renewed at once, and the answer decides. So it is no harm if this comes late, or for no
+     * reason. */
     void (*check)(struct store_host *host, uint64_t seq);
     /* The store may have forgotten what it had granted, as in a fail-over: every hold whose name
      * `concerns` accepts (NULL: every hold) is lost, even if the store still has it; its release

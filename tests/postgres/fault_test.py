@@ -19,6 +19,7 @@ from servers.scene import (KINDS, LONG_MS, PUPPET, SHIM, deadline_us, is_lost, i
                            puppets, sockets_of, wait_until)
 from servers.suite import equal, main, test
 
+VERY_LONG_MS = 600000  # nobody renews within the test
 WAIT_LEASE_MS = 1500  # a waiter asks again at a third of that
 shared = Postgres()  # for tests that leave the server alone; each has a database of its own
 
@@ -144,6 +145,19 @@ def row_22_a_lost_wake_up_is_repaired():
         wait_until(lambda: terminate(name, "query LIKE 'LISTEN%'"), "somebody who listens")
         equal(one.release("lock"), "OK")
         two.granted("lock")
+
+
+@test
+def a_break_that_was_missed_is_reported_when_the_connection_is_back():
+    with database() as name, Proxy(shared.port) as proxy, \
+            Puppet(PUPPET, url_of(name, port=proxy.port), max_lease_ms=VERY_LONG_MS) as far, \
+            Puppet(PUPPET, url_of(name)) as near:
+        token = far.hold("lock", "lock", lease_ms=VERY_LONG_MS).token
+        proxy.refuse()
+        terminate(name)
+        equal(near.break_lock("lock", token), "OK")
+        proxy.accept()
+        far.lost("lock")
 
 
 @test

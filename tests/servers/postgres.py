@@ -45,15 +45,19 @@ def programs():
     """The folder of initdb and postgres, which Debian keeps out of the PATH."""
     folders = [Path(folder) for folder in os.environ["PATH"].split(":")]
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name), reverse=True)
-    return next(folder for folder in folders if (folder / "initdb").exists())
+    return next((folder / "initdb").resolve().parent for folder in folders if (folder / "initdb").exists())
 
 
 class Postgres(Process):
     """config: lines to add to postgresql.conf. clock: the shim with which its clock can be changed (servers.redis.Clock).
+    follows: a server whose standby this one is, which it reaches at `through`, the port of a proxy, if that is given.
     """
 
-    def __init__(self, config=(), clock=None):
+    def __init__(self, config=(), clock=None, follows=None, through=None):
         self.config = list(config)
+        self.follows = follows
+        if follows:
+            self.config.append(f"primary_conninfo = 'host=127.0.0.1 port={through or follows.port} user={USER}'")
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
         self.data, self.log = self.folder / "data", self.folder / "log"
         self.reserved = reserve_port()
@@ -85,8 +89,11 @@ class Postgres(Process):
     # ---- Running it ----
 
     def create(self):
-        done = subprocess.run([*self.as_user, programs() / "initdb", "-D", self.data, "-U", USER, "--auth=trust",
-                               "--encoding=UTF8", "--no-sync", "--no-instructions"],
+        words = ["initdb", "-D", self.data, "-U", USER, "--auth=trust", "--encoding=UTF8", "--no-sync", "--no-instructions"]
+        if self.follows:
+            words = ["pg_basebackup", "-D", self.data, "-h", self.follows.folder, "-p", str(self.follows.port), "-U", USER,
+                     "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+        done = subprocess.run([*self.as_user, programs() / words[0], *words[1:]],
                               env=self.environment, cwd=self.folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise PostgresError(done.stdout + done.stderr)
@@ -141,6 +148,10 @@ class Postgres(Process):
         """On the same port and folder."""
         self.shut_down()
         self.start()
+
+    def promote(self):
+        """Makes a standby the primary; it then has what it had received."""
+        self.command(f"SELECT pg_promote(true, {LIMIT_S})")
 
     def restore(self, copy):
         """Puts a copy of the data in their place; the server is shut down."""

@@ -26,6 +26,7 @@ static int64_t number_of(const struct answer *a, int column) {
 
 static void answered_done(const struct answer *a) {
     a->op->token = (uint64_t)number_of(a, NUMBER);
+    postgres_granted(a->pg);
     store_complete(a->pg->host, a->op, STORE_DONE);
 }
 

@@ -161,7 +161,7 @@ static void set_timer(struct pg_link *link) {
         at_us = earliest(at_us, link->connect_by_us);
     if (link->state == PG_CONNECTING)
         at_us = earliest(at_us, link->target_by_us);
-    if (link->state == PG_READY && link->listens && !sent)
+    if (link->state == PG_READY && link->wanted && !sent)
         at_us = earliest(at_us, link->heard_us + PING_US);
     if (at_us == WORLD_NEVER)
         world_timer_clear(world_of(link), &link->timer);
@@ -320,6 +320,9 @@ static void ready(struct pg_link *link) {
     link->heard_us = world_now_us(world_of(link));
     if (link->listens)
         postgres_listen(link->pg);
+    else if (link->was_ready)
+        postgres_restored(link->pg);
+    link->was_ready = true;
     send_waiting(link);
 }
 
@@ -716,7 +719,7 @@ static void timer_due(struct world_timer *timer) {
     else
         give_up_overdue(link, now_us, why);
     end_overdue(link, why);
-    if (link->state == PG_READY && link->listens && list_empty(&link->sent) &&
+    if (link->state == PG_READY && link->wanted && list_empty(&link->sent) &&
         link->heard_us + PING_US <= now_us) {
         struct pg_request *ping = pg_request_new(pg, NULL, ping_answered, "SELECT 1", "");
         link->heard_us = now_us;

@@ -77,8 +77,9 @@ struct pg_link {
     int64_t target_by_us;      /* this target */
     struct list waiting;       /* requests to send */
     struct list sent;          /* requests without a result, in order */
-    bool wanted;               /* keep it open even if nothing waits */
-    bool listens;              /* to notifications, and pings the server */
+    bool wanted;               /* keep it open even if nothing waits, and ping the server */
+    bool listens;              /* to notifications */
+    bool was_ready;            /* it has been open before */
     bool heard;                /* this connection has been of use */
     bool creating;             /* GREETING: the schema is being made */
     bool created;              /* and was tried */

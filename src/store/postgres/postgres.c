@@ -8,9 +8,9 @@
  * password_fd, and plaintext=yes.
  *
  * A client has two links: commands, and the one that listens to its channel. Wake-ups are hints:
- * when the second link is restored, all waiters of the client are woken, since it may have missed
- * something. A pooler does not pass notifications on; behind one, waiters ask again now and
- * then. */
+ * when the second link is restored, all waiters of the client are woken and all holds checked,
+ * since it may have missed something. A pooler does not pass notifications on; behind one, waiters
+ * ask again now and then. */
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
@@ -91,13 +91,29 @@ bool postgres_has_rows(const PGresult *result, int columns) {
     return result && PQresultStatus(result) == PGRES_TUPLES_OK && PQnfields(result) == columns;
 }
 
+/* ---- Holds that may have ended ----
+ *
+ * A break is announced on the client's channel. Whatever else ends a hold (a standby that was
+ * promoted without it, a restored copy, a break while nobody listened) comes with the end of a
+ * connection. So, once a connection has been restored, all holds are renewed at once. */
+
+void postgres_granted(struct postgres *pg) {
+    pg->commands.wanted = true;
+}
+
+void postgres_restored(struct postgres *pg) {
+    pg->host->check(pg->host, STORE_ALL_HELD);
+}
+
 /* ---- Wake-ups ---- */
 
 static void listening(struct postgres *pg, struct pg_request *request, const PGresult *result,
                       const char *why) {
     (void)request, (void)why;
-    if (result && PQresultStatus(result) == PGRES_COMMAND_OK)
-        pg->host->wake(pg->host, STORE_ALL_WAITING);
+    if (!result || PQresultStatus(result) != PGRES_COMMAND_OK)
+        return;
+    pg->host->wake(pg->host, STORE_ALL_WAITING);
+    pg->host->check(pg->host, STORE_ALL_HELD);
 }
 
 /* The statement takes no parameters: the channel is in its text, which has the life of the

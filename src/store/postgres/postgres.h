@@ -61,6 +61,10 @@ bool postgres_has_rows(const PGresult *result, int columns);
 
 /* A wake-up or the end of a hold may be announced from now on. */
 void postgres_expect_wakes(struct postgres *pg);
+/* A lock has been granted: from now on the client notices when the server goes away. */
+void postgres_granted(struct postgres *pg);
+/* Requests have a connection again, perhaps to another server. */
+void postgres_restored(struct postgres *pg);
 /* The listener is connected. */
 void postgres_listen(struct postgres *pg);
 /* The server has sent a notification. */
