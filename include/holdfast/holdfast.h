@@ -26,7 +26,7 @@
  *  next holder then works at the same time. No lock service can prevent that, but the resource
  *  can: pass it the token with every write, and let it refuse any token smaller than the largest
  *  it has seen. Only tokens of exclusive holds can be used that way; see
- *  hf_hold_is_exclusive.
+ *  hf_hold_is_exclusive. For a database, hf_fence_sql has the statement that does it.
  *
  * CONVENTIONS
  *
@@ -342,6 +342,35 @@ HF_API hf_hold *hf_hold_free(hf_hold *hold);
 /* A descriptor for poll() that becomes readable when the lock is lost. It belongs to the hold: do
  * not read or close it. Errors (negative): SYSTEM, NO_MEMORY, CLOSED, FORKED. */
 HF_API int hf_hold_fd(hf_hold *hold);
+
+/* ---- Fencing in a database ---------------------------------------------------------------- */
+
+/* A database can check the token in the transaction that makes the guarded write. A writer that has
+ * lost the lock without knowing it then fails as a whole. On your own connection:
+ *
+ *    BEGIN;
+ *    the statement from hf_fence_sql
+ *    what you read and write under the lock
+ *    COMMIT;
+ *
+ * The statement keeps the largest token of each name in a table of the database, and fails with the
+ * SQLSTATE HF_FENCE_SQLSTATE if a larger one has been there: roll back and stop, since the lock is
+ * lost. Until the transaction ends, other transactions that check the same name wait. It must be
+ * the first statement of a transaction, before anything is read and before any savepoint. The
+ * database needs the schema of its store (docs/stores/postgres.md), wherever the locks are. */
+typedef enum hf_dialect {
+    HF_POSTGRES = 1, /* PostgreSQL */
+} hf_dialect;
+
+#define HF_FENCE_SQL_SIZE 640     /* bytes that are enough for the statement, for each name */
+#define HF_FENCE_SQLSTATE "ZF001" /* the error of a token that is not the largest */
+
+/* Writes the statement for this hold into `ret_statement`, which has `size` bytes. With several
+ * names it checks all of them. It is ASCII, needs no parameters, and stays the same for as long as
+ * the hold. Does not ask the store.
+ * Errors: LOST, RELEASED, CLOSED, FORKED as from hf_check; WRONG_KIND (the hold is not exclusive,
+ * so its token does not fence); BAD_ARGUMENT (an unknown dialect, or `size` is too small). */
+HF_API int hf_fence_sql(hf_hold *hold, hf_dialect dialect, char *ret_statement, size_t size);
 
 /* ---- Looking ------------------------------------------------------------------------------ */
 

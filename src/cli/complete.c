@@ -1,6 +1,7 @@
 /* Completion: the words that can follow where the user pressed Tab. */
 #include "cli/complete.h"
 
+#include "base/fence_sql.h"
 #include "cli/settings.h"
 
 #include <stdio.h>
@@ -14,6 +15,7 @@ struct place {
     const struct command *command; /* NULL: none yet */
     const struct option *option;   /* whose value is next; NULL: none */
     size_t count;                  /* words after the command that are not options */
+    const char *form;              /* the first of them, which may choose a form of the usage */
     bool options_ended;
     bool lost;              /* the command is unknown */
     const char *before;     /* printed before each answer, such as "--url=" */
@@ -50,13 +52,24 @@ static const char *next_word(const char *usage, char *ret, bool *ret_opens, bool
     return usage + length;
 }
 
-/* The `number`-th word that a command takes besides options, as its usage names it; "" if there is
- * none. */
-static void get_word(const struct command *command, size_t number, char *ret) {
-    const char *usage = command->usage + strcspn(command->usage, " ");
+/* The next form of a usage that has several, as "fence check FILE | fence sql DIALECT"; NULL: there
+ * is none. */
+static const char *next_form(const struct command *command, const char *usage) {
+    char start[PLACE_SIZE];
+    snprintf(start, sizeof(start), " | %s ", command->name);
+    const char *found = strstr(usage, start);
+    return found ? found + strlen(" | ") : NULL;
+}
+
+/* The `number`-th word that a command takes besides options, as this form of its usage names it; ""
+ * if there is none. */
+static void get_word(const char *usage, size_t number, char *ret) {
     bool opens, closes, skipping = false, skip_next = false;
+    usage += strcspn(usage, " ");
     while (*usage) {
         usage = next_word(usage, ret, &opens, &closes);
+        if (!skipping && strcmp(ret, "|") == 0)
+            break; /* the next form */
         bool is_option = *ret == '-' || strcmp(ret, "options") == 0;
         if (opens)
             skipping = is_option;
@@ -74,8 +87,8 @@ static void get_word(const struct command *command, size_t number, char *ret) {
 /* Whether this word and those after it are a command to run, with its arguments. */
 static bool is_foreign(const struct command *command, size_t number) {
     char word[PLACE_SIZE], next[PLACE_SIZE];
-    get_word(command, number, word);
-    get_word(command, number + 1, next);
+    get_word(command->usage, number, word);
+    get_word(command->usage, number + 1, next);
     return strcmp(word, "COMMAND") == 0 && strcmp(next, "ARG") == 0;
 }
 
@@ -163,6 +176,12 @@ static void answer_names(struct place *place) {
     hf_client_close(client);
 }
 
+static void answer_dialects(const struct place *place) {
+    const char *word;
+    for (int dialect = 1; (word = fence_sql_word(dialect)); dialect++)
+        answer(place, word, "");
+}
+
 /* Answers for a kind of word, as help names it. */
 static void answer_kind(struct place *place, const char *kind) {
     if (strchr(kind, '|') || strspn(kind, "abcdefghijklmnopqrstuvwxyz"))
@@ -173,10 +192,26 @@ static void answer_kind(struct place *place, const char *kind) {
         answer_names(place);
     else if (strcmp(kind, "URL") == 0)
         answer_stores(place);
+    else if (strcmp(kind, "DIALECT") == 0)
+        answer_dialects(place);
     else if (strcmp(kind, "PROFILE") == 0)
         answer_profiles(place);
     else if (strcmp(kind, "COMMAND") == 0)
         answer_commands(place);
+}
+
+/* Answers for the next word after the command, from each form of its usage that is meant. */
+static void answer_word(struct place *place) {
+    const struct command *command = place->command;
+    bool chosen = place->count && next_form(command, command->usage);
+    char word[PLACE_SIZE];
+    for (const char *form = command->usage; form; form = next_form(command, form)) {
+        get_word(form, 0, word);
+        if (chosen && strcmp(word, place->form) != 0)
+            continue;
+        get_word(form, place->count, word);
+        answer_kind(place, word);
+    }
 }
 
 /* ---- The line ---- */
@@ -231,7 +266,7 @@ static void take(struct place *place, const char *word) {
         place->command = command_find(word);
         place->lost = !place->command;
     } else if (!foreign) {
-        place->count++;
+        place->form = place->count++ ? place->form : word;
     }
 }
 
@@ -248,7 +283,6 @@ static bool splits_value(struct place *place, const char *word, char *ret_before
 }
 
 static void answer_place(struct place *place) {
-    char word[PLACE_SIZE];
     size_t count = place->count;
     if (place->option) {
         if (place->option->argument)
@@ -263,8 +297,7 @@ static void answer_place(struct place *place) {
     } else if (is_foreign(place->command, count)) {
         puts(":command");
     } else {
-        get_word(place->command, count, word);
-        answer_kind(place, word);
+        answer_word(place);
     }
 }
 

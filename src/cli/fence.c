@@ -1,9 +1,10 @@
 /* holdfast fence: checks tokens on behalf of a resource. A file keeps the largest token seen for
  * each name. `fence check` refuses a smaller one: its holder was paused, has lost the lock, and
- * does not know it.
+ * does not know it. `fence sql` prints the statement with which a database does the same.
  *
  * The file has one line for each name: the token, a space, and the name, safe to print. It is
  * replaced by a rename, under flock, so a crash leaves either the old file or the new one. */
+#include "base/fence_sql.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/text.h"
@@ -143,18 +144,50 @@ static bool is_shared(const struct settings *s, const char *name) {
     return s->shared;
 }
 
+/* ---- In a database ---- */
+
+static int dialect_of(const char *word) {
+    const char *known;
+    for (int dialect = 1; (known = fence_sql_word(dialect)); dialect++) {
+        if (strcmp(known, word) == 0)
+            return dialect;
+    }
+    return 0;
+}
+
+static int print_statement(const char *word, const char *name, uint64_t token) {
+    char statement[HF_FENCE_SQL_SIZE], safe[80];
+    int dialect = dialect_of(word);
+    if (!dialect)
+        return fail_usage("DIALECT cannot be '%s'; it can be: %s",
+                          text_safe(safe, sizeof(safe), word), fence_sql_word(HF_POSTGRES));
+    struct fence_sql sql = {(hf_dialect)dialect, statement, sizeof(statement), 0};
+    fence_sql_add(&sql, name, token);
+    printf("%s;\n", statement);
+    return EXIT_SUCCESS;
+}
+
+/* ---- The command ---- */
+
+static const struct {
+    const char *word;
+    int (*run)(const char *where, const char *name, uint64_t token);
+} forms[] = {{"check", check_token}, {"sql", print_statement}};
+
 static int run(struct cli *cli, int argc, char **argv) {
     struct settings s = {0};
     const char *words[4];
     char safe[80], *end;
+    size_t form = 0;
     int r = options_parse_words(cli, &fence_command, &s, argc, argv, 4, 4, words);
     if (r < 0)
         return options_exit_code(r);
-    if (strcmp(words[0], "check") != 0)
-        return fail_usage(
-            "fence %s is not a command; did you mean fence check? try: holdfast fence "
-            "--help",
-            text_safe(safe, sizeof(safe), words[0]));
+    while (form < 2 && strcmp(words[0], forms[form].word) != 0)
+        form++;
+    if (form == 2)
+        return fail_usage("fence %s is not a command; did you mean fence check or fence sql? try: "
+                          "holdfast fence --help",
+                          text_safe(safe, sizeof(safe), words[0]));
     r = fail_name(words[2]);
     if (r)
         return r;
@@ -169,24 +202,35 @@ static int run(struct cli *cli, int argc, char **argv) {
             "lock without -s or -p");
         return EXIT_REFUSED;
     }
-    return check_token(words[1], words[2], token);
+    return forms[form].run(words[1], words[2], token);
 }
 
 const struct command fence_command = {
     .name = "fence",
     .summary = "the resource's side: refuse a token below the largest seen",
-    .usage = "fence check FILE NAME TOKEN",
+    .usage = "fence check FILE NAME TOKEN | fence sql DIALECT NAME TOKEN",
     .without_settings = true,
     .options = options,
     .run = run,
-    .details = "FILE remembers the largest token that was seen for each NAME. Exit code 0: TOKEN "
-               "is not below\n"
-               "it, go on. 1: it is, so its holder has lost the lock, or it belongs to a shared "
-               "hold. Check\n"
-               "before the first read, and again in the same step as each write.\n"
+    .details = "check: FILE remembers the largest token that was seen for each NAME. Exit code 0: "
+               "TOKEN is not\n"
+               "below it, go on. 1: it is, so its holder has lost the lock, or it belongs to a "
+               "shared hold.\n"
+               "Check before the first read, and again in the same step as each write.\n"
+               "\n"
+               "sql: prints a statement that does the same in a database (DIALECT: postgres). Make "
+               "it the first\n"
+               "of the transaction that writes: if TOKEN is below the largest seen, it fails with "
+               "the SQLSTATE\n"
+               "ZF001, and the transaction with it. The database needs the schema of its store, "
+               "which\n"
+               "'holdfast --url postgres://... doctor' makes.\n"
                "\n"
                "Examples:\n"
                "  holdfast run deploy -c \\\n"
                "    'holdfast fence check /srv/app/fence \"$HOLDFAST_LOCK\" \"$HOLDFAST_TOKEN\" && "
-               "./deploy'\n",
+               "./deploy'\n"
+               "  holdfast run orders -c 'psql -1 -v ON_ERROR_STOP=1 -c \\\n"
+               "    \"$(holdfast fence sql postgres \"$HOLDFAST_LOCK\" \"$HOLDFAST_TOKEN\")\" -f "
+               "orders.sql'\n",
 };

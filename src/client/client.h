@@ -5,6 +5,7 @@
  *   drive.c    which thread waits for the store, and processes what it and the engine put out
  *   call.c     calls: what a program waits for, blocking or not
  *   hold.c     acquiring, checking, renewing, releasing
+ *   fence.c    what a hold gives to the resource that checks its token
  *   group.c    several names at once
  *   look.c     inspect, list, break, examine
  *   event.c    on_event: what happens to a program's locks

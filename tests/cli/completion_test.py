@@ -54,7 +54,8 @@ def every_command_and_every_option_is_offered():
 @test
 def words_come_from_the_usage_of_a_command():
     for line, expected in ((("config", ""), ["show", "path"]), (("completion", "z"), ["zsh"]),
-                           (("fence", ""), ["check"]), (("fence", "check", ""), [":file"]),
+                           (("fence", ""), ["check", "sql"]), (("fence", "check", ""), [":file"]),
+                           (("fence", "sql", ""), ["postgres"]), (("fence", "nonsense", ""), []),
                            (("run", "x", ""), [":command"]), (("run", "x", "ls", "--w"), [":arguments"]),
                            (("run", "x", "--", "--w"), [":command"]), (("run", "-n", "x", ""), [":command"]),
                            (("run", "-w", "5s", "--ttl", "1m", "x", "-q", ""), [":command"]),
@@ -75,7 +76,8 @@ def locks_are_offered_from_the_store_that_the_line_names():
     hold("data:one", "data:two", "it's", "new\nline")
     equal(run("--url", other, "acquire", "elsewhere", "--for", "1m")[0], 0)
     equal(words("run", "data:"), ["data:one", "data:two"])
-    equal(words("fence", "check", "f", ""), ["data:one", "data:two", "it's"])
+    for before in (("fence", "check", "f"), ("fence", "sql", "postgres")):
+        equal(words(*before, ""), ["data:one", "data:two", "it's"])
     equal(words("run", "--also", "data:t"), ["data:two"])
     equal(words("--url", other, "run", ""), ["elsewhere"])
     equal(words("run", "--url=" + other, ""), ["elsewhere"])

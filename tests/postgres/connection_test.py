@@ -3,7 +3,6 @@
 PUPPET."""
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -12,13 +11,11 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.certificates import Authority
-from servers.postgres import Postgres, patient
+from servers.postgres import Postgres, documented, patient
 from servers.process import LIMIT_S, Process, reserve_port
 from servers.puppet import Puppet
 from servers.scene import HOLDFAST, LONG_MS, PUPPET, puppets, wait_until
 from servers.suite import equal, main, test
-
-PAGE = Path(__file__).resolve().parents[2] / "docs/stores/postgres.md"
 
 
 def run(url, *words, **env):
@@ -110,12 +107,6 @@ def a_server_that_is_not_there_is_passed_over():
         works("postgres:///", PGHOST="127.0.0.1", PGPORT=str(server.port), PGUSER="postgres", PGDATABASE="postgres")
         fails(server.url() + "?nonsense=1", "nonsense")
         fails("postgres:///?service=nobody", "nobody", PGSERVICEFILE=str(service))
-
-
-def documented(title):
-    block = re.search(rf"^<!-- {title} -->\n+```[^\n]*\n(.*?)^```", PAGE.read_text(), re.M | re.S)
-    assert block, f"{PAGE} has no code block behind <!-- {title} -->"
-    return block[1]
 
 
 @test

@@ -7,8 +7,9 @@
 
     tests/servers/postgres.py [--unix] -- program arguments
 
-The second form runs a program with a server: every {url} in its arguments becomes the server's URL, and its exit
-status is passed on. The URL gives the server much time to answer: a machine that runs many tests is busy.
+The second form runs a program with a server: every {url} in its arguments becomes the server's URL for holdfast,
+{database} that for libpq, and its exit status is passed on. The URL for holdfast gives the server much time to answer: a
+machine that runs many tests is busy.
 
 PostgreSQL refuses to run as root. So root runs it as nobody.
 """
@@ -16,6 +17,7 @@ import argparse
 import contextlib
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +32,7 @@ if __name__ == "__main__":
 from servers.process import LIMIT_S, Process, reserve_port
 from servers.redis import Clock
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/stores/postgres.md"
 USER = "postgres"
 PATIENCE = "timeout=20000&connect_timeout=20000"
 CONFIG = ["listen_addresses = '127.0.0.1'", "max_connections = 200", "shared_buffers = '16MB'",
@@ -39,6 +42,13 @@ CONFIG = ["listen_addresses = '127.0.0.1'", "max_connections = 200", "shared_buf
 
 class PostgresError(Exception):
     """What the server, or the tool, answered: str() is its text."""
+
+
+def documented(title):
+    """The block of SQL of the store's page that has this title."""
+    block = re.search(rf"^<!-- {title} -->\n+```[^\n]*\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    assert block, f"{PAGE} has no code block behind <!-- {title} -->"
+    return block[1]
 
 
 def programs():
@@ -179,6 +189,49 @@ class Postgres(Process):
         return done.stdout.rstrip("\n")
 
 
+class Session(Process):
+    """A psql that is told statement after statement, so that a transaction can stay open between them.
+
+        with Session(server) as one:
+            one.say("BEGIN")
+            one.say("UPDATE t SET n = 1")   # the SQLSTATE: "00000"
+            one.rows, one.count             # of the last statement
+    """
+
+    def __init__(self, server, user=USER, database="postgres"):
+        self.arguments = ["psql", "-XAtq", "-h", server.folder, "-p", str(server.port), "-U", user, "-d", database]
+        self.environment = server.environment
+        self.rows, self.count = [], 0
+
+    def __enter__(self):
+        self.launch(self.arguments, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL, text=True)
+        return self
+
+    def __exit__(self, *_):
+        super().__exit__()
+        self.child.stdin.close()
+        self.child.stdout.close()
+
+    def ask(self, sql):
+        """Sends a statement, of which answer() returns the SQLSTATE."""
+        self.child.stdin.write(f"{sql};\n\\echo @ :SQLSTATE :ROW_COUNT\n")
+        self.child.stdin.flush()
+
+    def answer(self):
+        self.rows = []
+        for line in self.child.stdout:
+            if line.startswith("@ "):
+                state, self.count = line.split()[1], int(line.split()[2])
+                return state
+            self.rows.append(line.rstrip("\n"))
+        raise PostgresError(f"psql ended with {self.child.wait(LIMIT_S)}")
+
+    def say(self, sql):
+        self.ask(sql)
+        return self.answer()
+
+
 # ---- As a command ----
 
 
@@ -189,13 +242,13 @@ def patient(url):
 def main():
     parser = argparse.ArgumentParser(description="Runs a program with a PostgreSQL server.")
     parser.add_argument("--unix", action="store_true", help="a URL with the unix socket")
-    parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the server's URL")
+    parser.add_argument("words", nargs="+", metavar="program", help="{url} and {database} become URLs")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     with Postgres() as server, Process() as program:
-        url = patient(server.url(unix=options.unix))
-        program.launch([word.replace("{url}", url) for word in options.words])
+        url = server.url(unix=options.unix)
+        program.launch([word.replace("{url}", patient(url)).replace("{database}", url) for word in options.words])
         status = program.child.wait()
         sys.exit(status if status >= 0 else 128 - status)
 

@@ -50,6 +50,12 @@ CREATE TABLE IF NOT EXISTS holdfast.claims (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 CREATE UNIQUE INDEX IF NOT EXISTS claims_by_name ON holdfast.claims (name, state, ticket);
 
+-- The largest token that guarded transactions have shown, for each name.
+CREATE TABLE IF NOT EXISTS holdfast.fences (
+    name bytea PRIMARY KEY,
+    token bigint NOT NULL CHECK (token > 0 AND token < 9007199254740992)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
 -- For people: who holds and who waits.
 CREATE OR REPLACE VIEW holdfast.who AS
     SELECT encode(c.name, 'escape') AS name, (ARRAY['holds', 'is next', 'waits'])[c.state] AS what, c.weight, l.capacity,
@@ -288,4 +294,19 @@ BEGIN
     RETURN true;
 END $$;
 
-COMMENT ON SCHEMA holdfast IS 'holdfast schema 1';
+-- The first statement of a guarded transaction: fails if a larger token has been there. It writes
+-- the row even if the token stays the same. A later transaction whose snapshot is older than this
+-- one's commit, at repeatable read or above, then fails with serialization_failure; otherwise it
+-- would not see what this one wrote.
+CREATE OR REPLACE FUNCTION holdfast.fence(the_name bytea, the_token bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO holdfast.fences AS f VALUES (the_name, the_token)
+    ON CONFLICT (name) DO UPDATE SET token = the_token WHERE f.token <= the_token;
+    IF NOT FOUND THEN
+        RAISE 'token % of % is refused (a later holder came with %); the lock was lost: stop', the_token,
+            encode(the_name, 'escape'), (SELECT token FROM holdfast.fences WHERE name = the_name)
+            USING ERRCODE = 'ZF001';
+    END IF;
+END $$;
+
+COMMENT ON SCHEMA holdfast IS 'holdfast schema 2';

@@ -1,0 +1,54 @@
+/* A name is quoted only if nothing in it means anything in any dialect, setting or encoding. Every
+ * other one is given as the hexadecimal digits of its bytes. */
+#include "base/fence_sql.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *word;
+    const char *function;
+    const char *before, *after; /* hexadecimal digits, to make them bytes */
+} dialects[] = {
+    [HF_POSTGRES] = {"postgres", "holdfast.fence", "decode('", "', 'hex')"},
+};
+
+const char *fence_sql_word(int dialect) {
+    bool is_known = dialect > 0 && (size_t)dialect < sizeof(dialects) / sizeof(dialects[0]);
+    return is_known ? dialects[dialect].word : NULL;
+}
+
+__attribute__((format(printf, 2, 3))) static void add(struct fence_sql *sql, const char *format,
+                                                      ...) {
+    size_t at = sql->length < sql->size ? sql->length : sql->size;
+    va_list args;
+    va_start(args, format);
+    sql->length +=
+        (size_t)vsnprintf(sql->text ? sql->text + at : NULL, sql->size - at, format, args);
+    va_end(args);
+}
+
+static bool is_plain(const char *name) {
+    return name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                             " +-./:@_")] == 0;
+}
+
+static void add_name(struct fence_sql *sql, const char *name) {
+    if (is_plain(name)) {
+        add(sql, "'%s'", name);
+        return;
+    }
+    add(sql, "%s", dialects[sql->dialect].before);
+    for (; *name; name++)
+        add(sql, "%02x", (unsigned)(unsigned char)*name);
+    add(sql, "%s", dialects[sql->dialect].after);
+}
+
+void fence_sql_add(struct fence_sql *sql, const char *name, uint64_t token) {
+    add(sql, "%s%s(", sql->length ? ", " : "SELECT ", dialects[sql->dialect].function);
+    add_name(sql, name);
+    add(sql, ", %" PRIu64 ")", token);
+}

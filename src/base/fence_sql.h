@@ -1,0 +1,22 @@
+/* The statement that checks fencing tokens in a database, in the database's dialect. hf_fence_sql
+ * and `holdfast fence sql` hand it out. The function that it calls is in the schema of the store
+ * of that database (src/store/postgres/schema.sql). */
+#ifndef BASE_FENCE_SQL_H
+#define BASE_FENCE_SQL_H
+
+#include <holdfast/holdfast.h>
+
+struct fence_sql {
+    hf_dialect dialect;
+    char *text; /* of `size` bytes; what does not fit is cut */
+    size_t size;
+    size_t length; /* of the whole statement; 0: it has not begun */
+};
+
+/* The word for a dialect, as in the URLs of its store. NULL: there is no such dialect. */
+const char *fence_sql_word(int dialect);
+
+/* Adds the check of one token to the statement. */
+void fence_sql_add(struct fence_sql *sql, const char *name, uint64_t token);
+
+#endif

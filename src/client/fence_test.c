@@ -1,0 +1,117 @@
+/* The statement that checks tokens in a database: for which holds there is one, and what it says.
+ * That databases take it is shown in tests/postgres/fence_test.py. */
+#include "check.h"
+#include "support/virtual_world.h"
+
+#include <holdfast/holdfast.h>
+#include <inttypes.h>
+
+static char statement[64 * HF_FENCE_SQL_SIZE];
+
+static hf_hold *acquire(hf_client *client, const char *name, hf_kind kind, uint32_t permits) {
+    hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
+    hf_hold *hold;
+    options.kind = kind;
+    options.permits = permits;
+    options.capacity = 3;
+    CHECK_EQ_INT(hf_acquire(client, name, &options, &hold), HF_OK);
+    return hold;
+}
+
+static void check_statement(hf_hold *hold, const char *name) {
+    char expected[HF_FENCE_SQL_SIZE];
+    snprintf(expected, sizeof(expected), "SELECT holdfast.fence(%s, %" PRIu64 ")", name,
+             hf_hold_token(hold));
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_POSTGRES, statement, sizeof(statement)), HF_OK);
+    CHECK_EQ_STR(statement, expected);
+}
+
+TEST(names_that_could_mean_something_to_a_database_are_given_in_hexadecimal) {
+    static const struct {
+        const char *name, *written;
+    } cases[] = {
+        {"orders", "'orders'"},
+        {"a-Z_0.9/x:y@z +", "'a-Z_0.9/x:y@z +'"},
+        {"it's", "decode('69742773', 'hex')"},
+        {"a\\b", "decode('615c62', 'hex')"},
+        {"50%", "decode('353025', 'hex')"},
+        {"\xc3\xbc\xff\n", "decode('c3bcff0a', 'hex')"},
+    };
+    hf_client *client = virtual_client("memory:", NULL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        hf_hold *hold = acquire(client, cases[i].name, HF_EXCLUSIVE, 1);
+        check_statement(hold, cases[i].written);
+        hf_hold_free(hold);
+    }
+    hf_client_close(client);
+}
+
+TEST(several_names_are_checked_in_the_order_of_their_names) {
+    hf_client *client = virtual_client("memory:", NULL);
+    hf_want b = HF_WANT_INIT, a = HF_WANT_INIT;
+    hf_hold *hold;
+    b.name = "b";
+    a.name = "a";
+    const hf_want *wants[] = {&b, &a};
+    char expected[2 * HF_FENCE_SQL_SIZE];
+    CHECK_EQ_INT(hf_acquire_all(client, wants, 2, NULL, &hold), HF_OK);
+    snprintf(expected, sizeof(expected),
+             "SELECT holdfast.fence('a', %" PRIu64 "), holdfast.fence('b', %" PRIu64 ")",
+             hf_hold_token_at(hold, 1), hf_hold_token_at(hold, 0));
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_POSTGRES, statement, sizeof(statement)), HF_OK);
+    CHECK_EQ_STR(statement, expected);
+    hf_hold_free(hold);
+    hf_client_close(client);
+}
+
+TEST(the_documented_size_is_enough_for_each_name) {
+    enum { NAMES = 64, BYTES = 255 };
+    hf_client *client = virtual_client("memory:", NULL);
+    static char names[NAMES][BYTES + 1];
+    static hf_want wants[NAMES];
+    static const hf_want *pointers[NAMES];
+    hf_hold *hold;
+    for (size_t i = 0; i < NAMES; i++) {
+        memset(names[i], '\'', BYTES);
+        names[i][0] = (char)('0' + i);
+        wants[i] = (hf_want)HF_WANT_INIT;
+        wants[i].name = names[i];
+        pointers[i] = &wants[i];
+    }
+    CHECK_EQ_INT(hf_acquire_all(client, pointers, NAMES, NULL, &hold), HF_OK);
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_POSTGRES, statement, sizeof(statement)), HF_OK);
+    hf_hold_free(hold);
+    hf_client_close(client);
+}
+
+TEST(all_permits_fence_and_shared_holds_do_not) {
+    hf_client *client = virtual_client("memory:", NULL);
+    hf_hold *reader = acquire(client, "lock", HF_SHARED, 1);
+    hf_hold *some = acquire(client, "some", HF_PERMITS, 2);
+    hf_hold *all = acquire(client, "all", HF_PERMITS, 3);
+    strcpy(statement, "untouched");
+    CHECK_EQ_INT(hf_fence_sql(reader, HF_POSTGRES, statement, sizeof(statement)), HF_WRONG_KIND);
+    CHECK_EQ_INT(hf_fence_sql(some, HF_POSTGRES, statement, sizeof(statement)), HF_WRONG_KIND);
+    CHECK_EQ_STR(statement, "untouched");
+    check_statement(all, "'all'");
+    hf_hold_free(reader);
+    hf_hold_free(some);
+    hf_hold_free(all);
+    hf_client_close(client);
+}
+
+TEST(what_is_not_held_and_wrong_arguments_give_no_statement) {
+    hf_client *client = virtual_client("memory:", NULL);
+    hf_hold *hold = acquire(client, "lock", HF_EXCLUSIVE, 1);
+    strcpy(statement, "untouched");
+    CHECK_EQ_INT(hf_fence_sql(NULL, HF_POSTGRES, statement, sizeof(statement)), HF_BAD_ARGUMENT);
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_POSTGRES, NULL, 0), HF_BAD_ARGUMENT);
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_POSTGRES, statement, 20), HF_BAD_ARGUMENT);
+    CHECK_EQ_INT(hf_fence_sql(hold, (hf_dialect)0, statement, sizeof(statement)), HF_BAD_ARGUMENT);
+    CHECK_EQ_INT(hf_fence_sql(hold, (hf_dialect)99, statement, sizeof(statement)), HF_BAD_ARGUMENT);
+    CHECK_EQ_INT(hf_release(hold), HF_OK);
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_POSTGRES, statement, sizeof(statement)), HF_RELEASED);
+    CHECK_EQ_STR(statement, "untouched");
+    hf_hold_free(hold);
+    hf_client_close(client);
+}
