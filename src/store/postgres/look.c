@@ -7,11 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COLUMNS                                                                         \
-    "l.name, l.kind, l.capacity, l.token, extract(epoch FROM l.broken_at) * 1000000,"   \
-    " l.broken_token, l.broken_by, l.broken_reason,"                                    \
-    " c.client, c.seq, c.state, c.token, c.weight, extract(epoch FROM c.since) * 1000," \
-    " extract(epoch FROM c.until - clock_timestamp()) * 1000, c.pid, c.host, c.command, c.label"
+#define COLUMNS                                                                                \
+    "l.name, l.kind, l.capacity, l.token, extract(epoch FROM l.broken_at) * 1000000,"          \
+    " l.broken_token, l.broken_by, l.broken_reason,"                                           \
+    " c.client, c.seq, c.state, c.token, c.weight, extract(epoch FROM c.since) * 1000,"        \
+    " CASE WHEN isfinite(c.until) THEN extract(epoch FROM c.until - clock_timestamp()) * 1000" \
+    " ELSE -1 END, c.pid, c.host, c.command, c.label"
 
 enum {
     LOCK_NAME,

@@ -190,8 +190,9 @@ BEGIN
         now := clock_timestamp();
         PERFORM holdfast.advance(lock);
         SELECT * INTO mine FROM holdfast.claims WHERE client = me AND seq = my_seq;
-        SELECT coalesce(sum(weight), 0), min(until) INTO used, ends
-        FROM holdfast.claims WHERE name = the_name AND state < 3;
+        -- Nobody knows when a client of plain will end: whoever waits for it looks again soon.
+        SELECT coalesce(sum(weight), 0), min(least(until, CASE WHEN seq = 0 THEN now + interval '1 second' END))
+        INTO used, ends FROM holdfast.claims WHERE name = the_name AND state < 3;
         SELECT ticket INTO head FROM holdfast.claims WHERE name = the_name AND state = 3 ORDER BY ticket LIMIT 1;
         IF (used > 0 OR head IS NOT NULL) AND (lock.kind <> the_kind OR lock.capacity <> the_capacity) THEN
             answer := 'kind';
@@ -294,6 +295,64 @@ BEGIN
     RETURN true;
 END $$;
 
+-- For clients that know nothing but SQL: one row for each exclusive hold that such a client has. An
+-- insert takes the lock, an update renews it or takes over one that has expired, a delete releases
+-- it. Its claims have the number 0, which no other claim has.
+CREATE OR REPLACE VIEW holdfast.plain AS
+    SELECT name, convert_from(label, 'UTF8') AS owner, token AS version, until, since, client AS id
+    FROM holdfast.claims WHERE seq = 0;
+
+-- Takes the lock for a row of plain: its version, or NULL if somebody holds it or waits for it.
+CREATE OR REPLACE FUNCTION holdfast.plain_acquire(mine holdfast.plain) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+    until_us bigint := extract(epoch FROM nullif(mine.until, 'infinity')) * 1000000;
+    answered record;
+BEGIN
+    SELECT * INTO answered FROM holdfast.acquire(
+        mine.name, 2::smallint, 2147483647, 2147483647, mine.id, 0, coalesce(until_us - now_us, 0), 0, false, now_us, 0,
+        0, convert_to(coalesce(host(inet_client_addr()), ''), 'UTF8'),
+        convert_to(current_setting('application_name'), 'UTF8'), convert_to(mine.owner, 'UTF8'));
+    IF until_us IS NULL THEN
+        UPDATE holdfast.claims SET until = 'infinity' WHERE client = mine.id AND seq = 0;
+    END IF;
+    RETURN CASE answered.answer WHEN 'done' THEN answered.number END;
+END $$;
+
+-- Renews the hold that was read as `old`. False: it is another by now, or its time has passed.
+CREATE OR REPLACE FUNCTION holdfast.plain_renew(old holdfast.plain, new_until timestamptz) RETURNS boolean LANGUAGE sql AS $$
+    WITH renewed AS (
+        UPDATE holdfast.claims SET until = coalesce(new_until, 'infinity')
+        WHERE client = old.id AND seq = 0 AND token = old.version AND claims.until > clock_timestamp() RETURNING 1)
+    SELECT EXISTS (SELECT FROM renewed)
+$$;
+
+CREATE OR REPLACE FUNCTION holdfast.plain_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        RETURN CASE WHEN holdfast.release(OLD.name, OLD.id, 0) THEN OLD END;
+    END IF;
+    NEW.owner := coalesce(NEW.owner, '');
+    NEW.until := coalesce(NEW.until, 'infinity');
+    IF TG_OP = 'UPDATE' AND NEW.name <> OLD.name THEN
+        RAISE 'the name of a lock cannot be changed' USING ERRCODE = 'feature_not_supported';
+    END IF;
+    IF TG_OP = 'UPDATE' AND NEW.owner = OLD.owner THEN
+        RETURN CASE WHEN holdfast.plain_renew(OLD, NEW.until) THEN NEW END;
+    END IF;
+    NEW.id := md5(random()::text || clock_timestamp()::text || pg_backend_pid()::text)::uuid;
+    NEW.since := clock_timestamp();
+    NEW.version := holdfast.plain_acquire(NEW);
+    IF NEW.version IS NULL AND TG_OP = 'INSERT' THEN
+        RAISE 'the lock % is held by somebody else', encode(NEW.name, 'escape') USING ERRCODE = 'unique_violation';
+    END IF;
+    RETURN CASE WHEN NEW.version IS NOT NULL THEN NEW END;
+END $$;
+
+DROP TRIGGER IF EXISTS changed ON holdfast.plain;
+CREATE TRIGGER changed INSTEAD OF INSERT OR UPDATE OR DELETE ON holdfast.plain
+    FOR EACH ROW EXECUTE FUNCTION holdfast.plain_changed();
+
 -- The first statement of a guarded transaction: fails if a larger token has been there. It writes
 -- the row even if the token stays the same. A later transaction whose snapshot is older than this
 -- one's commit, at repeatable read or above, then fails with serialization_failure; otherwise it
@@ -309,4 +368,4 @@ BEGIN
     END IF;
 END $$;
 
-COMMENT ON SCHEMA holdfast IS 'holdfast schema 2';
+COMMENT ON SCHEMA holdfast IS 'holdfast schema 3';
