@@ -31,6 +31,8 @@ static int check(struct holder_settings *s) {
         return fail_usage("missing --for-pid $$ (until this shell ends) or --for 10m "
                           "(until then, unless renewed)");
     int r = fail_name(s->name);
+    if (!r)
+        r = holder_check_for(s->for_ms);
     return r ? r : ask_check(s->cli, &s->ask);
 }
 
@@ -115,16 +117,17 @@ static int run(struct cli *cli, int argc, char **argv) {
 const struct command acquire_command = {
     .name = "acquire",
     .summary = "for scripts: acquire a lock and keep it in the background",
-    .usage = "acquire NAME (--for-pid PID | --for DUR) [options]",
+    .usage = "acquire NAME [--for-pid PID] [--for DUR] [options]",
     .options = options,
     .run = run,
     .details =
         "Waits for the lock and leaves a process behind that holds and renews it, until\n"
         "  - you call holdfast release, as the same user and with the same HOLDFAST_HOLD;\n"
         "  - the process PID and everything that it started have ended (--for-pid);\n"
-        "  - DUR has passed since acquire or the last holdfast renew (--for);\n"
+        "  - DUR (at least 1s) has passed since acquire or the last holdfast renew (--for);\n"
         "  - the lock is lost: PID and what it started get TERM a quarter of the lease, but at\n"
         "    most 5s, before the deadline, and with --on-lost kill also KILL.\n"
+        "One of --for-pid and --for is needed; with both, the first to end releases the lock.\n"
         "\n"
         "So if a script is killed, the step that it had started still keeps the lock. It is known\n"
         "by a descriptor that the shell opens when it evaluates the output (the first free one\n"
@@ -136,12 +139,15 @@ const struct command acquire_command = {
         "Prints commands for the shell, which set HOLDFAST_HOLD, HOLDFAST_LOCK, HOLDFAST_TOKEN "
         "and\n"
         "HOLDFAST_SHARED (1: the token does not fence), and open that descriptor. On failure it\n"
-        "prints \"(exit CODE)\", so that eval fails too.\n"
+        "prints \"(exit CODE)\", so that eval fails too. A script that takes a second lock must\n"
+        "keep the first value of HOLDFAST_HOLD to release the first one.\n"
         "\n"
         "Exit code: 64 usage, 69 store unreachable, 75 not acquired (or the code of -E),\n"
         "77 not permitted, 78 configuration.\n"
         "\n"
         "Examples:\n"
         "  eval \"$(holdfast acquire deploy --for-pid $$)\" || exit\n"
-        "  holdfast acquire deploy --for 10m > lock.env; . ./lock.env; ...; holdfast release\n",
+        "  holdfast acquire deploy --for 10m > lock.env; . ./lock.env; ...; holdfast release\n"
+        "  eval \"$(holdfast acquire db --for-pid $$)\" || exit; db=$HOLDFAST_HOLD\n"
+        "  eval \"$(holdfast acquire cache --for-pid $$)\" || exit; ...; holdfast release $db\n",
 };

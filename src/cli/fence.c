@@ -21,6 +21,10 @@
 
 enum { EXIT_REFUSED = 1, NAME_SIZE = 1100, PATH_SIZE = 4096 };
 
+/* All tokens are below. Something else that was taken for one, such as a time in nanoseconds, must
+ * not be remembered: every token after it would be refused. */
+static const uint64_t token_limit = UINT64_C(1) << 53;
+
 struct settings {
     bool shared;
 };
@@ -193,7 +197,8 @@ static int run(struct cli *cli, int argc, char **argv) {
         return r;
     errno = 0;
     uint64_t token = strtoull(words[3], &end, 10);
-    if (end == words[3] || *end || errno || token == 0 || words[3][0] == '-')
+    bool is_number = end != words[3] && !*end && !errno && words[3][0] != '-';
+    if (!is_number || token == 0 || token >= token_limit)
         return fail_usage("TOKEN cannot be '%s' (it is the number in $HOLDFAST_TOKEN)",
                           text_safe(safe, sizeof(safe), words[3]));
     if (is_shared(&s, words[2])) {

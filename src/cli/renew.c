@@ -33,7 +33,7 @@ static int run(struct cli *cli, int argc, char **argv) {
     if (r < 0)
         return options_exit_code(r);
     const char *id = holder_id(word);
-    if (!id)
+    if (!id || holder_check_for(s.for_ms))
         return EXIT_USAGE;
     struct holder_request request = {.verb = HOLDER_RENEW, .for_ms = s.for_ms};
     struct holder_reply reply;

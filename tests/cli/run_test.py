@@ -353,11 +353,22 @@ def fence_refuses_a_token_below_the_largest_seen():
 
 
 @test
+def fence_does_not_remember_what_is_no_token():
+    equal(run("fence", "check", "file", "x", "7")[0], 0)
+    for word in (str(1 << 53), str(1 << 63), str(1 << 70), "0", "7x", ""):
+        code, _, err = run("fence", "check", "file", "x", word)
+        equal((word, code), (word, 64))
+        contains(err, f"TOKEN cannot be '{word}'")
+    equal(run("fence", "check", "file", "x", "8")[0], 0)
+    equal(run("fence", "check", "file", "x", str((1 << 53) - 1))[0], 0)
+
+
+@test
 def fence_refuses_a_shared_hold():  # row 45
     check = f'{HOLDFAST} fence check file "$HOLDFAST_LOCK" "$HOLDFAST_TOKEN"'
     equal(run("run", "x", "-c", check)[0], 0)
     equal(run("run", "-s", "x", "-c", check)[0], 1)
-    equal(run("fence", "check", "--shared", "file", "x", "9999999999999999")[0], 1)
+    equal(run("fence", "check", "--shared", "file", "x", "9000000000000000")[0], 1)
 
 
 @test

@@ -34,6 +34,20 @@ def a_script_locks_here_and_unlocks_there():
 
 
 @test
+def a_time_too_short_for_any_work_is_refused():
+    for time in ("0", "999ms"):
+        code, out, err = run("acquire", "x", "--for", time)
+        equal((code, out), (64, "(exit 64)\n"))
+        contains(err, "--for must be at least 1s")
+    hold = matches(run("acquire", "x", "--for", "1m")[1], r"HOLD=(\w+)")[1]
+    code, _, err = run("renew", hold, "--for", "0")
+    equal(code, 64)
+    contains(err, "--for must be at least 1s")
+    assert not is_free("x")
+    equal(run("release", hold)[0], 0)
+
+
+@test
 def the_lock_ends_with_the_shell_that_it_is_for():
     script = start_script(ACQUIRE + "echo $HOLDFAST_TOKEN; kill -STOP $$")
     assert int(read_line(script.stdout)) > 0

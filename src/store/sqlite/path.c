@@ -125,6 +125,12 @@ static int check_owner(const struct stat *of, bool is_default, const char *path,
         return HF_DENIED;
     }
     mode_t too_much = of->st_mode & (is_default ? 022 : 002);
+    if (too_much && S_ISDIR(of->st_mode) && of->st_mode & S_ISVTX) {
+        /* Everybody is meant to write to it, as to /tmp. */
+        *ret_text =
+            error_format("everybody can write to %s; make a folder of your own in it", path);
+        return HF_DENIED;
+    }
     if (too_much) {
         *ret_text =
             error_format("%s can be written to by %s; try: chmod %s %s%s", path,
