@@ -95,8 +95,9 @@ int fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The exit code for an error of the library. */
 int fail_exit_code(int error);
 
-/* What to do about it, "" if the reason says it all. Valid until the next call. */
-const char *fail_advice(const struct cli *cli, int error);
+/* What to do about an error for this reason, "" if the reason says it all. Valid until the next
+ * call. */
+const char *fail_advice(const struct cli *cli, int error, const char *why);
 
 /* Checks the name of a lock. Returns 0, or EXIT_USAGE after printing an error. */
 int fail_name(const char *name);

@@ -124,8 +124,8 @@ static void ask_store(struct doctor *d) {
             "this store reports nothing but its tier");
     } else {
         d->error = r;
-        add(d, HF_PROBLEM, "store", "no lock can be acquired there", fail_advice(d->cli, r), "%s",
-            hf_last_error());
+        add(d, HF_PROBLEM, "store", "no lock can be acquired there",
+            fail_advice(d->cli, r, hf_last_error()), "%s", hf_last_error());
     }
 }
 

@@ -31,7 +31,7 @@ static const struct {
     {HF_NO_STORE, EXIT_CONFIG, "to see what this build has: holdfast stores"},
     {HF_UNSUPPORTED, EXIT_CONFIG, "to see what each store can do: holdfast stores"},
     {HF_UNREACHABLE, EXIT_UNREACHABLE, "is the server running and reachable?"},
-    {HF_DENIED, EXIT_DENIED, "check the owner and the permissions, or the user in the URL"},
+    {HF_DENIED, EXIT_DENIED, "check the URL, the user and the password (--password-file)"},
     {HF_BAD_STORE, EXIT_CONFIG, "use another place, or move the existing data away"},
     {HF_STORE_FULL, EXIT_UNREACHABLE, "make room, then try again"},
     {HF_CLOCK, EXIT_CONFIG, "use the same --max-lease everywhere, and correct the clocks"},
@@ -54,14 +54,23 @@ int fail_exit_code(int error) {
     return error == HF_OK ? EXIT_SUCCESS : table[find(error)].exit_code;
 }
 
-const char *fail_advice(const struct cli *cli, int error) {
+/* What to do about a store in a file. NULL: what is in the table. */
+static const char *advice_for_file(int error) {
+    return error == HF_UNREACHABLE
+               ? "does the folder exist, and is it on a disk that can be written to?"
+           : error == HF_DENIED ? "check the owner and the permissions"
+                                : NULL;
+}
+
+const char *fail_advice(const struct cli *cli, int error, const char *why) {
     static char text[800];
     bool is_file = !cli->url || !url_authority(cli->url);
-    if (error == HF_UNREACHABLE && is_file)
-        return "does the folder exist, and is it on a disk that can be written to?";
+    const char *for_file = is_file ? advice_for_file(error) : NULL;
+    if (error == HF_DENIED && strstr(why, "; ")) /* the reason has its own advice */
+        return "";
     if (error == HF_DENIED)
         settings_explain_denial(cli, text, sizeof(text));
-    return error == HF_DENIED && *text ? text : table[find(error)].advice;
+    return error == HF_DENIED && *text ? text : for_file ? for_file : table[find(error)].advice;
 }
 
 int fail_name(const char *name) {
@@ -105,12 +114,24 @@ static void unreachable_text(char *ret, size_t size, const struct cli *cli, cons
              text_safe(safe, sizeof(safe), why), advice);
 }
 
+/* The reason without the name of the lock, which is in the rest of the message. */
+static const char *without_name(char *ret, size_t size, const struct cli *cli, int error,
+                                const char *why) {
+    const char *sentence = hf_error_string(error);
+    char named[400];
+    snprintf(named, sizeof(named), "%s: \"%s\"", sentence, cli->lock ? cli->lock : "");
+    size_t length = strlen(named);
+    if (strncmp(why, named, length) != 0)
+        return why;
+    snprintf(ret, size, "%s%s", sentence, why + length);
+    return ret;
+}
+
 void fail_text(char *ret, size_t size, const struct cli *cli, int error, const char *why,
                const char *what) {
-    char safe[600], tried[300];
-    const char *advice = fail_advice(cli, error);
-    if (!*why)
-        why = hf_error_string(error);
+    char safe[600], tried[300], shorter[600];
+    const char *advice = fail_advice(cli, error, why);
+    why = *why ? without_name(shorter, sizeof(shorter), cli, error, why) : hf_error_string(error);
     if (error == HF_UNREACHABLE) {
         unreachable_text(ret, size, cli, why, advice);
         return;

@@ -218,7 +218,7 @@ def a_password_that_goes_with_another_url_is_mentioned():
     out = run("--url", "testpassword://app@other", "doctor", env=env)[1]
     contains(out.replace("\n", " "), ":3 has a password-env")
     wrong = password_file("wrong")
-    err = refused("user in the URL", words=("--url", "testpassword://app@other", "--password-file", wrong,
+    err = refused("check the URL, the user", words=("--url", "testpassword://app@other", "--password-file", wrong,
                                             "run", "x", "true"), env=env, code=77)
     assert "password-env" not in err, err
 

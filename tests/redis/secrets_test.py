@@ -17,6 +17,7 @@ from servers.sentinel import Sentinels
 from servers.suite import LIMIT_S, equal, main, test
 
 HOLDFAST = sys.argv[1]
+DENIED, CONFIG = 77, 78
 PASSWORD, OTHER = "hunter2-hunter2", "swordfish-swordfish"
 
 # What a command sees: its environment and descriptors, and what it can find out about its parent.
@@ -170,6 +171,24 @@ def no_output_has_a_password():
                 check_hidden(holdfast(*words, prefix=("timeout", "-s", "INT", "0.5") if words[0] == "watch" else (),
                                       HOLDFAST_URL=url, XDG_RUNTIME_DIR=path.parent)[1])
             check_hidden(report.read_text() + metrics.read_text())
+
+
+@test
+def a_login_that_is_refused_says_what_to_check():
+    with Redis(password=PASSWORD) as server, Redis() as without:
+        url, open_url = f"127.0.0.1:{server.port}", f"127.0.0.1:{without.port}"
+        for login, words in ((url, ("the server asks for a password", "--password-file")),
+                             (f":wrong@{url}", ("does not know this user and password", "--password-file")),
+                             (f":{PASSWORD}@{open_url}", ("has no password", "--password-file"))):
+            for command in (("run", "x", "true"), ("ls",)):
+                code, out = holdfast(*command, HOLDFAST_URL=f"redis://{login}")
+                equal((login, code), (login, DENIED))
+                for word in words:
+                    assert word in out, f"{word!r} is not in {out!r}"
+                assert '"x"' not in out and "owner" not in out, out
+        code, out = holdfast("run", "x", "true", HOLDFAST_URL=f"redis://{open_url}/4711")
+        equal(code, CONFIG)
+        assert "no database with this number" in out, out
 
 
 main()

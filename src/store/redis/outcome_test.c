@@ -46,6 +46,8 @@ static const struct {
     {"OOM command not allowed when used memory > 'maxmemory'.", HF_STORE_FULL},
     {"NOPERM this user has no permissions to run the 'evalsha' command", HF_DENIED},
     {"NOAUTH Authentication required.", HF_DENIED},
+    {"ERR Protocol error: unauthenticated multibulk length", HF_DENIED},
+    {"ERR DB index is out of range", HF_BAD_URL},
     {"WRONGPASS invalid username-password pair or user is disabled.", HF_DENIED},
     {"DENIED Redis is running in protected mode", HF_DENIED},
     {"READONLY You can't write against a read only replica.", HF_UNREACHABLE},

@@ -60,7 +60,12 @@ static const struct {
     {"OOM", HF_STORE_FULL, "the server is at its maxmemory"},
     {"NOPERM", HF_DENIED, NULL},
     {"NOAUTH", HF_DENIED, "the server asks for a password"},
+    {"ERR Protocol error: unauthenticated", HF_DENIED, "the server asks for a password"},
     {"WRONGPASS", HF_DENIED, "the server does not know this user and password"},
+    {"ERR AUTH <password> called without", HF_DENIED, "the server has no password for its users"},
+    {"ERR DB index is out of range", HF_BAD_URL, "the server has no database with this number"},
+    {"ERR unknown command 'SENTINEL'", HF_DENIED, "the server is not a sentinel"},
+    {"ERR unknown command `SENTINEL`", HF_DENIED, "the server is not a sentinel"}, /* before 7.0 */
     {"READONLY", HF_UNREACHABLE, "the server is a replica and takes no locks"},
     {"LOADING", HF_UNREACHABLE, "the server is still loading its data"},
     {"BUSY ", HF_UNREACHABLE, "the server is busy with a script"},
