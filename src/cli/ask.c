@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LOOK_PATIENCE_MS = 300, TTL_LEAST_MS = 1000, GRACE_MOST_MS = 5000 };
 
@@ -42,7 +43,11 @@ int ask_check(const struct cli *cli, struct ask *ask) {
         return fail_usage("--exit-code must be 0 to 255");
     if (ask->skip_ok && ask->exit_code >= 0)
         return fail_usage("--skip-ok and -E exclude each other");
-    return check_ttl(cli, ask);
+    int r = check_ttl(cli, ask);
+    if (!r && !cli->quiet && cli->url && strncmp(cli->url, "memory:", 7) == 0)
+        say(SAY_WARNING, "a lock in memory: excludes nobody here (other processes do not share "
+                         "it); use another store: holdfast stores");
+    return r;
 }
 
 static hf_kind kind_of(const struct ask *ask) {

@@ -26,7 +26,7 @@ static const struct {
     {HF_BAD_NAME, EXIT_USAGE, ""},
     {HF_BAD_WEIGHT, EXIT_USAGE, "-p K/N takes K permits out of N"},
     {HF_BAD_LEASE, EXIT_USAGE, "locks are renewed while they are held: a short --ttl is enough"},
-    {HF_BAD_URL, EXIT_CONFIG, "see: holdfast help stores"},
+    {HF_BAD_URL, EXIT_CONFIG, "for the form of URLs see: man holdfast (STORES)"},
     {HF_BAD_ARGUMENT, EXIT_USAGE, ""},
     {HF_NO_STORE, EXIT_CONFIG, "to see what this build has: holdfast stores"},
     {HF_UNSUPPORTED, EXIT_CONFIG, "to see what each store can do: holdfast stores"},
@@ -66,6 +66,9 @@ const char *fail_advice(const struct cli *cli, int error, const char *why) {
     static char text[800];
     bool is_file = !cli->url || !url_authority(cli->url);
     const char *for_file = is_file ? advice_for_file(error) : NULL;
+    if (error == HF_UNREACHABLE && !is_file && strncmp(cli->url, "quorum+", 7) == 0)
+        return "do enough servers run and vote? see: holdfast doctor; for a new set: holdfast "
+               "quorum init";
     if (error == HF_DENIED && strstr(why, "; ")) /* the reason has its own advice */
         return "";
     if (error == HF_DENIED)

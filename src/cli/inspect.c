@@ -21,15 +21,13 @@ static void print_since(int64_t since_ms) {
 }
 
 static void print_holder(const hf_lock_info *info, const hf_party *holder) {
-    char host[LOOK_NAME_SIZE], words[LOOK_NAME_SIZE], left[32];
-    printf("  holder   %s pid %lld",
-           *holder->host ? text_safe(host, sizeof(host), holder->host) : "?",
-           (long long)holder->pid);
+    char who[LOOK_PARTY_SIZE], words[LOOK_NAME_SIZE], left[32];
+    printf("  holder   %s", look_process(who, sizeof(who), holder));
     print_since(holder->since_ms);
     printf("\n");
     if (*holder->command)
         printf("  command  %s\n", text_safe(words, sizeof(words), holder->command));
-    if (*holder->label)
+    if (*holder->label && !look_is_foreign(holder))
         printf("  label    %s\n", text_safe(words, sizeof(words), holder->label));
     if (info->kind == HF_PERMITS)
         printf("  permits  %u\n", (unsigned)holder->weight);
@@ -94,11 +92,10 @@ static bool is_behind(const hf_lock_info *info, const hf_party *vote) {
 
 static bool add_vote(struct table *table, const hf_lock_info *info, const char *node,
                      const hf_party *vote) {
-    char host[LOOK_NAME_SIZE], owner[LOOK_NAME_SIZE], who[LOOK_NAME_SIZE + 32], token[40];
+    char owner[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE], token[40];
     char left[32] = "-";
     bool behind = is_behind(info, vote);
-    snprintf(who, sizeof(who), "%s pid %" PRId64,
-             *vote->host ? text_safe(host, sizeof(host), vote->host) : "?", vote->pid);
+    look_process(who, sizeof(who), vote);
     snprintf(token, sizeof(token), "%s%" PRIu64, behind ? "behind: " : "", vote->token);
     if (vote->left_ms >= 0) /* -1: it has no end */
         text_duration(left, sizeof(left), vote->left_ms);

@@ -379,7 +379,9 @@ static void conclude_unstarted(struct keeper *k) {
     text_safe(command, sizeof(command), k->settings->command[0]);
     finish(k, RUN_CANNOT_START, error == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN,
            "%s: cannot run %s (%s)%s", k->name, command, strerror(error),
-           error == ENOENT ? "; is it installed, and in PATH?" : "");
+           error == ENOENT   ? "; is it installed, and in PATH?"
+           : error == EACCES ? "; is it executable?"
+                             : "");
 }
 
 /* Ctrl-C and a closed pipe are normal ends and need no message. */

@@ -87,14 +87,26 @@ static const char *kind_of_lock(const hf_lock_info *info) {
 
 /* ---- For people ---- */
 
+bool look_is_foreign(const hf_party *party) {
+    return !*party->host && !party->pid;
+}
+
+char *look_process(char *ret, size_t size, const hf_party *party) {
+    char host[LOOK_NAME_SIZE];
+    if (look_is_foreign(party))
+        return text_safe(ret, size, *party->label ? party->label : "?");
+    snprintf(ret, size, "%s pid %lld",
+             *party->host ? text_safe(host, sizeof(host), party->host) : "?",
+             (long long)party->pid);
+    return ret;
+}
+
 char *look_party(char *ret, size_t size, const hf_party *party) {
-    char host[LOOK_NAME_SIZE], words[LOOK_NAME_SIZE];
+    char words[LOOK_NAME_SIZE];
     const char *what = *party->label ? party->label : party->command;
-    int used = snprintf(ret, size, "%s pid %lld",
-                        *party->host ? text_safe(host, sizeof(host), party->host) : "?",
-                        (long long)party->pid);
-    if (*what && (size_t)used < size)
-        snprintf(ret + used, size - (size_t)used, " (%s)", text_safe(words, sizeof(words), what));
+    size_t used = strlen(look_process(ret, size, party));
+    if (*what && !look_is_foreign(party))
+        snprintf(ret + used, size - used, " (%s)", text_safe(words, sizeof(words), what));
     return ret;
 }
 

@@ -36,7 +36,13 @@ const hf_party *look_holder_with(const hf_lock_info *info, uint64_t token); /* N
 
 enum { LOOK_PARTY_SIZE = 2600, LOOK_NAME_SIZE = 1100 };
 
-/* "web3 pid 411 (deploy.sh)", safe on a terminal. Returns `ret`. */
+/* Whether it is no process of holdfast's: the store knows only that somebody has the lock. */
+bool look_is_foreign(const hf_party *party);
+
+/* "web3 pid 411", or what is known of somebody foreign. Safe on a terminal. Returns `ret`. */
+char *look_process(char *ret, size_t size, const hf_party *party);
+
+/* The same with what it does: "web3 pid 411 (deploy.sh)". */
 char *look_party(char *ret, size_t size, const hf_party *party);
 
 /* "exclusive", "shared", or what is held out of what, "permits 2/5". Returns `ret`. */

@@ -348,7 +348,10 @@ static int lock_file(const char *path, const char **ret_why) {
 
 static int fail_file(const char *path, const char *why) {
     char safe[300];
-    return fail_usage("cannot keep metrics in %s (%s)", text_safe(safe, sizeof(safe), path), why);
+    return fail_usage(
+        "cannot keep metrics in %s (%s); --metrics-file needs a file of its own, in a "
+        "folder that can be written to",
+        text_safe(safe, sizeof(safe), path), why);
 }
 
 int metrics_check(const char *path) {

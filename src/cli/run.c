@@ -86,13 +86,17 @@ static int check(struct run_settings *s) {
     if (!r)
         r = ask_check(s->cli, &s->ask);
     choose_on_lost(s);
+    if (!r && s->min_left_ms > s->ask.ttl_ms)
+        r = settings_refuse(s->cli, "min-left", "must be at most --ttl (more is never left)");
     return r ? r : choose_grace(s);
 }
 
 static int choose_command(struct run_settings *s, char **words) {
     static char path[] = "/bin/sh", flag[] = "-c", *shell[] = {path, flag, NULL, NULL};
+    char safe[80];
     if (s->shell_command && *words)
-        return fail_usage("unexpected argument: -c has the whole command");
+        return fail_usage("unexpected argument '%s': -c has the whole command",
+                          text_safe(safe, sizeof(safe), *words));
     if (!s->shell_command && !*words)
         return fail_usage("missing command; usage: holdfast %s", run_command.usage);
     shell[2] = (char *)s->shell_command;

@@ -75,12 +75,11 @@ const struct command stores_command = {
     .prints_json = true,
     .without_settings = true,
     .details =
-        "A store is named by a URL: memory:, sqlite:PATH, and what else is listed. Its tier "
-        "says what\n"
-        "its locks are worth: strict (nothing that was acknowledged is forgotten), timed "
-        "(as good as\n"
-        "the clock and the disk of one server), best effort (a fail-over or a restart may "
-        "lose them).\n"
+        "A store is named by a URL, whose form and options are in man holdfast (STORES). Its tier\n"
+        "says what its locks are worth: strict (nothing that was acknowledged is forgotten),\n"
+        "timed (as good as the clock and the disk of one server), best effort (a fail-over or a\n"
+        "restart may lose them).\n"
+        "\n"
         "A store with a queue serves those who wait in the order in which they came. A lease "
         "is of\n"
         "each hold, or all holds of a client share one. With a floor, a program can have "

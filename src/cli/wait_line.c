@@ -45,12 +45,10 @@ __attribute__((format(printf, 3, 4))) static void append(char *ret, size_t size,
 }
 
 static void describe_holder(char *ret, size_t size, const hf_party *holder, size_t count) {
-    char host[80], words[80], time[32];
-    append(ret, size, "held by %s pid %lld",
-           *holder->host ? text_safe(host, sizeof(host), holder->host) : "?",
-           (long long)holder->pid);
+    char who[120], words[80], time[32];
     const char *what = *holder->label ? holder->label : holder->command;
-    if (*what)
+    append(ret, size, "held by %s", look_process(who, sizeof(who), holder));
+    if (*what && !look_is_foreign(holder))
         append(ret, size, " (%s)", text_safe(words, sizeof(words), what));
     if (count > 1)
         append(ret, size, " and %zu more", count - 1);

@@ -284,6 +284,41 @@ def a_store_that_cannot_be_reached_is_69():
 
 
 @test
+def a_set_without_votes_is_69_and_says_how_a_new_one_begins():
+    code, _, err = run("--url", "quorum+redis://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "run", "-n", "x", "true")
+    equal(code, 69)
+    contains(err, "do enough servers run and vote?", "for a new set: holdfast quorum init")
+
+
+@test
+def a_wrong_url_is_answered_with_where_its_form_is():
+    for url in ("redis", "redis://127.0.0.1:99999", "redis://127.0.0.1/x", "sqlite:/x?no=option"):
+        code, _, err = run("--url", url, "run", "x", "true")
+        equal((url, code), (url, 78))
+        contains(err, "man holdfast (STORES)")
+
+
+@test
+def a_wrong_call_is_answered_in_its_own_words():
+    for words, code, expected in ((("--min-left", "31s", "x", "true"), 64, "--min-left must be at most --ttl"),
+                                  (("x", "-c", "true", "extra"), 64, "unexpected argument 'extra'"),
+                                  (("--metrics-file", "no/m.prom", "x", "true"), 64, "--metrics-file needs a file"),
+                                  (("x", "/dev/null"), 126, "is it executable?")):
+        equal(run("run", *words)[0], code)
+        contains(run("run", *words)[2], expected)
+
+
+@test
+def a_lock_that_excludes_nobody_is_warned_of():
+    for words in (("run", "x", "true"), ("acquire", "x", "--for", "1s")):
+        code, _, err = run("--url", "memory:", *words)
+        equal(code, 0)
+        contains(err, "a lock in memory: excludes nobody here")
+        equal(run("--url", "memory:", "-q", *words)[2], "")
+        equal(run(*words)[2], "")
+
+
+@test
 def a_name_that_is_none_is_not_printed():
     for words in (("run", "N", "true"), ("run", "x", "--also", "N", "true"), ("acquire", "N", "--for", "1m"),
                   ("inspect", "N"), ("break", "N", "--token", "1", "--yes"), ("fence", "check", "file", "N", "1")):

@@ -48,6 +48,18 @@ def a_time_too_short_for_any_work_is_refused():
 
 
 @test
+def with_both_times_the_lock_ends_with_the_first():
+    code, out, _ = shell('holdfast acquire x --for 1s --for-pid $$ >/dev/null && until holdfast run -q -n x true; '
+                         'do sleep 0.1; done; echo free')
+    equal((code, out), (0, "free\n"))
+    script = start_script('eval "$(holdfast acquire x --for 1h --for-pid $$)"; echo $$; kill -STOP $$')
+    read_pids(script, 1)
+    assert not is_free("x")
+    kill_script(script)
+    wait_until(lambda: is_free("x"), "the lock is free")
+
+
+@test
 def the_lock_ends_with_the_shell_that_it_is_for():
     script = start_script(ACQUIRE + "echo $HOLDFAST_TOKEN; kill -STOP $$")
     assert int(read_line(script.stdout)) > 0

@@ -600,7 +600,7 @@ def run_does_not_wait_if_told_so_and_says_who_has_it():
         lock_by_hand(server)
         code, _, err = holdfast(server, "run", "-n", "x", "true")
         equal(code, 75)
-        assert "a client that is not holdfast" in err, err
+        assert "(held by a client that is not holdfast · lease" in err, err
 
 
 @test
@@ -627,10 +627,10 @@ def looking_shows_a_lock_of_others_as_such():
         assert 0 < holder["left_ms"] <= LONG_MS, holder
         code, out, _ = holdfast(server, "inspect", "x")
         equal(code, 0)
-        assert "a client that is not holdfast" in out, out
+        assert "  holder   a client that is not holdfast\n  lease" in out, out
         code, out, _ = holdfast(server, "ls")
         equal(code, 0)
-        assert re.search(r"^x\t.*a client that is not holdfast", out, re.M), out
+        assert re.search(r"^x\texclusive\ta client that is not holdfast\t", out, re.M), out
 
 
 # ---- Without a prefix ----

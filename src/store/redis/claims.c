@@ -264,9 +264,10 @@ static bool refuse_vote(struct redis *redis, struct store_vote *vote, const stru
     else if (reply_is(word, "quarantine"))
         store_refuse(
             redis->host, &vote->op, HF_UNREACHABLE,
-            error_format("it restarted, may have forgotten who holds locks, and will not vote for "
-                         "another %" PRId64 " ms",
-                         left_us(reply) / 1000));
+            error_format(
+                "it is new or restarted, may have forgotten who holds locks, and will not vote for "
+                "another %" PRId64 " ms",
+                left_us(reply) / 1000));
     else
         return false;
     return true;
