@@ -150,6 +150,18 @@ def an_update_counts_only_with_the_version_that_is_there():
 
 
 @test
+def a_name_or_an_owner_that_holdfast_could_not_have_is_refused():
+    with database() as (name, puppet), Session(shared, database=name) as plain:
+        for lock, owner, state in (("''", "''", "22023"), ("repeat('x', 256)::bytea", "''", "22023"),
+                                   ("'a\\000b'", "''", "22023"), ("NULL", "''", "23502"),
+                                   ("'x'", "repeat('y', 256)", "22023"),
+                                   ("repeat('x', 255)::bytea", "repeat('y', 255)", FINE)):
+            insert = f"INSERT INTO holdfast.plain (name, owner) VALUES ({lock}, {owner})"
+            equal((insert, plain.say(insert)), (insert, state))
+        equal(len(puppet.inspect("x" * 255)["holders"]), 1)
+
+
+@test
 def the_documented_rights_of_a_plain_client_are_enough():
     with database() as (name, _):
         shared.command("CREATE ROLE plain LOGIN")

@@ -334,6 +334,10 @@ BEGIN
     END IF;
     NEW.owner := coalesce(NEW.owner, '');
     NEW.until := coalesce(NEW.until, 'infinity');
+    IF length(NEW.name) NOT BETWEEN 1 AND 255 OR position('\000' IN NEW.name) > 0 OR octet_length(NEW.owner) > 255 THEN
+        RAISE 'a name must have 1 to 255 bytes and no NUL, an owner at most 255 bytes'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     IF TG_OP = 'UPDATE' AND NEW.name <> OLD.name THEN
         RAISE 'the name of a lock cannot be changed' USING ERRCODE = 'feature_not_supported';
     END IF;
