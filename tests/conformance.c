@@ -18,6 +18,7 @@
 #include "conformance/look.c"
 #include "conformance/queue.c"
 #include "conformance/several.c"
+#include "conformance/watch.c"
 #include "conformance/witness.c"
 
 #include "conformance/slice.c"

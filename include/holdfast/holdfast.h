@@ -448,6 +448,45 @@ HF_API hf_locks *hf_locks_free(hf_locks *locks);
  * Errors: NOT_YOURS (nobody holds it with that token), BAD_ARGUMENT, and those of any request. */
 HF_API int hf_break(hf_client *client, const char *name, uint64_t token, const char *reason);
 
+/* ---- Watching ----------------------------------------------------------------------------- */
+
+/* What happens to locks, whoever they belong to, as the store announces it. */
+typedef enum hf_change_type {
+    HF_CHANGE_WATCHING = 1, /* from here on, changes are reported as they happen */
+    HF_CHANGE_MISSED = 2,   /* some may be missing from here to the next WATCHING; see `text` */
+    HF_CHANGE_ACQUIRED = 3,
+    HF_CHANGE_RELEASED = 4,
+    HF_CHANGE_BROKEN = 5,  /* with hf_break */
+    HF_CHANGE_WAITING = 6, /* somebody began to wait for it */
+    HF_CHANGE_LEFT = 7,    /* somebody stopped waiting without getting it */
+} hf_change_type;
+
+/* The argument of on_change; valid during that call. */
+typedef struct hf_change {
+    size_t size;
+    hf_change_type type;
+    int64_t at_ms; /* when it happened, by the store's clock: wall clock, since the epoch */
+    /* The lock and who it was: `party` is its only holder or waiter here, whoever else there is.
+     * BROKEN: by whom and why is in the lock. NULL: WATCHING, MISSED. */
+    const hf_lock_info *lock;
+    const hf_party *party;
+    const char *text; /* MISSED: why, for people; "" otherwise */
+} hf_change;
+
+/* Calls `on_change` (hf_process says where) for what happens to the locks whose name begins with
+ * `prefix` ("" or NULL: all), in the order in which it happened to each name. The call is pending
+ * until you cancel or free it; a client has one watch at a time (BAD_ARGUMENT).
+ *
+ * The first change is WATCHING, once the store has been reached; what happened before it is not
+ * reported, so list the locks then. If the store goes away, or changes come faster than on_change
+ * takes them, MISSED and later WATCHING are reported: list the locks again. Nobody announces the
+ * end of a lease, and older versions of holdfast and other programs announce nothing, so list them
+ * now and then as well.
+ * Errors: BAD_NAME, and UNSUPPORTED if this store cannot announce changes. */
+HF_API int hf_watch_start(hf_client *client, const char *prefix,
+                          void (*on_change)(const hf_change *change, void *arg), void *arg,
+                          hf_call **ret_call);
+
 /* ---- Examining the store ------------------------------------------------------------------ */
 
 typedef enum hf_severity {
@@ -585,8 +624,8 @@ HF_API hf_call *hf_call_free(hf_call *call);
  * Errors (negative): SYSTEM, CLOSED, FORKED. */
 HF_API int hf_fd(hf_client *client);
 
-/* Does the work that is due and runs the callbacks that are due: on_lost, notify, on_event. Does
- * not block itself.
+/* Does the work that is due and runs the callbacks that are due: on_lost, notify, on_event,
+ * on_change. Does not block itself.
  *
  * Callbacks run here once hf_fd has been called; until then they run one at a time on a thread of
  * the library that does nothing else. They never run on a thread that renews locks, nor with a
@@ -614,6 +653,7 @@ typedef struct hf_store_info {
     int queues;          /* … and a queue: first come, first served */
     int lease_each;      /* 1: each hold has a lease of its own; 0: one for all holds of a client */
     int token_floor;     /* 1: there can be a token floor (hf_client_options) */
+    int pushes;          /* 1: it announces changes (hf_watch_start) */
 } hf_store_info;
 
 /* The index-th store; NULL after the last. Valid until this thread asks for another. */

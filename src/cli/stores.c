@@ -20,16 +20,16 @@ static void print_missing(void) {
 
 static void print_table(void) {
     const hf_store_info *store;
-    printf("%-17s %-12s %-27s %-6s %-7s %-6s %s\n", "URL", "TIER", "LOCKS", "QUEUE", "LEASE",
-           "FLOOR", "FOR");
+    printf("%-17s %-12s %-27s %-6s %-7s %-6s %-6s %s\n", "URL", "TIER", "LOCKS", "QUEUE", "LEASE",
+           "FLOOR", "PUSH", "FOR");
     for (size_t i = 0; (store = hf_store_at(i)); i++) {
         char scheme[64], locks[64];
         snprintf(scheme, sizeof(scheme), "%s:", store->scheme);
         snprintf(locks, sizeof(locks), "exclusive%s%s", store->shares ? ", shared" : "",
                  store->permits ? ", permits" : "");
-        printf("%-17s %-12s %-27s %-6s %-7s %-6s %s%s\n", scheme, store->tier, locks,
+        printf("%-17s %-12s %-27s %-6s %-7s %-6s %-6s %s%s\n", scheme, store->tier, locks,
                store->queues ? "yes" : "no", store->lease_each ? "hold" : "client",
-               store->token_floor ? "yes" : "no",
+               store->token_floor ? "yes" : "no", store->pushes ? "yes" : "no",
                store->available ? "" : "missing: ", store->summary);
     }
     print_missing();
@@ -48,6 +48,7 @@ static void print_json(void) {
         json_bool(&json, "queue", store->queues);
         json_bool(&json, "lease_each", store->lease_each);
         json_bool(&json, "token_floor", store->token_floor);
+        json_bool(&json, "pushes", store->pushes);
         json_bool(&json, "available", store->available);
         json_string(&json, "missing", store->missing);
         json_string(&json, "summary", store->summary);
@@ -84,7 +85,9 @@ const struct command stores_command = {
         "is of\n"
         "each hold, or all holds of a client share one. With a floor, a program can have "
         "tokens begin\n"
-        "above a number, after a backup was restored for example.\n"
+        "above a number, after a backup was restored for example. A store that pushes tells "
+        "'watch'\n"
+        "what happens as it happens; others are polled.\n"
         "\n"
         "Examples:\n"
         "  holdfast stores\n"

@@ -1,5 +1,5 @@
 /* holdfast watch: a live table on a terminal (watch_screen.c), events elsewhere (watch_events.c).
- * Both poll the store: what begins and ends between two polls is not seen. */
+ * The table is polled; events are pushed by stores that can. */
 #ifndef CLI_WATCH_H
 #define CLI_WATCH_H
 

@@ -1,39 +1,232 @@
-/* The events of holdfast watch: the differences between two polls of the store.
+/* The events of holdfast watch.
  *
- * A snapshot is the pages of one listing. Both snapshots are in the order of the names, so one pass
- * through the two finds the differences. A party is identified by its owner id, which belongs to
- * one attempt: it stays the same when a waiter becomes the holder. */
+ * They come from two sources: changes, which the store announces as they happen if it can, and
+ * polls, which are compared with what is known (watch_known.h). A poll finds what nobody announces:
+ * the end of a lease, and what clients of other programs and older versions do. So polls go on
+ * while changes are announced.
+ *
+ * Design notes. A poll and a change may cross: the poll may show the state before a change that has
+ * been told already, or the state after one that has not arrived yet. So the changes that arrive
+ * during a poll are told before it is compared, and it does not count for locks that changed
+ * meanwhile. And where changes are announced, somebody whom a poll does not find is told to be gone
+ * if the next one does not find it either, and no change has told it meanwhile. */
 #include "cli/clock.h"
 #include "cli/look.h"
 #include "cli/text.h"
 #include "cli/watch.h"
+#include "cli/watch_known.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+struct events {
+    struct watch *watch;
+    struct known known;
+    uint64_t polls;
+    hf_call *call; /* of the watch; NULL: the store is only polled */
+    bool was_missed, poll_now, no_memory;
+};
+
+/* ---- Telling ---- */
+
+/* An event as it is told. at_ms is exact if the store announced it. */
+struct told {
+    const char *event;
+    int64_t at_ms;
+    bool exact;
+    const hf_lock_info *broken; /* "broken": the lock, with by whom and why; else NULL */
+};
+
+static void start_json(struct json *json, const char *event, int64_t at_ms) {
+    *json = (struct json){.file = stdout};
+    json_object(json, NULL);
+    json_string(json, "event", event);
+    json_number(json, "at_ms", at_ms);
+}
+
+static void tell(const struct events *events, struct told told, const hf_lock_info *lock,
+                 const hf_party *party) {
+    if (events->watch->cli->json) {
+        struct json json;
+        start_json(&json, told.event, told.at_ms);
+        json_bool(&json, "exact", told.exact);
+        json_string(&json, "name", lock->name);
+        look_put_party(&json, "party", lock, party);
+        if (told.broken) {
+            json_string(&json, "by", told.broken->broken_by);
+            json_string(&json, "reason", told.broken->broken_reason);
+        }
+        json_object_end(&json);
+        json_end(&json);
+        return;
+    }
+    char when[32], name[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE];
+    printf("%s %-8s %s · %s", look_time(when, sizeof(when), told.at_ms), told.event,
+           text_safe(name, sizeof(name), lock->name), look_party(who, sizeof(who), party));
+    if (party->token)
+        printf(" · token %" PRIu64, party->token);
+    if (told.broken)
+        printf(" · by %s", text_safe(who, sizeof(who), told.broken->broken_by));
+    if (told.broken && *told.broken->broken_reason)
+        printf(": %s", text_safe(name, sizeof(name), told.broken->broken_reason));
+    putchar('\n');
+}
+
+static struct told polled(const char *event) {
+    return (struct told){.event = event, .at_ms = look_wall_ms()};
+}
+
+/* Says how the watch itself is doing: as an event in JSON, or on standard error. */
+static void tell_state(const struct events *events, const char *event, const char *reason) {
+    char text[LOOK_NAME_SIZE];
+    if (events->watch->cli->json) {
+        struct json json;
+        start_json(&json, event, look_wall_ms());
+        json_string(&json, "reason", reason);
+        json_object_end(&json);
+        json_end(&json);
+    } else if (strcmp(event, "polling") == 0) {
+        say(SAY_WARNING,
+            "the store is polled, and what begins and ends between two polls is not seen (%s)",
+            text_safe(text, sizeof(text), reason));
+    } else if (strcmp(event, "missed") == 0) {
+        say(SAY_WARNING, "events may be missing from here on (%s)",
+            text_safe(text, sizeof(text), reason));
+    } else if (events->was_missed) {
+        say(SAY_INFO, "events are complete again");
+    }
+}
+
+/* ---- What is known, and how it changes ---- */
+
+/* How a hold ended that nobody announced. `now` is its lock as a poll found it, or NULL. */
+static void tell_ended(const struct events *events, const struct known_lock *lock,
+                       const struct known_party *party, const hf_lock_info *now) {
+    hf_locks *locks = NULL;
+    int64_t elapsed_ms = clock_now_ms() - party->updated_ms, left_ms = party->info.left_ms;
+    struct told told = polled(left_ms >= 0 && left_ms <= elapsed_ms ? "lost" : "released");
+    if (!now && hf_inspect(events->watch->client, lock->name, &locks) == HF_OK)
+        now = hf_locks_at(locks, 0);
+    if (now && now->broken_token && now->broken_token == party->info.token)
+        told =
+            (struct told){.event = "broken", .at_ms = now->broken_ms, .exact = true, .broken = now};
+    tell(events, told, &lock->info, &party->info);
+    hf_locks_free(locks);
+}
+
+static void end_party(const struct events *events, struct known_lock *lock,
+                      struct known_party *party, const hf_lock_info *now) {
+    if (party->holds)
+        tell_ended(events, lock, party, now);
+    else
+        tell(events, polled("left"), &lock->info, &party->info);
+    known_drop(lock, party);
+}
+
+/* Tells that somebody holds the lock or waits for it, if that is not known. Whoever held a lock
+ * that is now held exclusively does so no longer. */
+static void tell_party(struct events *events, struct known_lock *lock, struct told told,
+                       const hf_party *party, bool holds) {
+    struct known_party *before = known_party(lock, party->owner);
+    if (before && before->holds && (!holds || before->info.token != party->token)) {
+        end_party(events, lock, before, NULL);
+        before = NULL;
+    }
+    if (before && before->holds == holds) {
+        before->is_missing = false;
+        before->info.left_ms = party->left_ms;
+        before->updated_ms = clock_now_ms();
+        return;
+    }
+    if (before)
+        known_drop(lock, before);
+    for (size_t i = lock->count; holds && lock->info.kind == HF_EXCLUSIVE && i-- > 0;) {
+        if (lock->parties[i]->holds)
+            end_party(events, lock, lock->parties[i], NULL);
+    }
+    tell(events, told, &lock->info, party);
+    events->no_memory |= !known_add(lock, party, holds);
+}
+
+/* ---- Changes ---- */
+
+static const char *const names[] = {
+    [HF_CHANGE_ACQUIRED] = "acquired", [HF_CHANGE_RELEASED] = "released",
+    [HF_CHANGE_BROKEN] = "broken",     [HF_CHANGE_WAITING] = "waiting",
+    [HF_CHANGE_LEFT] = "left",
+};
+
+static void tell_change(struct events *events, const hf_change *change) {
+    struct known_lock *lock = known_get(&events->known, change->lock);
+    if (!lock) {
+        events->no_memory = true;
+        return;
+    }
+    struct told told = {.event = names[change->type], .at_ms = change->at_ms, .exact = true};
+    lock->changed_poll = events->polls;
+    if (change->type == HF_CHANGE_ACQUIRED || change->type == HF_CHANGE_WAITING) {
+        tell_party(events, lock, told, change->party, change->type == HF_CHANGE_ACQUIRED);
+        return;
+    }
+    struct known_party *party = known_party(lock, change->party->owner);
+    told.broken = change->type == HF_CHANGE_BROKEN ? change->lock : NULL;
+    tell(events, told, change->lock, change->party);
+    if (party)
+        known_drop(lock, party);
+}
+
+static void changed(const hf_change *change, void *arg) {
+    struct events *events = arg;
+    if (change->type == HF_CHANGE_WATCHING) {
+        tell_state(events, "watching", NULL);
+        events->was_missed = false;
+        events->poll_now = true;
+    } else if (change->type == HF_CHANGE_MISSED) {
+        tell_state(events, "missed", change->text);
+        events->was_missed = true;
+    } else if (change->lock && change->party && change->type <= HF_CHANGE_LEFT) {
+        tell_change(events, change);
+    }
+}
+
+/* Begins to watch, or says that the store cannot announce changes. */
+static void start_watching(struct events *events) {
+    struct watch *watch = events->watch;
+    int r = hf_watch_start(watch->client, watch->prefix, changed, events, &events->call);
+    if (r < 0)
+        tell_state(events, "polling", hf_last_error());
+}
+
+/* Runs `changed` for what has arrived. */
+static void take_changes(struct events *events) {
+    hf_process(events->watch->client);
+    if (events->call && hf_call_status(events->call) != HF_PENDING) {
+        tell_state(events, "polling", hf_call_error(events->call));
+        events->call = hf_call_free(events->call);
+    }
+}
+
+/* ---- Polls ---- */
+
+/* The pages of one listing. */
 struct snapshot {
     hf_locks **pages;
     size_t count, room;
-    int64_t at_ms; /* CLOCK_BOOTTIME, before the first page was asked for */
 };
-
-/* ---- Snapshots ---- */
 
 static void snapshot_free(struct snapshot *snapshot) {
     for (size_t i = 0; i < snapshot->count; i++)
         hf_locks_free(snapshot->pages[i]);
-    free(snapshot->pages);
-    *snapshot = (struct snapshot){0};
+    free((void *)snapshot->pages);
 }
 
 static bool add_page(struct snapshot *snapshot, hf_locks *page) {
     if (snapshot->count == snapshot->room) {
         size_t room = snapshot->room ? 2 * snapshot->room : 16;
-        hf_locks **pages = realloc(snapshot->pages, room * sizeof(hf_locks *));
+        hf_locks **pages = realloc((void *)snapshot->pages, room * sizeof(hf_locks *));
         if (!pages) {
             hf_locks_free(page);
             return false;
@@ -45,9 +238,9 @@ static bool add_page(struct snapshot *snapshot, hf_locks *page) {
     return true;
 }
 
-static int take_snapshot(struct watch *watch, struct snapshot *ret) {
+static int take_snapshot(const struct watch *watch, struct snapshot *ret) {
     struct look look = {.client = watch->client, .prefix = watch->prefix};
-    struct snapshot snapshot = {.at_ms = clock_now_ms()};
+    struct snapshot snapshot = {0};
     for (;;) {
         hf_locks *page;
         int r = look_next(&look, &page);
@@ -64,184 +257,138 @@ static int take_snapshot(struct watch *watch, struct snapshot *ret) {
     return HF_OK;
 }
 
-/* A place in a snapshot. */
-struct cursor {
-    const struct snapshot *snapshot;
-    size_t page, lock;
-};
-
-static const hf_lock_info *here(const struct cursor *cursor) {
-    return cursor->page < cursor->snapshot->count
-               ? hf_locks_at(cursor->snapshot->pages[cursor->page], cursor->lock)
-               : NULL;
+static bool is_among(const hf_party *const *parties, size_t count, const char *owner, size_t *at) {
+    for (size_t i = 0; i < count; i++) {
+        size_t place = (*at + i) % count;
+        if (strcmp(parties[place]->owner, owner) == 0) {
+            *at = place + 1;
+            return true;
+        }
+    }
+    return false;
 }
 
-static void move_on(struct cursor *cursor) {
-    assert(cursor->snapshot->pages);
-    if (++cursor->lock == hf_locks_count(cursor->snapshot->pages[cursor->page])) {
-        cursor->page++;
-        cursor->lock = 0;
+/* Tells who is gone. `now` is NULL if nobody holds the lock or waits for it. */
+static void compare_gone(struct events *events, struct known_lock *lock, const hf_lock_info *now) {
+    size_t holder = 0, waiter = 0;
+    for (size_t i = 0; i < lock->count;) {
+        struct known_party *party = lock->parties[i];
+        bool found =
+            now && (is_among(now->holders, now->holder_count, party->info.owner, &holder) ||
+                    is_among(now->waiters, now->waiter_count, party->info.owner, &waiter));
+        if (found || (events->call && !party->is_missing)) {
+            party->is_missing = !found;
+            i++;
+        } else {
+            end_party(events, lock, party, now);
+        }
     }
 }
 
-/* ---- Telling ---- */
-
-static void tell(struct watch *watch, const char *event, const hf_lock_info *info,
-                 const hf_party *party, const hf_lock_info *broken) {
-    int64_t now_ms = look_wall_ms();
-    if (watch->cli->json) {
-        struct json json = {.file = stdout};
-        json_object(&json, NULL);
-        json_string(&json, "event", event);
-        json_number(&json, "at_ms", now_ms);
-        json_string(&json, "name", info->name);
-        look_put_party(&json, "party", info, party);
-        if (broken) {
-            json_string(&json, "by", broken->broken_by);
-            json_string(&json, "reason", broken->broken_reason);
-        }
-        json_object_end(&json);
-        json_end(&json);
+static void compare(struct events *events, const hf_lock_info *now) {
+    bool first = events->polls == 1;
+    struct known_lock *lock = known_get(&events->known, now);
+    if (!lock) {
+        events->no_memory = true;
         return;
     }
-    char when[32], name[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE];
-    printf("%s %-8s %s · %s", look_time(when, sizeof(when), now_ms), event,
-           text_safe(name, sizeof(name), info->name), look_party(who, sizeof(who), party));
-    if (party->token)
-        printf(" · token %" PRIu64, party->token);
-    if (broken)
-        printf(" · by %s", text_safe(who, sizeof(who), broken->broken_by));
-    if (broken && *broken->broken_reason)
-        printf(": %s", text_safe(name, sizeof(name), broken->broken_reason));
-    putchar('\n');
+    if (lock->changed_poll == events->polls)
+        return;
+    compare_gone(events, lock, now);
+    for (size_t i = 0; i < now->holder_count; i++)
+        tell_party(events, lock, polled(first ? "held" : "acquired"), now->holders[i], true);
+    for (size_t i = 0; i < now->waiter_count; i++)
+        tell_party(events, lock, polled("waiting"), now->waiters[i], false);
 }
 
-/* Reports how a hold ended that no longer exists. `now` is its lock, or NULL if nobody holds it or
- * waits for it. */
-static void tell_ended(struct watch *watch, const hf_lock_info *before, const hf_party *party,
-                       const hf_lock_info *now, int64_t elapsed_ms) {
-    hf_locks *locks = NULL;
-    if (!now && hf_inspect(watch->client, before->name, &locks) == HF_OK)
-        now = hf_locks_at(locks, 0);
-    if (now && now->broken_token == party->token)
-        tell(watch, "broken", before, party, now);
-    else
-        tell(watch, party->left_ms >= 0 && party->left_ms <= elapsed_ms ? "lost" : "released",
-             before, party, NULL);
-    hf_locks_free(locks);
-}
-
-/* ---- Comparing ---- */
-
-/* The parties of a lock, and where the last one was found. Most are in the same order as before, so
- * the search for the next one begins there. */
-struct crowd {
-    const hf_party *const *parties;
-    size_t count, at;
-};
-
-static struct crowd holders_of(const hf_lock_info *info) {
-    return info ? (struct crowd){info->holders, info->holder_count, 0} : (struct crowd){0};
-}
-
-static struct crowd waiters_of(const hf_lock_info *info) {
-    return info ? (struct crowd){info->waiters, info->waiter_count, 0} : (struct crowd){0};
-}
-
-static bool has(struct crowd *crowd, const hf_party *party) {
-    for (size_t i = 0; i < crowd->count; i++) {
-        size_t at = (crowd->at + i) % crowd->count;
-        const hf_party *other = crowd->parties[at];
-        if (other->token == party->token && strcmp(other->owner, party->owner) == 0) {
-            crowd->at = at + 1;
-            return true;
+/* Both are in the order of the names. */
+static void compare_all(struct events *events, const struct snapshot *snapshot) {
+    struct known *known = &events->known;
+    size_t next = 0;
+    for (size_t page = 0; page < snapshot->count; page++) {
+        const hf_lock_info *now;
+        for (size_t i = 0; (now = hf_locks_at(snapshot->pages[page], i)); i++) {
+            for (; next < known->count && strcmp(known->locks[next]->name, now->name) < 0; next++) {
+                if (known->locks[next]->changed_poll != events->polls)
+                    compare_gone(events, known->locks[next], NULL);
+            }
+            compare(events, now);
+            next += next < known->count && strcmp(known->locks[next]->name, now->name) == 0;
         }
     }
-    return false;
-}
-
-static bool has_owner(const struct crowd *crowd, const char *owner) {
-    for (size_t i = 0; i < crowd->count; i++) {
-        if (strcmp(crowd->parties[i]->owner, owner) == 0)
-            return true;
+    for (; next < known->count; next++) {
+        if (known->locks[next]->changed_poll != events->polls)
+            compare_gone(events, known->locks[next], NULL);
     }
-    return false;
-}
-
-/* One lock, before and now; either may be NULL. */
-static void compare(struct watch *watch, const hf_lock_info *before, const hf_lock_info *now,
-                    int64_t elapsed_ms, bool first) {
-    struct crowd old_holders = holders_of(before), old_waiters = waiters_of(before);
-    struct crowd new_holders = holders_of(now), new_waiters = waiters_of(now);
-    for (size_t i = 0; i < old_holders.count; i++) {
-        if (!has(&new_holders, old_holders.parties[i]))
-            tell_ended(watch, before, old_holders.parties[i], now, elapsed_ms);
-    }
-    for (size_t i = 0; i < new_holders.count; i++) {
-        if (!has(&old_holders, new_holders.parties[i]))
-            tell(watch, first ? "held" : "acquired", now, new_holders.parties[i], NULL);
-    }
-    for (size_t i = 0; i < old_waiters.count; i++) {
-        const hf_party *waiter = old_waiters.parties[i];
-        if (!has(&new_waiters, waiter) && !has_owner(&new_holders, waiter->owner))
-            tell(watch, "left", before, waiter, NULL);
-    }
-    for (size_t i = 0; i < new_waiters.count; i++) {
-        if (!has(&old_waiters, new_waiters.parties[i]))
-            tell(watch, "waiting", now, new_waiters.parties[i], NULL);
+    for (size_t i = known->count; i-- > 0;) {
+        if (!known->locks[i]->count)
+            known_remove(known, i);
     }
 }
 
-static void compare_all(struct watch *watch, const struct snapshot *before,
-                        const struct snapshot *now, bool first) {
-    struct cursor old = {before, 0, 0}, new = {now, 0, 0};
-    int64_t elapsed_ms = clock_now_ms() - before->at_ms;
-    while (here(&old) || here(&new)) {
-        const hf_lock_info *a = here(&old), *b = here(&new);
-        int order = !a ? 1 : !b ? -1 : strcmp(a->name, b->name);
-        compare(watch, order <= 0 ? a : NULL, order >= 0 ? b : NULL, elapsed_ms, first);
-        if (order <= 0)
-            move_on(&old);
-        if (order >= 0)
-            move_on(&new);
+/* Polls the store and tells what changed. A failure is printed once; when the store is back, the
+ * changes since the last successful poll follow. */
+static int poll_store(struct events *events, bool was_failed) {
+    struct snapshot snapshot;
+    events->polls++;
+    events->poll_now = false;
+    int r = take_snapshot(events->watch, &snapshot);
+    take_changes(events);
+    if (r < 0) {
+        events->polls -= events->polls == 1;
+        if (!was_failed)
+            fail_error(events->watch->cli, r, "cannot list the locks");
+        return r;
     }
+    compare_all(events, &snapshot);
+    snapshot_free(&snapshot);
+    return HF_OK;
 }
 
 /* ---- Again and again ---- */
 
-/* False when nobody reads any more. */
-static bool pause_for(int64_t ms) {
-    struct pollfd out = {.fd = STDOUT_FILENO};
-    return poll(&out, 1, ms > INT32_MAX ? INT32_MAX : (int)ms) <= 0;
+/* Waits for changes, or until the next poll. False when nobody reads any more. */
+static bool wait_until(struct events *events, int64_t at_ms) {
+    int64_t left_ms = at_ms - clock_now_ms();
+    struct pollfd fds[] = {
+        {.fd = STDOUT_FILENO},
+        {.fd = events->call ? hf_fd(events->watch->client) : -1, .events = POLLIN}};
+    left_ms = events->poll_now || left_ms < 0 ? 0 : left_ms > INT32_MAX ? INT32_MAX : left_ms;
+    poll(fds, 2, (int)left_ms);
+    if (fds[1].revents)
+        take_changes(events);
+    return !fds[0].revents;
 }
 
-/* Polls the store and prints what changed. A failure is printed once; when the store is back, the
- * changes since the last successful poll follow. */
-static int step(struct watch *watch, struct snapshot *before, bool first, bool was_failed) {
-    struct snapshot now;
-    int r = take_snapshot(watch, &now);
-    if (r < 0) {
-        if (!was_failed)
-            fail_error(watch->cli, r, "cannot list the locks");
-        return r;
-    }
-    compare_all(watch, before, &now, first);
-    snapshot_free(before);
-    *before = now;
-    return HF_OK;
+static int follow(struct events *events) {
+    int64_t next_ms = clock_now_ms() + events->watch->every_ms;
+    int r = HF_OK;
+    do {
+        int exit_code = look_flush(EXIT_SUCCESS);
+        if (exit_code)
+            return exit_code;
+        if (events->no_memory) {
+            fail_say("%s", hf_error_string(HF_NO_MEMORY));
+            return fail_exit_code(HF_NO_MEMORY);
+        }
+        if (events->poll_now || clock_now_ms() >= next_ms) {
+            r = poll_store(events, r < 0);
+            next_ms = clock_now_ms() + events->watch->every_ms;
+        }
+    } while (wait_until(events, next_ms));
+    return EXIT_SUCCESS;
 }
 
 int watch_events(struct watch *watch) {
-    struct snapshot before = {0};
-    int exit_code = EXIT_SUCCESS, r = step(watch, &before, true, false);
+    struct events events = {.watch = watch};
+    int r = hf_fd(watch->client); /* from now on, `changed` runs on this thread */
+    if (r >= 0)
+        r = poll_store(&events, false);
     if (r < 0)
         return fail_exit_code(r);
-    do {
-        exit_code = look_flush(EXIT_SUCCESS);
-        if (exit_code || !pause_for(watch->every_ms))
-            break;
-        r = step(watch, &before, false, r < 0);
-    } while (true);
-    snapshot_free(&before);
+    start_watching(&events);
+    int exit_code = follow(&events);
+    hf_call_free(events.call);
+    known_free(&events.known);
     return exit_code;
 }

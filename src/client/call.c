@@ -53,6 +53,7 @@ hf_call *call_new(hf_client *c, enum call_type type) {
 static void free_memory(hf_call *call) {
     hf_locks_free(call->locks);
     hf_examination_free(call->examination);
+    watch_free(call->watch);
     if (call->requests != &call->one)
         free(call->requests);
     free(call->strings);
@@ -263,6 +264,11 @@ static void cancel(hf_call *call) {
         call_complete(call, HF_CANCELLED, NULL);
         return;
     }
+    if (call->type == CALL_WATCH) {
+        watch_end(call, HF_CANCELLED, NULL);
+        client_post(call->client);
+        return;
+    }
     if (call->type == CALL_RELEASE && call->hold->releasing != call) {
         hf_call **link = &call->hold->releasing->joined;
         while (*link != call)
@@ -400,6 +406,8 @@ hf_call *hf_call_free(hf_call *call) {
     call->notify = NULL;
     if (call->result == HF_PENDING)
         cancel(call);
+    if (call->watch)
+        watch_drop(call);
     if (call->op_in_flight) {
         call->freed = true; /* call_op_completed will */
         list_remove(&call->link);

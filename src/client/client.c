@@ -140,6 +140,13 @@ static void forgot(struct store_host *host, store_concerns *concerns, void *cont
     client_to_store(c);
 }
 
+static void changed(struct store_host *host, const struct store_change *change) {
+    hf_client *c = container_of(host, hf_client, host);
+    client_from_store(c);
+    watch_changed(c, change);
+    client_to_store(c);
+}
+
 static void timer_due(struct world_timer *timer) {
     hf_client *c = container_of(timer, hf_client, timer);
     client_from_store(c);
@@ -218,6 +225,8 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
     c->host.gone = gone;
     c->host.check = check;
     c->host.forgot = forgot;
+    c->host.changed = changed;
+    list_init(&c->watch_op.link);
     struct engine_config config = {
         .wait_lease_us = c->host.wait_lease_us,
         .max_lease_us = c->host.max_lease_us,
@@ -361,6 +370,8 @@ static void close_client(hf_client *c) {
     c->closed = true;
     engine_shutdown(&c->engine);
     complete_looks(c);
+    if (c->watch)
+        watch_end(c->watch, HF_CLOSED, NULL);
     client_pump(c);
     client_drain(c, c->engine.now_us + CLOSE_PATIENCE_US);
     client_unlock(c);

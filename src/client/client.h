@@ -8,6 +8,7 @@
  *   fence.c    what a hold gives to the resource that checks its token
  *   group.c    several names at once
  *   look.c     inspect, list, break, examine
+ *   watch.c    hf_watch_start: what happens to all locks
  *   event.c    on_event: what happens to a program's locks
  *   notice.c   the program's callbacks, and hf_fd and hf_process for its own loop
  */
@@ -85,11 +86,19 @@ struct hf_client {
     void *on_event_arg;
     uint64_t events_dropped; /* since the last that was delivered */
 
+    /* watch.c */
+    hf_call *watch; /* that is pending, or NULL */
+    struct store_op watch_op;
+    bool watch_op_in_flight;
+    uint64_t watches, watch_sent, watch_served; /* numbers: of the last, of what the store was asked
+                                                   for, of what it serves (0: none) */
+    char watch_prefix[256];                     /* which the operation points to */
+
     char *identity;         /* host name and command */
     hf_client *left_behind; /* in a forked child: the next client that cannot be freed */
 };
 
-enum call_type { CALL_ACQUIRE, CALL_ACQUIRE_ALL, CALL_RENEW, CALL_RELEASE, CALL_LOOK };
+enum call_type { CALL_ACQUIRE, CALL_ACQUIRE_ALL, CALL_RENEW, CALL_RELEASE, CALL_LOOK, CALL_WATCH };
 
 struct hf_call {
     hf_client *client;
@@ -108,6 +117,7 @@ struct hf_call {
     struct store_op op;      /* CALL_LOOK */
     hf_locks *locks;
     hf_examination *examination;
+    struct watch *watch;   /* CALL_WATCH */
     char *strings;         /* which the operation points to */
     struct list of_client; /* in the client's `calls` */
     struct list blocked;   /* threads */
@@ -269,6 +279,13 @@ void group_drop_members(hf_hold *group);
 void group_release(hf_call *call, hf_hold *group);
 void group_cancel_release(hf_hold *group);
 int group_renew(hf_call *call, hf_hold *group, int64_t lease_us);
+
+/* watch.c */
+void watch_changed(hf_client *client, const struct store_change *change);
+void watch_op_completed(hf_client *client);
+void watch_end(hf_call *call, int result, char *text); /* completes it; takes `text` over */
+void watch_drop(hf_call *call);                        /* waits while its callback runs */
+void watch_free(struct watch *watch);                  /* or NULL */
 
 /* event.c: these do nothing for a client without on_event. */
 void event_asked(hf_hold *hold);

@@ -54,6 +54,8 @@ void client_take_completed(hf_client *c) {
         struct store_op *op = container_of(link, struct store_op, link);
         if (op->type == STORE_RENEW || op->seq)
             engine_completed(&c->engine, op);
+        else if (op == &c->watch_op)
+            watch_op_completed(c);
         else
             call_op_completed(op);
     }

@@ -309,6 +309,42 @@ TEST(calls_that_do_not_block_survive_failed_allocations) {
     hf_client_close(witness);
 }
 
+struct seen {
+    int changes, missed;
+};
+
+static void see(const hf_change *change, void *arg) {
+    struct seen *seen = arg;
+    seen->changes += change->lock != NULL;
+    seen->missed += change->type == HF_CHANGE_MISSED;
+}
+
+/* A change is reported, or that one was missed. */
+static void watch(void) {
+    hf_client *a = open_unfailing();
+    hf_call *call = NULL;
+    hf_hold *hold = NULL;
+    struct seen seen = {0};
+    fail_pause();
+    CHECK(hf_fd(a) >= 0);
+    fail_resume();
+    if (done(hf_watch_start(a, "watched", see, &seen, &call)) &&
+        done(hf_acquire(witness, "watched", NULL, &hold)))
+        CHECK_EQ_INT(hf_release(hold), HF_OK);
+    CHECK_EQ_INT(hf_process(a), HF_OK);
+    CHECK(!hold || seen.changes == 2 || seen.missed);
+    CHECK(fail_happened() || (seen.changes == 2 && !seen.missed));
+    hf_call_free(call);
+    hf_hold_free(hold);
+    hf_client_close(a);
+}
+
+TEST(watching_survives_failed_allocations) {
+    open_witness();
+    fail_at_every_index(watch);
+    hf_client_close(witness);
+}
+
 static void close_while_holding(void) {
     hf_client *a = open_unfailing();
     hf_hold *hold = NULL;

@@ -92,12 +92,17 @@ static hf_store_info info_of(const char *scheme, const char *tier, const char *s
         .queues = !!(capabilities & STORE_CAN_QUEUE),
         .lease_each = !!(capabilities & STORE_CAN_LEASE_EACH),
         .token_floor = !!(capabilities & STORE_CAN_FLOOR),
+        .pushes = !!(capabilities & STORE_CAN_PUSH),
     };
+}
+
+static unsigned capabilities_of(const struct store_scheme *row) {
+    return row->driver ? row->driver->capabilities : row->capabilities;
 }
 
 hf_store_info store_describe(const char *scheme, const struct store_driver *driver) {
     const struct store_scheme *row = find_scheme(scheme);
-    return row ? info_of(row->scheme, row->tier, row->summary, driver->capabilities)
+    return row ? info_of(row->scheme, row->tier, row->summary, capabilities_of(row))
                : info_of(driver->scheme, driver->tier, "", driver->capabilities);
 }
 
@@ -107,8 +112,7 @@ const hf_store_info *hf_store_at(size_t index) {
     const struct store_scheme *row = scheme_at(index);
     if (!row)
         return NULL;
-    info = info_of(row->scheme, row->tier, row->summary,
-                   row->driver ? row->driver->capabilities : row->capabilities);
+    info = info_of(row->scheme, row->tier, row->summary, capabilities_of(row));
     char path[PATH_MAX];
     for (size_t i = 0; i < STORE_MODULES_MAX && row->modules[i] && info.available; i++) {
         info.available = module_find(row->modules[i], path);

@@ -2,8 +2,8 @@
  *
  * A store is whatever keeps the locks. The client submits operations, which are data, and the store
  * completes them. It may also send WAKE (a hint that an attempt should ask again), GONE (somebody
- * else ended a hold in the store), CHECK (a hint that somebody may have) and FORGOT (holds that it
- * may have lost). A store is one `struct store_driver`: built in, or the one symbol of a module.
+ * else ended a hold in the store), CHECK (a hint that somebody may have), FORGOT (holds that it
+ * may have lost) and CHANGED (what happened to a lock, to those who watch). A store is one `struct store_driver`: built in, or the one symbol of a module.
  * The rules:
  *
  *  1. Every operation that was submitted completes exactly once, also when the store is closed
@@ -40,7 +40,12 @@
  * 10. A lease is negotiated: a request asks for one (`lease_us`), and DONE answers with the one
  *     granted, which may be shorter or longer, but not longer than `max_lease_us`. It begins no
  *     earlier than the request was sent. A RENEW is DONE if each of its renewals has an outcome,
- *     a reason and a lease of its own; any other outcome of the operation is that of each. */
+ *     a reason and a lease of its own; any other outcome of the operation is that of each.
+ * 11. A client has one watch at most. From WATCH to UNWATCH the store reports changes of names that
+ *     begin with `name`, and maybe others, in the order in which they happened to a name. They are
+ *     complete after HF_CHANGE_WATCHING, which may come after WATCH is DONE, and until
+ *     HF_CHANGE_MISSED. What nobody did, such as the end of a lease, need not be reported. Clients
+ *     that are not watched pay nothing for this that can be measured. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -74,6 +79,8 @@ enum store_op_type {
     STORE_INSPECT, /* one name */
     STORE_LIST,    /* names that begin with `name` and come after `after` */
     STORE_EXAMINE, /* the store itself: what its configuration does to locks */
+    STORE_WATCH,   /* names that begin with `name` (rule 11) */
+    STORE_UNWATCH,
 };
 
 enum store_outcome { STORE_DONE = 1, STORE_QUEUED, STORE_NOT_YOURS, STORE_REFUSED, STORE_UNKNOWN };
@@ -140,6 +147,16 @@ struct store_identity {
         guard_pid; /* must also be dead before the client counts as dead; 0: none; HF_LEASE_ONLY */
 };
 
+/* What happened to a lock (rule 11). */
+struct store_change {
+    hf_change_type type;
+    int64_t at_us; /* wall clock: the store's if it has one */
+    /* One lock with one holder (ACQUIRED, RELEASED, BROKEN) or waiter (WAITING, LEFT), and its last
+     * break (BROKEN). The host takes it over. NULL: WATCHING, MISSED. */
+    struct hf_locks *locks;
+    const char *text; /* MISSED: why; NULL otherwise */
+};
+
 typedef bool store_concerns(void *context, const char *name);
 
 /* What the client gives to its store. The functions never call the store, so it may call them at
@@ -160,6 +177,7 @@ struct store_host {
      * `concerns` accepts (NULL: every hold) is lost, even if the store still has it; its release
      * then frees it there. */
     void (*forgot)(struct store_host *host, store_concerns *concerns, void *context);
+    void (*changed)(struct store_host *host, const struct store_change *change);
 };
 
 enum store_capability {
@@ -170,15 +188,16 @@ enum store_capability {
     STORE_CAN_FLOOR = 16,     /* `token_floor` and `floor` raise tokens */
     STORE_CAN_LOOK = 32,
     STORE_CAN_EXAMINE = 64,
-    STORE_BLOCKS = 128, /* see rule 5 */
-    STORE_QUICK = 256,  /* it makes no system calls, which might be cancellation points */
+    STORE_BLOCKS = 128,   /* see rule 5 */
+    STORE_QUICK = 256,    /* it makes no system calls, which might be cancellation points */
+    STORE_CAN_PUSH = 512, /* WATCH and UNWATCH */
 };
 
 struct store {
     const struct store_driver *driver;
 };
 
-#define STORE_ABI 8
+#define STORE_ABI 9
 
 struct store_driver {
     unsigned abi; /* STORE_ABI of the tree that it was built in */

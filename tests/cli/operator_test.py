@@ -327,6 +327,7 @@ def watch_in_a_pipe_tells_events():
             r"\S+ pid \d+ \(holdfast break by \S+\): why not$")
     finish(waiter)
     equal(watch.poll(), None)
+    contains(read_line(watch.stderr), "what begins and ends between two polls is not seen")
 
 
 @test
@@ -336,7 +337,10 @@ def watch_json_is_one_object_on_a_line_and_tells_losses():
     watch = start("watch", "--json", "--every", "100ms")
     event = json.loads(read_line(watch.stdout))
     equal((event["event"], event["name"], event["party"]["token"]), ("held", "x", seen["token"]))
-    equal(set(event), {"event", "at_ms", "name", "party"})
+    equal(set(event), {"event", "at_ms", "exact", "name", "party"})
+    event = json.loads(read_line(watch.stdout))  # (sqlite does not push)
+    equal(event["event"], "polling")
+    contains(event["reason"], "sqlite: does not announce changes")
     os.kill(seen["pid"], signal.SIGKILL)  # nobody renews it any more
     holder.kill()
     event = json.loads(read_line(watch.stdout))

@@ -35,6 +35,18 @@ static const char *const needs_permits[] = {
     "a name of another kind leaves all the others free",
 };
 
+static const char *const needs_push[] = {
+    "what is taken and released at once is reported",
+    "a break is reported with its time by whom and why",
+    "who waits and gets it or leaves is reported",
+    "shares are reported",
+    "permits are reported",
+    "a thousand changes arrive in their order",
+    "each of two watchers sees its own names",
+    "a watch ends when it is cancelled and another can begin",
+    "a client that is closed ends its watch",
+};
+
 static bool starts_with(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
 }
@@ -53,7 +65,12 @@ static void leave_out(const char *name) {
         test_fail(__FILE__, __LINE__, "there is no test \"%s\"", name);
 }
 
-enum { LACKS_QUEUE = 1, LACKS_PERMITS = 2, LACKS = LACKS_QUEUE | LACKS_PERMITS };
+enum {
+    LACKS_QUEUE = 1,
+    LACKS_PERMITS = 2,
+    LACKS_PUSH = 4,
+    LACKS = LACKS_QUEUE | LACKS_PERMITS | LACKS_PUSH
+};
 
 /* Asks a client in a process of its own, which leaves nothing behind for the tests. */
 static int what_the_store_lacks(void) {
@@ -61,7 +78,8 @@ static int what_the_store_lacks(void) {
     CHECK(child >= 0);
     if (child == 0) {
         const hf_store_info *store = hf_client_store(open_client());
-        exit((store->queues ? 0 : LACKS_QUEUE) | (store->permits ? 0 : LACKS_PERMITS));
+        exit((store->queues ? 0 : LACKS_QUEUE) | (store->permits ? 0 : LACKS_PERMITS) |
+             (store->pushes ? 0 : LACKS_PUSH));
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child);
@@ -76,6 +94,10 @@ static void leave_out_what_the_store_lacks(void) {
     for (size_t i = 0; lacks & LACKS_PERMITS && i < sizeof needs_permits / sizeof *needs_permits;
          i++)
         leave_out(needs_permits[i]);
+    for (size_t i = 0; lacks & LACKS_PUSH && i < sizeof needs_push / sizeof *needs_push; i++)
+        leave_out(needs_push[i]);
+    if (!(lacks & LACKS_PUSH))
+        leave_out("a store that does not push refuses to watch");
     take_slice();
 }
 

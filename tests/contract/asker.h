@@ -19,6 +19,9 @@ struct asker {
     struct store *store;
     int completed, wakes, gones, freed;
     uint64_t last_wake, last_gone;
+    int watching, changes; /* changes of the name that was asked for */
+    hf_change_type types[8];
+    const char *watched;
 };
 
 static void note_completed(struct store_host *host, struct store_op *op) {
@@ -41,6 +44,17 @@ static void note_gone(struct store_host *host, uint64_t seq) {
 /* These tests renew when they mean to. */
 static void ignore_check(struct store_host *host, uint64_t seq) {
     (void)host, (void)seq;
+}
+
+static void note_change(struct store_host *host, const struct store_change *change) {
+    struct asker *asker = container_of(host, struct asker, host);
+    const hf_lock_info *lock = hf_locks_at(change->locks, 0);
+    asker->watching += change->type == HF_CHANGE_WATCHING;
+    if (lock && strcmp(lock->name, asker->watched) == 0) {
+        CHECK(asker->changes < 8);
+        asker->types[asker->changes++] = change->type;
+    }
+    hf_locks_free(change->locks);
 }
 
 static void parse(const char *text, struct url *ret_url) {
@@ -69,6 +83,7 @@ static struct asker *asker_open(struct world *world, const char *url_text, int64
         .wake = note_wake,
         .gone = note_gone,
         .check = ignore_check,
+        .changed = note_change,
     };
     world_random(world, asker->host.identity.id, sizeof asker->host.identity.id);
     struct url url;

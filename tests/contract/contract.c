@@ -513,3 +513,95 @@ RULE(who_closes_with_a_place_in_the_queue_is_in_nobodys_way_for_ever,
     get_when_free(a, &next);
     asker_free(a);
 }
+
+/* ---- Rule 11: watching ---- */
+
+static void listen_until_changes(struct asker *asker, int count) {
+    int64_t until_us = now_us() + PATIENCE_US;
+    while (asker->changes < count) {
+        CHECK(now_us() < until_us);
+        listen_for_us(asker, 50 * MS);
+    }
+    CHECK_EQ_INT(asker->changes, count);
+}
+
+static void start_watching(struct asker *asker) {
+    struct store_op op = {.type = STORE_WATCH, .name = the_name()};
+    int64_t until_us = now_us() + PATIENCE_US;
+    asker->watched = the_name();
+    CHECK_EQ_INT(ask(asker, &op), STORE_DONE);
+    while (!asker->watching) {
+        CHECK(now_us() < until_us);
+        listen_for_us(asker, 50 * MS);
+    }
+}
+
+RULE(what_happens_is_reported_once_however_often_it_is_asked_for, STORE_CAN_PUSH) {
+    struct asker *a = asker_new(), *w = asker_new();
+    struct store_op op = exclusive(1, 0, LONG_US);
+    start_watching(w);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ_INT(ask(a, &op), STORE_DONE);
+    CHECK_EQ_INT(release(a, &op), STORE_DONE);
+    listen_until_changes(w, 2);
+    CHECK(w->types[0] == HF_CHANGE_ACQUIRED && w->types[1] == HF_CHANGE_RELEASED);
+    asker_free(a);
+    asker_free(w);
+}
+
+RULE(who_waits_is_reported_once_and_when_it_gets_the_lock, STORE_CAN_PUSH | STORE_CAN_QUEUE) {
+    struct asker *a = asker_new(), *b = asker_new(), *w = asker_new();
+    struct store_op holds = exclusive(1, 0, LONG_US), waits;
+    start_watching(w);
+    CHECK_EQ_INT(ask(a, &holds), STORE_DONE);
+    for (int i = 0; i < 3; i++) {
+        waits = exclusive(1, STORE_WAIT, LONG_US);
+        CHECK_EQ_INT(ask(b, &waits), STORE_QUEUED);
+    }
+    CHECK_EQ_INT(release(a, &holds), STORE_DONE);
+    waits = exclusive(1, STORE_WAIT, LONG_US);
+    CHECK_EQ_INT(ask(b, &waits), STORE_DONE);
+    CHECK_EQ_INT(release(b, &waits), STORE_DONE);
+    listen_until_changes(w, 5);
+    static const hf_change_type types[] = {HF_CHANGE_ACQUIRED, HF_CHANGE_WAITING,
+                                           HF_CHANGE_RELEASED, HF_CHANGE_ACQUIRED,
+                                           HF_CHANGE_RELEASED};
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ_INT(w->types[i], types[i]);
+    asker_free(a);
+    asker_free(b);
+    asker_free(w);
+}
+
+RULE(a_release_of_what_is_not_held_is_not_reported, STORE_CAN_PUSH) {
+    struct asker *a = asker_new(), *b = asker_new(), *w = asker_new();
+    struct store_op op = exclusive(1, 0, LONG_US), other = exclusive(1, 0, LONG_US);
+    start_watching(w);
+    CHECK_EQ_INT(ask(a, &op), STORE_DONE);
+    CHECK_EQ_INT(release(b, &other), STORE_NOT_YOURS);
+    CHECK_EQ_INT(release(a, &op), STORE_DONE);
+    release(a, &op); /* a repeat, which a store may recognise */
+    listen_until_changes(w, 2);
+    listen_for_us(w, 50 * MS);
+    CHECK_EQ_INT(w->changes, 2);
+    asker_free(a);
+    asker_free(b);
+    asker_free(w);
+}
+
+RULE(a_watch_that_was_stopped_reports_nothing, STORE_CAN_PUSH) {
+    struct asker *a = asker_new(), *w = asker_new(), *other = asker_new();
+    struct store_op op = exclusive(1, 0, LONG_US);
+    struct store_op stop = {.type = STORE_UNWATCH, .name = ""};
+    start_watching(w);
+    start_watching(other);
+    CHECK_EQ_INT(ask(w, &stop), STORE_DONE);
+    CHECK_EQ_INT(ask(a, &op), STORE_DONE);
+    listen_until_changes(other, 1);
+    listen_for_us(w, 50 * MS);
+    CHECK_EQ_INT(w->changes, 0);
+    CHECK_EQ_INT(release(a, &op), STORE_DONE);
+    asker_free(a);
+    asker_free(w);
+    asker_free(other);
+}

@@ -49,7 +49,8 @@ struct space {
     struct map locks, claims;
     struct list idle;   /* locks that nobody claims, the longest unused first */
     struct list voters; /* sessions that have joined a set */
-    char *set;          /* the name of the first set that a session joined; NULL: none did */
+    struct list watchers;
+    char *set; /* the name of the first set that a session joined; NULL: none did */
     uint64_t token_base;
     struct session *calling; /* whose operation is running: it reads its inbox itself */
     char name[];
@@ -67,6 +68,9 @@ struct session {
     struct list inbox;           /* claims that the client must be notified of */
     struct list voter;           /* in the space's voters */
     struct list freed;           /* names that were released, for its set */
+    struct list watcher;         /* in the space's watchers, while it watches */
+    struct list changes;         /* that its client must be notified of */
+    bool missed_changes;         /* for lack of memory */
     size_t claims;
     char strings[]; /* of the identity */
 };
@@ -252,6 +256,92 @@ static void announce(struct session *by, const char *name) {
     }
 }
 
+/* ---- Those who watch ---- */
+
+struct change {
+    struct list link;
+    struct store_change change;
+};
+
+static bool add_party(struct hf_locks *locks, const struct claim *claim, int64_t now_us);
+static bool add_break(struct hf_locks *locks, const struct breaking *last);
+
+static struct change *change_new(const struct claim *claim, hf_change_type type, int64_t now_us) {
+    const struct lock *lock = claim->lock;
+    struct change *change = calloc(1, sizeof(*change));
+    struct hf_locks *locks = locks_new();
+    if (change && locks && locks_add(locks, lock->name, lock->kind, lock->capacity, lock->token) &&
+        add_break(locks, type == HF_CHANGE_BROKEN ? lock->last_break : NULL) &&
+        add_party(locks, claim, now_us)) {
+        change->change = (struct store_change){.type = type, .locks = locks};
+        return change;
+    }
+    hf_locks_free(locks);
+    free(change);
+    return NULL;
+}
+
+/* Reports what happens to a claim, before it ends, to all who watch. */
+static void report(const struct claim *claim, hf_change_type type, int64_t now_us) {
+    struct space *space = claim->session->space;
+    list_each(node, &space->watchers) {
+        struct session *session = container_of(node, struct session, watcher);
+        struct change *change = change_new(claim, type, now_us);
+        session->missed_changes |= !change;
+        if (change) {
+            change->change.at_us = world_wall_us(session->host->world);
+            list_append(&session->changes, &change->link);
+        }
+        if (session != space->calling)
+            world_bell_ring(&session->bell);
+    }
+}
+
+static void say(struct session *session, hf_change_type type, const char *text) {
+    struct store_change change = {
+        .type = type, .at_us = world_wall_us(session->host->world), .text = text};
+    session->host->changed(session->host, &change);
+}
+
+static void hand_over_changes(struct session *session) {
+    struct list *node;
+    while ((node = list_pop(&session->changes))) {
+        struct change *change = container_of(node, struct change, link);
+        session->host->changed(session->host, &change->change);
+        free(change);
+    }
+    if (!session->missed_changes)
+        return;
+    session->missed_changes = false;
+    say(session, HF_CHANGE_MISSED, "out of memory");
+    say(session, HF_CHANGE_WATCHING, NULL);
+}
+
+static void watch(struct session *session, struct store_op *op, int64_t now_us) {
+    (void)now_us;
+    list_append(&session->space->watchers, &session->watcher);
+    store_complete(session->host, op, STORE_DONE);
+    say(session, HF_CHANGE_WATCHING, NULL);
+}
+
+static void forget_changes(struct session *session) {
+    struct list *node;
+    list_remove(&session->watcher);
+    while ((node = list_pop(&session->changes))) {
+        struct change *change = container_of(node, struct change, link);
+        hf_locks_free(change->change.locks);
+        free(change);
+    }
+}
+
+static void unwatch(struct session *session, struct store_op *op, int64_t now_us) {
+    (void)now_us;
+    forget_changes(session);
+    store_complete(session->host, op, STORE_DONE);
+}
+
+/* ---- Places ---- */
+
 /* Among the holders, by the time at which it ends. Equal leases go to the end at once. */
 static void place_among_holders(struct lock *lock, struct claim *claim) {
     list_remove(&claim->link);
@@ -377,6 +467,8 @@ static void take(struct session *session, struct claim *claim, struct store_op *
     if (lock->token < token)
         lock->token = token;
     place_among_holders(lock, claim);
+    if (!repeats)
+        report(claim, HF_CHANGE_ACQUIRED, now_us);
     list_remove(&claim->inbox);
     op->token = token;
     store_complete(session->host, op, STORE_DONE);
@@ -426,8 +518,10 @@ static void acquire_on(struct session *session, struct store_op *op, const struc
         return;
     }
     claim->until_us = now_us + session->host->wait_lease_us;
-    if (list_empty(&claim->link))
+    if (list_empty(&claim->link)) {
         queue_up(lock, claim);
+        report(claim, HF_CHANGE_WAITING, now_us);
+    }
     if (lock->queue.next == &claim->link)
         op->flags |= STORE_HEAD;
     op->left_us = left_us(lock, now_us);
@@ -464,8 +558,10 @@ static bool end_hold(struct session *session, struct store_op *op, int64_t now_u
     if (lock)
         sweep(lock, now_us);
     struct claim *claim = find_claim(session, op->seq);
-    if (claim)
+    if (claim) {
+        report(claim, claim->state == HELD ? HF_CHANGE_RELEASED : HF_CHANGE_LEFT, now_us);
         end_claim(claim, now_us);
+    }
     if (lock)
         advance(lock, now_us);
     return claim;
@@ -516,6 +612,7 @@ static void break_hold(struct session *session, struct store_op *op, int64_t now
     }
     free(lock->last_break);
     lock->last_break = breaking;
+    report(claim, HF_CHANGE_BROKEN, now_us);
     lock->token++;
     detach(claim, now_us);
     claim->state = BROKEN;
@@ -560,24 +657,27 @@ static void give_back(struct session *session, struct store_op *op, int64_t now_
 
 /* ---- Looking ---- */
 
+static bool add_party(struct hf_locks *locks, const struct claim *claim, int64_t now_us) {
+    const struct store_identity *who = &claim->session->identity;
+    hf_party party = {
+        .host = who->host,
+        .command = who->command,
+        .label = claim->label,
+        .pid = who->pid,
+        .token = claim->state == HELD ? claim->token : 0,
+        .weight = claim->weight,
+        .since_ms = claim->since_us / 1000,
+        .left_ms = (claim->until_us - now_us) / 1000,
+    };
+    enum locks_role role = claim->state == HELD ? LOCKS_HOLDER : LOCKS_WAITER;
+    return locks_add_party(locks, role, &party, who->id, claim->seq);
+}
+
 static bool add_parties(struct hf_locks *locks, struct list *claims, int64_t now_us) {
     list_each(node, claims) {
-        struct claim *claim = container_of(node, struct claim, link);
-        const struct store_identity *who = &claim->session->identity;
-        hf_party party = {
-            .host = who->host,
-            .command = who->command,
-            .label = claim->label,
-            .pid = who->pid,
-            .token = claim->state == HELD ? claim->token : 0,
-            .weight = claim->weight,
-            .since_ms = claim->since_us / 1000,
-            .left_ms = (claim->until_us - now_us) / 1000,
-        };
-        if (claim->until_us <= now_us)
-            continue; /* dead, and still in the queue */
-        enum locks_role role = claim->state == HELD ? LOCKS_HOLDER : LOCKS_WAITER;
-        if (!locks_add_party(locks, role, &party, who->id, claim->seq))
+        const struct claim *claim = container_of(node, struct claim, link);
+        if (claim->until_us > now_us /* else dead, and still in the queue */ &&
+            !add_party(locks, claim, now_us))
             return false;
     }
     return true;
@@ -685,6 +785,7 @@ static void empty_inbox(struct session *session) {
         session->set->freed(session->host, freed->name);
         free(freed);
     }
+    hand_over_changes(session);
 }
 
 static void bell_rang(struct world_bell *bell) {
@@ -711,7 +812,7 @@ static void memory_submit(struct store *store, struct store_op *op) {
     static operate *const operations[] = {
         [STORE_ACQUIRE] = acquire,  [STORE_RENEW] = renew,     [STORE_RELEASE] = release,
         [STORE_BREAK] = break_hold, [STORE_INSPECT] = inspect, [STORE_LIST] = inspect,
-        [STORE_EXAMINE] = examine,
+        [STORE_EXAMINE] = examine,  [STORE_WATCH] = watch,     [STORE_UNWATCH] = unwatch,
     };
     run(store, operations[op->type], op);
 }
@@ -755,6 +856,7 @@ static struct space *space_new(struct spaces *spaces, const char *name) {
     map_init(&space->claims);
     list_init(&space->idle);
     list_init(&space->voters);
+    list_init(&space->watchers);
     list_append(&spaces->list, &space->link);
     return space;
 }
@@ -805,6 +907,7 @@ static void memory_close(struct store *store) {
     world_bell_drop(&session->bell);
     empty_inbox(session);
     list_remove(&session->voter);
+    forget_changes(session);
     session->host = NULL;
     session_free_if_done(session);
     pthread_mutex_unlock(&space->mutex);
@@ -824,6 +927,8 @@ static struct session *session_new(struct store_host *host) {
     list_init(&session->inbox);
     list_init(&session->voter);
     list_init(&session->freed);
+    list_init(&session->watcher);
+    list_init(&session->changes);
     return session;
 }
 
@@ -898,7 +1003,8 @@ const struct store_driver store_memory = {
     .scheme = "memory",
     .tier = "timed",
     .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LEASE_EACH |
-                    STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_QUICK,
+                    STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_QUICK |
+                    STORE_CAN_PUSH,
     .voting = &memory_voting,
     .open = memory_open,
     .submit = memory_submit,
