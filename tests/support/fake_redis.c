@@ -4,6 +4,7 @@
 #include "store/redis/scripts.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +49,27 @@ static void check(struct store_host *host, uint64_t seq) {
         rig->checked[rig->checked_count - 1] = seq;
 }
 
+/* Only a look at what it says: the rest is the client's business. */
+static void changed(struct store_host *host, const struct store_change *change) {
+    struct rig *rig = rig_of(host);
+    const hf_lock_info *lock = hf_locks_at(change->locks, 0);
+    const hf_party *who = lock && lock->holder_count ? lock->holders[0]
+                          : lock                     ? lock->waiters[0]
+                                                     : NULL;
+    if (rig->change_count++ < RIG_NEWS_MAX)
+        rig->changes[rig->change_count - 1] = change->type;
+    if (!who)
+        snprintf(rig->change, sizeof(rig->change), "%s", change->text ? change->text : "");
+    else
+        snprintf(rig->change, sizeof(rig->change),
+                 "%s at %" PRId64 ": %d %u of %u, %s %s %" PRId64 " %s, %s, token %" PRIu64
+                 ", left %" PRId64 ", since %" PRId64 ", broken by %s\"%s\"",
+                 lock->name, change->at_us, (int)lock->kind, who->weight, lock->capacity,
+                 who->owner, who->host, who->pid, who->command, who->label, who->token,
+                 who->left_ms, who->since_ms, lock->broken_by, lock->broken_reason);
+    hf_locks_free(change->locks);
+}
+
 int rig_open_url(struct rig *rig, const char *text, char **ret_text) {
     *rig = (struct rig){.knows_scripts = true};
     *ret_text = NULL;
@@ -64,6 +86,7 @@ int rig_open_url(struct rig *rig, const char *text, char **ret_text) {
         .gone = gone,
         .check = check,
         .forgot = forgot,
+        .changed = changed,
     };
     for (int i = 0; i < 16; i++)
         rig->host.identity.id[i] = (uint8_t)(i * 0x11);
@@ -357,13 +380,16 @@ static void answer(struct rig *rig, struct fake_stream *stream, const struct see
                                      ? "*2\r\n$1\r\n9\r\n*2\r\n$10\r\nholdfast:y\r\n$1\r\nz\r\n"
                                      : "*2\r\n$1\r\n0\r\n*1\r\n$10\r\nholdfast:x\r\n");
     } else if (strcmp(seen->arguments[0], "SUBSCRIBE") == 0) {
-        snprintf(text, sizeof(text), "*3\r\n$9\r\nsubscribe\r\n$%zu\r\n%s\r\n:1\r\n",
-                 seen->sizes[1], seen->arguments[1]);
-        fake_answer_text(stream, text);
+        for (size_t i = 1; i < seen->count && stream->owner; i++) {
+            snprintf(text, sizeof(text), "*3\r\n$9\r\nsubscribe\r\n$%zu\r\n%s\r\n:1\r\n",
+                     seen->sizes[i], seen->arguments[i]);
+            fake_answer_text(stream, text);
+        }
     } else if (strcmp(seen->arguments[0], "PING") == 0) {
         fake_answer_text(stream, "*2\r\n$4\r\npong\r\n$0\r\n\r\n");
     } else if (strcmp(seen->arguments[0], "PEXPIRE") == 0) {
-        fake_answer_text(stream, ":1\r\n");
+        fake_answer_text(stream, rig->extended ? rig->extended : ":1\r\n");
+        rig->extended = NULL;
     } else {
         fake_answer_text(stream, "+OK\r\n");
     }

@@ -17,10 +17,14 @@ struct rig {
     struct store_set set;
     uint64_t woken[RIG_NEWS_MAX], gone[RIG_NEWS_MAX], checked[RIG_NEWS_MAX];
     size_t woken_count, gone_count, checked_count; /* all; the first of them are kept */
-    bool knows_scripts;                            /* for rig_serve, */
-    bool failed_over;                              /* another is the master, of what x is in */
-    const char *error; /* and the next script is answered with this; NULL: it is run */
-    size_t served;     /* commands that it answered */
+    hf_change_type changes[RIG_NEWS_MAX];          /* the same, of what is watched */
+    size_t change_count;
+    char change[600];     /* the last of them, in words */
+    bool knows_scripts;   /* for rig_serve, */
+    bool failed_over;     /* another is the master, of what x is in */
+    const char *error;    /* and the next script is answered with this; NULL: it is run */
+    const char *extended; /* the next PEXPIRE is answered with this; NULL: that it was done */
+    size_t served;        /* commands that it answered */
 };
 
 /* One operation, and how often it completed: more than once ends the program. */

@@ -226,6 +226,8 @@ static void acquire_answered(struct redis *redis, struct redis_request *request,
         redis_fail(redis, request, reply, why);
         return;
     }
+    if (request->script == REDIS_ACQUIRE && reply_is(reply_at(reply, 0), "done"))
+        redis_note_watched(redis, request, reply_at(reply, 2));
     redis_request_free(request);
     for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
         if (reply_is(reply_at(reply, 0), answers[i].word)) {
@@ -328,6 +330,7 @@ void redis_acquire(struct redis *redis, struct store_op *op) {
     command_add_number(command, op->weight);
     add_particulars(redis, op);
     command_add_text(command, redis->channels);
+    redis_add_watch_key(redis);
     send_or_refuse(redis, op, REDIS_ACQUIRE, acquire_answered);
 }
 
@@ -339,6 +342,7 @@ static void start_release(struct redis *redis, const struct store_op *op, bool a
     add_owner(redis, op->seq);
     command_add_text(&redis->command, redis->channels);
     command_add_text(&redis->command, announced ? op->name : "");
+    redis_add_watch_key(redis);
 }
 
 /* Changes a request before it is sent again. If there is no memory, it stays the same. */
@@ -417,6 +421,7 @@ void redis_break(struct redis *redis, struct store_op *op) {
     command_add_text(&redis->command, op->label ? op->label : "");
     command_add_text(&redis->command, redis->channels);
     command_add_text(&redis->command, redis->set ? op->name : "");
+    redis_add_watch_key(redis);
     send_or_refuse(redis, op, REDIS_BREAK, ended);
 }
 

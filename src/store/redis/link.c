@@ -126,6 +126,8 @@ static void went_down(struct redis_link *link, int reason, const char *why) {
     take_back_sent(link);
     if (link->guide)
         link->guide->down(link, why);
+    if (was_ready && link->lost)
+        link->lost(link, why);
     if (was_ready && link->heard) {
         link->backoff.failures = 0;
         link->retry_at_us = now_us;

@@ -104,6 +104,8 @@ struct redis_link {
     void (*ready)(struct redis_link *link);
     /* For a link whose replies do not answer requests. */
     void (*pushed)(struct redis_link *link, const struct reply *reply);
+    /* The connection was lost after it was ready. May be NULL. */
+    void (*lost)(struct redis_link *link, const char *why);
 };
 
 /* HF_OK or HF_NO_MEMORY. `setup` and `peer` live as long as the link. */

@@ -37,7 +37,7 @@ static int64_t sane(int64_t number) {
 }
 
 /* Takes one of the numbers before a record. */
-static int64_t take_number(const char **text) {
+int64_t redis_take_number(const char **text) {
     char *end;
     int64_t number = strtoll(*text, &end, 10);
     *text = *end == ' ' ? end + 1 : end;
@@ -46,18 +46,18 @@ static int64_t take_number(const char **text) {
 
 /* A record as acquire.lua writes it: "weight since pid host-size command-size " host command
  * label. */
-static bool add_party(struct hf_locks *locks, enum locks_role role, const char *owner,
-                      const char *record, uint64_t token, int64_t left_us) {
+bool redis_add_party(struct hf_locks *locks, enum locks_role role, const char *owner,
+                     const char *record, uint64_t token, int64_t left_us) {
     uint8_t id[16] = {0};
     uint64_t seq = 0;
     hf_party party = {.token = token, .left_ms = left_us / 1000};
     char strings[2048] = "", *command = strings, *label;
     if (parse_owner(owner, id, &seq) && record) {
-        party.weight = (uint32_t)take_number(&record);
-        party.since_ms = take_number(&record) / 1000;
-        party.pid = take_number(&record);
-        size_t host_size = (size_t)take_number(&record);
-        size_t command_size = (size_t)take_number(&record), size = strlen(record);
+        party.weight = (uint32_t)redis_take_number(&record);
+        party.since_ms = redis_take_number(&record) / 1000;
+        party.pid = redis_take_number(&record);
+        size_t host_size = (size_t)redis_take_number(&record);
+        size_t command_size = (size_t)redis_take_number(&record), size = strlen(record);
         if (host_size > size || command_size > size - host_size || size + 3 > sizeof(strings))
             host_size = command_size = size = 0; /* not a record of ours */
         command = mempcpy(strings, record, host_size);
@@ -79,12 +79,12 @@ static const char *text_of(const struct reply *reply) {
     return reply->type == REPLY_STRING ? reply->text : NULL;
 }
 
-static bool add_break(struct hf_locks *locks, const char *text) {
+bool redis_add_break(struct hf_locks *locks, const char *text) {
     if (!text)
         return true;
-    struct locks_break last = {.at_us = take_number(&text)};
-    last.token = (uint64_t)take_number(&text);
-    size_t by_size = (size_t)take_number(&text);
+    struct locks_break last = {.at_us = redis_take_number(&text)};
+    last.token = (uint64_t)redis_take_number(&text);
+    size_t by_size = (size_t)redis_take_number(&text);
     char by[LOCKS_BREAKER_SIZE] = "";
     if (by_size < sizeof(by) && by_size <= strlen(text)) {
         memcpy(by, text, by_size);
@@ -103,10 +103,10 @@ static bool add_alone(struct hf_locks *locks, const struct reply *reply, uint64_
     uint8_t id[16];
     uint64_t seq;
     if (!parse_owner(owner, id, &seq))
-        return add_party(locks, LOCKS_HOLDER, k, NULL, 0, left_us);
+        return redis_add_party(locks, LOCKS_HOLDER, k, NULL, 0, left_us);
     if (owner == k)
-        return add_party(locks, LOCKS_HOLDER, k, text_of(reply_at(state, 3)), token, left_us);
-    return add_party(locks, LOCKS_WAITER, owner, text_of(reply_at(state, 4)), 0, left_us);
+        return redis_add_party(locks, LOCKS_HOLDER, k, text_of(reply_at(state, 3)), token, left_us);
+    return redis_add_party(locks, LOCKS_WAITER, owner, text_of(reply_at(state, 4)), 0, left_us);
 }
 
 static bool add_sharing(struct hf_locks *locks, const struct reply *sharing, int64_t now_us) {
@@ -117,8 +117,9 @@ static bool add_sharing(struct hf_locks *locks, const struct reply *sharing, int
         int64_t left_us = sane(reply_number(reply_at(sharing, i + 1), 0)) - now_us;
         if (!owner || !record || left_us <= 0)
             continue;
-        uint64_t token = (uint64_t)take_number(&record);
-        ok = add_party(locks, token ? LOCKS_HOLDER : LOCKS_WAITER, owner, record, token, left_us);
+        uint64_t token = (uint64_t)redis_take_number(&record);
+        ok = redis_add_party(locks, token ? LOCKS_HOLDER : LOCKS_WAITER, owner, record, token,
+                             left_us);
     }
     return ok;
 }
@@ -128,23 +129,27 @@ static bool add_waiting(struct hf_locks *locks, const struct reply *waiting, int
     for (size_t i = 0; ok && i + 1 < waiting->count; i += 2) {
         const char *owner = text_of(reply_at(waiting, i)),
                    *record = text_of(reply_at(waiting, i + 1));
-        int64_t left_us = record ? take_number(&record) - now_us : 0;
+        int64_t left_us = record ? redis_take_number(&record) - now_us : 0;
         if (owner && left_us > 0)
-            ok = add_party(locks, LOCKS_WAITER, owner, record, 0, left_us);
+            ok = redis_add_party(locks, LOCKS_WAITER, owner, record, 0, left_us);
     }
     return ok;
+}
+
+enum store_kind redis_parse_kind(const char *text, uint32_t *ret_capacity) {
+    if (text && text[0] == 'p') {
+        *ret_capacity = (uint32_t)strtoul(text + 1, NULL, 10);
+        return STORE_PERMITS;
+    }
+    *ret_capacity = STORE_ALL;
+    return STORE_LOCK;
 }
 
 static enum store_kind kind_of(const struct reply *reply, uint32_t *ret_capacity) {
     const char *k = text_of(reply_at(reply, 1)), *kind = text_of(reply_at(reply_at(reply, 3), 2));
     if (k && k[0] == '=' && reply_at(reply, 4)->count > 0)
         kind = k + 1;
-    if (kind && kind[0] == 'p') {
-        *ret_capacity = (uint32_t)strtoul(kind + 1, NULL, 10);
-        return STORE_PERMITS;
-    }
-    *ret_capacity = STORE_ALL;
-    return STORE_LOCK;
+    return redis_parse_kind(kind, ret_capacity);
 }
 
 /* Adds what a look found. With `in_use_only`, names without holders and waiters are left out. */
@@ -159,7 +164,7 @@ static bool add_lock(struct hf_locks *locks, const char *name, const struct repl
     uint32_t capacity;
     enum store_kind kind = kind_of(reply, &capacity);
     return locks_add(locks, name, kind, capacity, token) &&
-           add_break(locks, text_of(reply_at(state, 5))) &&
+           redis_add_break(locks, text_of(reply_at(state, 5))) &&
            (!k || reply_at(reply, 4)->count > 0 || add_alone(locks, reply, token)) &&
            add_sharing(locks, reply_at(reply, 4), now_us) &&
            add_waiting(locks, reply_at(reply, 5), now_us);

@@ -290,6 +290,28 @@ TEST(pings_survive_failed_allocations) {
     fail_on_every_url(be_silent);
 }
 
+static void watch(void) {
+    open_unfailing(true);
+    asked[0] = (struct asked){.op = {.type = STORE_WATCH, .name = ""}};
+    rig_submit(&rig, &asked[0]);
+    fake_pass_us(rig.world, 5 * S);
+    hang_up_all();
+    check_completed(1);
+    fail_pause();
+    fake_pass_us(rig.world, 10 * S);
+    /* However much failed, it is complete when there is memory again. */
+    CHECK_EQ_INT(rig.changes[rig.change_count - 1], HF_CHANGE_WATCHING);
+    over();
+}
+
+/* Not in a Cluster, where nobody can watch. */
+TEST(watching_survives_failed_allocations) {
+    for (int i = 0; i < 2; i++) {
+        url = urls[i];
+        fail_at_every_index(watch);
+    }
+}
+
 static void close_halfway(void) {
     open_unfailing(true);
     fake_serve(rig.world, NULL, NULL);

@@ -215,7 +215,8 @@ TEST(an_acquire_sends_what_the_script_needs) {
                                            "5",
                                            "1",
                                            "7 4 4 heretesta label",
-                                           "holdfast:@"};
+                                           "holdfast:@",
+                                           "{holdfast:}.v"};
     CHECK_EQ_INT(seen.count, 2 + sizeof(expected) / sizeof(expected[0]));
     for (size_t i = 2; i < seen.count; i++)
         CHECK_EQ_STR(seen.arguments[i], expected[i - 2]);

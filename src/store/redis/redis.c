@@ -362,10 +362,12 @@ static void redis_submit(struct store *store, struct store_op *op) {
         [STORE_ACQUIRE] = redis_acquire, [STORE_RENEW] = redis_renew,
         [STORE_RELEASE] = redis_release, [STORE_BREAK] = redis_break,
         [STORE_INSPECT] = redis_inspect, [STORE_LIST] = redis_list,
-        [STORE_EXAMINE] = examine,
+        [STORE_EXAMINE] = examine,       [STORE_WATCH] = redis_watch,
+        [STORE_UNWATCH] = redis_unwatch,
     };
     struct redis *redis = container_of(store, struct redis, store);
-    if (op->type == STORE_LIST || !refuse_name(redis, op))
+    bool is_prefix = op->type == STORE_LIST || op->type == STORE_WATCH;
+    if (is_prefix || !refuse_name(redis, op))
         operations[op->type](redis, op);
 }
 
@@ -422,6 +424,7 @@ static void redis_close(struct store *store) {
     if (redis->route)
         route_close(redis->route);
     redis_close_subscription(redis);
+    redis_close_watch(redis);
     redis_free(redis);
 }
 
@@ -444,6 +447,10 @@ static int open_links(struct redis *redis) {
     r = link_init(&redis->subscription, &redis->links, &redis->peer);
     if (!r && (r = redis_open_subscription(redis)) < 0)
         link_close(&redis->subscription);
+    if (!r && (r = redis_open_watch(redis)) < 0) {
+        link_close(&redis->subscription);
+        redis_close_subscription(redis);
+    }
     if (r < 0)
         link_close(&redis->commands);
     return r;

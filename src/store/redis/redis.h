@@ -3,6 +3,7 @@
  *   redis.c    the store: its URL, opening, closing, the two links
  *   claims.c   acquire, renew, release, break: operations become requests, replies become outcomes
  *   subscription.c  what others have to say to this client, and which of its holds it is about
+ *   watch.c    what happens to locks, for those who watch, and whether anybody does
  *   look.c     inspect and list
  *   examine.c  what doctor asks: rights.c, about permissions; deployment.c, about several servers
  *   report.c   what doctor says about it
@@ -32,6 +33,23 @@ struct listening {
     bool confirmed;             /* the server has answered the subscription */
 };
 
+enum watch_state {
+    WATCH_OFF,
+    WATCH_SUBSCRIBING, /* the server has not confirmed it, or there is no connection */
+    WATCH_MARKING,     /* V is being written */
+    WATCH_SETTLING,    /* clients that think that nobody watches will soon ask again */
+    WATCH_LIVE,        /* all changes are published */
+};
+
+/* (watch.c) */
+struct watching {
+    enum watch_state state;
+    struct world_timer timer; /* when to go on */
+    bool is_asked;            /* a request about V has no answer yet */
+    bool others;              /* as a client: somebody watches, … */
+    int64_t known_until_us;   /* … and for how long that is remembered */
+};
+
 struct redis {
     struct store store;
     struct store_host *host;
@@ -48,6 +66,7 @@ struct redis {
     const struct store_set *set; /* that the server is a node of; NULL: none */
     bool votes;                  /* the server was asked for a vote */
     struct listening listening;
+    struct watching watching;
     struct command command;
     char channels[64];    /* the prefix of the channels of all clients */
     char *particulars;    /* of this client, for its records; followed by a label */
@@ -101,6 +120,30 @@ void redis_forget_hold(struct redis *redis, uint64_t seq);
 /* Adds the channel on which the server says what happens to the key of a lock. */
 void redis_add_key_channel(struct redis *redis, const char *name);
 
+/* Adds V to a script's arguments, if the server must look whether somebody watches. And what it
+ * found, in its answer to an acquire. */
+void redis_add_watch_key(struct redis *redis);
+void redis_note_watched(struct redis *redis, const struct redis_request *request,
+                        const struct reply *watched);
+
+/* The channel of those who watch: adds it to a command; and what the subscription has to say. */
+void redis_add_watch_channel(struct redis *redis);
+bool redis_is_watch_channel(const struct redis *redis, const struct reply *channel);
+void redis_watch_confirmed(struct redis *redis);
+void redis_watch_message(struct redis *redis, const struct reply *message);
+void redis_watch_lost(struct redis *redis, const char *why);
+int redis_open_watch(struct redis *redis);
+void redis_close_watch(struct redis *redis);
+/* Subscribes to another channel, if the subscription is up; else that follows when it is. */
+void redis_subscribe_to_watch(struct redis *redis);
+
+/* Parts of what scripts say of a lock. (look.c) */
+int64_t redis_take_number(const char **text);
+bool redis_add_party(struct hf_locks *locks, enum locks_role role, const char *owner,
+                     const char *record, uint64_t token, int64_t left_us);
+bool redis_add_break(struct hf_locks *locks, const char *text);
+enum store_kind redis_parse_kind(const char *text, uint32_t *ret_capacity); /* or NULL */
+
 int redis_open_subscription(struct redis *redis);
 void redis_close_subscription(struct redis *redis);
 
@@ -111,6 +154,8 @@ void redis_release(struct redis *redis, struct store_op *op);
 void redis_break(struct redis *redis, struct store_op *op);
 void redis_inspect(struct redis *redis, struct store_op *op);
 void redis_list(struct redis *redis, struct store_op *op);
+void redis_watch(struct redis *redis, struct store_op *op);
+void redis_unwatch(struct redis *redis, struct store_op *op);
 /* For a node of a set (voting.h), `facts` are filled in; otherwise it is NULL. */
 void redis_examine(struct redis *redis, struct store_op *op, struct store_facts *facts);
 void redis_vote(struct redis *redis, struct store_vote *vote);

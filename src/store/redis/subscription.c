@@ -98,6 +98,8 @@ static bool subscribe_to_messages(struct redis *redis) {
         command_add_text(&redis->command, redis->channels);
         command_append(&redis->command, "votes", 5);
     }
+    if (redis->watching.state != WATCH_OFF)
+        redis_add_watch_channel(redis);
     return send_command(redis);
 }
 
@@ -112,8 +114,13 @@ static bool subscribe_to_keys(struct redis *redis) {
     return send_command(redis);
 }
 
+static void subscription_lost(struct redis_link *link, const char *why) {
+    redis_watch_lost(link->redis, why);
+}
+
 static void subscription_ready(struct redis_link *link) {
     struct redis *redis = link->redis;
+    redis_watch_lost(redis, NULL); /* the link may have been directed to another server */
     redis->listening.confirmed = false;
     if (!subscribe_to_messages(redis) || !subscribe_to_keys(redis))
         link_break(link, HF_NO_MEMORY, NULL);
@@ -126,6 +133,17 @@ void redis_subscribe(struct redis *redis) {
     if (redis->route)
         redis->route->kind->subscribe(redis->route);
     link_want(&redis->subscription);
+}
+
+/* Without memory, the subscription begins again. */
+void redis_subscribe_to_watch(struct redis *redis) {
+    redis_subscribe(redis);
+    if (redis->subscription.state != LINK_READY)
+        return;
+    start_command(redis, "SUBSCRIBE");
+    redis_add_watch_channel(redis);
+    if (!send_command(redis))
+        link_break(&redis->subscription, HF_NO_MEMORY, NULL);
 }
 
 /* ---- What arrives ---- */
@@ -186,12 +204,16 @@ static void subscription_pushed(struct redis_link *link, const struct reply *rep
     if (reply->type == REPLY_ERROR && !redis->listening.confirmed) {
         link->heard = false;
         link_break(link, HF_DENIED, reply->text);
+    } else if (reply_is(word, "subscribe") && redis_is_watch_channel(redis, channel)) {
+        redis_watch_confirmed(redis);
     } else if (reply_is(word, "subscribe") && !name) {
         confirmed(redis);
     } else if (!reply_is(word, "message") || message->type != REPLY_STRING) {
         return;
     } else if (name) {
         key_changed(redis, name, message);
+    } else if (redis_is_watch_channel(redis, channel)) {
+        redis_watch_message(redis, message);
     } else if (redis->set && ends_with_votes(channel)) {
         redis->set->freed(redis->host, message->text);
     } else if (message->size > 1) {
@@ -270,6 +292,7 @@ int redis_open_subscription(struct redis *redis) {
     struct listening *l = &redis->listening;
     redis->subscription.ready = subscription_ready;
     redis->subscription.pushed = subscription_pushed;
+    redis->subscription.lost = subscription_lost;
     map_init(&l->by_seq);
     map_init(&l->by_name);
     list_init(&l->young);

@@ -4,21 +4,32 @@
 -- KEYS  K S Q W H I
 -- ARGV  1 me, the owner id  2 lease in ms  3 wait lease in ms, 0 not to wait  4 floor  5 base
 --       6 '1' to barge  7 kind  8 capacity  9 weight  10 particulars  11 prefix of the channels
+--       12 V, or nothing (watch.lua)
 --
--- Answers {'done', token}, {'queued', left ms, foreign?, how many are ahead},
+-- Answers {'done', token, somebody watches? (if there is V)}, {'queued', left ms, foreign?, how many are ahead},
 -- {'busy', left ms, foreign?}, {'kind', the present one}, {'clock', server's time},
 -- {'spent', token}. Left is -1 if a foreign lock has no expiry.
 --#include head.lua
 local me, lease, kind = ARGV[1], tonumber(ARGV[2]), ARGV[7]
 local floor, base, below = tonumber(ARGV[4]), tonumber(ARGV[5]), 0 -- only votes are retaken
 local capacity, weight, particulars = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
+local channels, V = ARGV[11], ARGV[12]
 --#include grant.lua
+--#include watch.lua
+local function granted(answer)
+    if watched == 1 and answer[1] == 'done' then
+        announce('a', me, kind, answer[2], lease, record(now))
+    end
+    answer[3] = watched
+    return answer
+end
+
 read_state()
 
 -- The fast path: nobody holds it, nobody waits, and I want all of it.
 token, refused = next_token(s.t)
 if weight == capacity and not s.q and token and call('SET', K, me, 'NX', 'PX', number(lease)) then
-    return note_alone()
+    return granted(note_alone())
 end
 --#include state.lua
 
@@ -34,6 +45,9 @@ local function queue_up()
     if not since or not call('ZSCORE', Q, me) then
         local ticket = call('HINCRBY', S, 'n', 1)
         call('ZADD', Q, number(ARGV[6] == '1' and ticket - 4503599627370496 or ticket), me)
+        if watched == 1 then
+            announce('w', me, kind, 0, wait, record(now))
+        end
     end
     call('HSET', W, me, number(now + wait * 1000) .. ' ' .. record(since or now))
     call('HSET', S, 'q', '1', 'k', kind)
@@ -50,19 +64,21 @@ load()
 if k == me then
     return repeat_alone()
 elseif k == '?' .. me then
-    return take()
+    return granted(take())
 end
 local till = shared and call('ZSCORE', H, me)
 if till then
-    return take_my_share(tonumber(till))
+    local reserved = string.find(call('HGET', I, me) or '', '^0 ')
+    local answer = take_my_share(tonumber(till))
+    return reserved and granted(answer) or answer
 end
-local first, my_turn = advance(ARGV[11], me)
+local first, my_turn = advance(channels, me)
 local in_use = shared and string.sub(k, 2) or (k and is_ours(k) or first) and s.k
 if in_use and in_use ~= kind then
     return {'kind', in_use}
 end
 if my_turn or fits(weight, capacity) and (not first or ARGV[6] == '1') then
-    return take()
+    return granted(take())
 end
 if ARGV[3] == '0' then
     local ms, foreign = left()

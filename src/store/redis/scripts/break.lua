@@ -4,19 +4,22 @@
 -- KEYS  K S Q W H I
 -- ARGV  1 token  2 by whom  3 why  4 prefix of the channels
 --       5 the name, if it was voted for: all clients that were refused may try again
+--       6 V, or nothing (watch.lua)
 --
 -- Answers 1, or 0: no hold has this token.
 --#include head.lua
-local token = ARGV[1]
-local read = call('HMGET', S, 't', 'h', 'k', 'u', 'q')
-s = {t = read[1], h = read[2], k = read[3], u = read[4], q = read[5]}
+local token, channels, V = ARGV[1], ARGV[4], ARGV[6]
+--#include watch.lua
+local read = call('HMGET', S, 't', 'h', 'k', 'u', 'q', 'i')
+s = {t = read[1], h = read[2], k = read[3], u = read[4], q = read[5], i = read[6]}
 read_clock()
 --#include state.lua
 
 load()
-local broken = {}
+local broken, records = {}, {}
 if k and k == s.h and s.t == token then
     table.insert(broken, k)
+    records[k] = s.i
     call('DEL', K)
     call('HDEL', S, 'i', 'w')
     k = false
@@ -25,6 +28,7 @@ elseif shared and token ~= '0' then
     for i = 1, #all, 2 do
         if string.match(all[i + 1], '^%d+') == token then
             table.insert(broken, all[i])
+            records[all[i]] = string.match(all[i + 1], '^%d+ (.*)$')
             leave_shared(all[i])
         end
     end
@@ -33,13 +37,16 @@ if #broken == 0 then
     call('ZREM', Q, '') -- which a replica refuses: it must not say that there is none
     return 0
 end
-call('HSET', S, 't', number(math.max(tonumber(s.t or 0), tonumber(token)) + 1), 'h', '',
-     'b', number(now) .. ' ' .. token .. ' ' .. #ARGV[2] .. ' ' .. ARGV[2] .. ARGV[3])
+local last = number(now) .. ' ' .. token .. ' ' .. #ARGV[2] .. ' ' .. ARGV[2] .. ARGV[3]
+call('HSET', S, 't', number(math.max(tonumber(s.t or 0), tonumber(token)) + 1), 'h', '', 'b', last)
 for _, id in ipairs(broken) do
-    tell(ARGV[4], id, 'g')
+    tell(channels, id, 'g')
+    if watched == 1 then
+        announce('b', id, s.k, token, 0, records[id], last)
+    end
 end
-advance(ARGV[4])
+advance(channels)
 if ARGV[5] ~= '' then
-    redis.pcall('PUBLISH', ARGV[4] .. 'votes', ARGV[5])
+    redis.pcall('PUBLISH', channels .. 'votes', ARGV[5])
 end
 return 1

@@ -3,14 +3,16 @@
 -- KEYS  K S Q W H I
 -- ARGV  1 me, the owner id  2 prefix of the channels
 --       3 the name, if it was voted for: all clients that were refused may try again
+--       4 V, or nothing (watch.lua)
 --
 -- Answers 1: it was mine (or this same request has released it before); 0: it was not.
 --#include head.lua
-local me = ARGV[1]
+local me, channels, V = ARGV[1], ARGV[2], ARGV[4]
+--#include watch.lua
 
 local function freed()
     if ARGV[3] ~= '' then
-        redis.pcall('PUBLISH', ARGV[2] .. 'votes', ARGV[3])
+        redis.pcall('PUBLISH', channels .. 'votes', ARGV[3])
     end
     return 1
 end
@@ -30,23 +32,45 @@ end
 if not s.q and not s.u and value == me then
     call('DEL', K)
     call('HDEL', S, 'i', 'w')
+    if watched == 1 then
+        announce('r', me, s.k, call('HGET', S, 't'), 0, s.i)
+    end
     return freed()
 end
 read_clock()
 --#include state.lua
 load()
 local mine = true
+
+-- Before it ends. The number before the record is the token of a share, or until when it waits.
+local function announce_end(with_number)
+    local token, record = string.match(with_number or '', '^(%d+) (.*)$')
+    local holds = token and shared and token ~= '0' and call('ZSCORE', H, me)
+    announce(holds and 'r' or 'l', me, s.k, holds and token, 0, record)
+end
+
 if k == me or k == '?' .. me then
+    if watched == 1 and k == me then
+        announce('r', me, s.k, call('HGET', S, 't'), 0, s.i)
+    elseif watched == 1 then
+        announce('l', me, s.k, 0, 0, call('HGET', S, 'w'))
+    end
     call('DEL', K)
     call('HDEL', S, 'i', 'w')
     let_go = k == me and me
     k = false
 elseif shared and call('ZSCORE', H, me) then
+    if watched == 1 then
+        announce_end(call('HGET', I, me))
+    end
     leave_shared(me)
 elseif call('ZREM', Q, me) == 1 then -- (which a replica refuses: it must not say "not mine")
+    if watched == 1 then
+        announce_end(call('HGET', W, me))
+    end
     call('HDEL', W, me)
 else
     mine = s.h == me and not s.i or s.r == me
 end
-advance(ARGV[2])
+advance(channels)
 return mine and freed() or 0

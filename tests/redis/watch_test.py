@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""holdfast watch on Redis reports what happens as it happens: watch_test.py HOLDFAST PUPPET.
+
+It polls so seldom here that no poll can be what saw it."""
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+from faults.nodes import new_set, nodes
+from faults.scene import puppets, wait_until
+from servers.redis import Redis, documented_users
+from servers.suite import equal, main, test
+
+HOLDFAST = sys.argv[1]
+KEY = "{holdfast:}.v"
+
+
+def at(url):
+    return {**os.environ, "HOLDFAST_URL": url}
+
+
+class Watch:
+    def __init__(self, url, *words, every="1h"):
+        self.process = subprocess.Popen([HOLDFAST, "watch", "--every", every, *words], env=at(url), text=True,
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def next(self):
+        return json.loads(self.process.stdout.readline())
+
+    def expect(self, event, name=None):
+        found = self.next()
+        equal((found["event"], found.get("name")), (event, name))
+        return found
+
+
+@contextlib.contextmanager
+def watching(url, *words, **options):
+    watch = Watch(url, *words, **options)
+    try:
+        yield watch
+    finally:
+        watch.process.kill()
+        watch.process.communicate()
+
+
+def run(url, *words):
+    subprocess.run([HOLDFAST, *words], env=at(url), check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@test("everything", "the documented user")
+def what_is_taken_and_released_between_two_polls_is_reported(user):
+    users = {"users": documented_users()} if user != "everything" else {}
+    with Redis(**users) as server:
+        url = server.url(user=users["users"][0].split()[1] if users else None)
+        with watching(url, "--json") as watch, watching(url, "--json", "y") as other:
+            watch.expect("watching")
+            other.expect("watching")
+            before_ms = int(time.time() * 1000)
+            run(url, "run", "x", "true")
+            acquired, released = watch.expect("acquired", "x"), watch.expect("released", "x")
+            equal((acquired["exact"], released["exact"]), (True, True))
+            equal(acquired["party"]["token"], released["party"]["token"])
+            assert before_ms <= acquired["at_ms"] <= released["at_ms"] <= time.time() * 1000
+            run(url, "run", "y", "true")
+            other.expect("acquired", "y")
+            other.expect("released", "y")
+
+
+@test
+def a_break_has_the_time_at_which_it_happened():
+    with Redis() as server, puppets(2, server.url()) as (one, two), watching(server.url(), "--json") as watch:
+        token = one.hold("h", "x").token
+        equal({watch.next()["event"], watch.next()["event"]}, {"held", "watching"})
+        before_ms = int(time.time() * 1000)
+        equal(two.break_lock("x", token, "it hangs"), "OK")
+        after_ms = time.time() * 1000
+        broken = watch.expect("broken", "x")
+        equal((broken["exact"], broken["reason"], broken["party"]["token"]), (True, "it hangs", str(token)))
+        assert before_ms <= broken["at_ms"] <= after_ms, broken
+
+
+@test
+def a_watch_that_loses_its_connection_says_so_and_goes_on():
+    with Redis() as server, watching(server.url(), "--json") as watch, watching(server.url()) as text:
+        watch.expect("watching")
+        wait_until(lambda: server.command("PUBSUB", "NUMSUB", "holdfast:@watch")[1] == 2, "both watch")
+        run(server.url(), "run", "x", "true")
+        server.command("CLIENT", "KILL", "TYPE", "pubsub")
+        watch.expect("acquired", "x")
+        watch.expect("released", "x")
+        assert watch.expect("missed")["reason"]
+        watch.expect("watching")
+        run(server.url(), "run", "x", "true")
+        watch.expect("acquired", "x")
+        line = text.process.stderr.readline()
+        assert "events may be missing" in line, line
+        assert "complete again" in text.process.stderr.readline()
+
+
+@test
+def a_server_that_restarts_without_its_data_is_watched_again():
+    with Redis() as server, watching(server.url(), "--json") as watch:
+        watch.expect("watching")
+        server.kill()
+        watch.expect("missed")
+        server.restart()
+        watch.expect("watching")
+        run(server.url(), "run", "x", "true")
+        watch.expect("acquired", "x")
+        watch.expect("released", "x")
+
+
+@test
+def a_watcher_that_is_killed_leaves_nothing_behind_for_long():
+    with Redis() as server:
+        with watching(server.url(), "--json") as watch:
+            watch.expect("watching")
+            assert 0 < server.command("PTTL", KEY) <= 10000
+        wait_until(lambda: server.command("PUBSUB", "NUMSUB", "holdfast:@watch")[1] == 0, "the connection is gone")
+        assert server.command("PTTL", KEY) <= 10000
+        run(server.url(), "run", "x", "true")
+        equal([key for key in server.command("KEYS", "*") if "x" not in key], [KEY])
+
+
+@test
+def what_nobody_announces_is_found_by_polls():
+    """A lease that ends, and clients that are not holdfast."""
+    with Redis() as server, watching(server.url(), "--json", every="50ms") as watch:
+        watch.expect("watching")
+        server.command("SET", "holdfast:x", "somebody", "PX", "500")
+        acquired, lost = watch.expect("acquired", "x"), watch.expect("lost", "x")
+        equal((acquired["exact"], lost["exact"]), (False, False))
+
+
+@test
+def a_set_says_that_it_is_polled():
+    with nodes() as servers, watching(new_set(servers), "--json", every="50ms") as watch:
+        assert "does not announce changes" in watch.expect("polling")["reason"]
+        assert all(server.command("EXISTS", KEY) == 0 for server in servers)
+
+
+main()
