@@ -71,14 +71,15 @@ static void remember(struct cli *cli, const struct option *option) {
 
 /* ---- What is wrong ---- */
 
-void option_find_nearest(const struct option *table, const char *name, const char **ret_nearest,
-                         size_t *best) {
+void option_find_nearest(const struct option *table, const struct command *command,
+                         const char *name, const char **ret_nearest, size_t *best) {
     for (; table && table->name; table++) {
         size_t distance = text_distance(name, table->name);
         bool begins = strlen(name) >= 3 && strncmp(table->name, name, strlen(name)) == 0;
         if (begins)
             distance = 1;
-        if (distance < *best && distance < strlen(table->name)) {
+        if (distance < *best && 2 * distance <= strlen(table->name) &&
+            option_is_for(table, command)) {
             *best = distance;
             *ret_nearest = table->name;
         }
@@ -94,8 +95,9 @@ static int no_such_option(const struct parser *p, const char *shown, const char 
     const char *nearest = NULL;
     size_t best = 4;
     if (name) {
-        option_find_nearest(p->command ? p->command->options : NULL, name, &nearest, &best);
-        option_find_nearest(global_options, name, &nearest, &best);
+        option_find_nearest(p->command ? p->command->options : NULL, p->command, name, &nearest,
+                            &best);
+        option_find_nearest(global_options, p->command, name, &nearest, &best);
     }
     text_safe(safe, sizeof(safe), shown);
     get_help_words(p->command, help, sizeof(help));

@@ -47,13 +47,13 @@ extern const struct option global_options[];
 /* Finds an option by name in a table, which may be NULL. Returns NULL if there is none. */
 const struct option *option_find(const struct option *table, const char *name);
 
-/* Looks for a name in `table` that differs from `name` by fewer than `*best` letters, and updates
- * both. */
-void option_find_nearest(const struct option *table, const char *name, const char **ret_nearest,
-                         size_t *best);
-
 /* Whether an option has a meaning for a command (NULL: for some command). */
 bool option_is_for(const struct option *option, const struct command *command);
+
+/* Looks for a name in `table` that differs from `name` by fewer than `*best` letters, among those
+ * that are for the command, and updates both. */
+void option_find_nearest(const struct option *table, const struct command *command,
+                         const char *name, const char **ret_nearest, size_t *best);
 
 /* Converts a value to the type of the option and stores it at `target`. A flag is true, yes, on or
  * 1, or the opposite. Returns 0, or a negative number with what the value must be in `ret_why`. */

@@ -65,7 +65,7 @@ static const char *nearest_setting(const char *key) {
     const struct option *option;
     for (size_t i = 0; (option = settings_at(i)); i++) {
         const struct option alone[] = {*option, {0}};
-        option_find_nearest(alone, key, &nearest, &best);
+        option_find_nearest(alone, NULL, key, &nearest, &best);
     }
     return nearest;
 }
