@@ -192,7 +192,8 @@ HF_API int hf_client_open(const char *url, const hf_client_options *options,
 HF_API hf_client *hf_client_close(hf_client *client);
 
 /* Completes every pending call of the client with HF_CANCELLED, as hf_call_cancel does: those that
- * were started, and those that other threads are blocked in. Locks stay held and are still renewed.
+ * were started, and those that other threads are blocked in. Locks stay held and are still renewed,
+ * except those that were being released: their releases go on.
  * Calls that begin later are not affected, so a thread that must stop also needs a flag of yours;
  * set the flag first, and call this until the thread has ended. May be called from any thread and
  * any callback, but not from a signal handler: let the handler write to a pipe, and call this where
@@ -329,9 +330,10 @@ HF_API const char *hf_hold_owner(hf_hold *hold);
 HF_API int hf_renew(hf_hold *hold, int64_t lease_ms);
 
 /* Releases the lock. Returns HF_OK if it was released; HF_LOST if it had already been lost;
- * HF_UNKNOWN or HF_UNREACHABLE if the store did not confirm (the release is repeated in the
- * background until it does, or the lease has ended). Whatever it returns, this hold no longer holds
- * the lock and sends no more renewals. May be called again, and then returns the same. */
+ * HF_UNKNOWN or HF_UNREACHABLE if the store did not confirm, HF_CANCELLED if you did not wait for
+ * that (the release is repeated in the background until it is confirmed, or the lease has ended).
+ * Whatever it returns, this hold no longer holds the lock and sends no more renewals. May be called
+ * again, and then returns the same, or HF_UNKNOWN after HF_CANCELLED. */
 HF_API int hf_release(hf_hold *hold);
 
 /* Frees the hold. If it was not released, releases it without waiting for the answer. May be called

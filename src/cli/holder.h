@@ -61,8 +61,8 @@ void holder_unlink(const char *id); /* the socket and the FIFO */
  * valid. */
 const char *holder_id(const char *word);
 
-/* Whether --for (-1: not given) is a time in which a script can do anything. Returns 0, or prints an
- * error and returns the exit code. */
+/* Whether --for (-1: not given) is a time in which a script can do anything. Returns 0, or prints
+ * an error and returns the exit code. */
 int holder_check_for(int64_t for_ms);
 
 #endif

@@ -681,6 +681,27 @@ TEST(cancelling_the_first_of_two_releases_leaves_the_other_its_answer) {
     hf_client_close(a);
 }
 
+TEST(a_release_that_is_cancelled_still_frees_the_lock) {
+    static const enum door doors[] = {KEEPS_REQUEST, KEEPS_REPLY};
+    for (size_t i = 0; i < 2; i++) {
+        hf_client *a = open_door_client(), *b = open_client();
+        hf_hold *hold = get(a, "x", lease_of(30000, 0));
+        set_door(a, doors[i]);
+        hf_call *call;
+        CHECK_EQ_INT(hf_release_start(hold, &call), HF_OK);
+        CHECK_EQ_INT(hf_client_cancel(a), HF_OK);
+        CHECK_EQ_INT(hf_call_status(call), HF_CANCELLED);
+        CHECK_EQ_INT(hf_check(hold, 0), HF_RELEASED);
+        CHECK_EQ_INT(hf_release(hold), HF_UNKNOWN);
+        open_door(a);
+        CHECK_EQ_INT(attempt(b, "x"), HF_OK);
+        hf_call_free(call);
+        hf_hold_free(hold);
+        hf_client_close(a);
+        hf_client_close(b);
+    }
+}
+
 TEST(a_look_may_be_cancelled_or_freed_while_the_store_has_it) {
     hf_client *a = open_door_client();
     hf_call *cancelled, *freed, *answered;
