@@ -72,6 +72,14 @@ static void begin_handshake(struct net_wire *wire) {
         world_timer_set(world, &wire->timer, wire->deadline_us);
 }
 
+void net_wire_start_tls(struct net_wire *wire, const void *request, size_t size) {
+    assert(wire->security->tls && !wire->channel);
+    if (world_stream_send(&wire->stream, request, size) < 0)
+        fail(wire, HF_NO_MEMORY, NULL);
+    else
+        begin_handshake(wire);
+}
+
 /* Sends the server an alert as well, if that is possible at once. */
 static void channel_failed(struct net_wire *wire) {
     if (send_pending(wire))
@@ -121,7 +129,9 @@ static void timer_came(struct world_timer *timer) {
 static void stream_opened(struct world_stream *stream) {
     struct net_wire *wire = wire_of(stream);
     wire->connected = true;
-    if (wire->security->tls)
+    if (wire->security->tls && wire->events->before_tls)
+        world_timer_set(stream->world, &wire->timer, wire->deadline_us);
+    else if (wire->security->tls)
         begin_handshake(wire);
     else
         wire->events->opened(wire);
@@ -138,7 +148,9 @@ static void stream_received(struct world_stream *stream, const char *bytes, size
     struct net_wire *wire = wire_of(stream);
     bool is_first = !wire->heard;
     wire->heard = true;
-    if (wire->security->tls)
+    if (wire->security->tls && !wire->channel)
+        wire->events->before_tls(wire, bytes, size);
+    else if (wire->security->tls)
         decrypt(wire, bytes, size);
     else if (is_first && bytes[0] == ALERT)
         fail_expecting_tls(wire);

@@ -6,8 +6,8 @@
  * is reported before whoever waits for the connection gives up. And `closed` also gives an
  * hf_error.
  *
- * With TLS, nothing leaves except through TLS. Without it, public addresses are never connected to,
- * unless the URL permits that. */
+ * With TLS, nothing leaves except through TLS, but for the request to begin it, in a protocol that
+ * has one. Without TLS, public addresses are never connected to, unless the URL permits that. */
 #ifndef NET_WIRE_H
 #define NET_WIRE_H
 
@@ -31,6 +31,9 @@ struct net_wire_events {
     void (*opened)(struct net_wire *wire);
     void (*received)(struct net_wire *wire, const char *bytes, size_t size);
     void (*closed)(struct net_wire *wire, int reason, const char *why);
+    /* For a protocol in which the server speaks first, and TLS begins when the client asks for it:
+     * what came before that. NULL: TLS comes first. */
+    void (*before_tls)(struct net_wire *wire, const char *bytes, size_t size);
 };
 
 /* HF_OK or HF_NO_MEMORY. `peer`, `security` and `events` must live as long as the wire. */
@@ -40,6 +43,9 @@ void net_wire_drop(struct net_wire *wire);
 
 int net_wire_open(struct net_wire *wire);
 int net_wire_send(struct net_wire *wire, const void *bytes, size_t size);
+/* Only within `before_tls`, once for a connection: asks for TLS with these bytes, in plaintext.
+ * Then `opened` or `closed` follows, the second maybe from within the call. */
+void net_wire_start_tls(struct net_wire *wire, const void *request, size_t size);
 void net_wire_close(struct net_wire *wire);
 
 static inline bool net_wire_is_open(const struct net_wire *wire) {

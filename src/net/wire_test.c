@@ -49,7 +49,16 @@ static void wire_closed(struct net_wire *w, int with_reason, const char *text) {
     snprintf(why, sizeof(why), "%s", text ? text : "");
 }
 
-static const struct net_wire_events events = {wire_opened, wire_received, wire_closed};
+/* Of a protocol in which TLS begins when the client asks for it. */
+static void wire_before_tls(struct net_wire *w, const char *bytes, size_t size) {
+    wire_received(w, bytes, size);
+    net_wire_start_tls(w, "STARTTLS", 8);
+}
+
+static const struct net_wire_events events = {wire_opened, wire_received, wire_closed, NULL};
+static const struct net_wire_events asking = {wire_opened, wire_received, wire_closed,
+                                              wire_before_tls};
+static const struct net_wire_events *owner = &events;
 
 static void check_closed(int with_reason, const char *words) {
     CHECK_EQ_INT(closed, 1);
@@ -82,7 +91,7 @@ static void begin(const char *url_text) {
     CHECK_EQ_INT(url_parse(whole, &url, &url_why), HF_OK);
     CHECK_EQ_INT(net_security_open(&security, &url, "anys", protocols, &text), HF_OK);
     url_free(&url);
-    CHECK_EQ_INT(net_wire_init(&wire, world, &peer, &security, &events), HF_OK);
+    CHECK_EQ_INT(net_wire_init(&wire, world, &peer, &security, owner), HF_OK);
     CHECK_EQ_INT(net_wire_open(&wire), HF_OK);
     fake_settle(world);
 }
@@ -213,6 +222,34 @@ TEST(with_tls_nothing_is_readable_on_the_way) {
     CHECK(tls_end->said_size == 8 && memcmp(tls_end->said, "question", 8) == 0);
     say_back("answer");
     CHECK(has_received("answer"));
+    over();
+}
+
+TEST(tls_can_begin_when_the_client_asks_for_it) {
+    owner = &asking;
+    begin("anys://db.example?ca=");
+    fake_accept(stream());
+    CHECK(fake_stream(world, 0)->size == 0);
+    fake_answer(stream(), "hello", 5);
+    CHECK(has_received("hello") && has_left("STARTTLS"));
+    CHECK_EQ_INT(opened, 0);
+    fake_stream(world, 0)->read = 8;
+    tls_end = tls_peer_new(&server);
+    while (answer()) {}
+    CHECK_EQ_INT(opened, 1);
+    say("a secret");
+    CHECK(!has_left("secret"));
+    take_sent();
+    CHECK(tls_end->said_size == 8 && memcmp(tls_end->said, "a secret", 8) == 0);
+    over();
+}
+
+TEST(a_server_that_says_nothing_before_tls_is_given_up) {
+    owner = &asking;
+    begin("anys://db.example?ca=");
+    fake_accept(stream());
+    fake_pass_us(world, 2 * S);
+    check_closed(HF_UNREACHABLE, "did not answer to TLS in time");
     over();
 }
 
