@@ -110,6 +110,18 @@ def a_server_that_is_not_there_is_passed_over():
 
 
 @test
+def an_administrator_can_make_the_schema():
+    printed = subprocess.run([HOLDFAST, "schema", "--dialect", "postgres"], capture_output=True, text=True, check=True,
+                             timeout=LIMIT_S).stdout
+    rights = "".join(line[3:] for line in printed.splitlines(True) if line.startswith("-- GRANT"))
+    equal(rights, documented("rights"))
+    with Postgres() as server:
+        server.command(printed)
+        server.command("CREATE ROLE app LOGIN;" + rights)
+        works(server.url(user="app"))
+
+
+@test
 def the_documented_rights_are_enough_and_needed():
     with Postgres() as server:
         server.command("CREATE ROLE app LOGIN")

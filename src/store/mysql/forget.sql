@@ -1,0 +1,15 @@
+-- Forgets some names that nobody used for a week, and what is left of claims on them. A counter
+-- ahead of the clock is kept: the next token's floor would be below it.
+forgetting: LOOP
+    SET old_name = NULL;
+    SELECT name INTO old_name FROM holdfast_locks WHERE used_day < today - 7 ORDER BY used_day LIMIT 1
+        FOR UPDATE SKIP LOCKED;
+    IF old_name IS NULL OR old_count = 4 THEN
+        LEAVE forgetting;
+    END IF;
+    SET old_count = old_count + 1;
+    DELETE FROM holdfast_claims WHERE name = old_name AND until_us < now_us - 86400000000;
+    DELETE FROM holdfast_locks WHERE name = old_name AND token < now_us
+        AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE holdfast_claims.name = old_name);
+    UPDATE holdfast_locks SET used_day = today WHERE name = old_name; -- in use: not looked at again and again
+END LOOP;

@@ -1,0 +1,604 @@
+/* Design notes.
+ *
+ * States: DOWN → CONNECTING → LOGIN → GREETING (the session is prepared, the schema is found or
+ * made) → READY, and from each back to DOWN. When connections are given up and requests come back
+ * is as in the link of the Redis store: a link that loses a connection of use tries again at once,
+ * any other waits first. A request that was never sent is refused as soon as connecting fails. A
+ * connection is given up when a request has waited on it for the whole timeout; a request that is
+ * given up earlier keeps its place, so that results still match requests.
+ *
+ * With TLS, the server's first packet comes before it, and says nothing that is relied on: the
+ * login is sent only when the certificate has been verified.
+ *
+ * What an error means is in mysql.c. One that may leave a transaction open ends the connection,
+ * which makes the server roll it back: until then nobody else could use the name. */
+#include "store/mysql/link.h"
+
+#include "base/error.h"
+#include "store/mysql/mysql.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CREATE_US = 30000000, COM_QUERY = 3 };
+
+static struct world *world_of(const struct my_link *link) {
+    return link->my->host->world;
+}
+
+/* ---- Requests ---- */
+
+struct my_request *my_request_new(struct mysql *my, struct store_op *op, my_answered *answered,
+                                  char *sql) {
+    struct my_request *request = sql ? calloc(1, sizeof(*request)) : NULL;
+    if (!request) {
+        free(sql);
+        return NULL;
+    }
+    list_init(&request->link);
+    request->op = op;
+    request->answered = answered;
+    request->sql = sql;
+    request->procedure = -1;
+    request->give_up_us = world_now_us(my->host->world) + my->timeout_us;
+    return request;
+}
+
+static void free_request(struct my_request *request) {
+    list_remove(&request->link);
+    free(request->sql);
+    free(request);
+}
+
+static struct my_request *first_of(struct list *list) {
+    return list_empty(list) ? NULL : container_of(list->next, struct my_request, link);
+}
+
+/* Ends the request, with its result or without. */
+static void give_back(struct my_link *link, struct my_request *request,
+                      const struct my_result *result, const char *why) {
+    list_remove(&request->link);
+    request->reason = link->reason;
+    if (request->answered)
+        request->answered(link->my, request, result, why);
+    free_request(request);
+}
+
+/* ---- Time ---- */
+
+static int64_t earliest(int64_t a_us, int64_t b_us) {
+    return a_us < b_us ? a_us : b_us;
+}
+
+static int64_t first_give_up_us(struct list *requests) {
+    int64_t at_us = WORLD_NEVER;
+    list_each(node, requests) {
+        struct my_request *request = container_of(node, struct my_request, link);
+        if (request->answered)
+            at_us = earliest(at_us, request->give_up_us);
+        if (request->answered && request->sends <= 1)
+            break; /* those behind it came later */
+    }
+    return at_us;
+}
+
+/* When the connection is given up if nothing is answered. */
+static int64_t silent_us(const struct my_link *link, const struct my_request *sent) {
+    return sent->sent_us + link->my->timeout_us + sent->patience_us;
+}
+
+static void set_timer(struct my_link *link) {
+    struct my_request *sent = first_of(&link->sent);
+    int64_t at_us = first_give_up_us(&link->waiting);
+    if (sent)
+        at_us = earliest(at_us, earliest(first_give_up_us(&link->sent), silent_us(link, sent)));
+    if (link->state == MY_DOWN && (link->wanted || !list_empty(&link->waiting)))
+        at_us = earliest(at_us, link->retry_at_us);
+    if (link->state == MY_LOGIN || link->state == MY_GREETING)
+        at_us = earliest(at_us, link->connect_by_us);
+    if (at_us == WORLD_NEVER)
+        world_timer_clear(world_of(link), &link->timer);
+    else if (!link->timer.node.place || at_us < link->timer.node.at)
+        world_timer_set(world_of(link), &link->timer, at_us);
+}
+
+/* ---- Down ---- */
+
+/* Requests without a result go back to the front of those that wait. Those of the listener belong
+ * to their session. */
+static void take_back_sent(struct my_link *link) {
+    while (!list_empty(&link->sent)) {
+        struct my_request *last = container_of(link->sent.prev, struct my_request, link);
+        list_remove(&last->link);
+        if (last->answered && !link->listens)
+            list_insert_before(link->waiting.next, &last->link);
+        else
+            free_request(last);
+    }
+}
+
+static void end_overdue(struct my_link *link, const char *why) {
+    int64_t now_us = world_now_us(world_of(link));
+    list_each_safe(node, &link->waiting) {
+        struct my_request *request = container_of(node, struct my_request, link);
+        if (request->give_up_us <= now_us)
+            give_back(link, request, NULL, why);
+    }
+}
+
+static void refuse_unsent(struct my_link *link, const char *why) {
+    list_each_safe(node, &link->waiting) {
+        struct my_request *request = container_of(node, struct my_request, link);
+        if (!request->sends)
+            give_back(link, request, NULL, why);
+    }
+}
+
+static void went_down(struct my_link *link, int reason, const char *why) {
+    int64_t now_us = world_now_us(world_of(link));
+    bool was_of_use = link->state == MY_READY && link->heard;
+    char text[sizeof(link->why)];
+    snprintf(text, sizeof(text), "%s", why ? why : ""); /* which may be link->why */
+    memcpy(link->why, text, sizeof(text));
+    link->state = MY_DOWN;
+    link->reason = reason;
+    my_reader_clear(&link->reader);
+    my_result_clear(&link->answer.result);
+    link->answer = (struct my_answer){0};
+    take_back_sent(link);
+    if (was_of_use) {
+        link->backoff.failures = 0;
+        link->retry_at_us = now_us;
+    } else {
+        link->retry_at_us = now_us + net_backoff_us(&link->backoff, world_of(link));
+        refuse_unsent(link, link->why);
+    }
+    end_overdue(link, link->why);
+    set_timer(link); /* it opens again from there */
+}
+
+void my_link_break(struct my_link *link, int reason, const char *why) {
+    net_wire_close(&link->wire);
+    went_down(link, reason, why);
+}
+
+/* ---- Sending ---- */
+
+/* False: no memory; then nothing was sent. */
+static bool send_query(struct my_link *link, const char *sql, size_t size) {
+    char *packet = malloc(MY_HEADER + 1 + size);
+    if (!packet)
+        return false;
+    my_write_header(packet, size + 1, 0);
+    packet[MY_HEADER] = COM_QUERY;
+    memcpy(packet + MY_HEADER + 1, sql, size);
+    bool ok = net_wire_send(&link->wire, packet, MY_HEADER + 1 + size) == HF_OK;
+    free(packet);
+    return ok;
+}
+
+static bool send_request(struct my_link *link, const struct my_request *request) {
+    if (request->procedure < 0)
+        return send_query(link, request->sql, strlen(request->sql));
+    char *sql = mysql_write_call(link->my, request->procedure, request->sql);
+    bool ok = sql && send_query(link, sql, strlen(sql));
+    free(sql);
+    return ok;
+}
+
+static void send_waiting(struct my_link *link) {
+    struct my_request *request;
+    while (link->state == MY_READY && (request = first_of(&link->waiting))) {
+        if (!send_request(link, request)) {
+            link->reason = HF_NO_MEMORY;
+            give_back(link, request, NULL, NULL);
+            continue;
+        }
+        list_remove(&request->link);
+        request->sends++;
+        request->sent_us = world_now_us(world_of(link));
+        list_append(&link->sent, &request->link);
+    }
+}
+
+/* ---- The greeting ---- */
+
+enum { SESSION, TURN, CREATE, CHECK };
+
+/* Locks are released by the clients, so nothing waits for a lock longer than a client does: a
+ * session whose client has gone ends then. */
+#define ASK_VERSION                                                                   \
+    "SELECT (SELECT table_comment FROM information_schema.tables"                     \
+    " WHERE table_schema = DATABASE() AND table_name = 'holdfast_locks'), VERSION()," \
+    " CAST(@@global.read_only AS CHAR)"
+#define TURN_LOCK "CONCAT('holdfast.', MD5(DATABASE()))"
+
+static void ask(struct my_link *link, int step, const char *sql, size_t size) {
+    link->state = MY_GREETING;
+    link->step = step;
+    if (!send_query(link, sql, size))
+        my_link_break(link, HF_NO_MEMORY, NULL);
+}
+
+static void prepare_session(struct my_link *link) {
+    char sql[1024];
+    int seconds = (int)((link->my->timeout_us + 999999) / 1000000);
+    int size = snprintf(sql, sizeof(sql),
+                        "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES',"
+                        " innodb_lock_wait_timeout = %d, lock_wait_timeout = %d;"
+                        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;" ASK_VERSION,
+                        seconds, seconds);
+    ask(link, SESSION, sql, (size_t)size);
+}
+
+static void ready(struct my_link *link) {
+    link->state = MY_READY;
+    link->heard = false;
+    if (link->listens)
+        mysql_listen(link->my);
+    send_waiting(link);
+}
+
+/* The version of the schema; 0: there is none; -1: something else has that name. */
+static int version_in(const struct my_result *result) {
+    int version;
+    if (my_is_null(result, 0, 0) || !*my_value(result, 0, 0))
+        return 0;
+    return sscanf(my_value(result, 0, 0), "holdfast schema %d", &version) == 1 ? version : -1;
+}
+
+/* Lets the next client make the schema, and asks whether it is complete. */
+static void end_turn(struct my_link *link) {
+    static const char done[] = "DO RELEASE_LOCK(" TURN_LOCK ");" ASK_VERSION;
+    ask(link, CHECK, done, sizeof(done) - 1);
+}
+
+/* Sends the next statement of the schema. One client at a time makes it. */
+static void create_next(struct my_link *link) {
+    const char *statement = link->statement, *end = strstr(statement, "\n//\n");
+    if (!end) {
+        end_turn(link);
+        return;
+    }
+    link->statement = end + 4;
+    ask(link, CREATE, statement, (size_t)(end - statement));
+}
+
+static void read_version(struct my_link *link, const struct my_result *result) {
+    static const char turn[] = "DO GET_LOCK(" TURN_LOCK ", 20);" ASK_VERSION;
+    int version = version_in(result);
+    char why[sizeof(link->why)];
+    bool complete = version == MYSQL_SCHEMA && (!link->incomplete || link->step == CHECK);
+    if (strcmp(my_value(result, 0, 2), "0") != 0 && strcmp(my_value(result, 0, 2), "OFF") != 0) {
+        my_link_break(link, HF_UNREACHABLE,
+                      "the server is read only, or a replica, and takes no locks");
+    } else if (complete && link->step == TURN) { /* somebody else was first */
+        end_turn(link);
+    } else if (complete || link->listens) {
+        ready(link);
+    } else if (version > MYSQL_SCHEMA || version < 0) {
+        snprintf(why, sizeof(why), "the table \"holdfast_locks\" is %s",
+                 version < 0 ? "not that of holdfast" : "of a newer version of holdfast");
+        my_link_break(link, HF_BAD_STORE, why);
+    } else if (link->step == SESSION) {
+        link->connect_by_us = world_now_us(world_of(link)) + CREATE_US;
+        ask(link, TURN, turn, sizeof(turn) - 1);
+    } else if (link->step == TURN) {
+        link->statement = mysql_schema;
+        create_next(link);
+    } else {
+        my_link_break(link, HF_DENIED, link->why);
+    }
+}
+
+/* Whether the schema is complete is decided at the end: another client may have made a part of it,
+ * and MariaDB does without the procedures (statement.c). */
+static void schema_made(struct my_link *link, const struct my_result *result) {
+    if (result->error)
+        snprintf(link->why, sizeof(link->why), "the schema cannot be made: %s", result->text);
+    create_next(link);
+}
+
+static void answered_greeting(struct my_link *link, const struct my_result *result) {
+    char why[sizeof(link->why)];
+    if (link->step == CREATE) {
+        schema_made(link, result);
+    } else if (!result->error && result->columns == 3 && result->rows == 1) {
+        read_version(link, result);
+    } else {
+        snprintf(why, sizeof(why), "%s",
+                 result->error ? result->text : "the server's answer makes no sense");
+        my_link_break(link, result->error ? HF_UNREACHABLE : HF_BAD_STORE, why);
+    }
+}
+
+/* ---- Results ---- */
+
+/* What the request would do was not done, and can be tried again. */
+static void try_again(struct my_link *link, struct my_request *request) {
+    request->sends--;
+    list_insert_before(link->waiting.next, &request->link);
+}
+
+static void answered(struct my_link *link, const struct my_result *result) {
+    struct my_request *request = first_of(&link->sent);
+    enum my_fault fault = mysql_fault_of(result->error);
+    bool misses = fault == MY_NO_TABLE && !link->incomplete;
+    bool in_full =
+        fault == MY_NO_PROCEDURE && request->procedure >= 0 && mysql_spells_out(link->my);
+    char why[sizeof(result->text)];
+    snprintf(why, sizeof(why), "%s", result->text);
+    list_remove(&request->link);
+    link->heard = true;
+    if (link->listens) {
+        give_back(link, request, result, NULL);
+        return;
+    }
+    link->incomplete = misses || (link->incomplete && result->error);
+    if (request->answered && (fault == MY_CONFLICT || misses || in_full))
+        try_again(link, request);
+    else
+        give_back(link, request, result, "the server's answer makes no sense");
+    if (misses) /* somebody dropped it: the next connection makes it again */
+        my_link_break(link, HF_BAD_STORE, "a table of holdfast is missing");
+    else if (fault == MY_UNCLEAR)
+        my_link_break(link, HF_UNREACHABLE, why);
+}
+
+static void rows_complete(struct my_link *link) {
+    struct my_request *request = first_of(&link->sent);
+    if (link->state == MY_READY && request && request->answered && request->early)
+        request->early(link->my, request, &link->answer.result, NULL);
+}
+
+/* False: the connection is of no use any more. */
+static bool take_answer(struct my_link *link, const struct my_packet *packet) {
+    enum my_step step = my_answer_take(&link->answer, packet);
+    if (step == MY_ROWS_COMPLETE)
+        rows_complete(link);
+    if (step == MY_GOES_ON || step == MY_ROWS_COMPLETE)
+        return true;
+    struct my_result result = link->answer.result;
+    link->answer = (struct my_answer){0};
+    bool expected = link->state == MY_GREETING || !list_empty(&link->sent);
+    if (step == MY_NO_MEMORY)
+        my_link_break(link, HF_NO_MEMORY, NULL);
+    else if (step == MY_BROKEN || !expected)
+        my_link_break(link, HF_UNREACHABLE,
+                      result.error ? result.text : "the server does not speak MySQL's protocol");
+    else if (link->state == MY_GREETING)
+        answered_greeting(link, &result);
+    else
+        answered(link, &result);
+    my_result_clear(&result);
+    return link->state >= MY_GREETING;
+}
+
+/* ---- The login ---- */
+
+static void send_packet(struct my_link *link, const void *content, size_t size) {
+    char header[MY_HEADER];
+    my_write_header(header, size, link->number);
+    if (net_wire_send(&link->wire, header, sizeof(header)) < 0 ||
+        (size && net_wire_send(&link->wire, content, size) < 0))
+        my_link_break(link, HF_NO_MEMORY, NULL);
+}
+
+static void refuse_plugin(struct my_link *link) {
+    char why[sizeof(link->why)];
+    snprintf(why, sizeof(why),
+             "the server wants the user to log in with \"%s\", which holdfast does not know; "
+             "mysql_native_password, caching_sha2_password and unix_socket work",
+             link->greeting.plugin);
+    my_link_break(link, HF_DENIED, why);
+}
+
+static void send_login(struct my_link *link) {
+    const struct mysql *my = link->my;
+    uint8_t proof[MY_PROOF_MAX];
+    size_t size;
+    /* One that is not known is the default of other users, maybe: the server will say. */
+    int proof_size =
+        my_prove(link->greeting.plugin, my->login.password, link->greeting.nonce, proof);
+    char *packet = my_write_login(
+        &link->greeting, my_capabilities(&link->greeting, my->security.tls), link->number,
+        my->login.user, my->database, proof, proof_size < 0 ? 0 : (size_t)proof_size, &size);
+    if (!packet || net_wire_send(&link->wire, packet, size) < 0)
+        my_link_break(link, HF_NO_MEMORY, NULL);
+    free(packet);
+}
+
+static bool take_greeting(struct my_link *link, const struct my_packet *packet) {
+    struct my_result error = {0};
+    if (packet->size && packet->bytes[0] == 0xff) { /* too many connections, for example */
+        my_read_error(packet, &error);
+        my_link_break(link, HF_UNREACHABLE, error.text);
+        return false;
+    }
+    if (!my_read_greeting(packet, &link->greeting)) {
+        my_link_break(link, HF_UNREACHABLE, "the server does not speak MySQL's protocol");
+        return false;
+    }
+    link->greeted = true;
+    link->number = (uint8_t)(packet->number + 1);
+    return true;
+}
+
+/* The proof did not suffice: the server wants the password itself. */
+static void send_password(struct my_link *link) {
+    const struct mysql *my = link->my;
+    if (my->security.tls || my->peer.path)
+        send_packet(link, my->login.password, strlen(my->login.password) + 1);
+    else
+        my_link_break(link, HF_DENIED,
+                      "the server wants the password itself, which is not sent without TLS");
+}
+
+static void take_login_answer(struct my_link *link, const struct my_packet *packet) {
+    const struct mysql *my = link->my;
+    uint8_t kind = packet->size ? packet->bytes[0] : 0xff, proof[MY_PROOF_MAX];
+    struct my_result error = {0};
+    link->number = (uint8_t)(packet->number + 1);
+    if (kind == 0x00) {
+        prepare_session(link);
+    } else if (kind == 0x01 && packet->size == 2 && packet->bytes[1] == 3) {
+        return; /* the proof suffices, and the answer follows */
+    } else if (kind == 0x01 && packet->size == 2 && packet->bytes[1] == 4 && my->login.password) {
+        send_password(link);
+    } else if (kind == 0xfe && my_read_switch(packet, &link->greeting)) {
+        int size = my_prove(link->greeting.plugin, my->login.password, link->greeting.nonce, proof);
+        if (size < 0)
+            refuse_plugin(link);
+        else
+            send_packet(link, proof, (size_t)size);
+    } else {
+        my_read_error(packet, &error);
+        my_link_break(link, mysql_is_denied(error.error) ? HF_DENIED : HF_UNREACHABLE, error.text);
+    }
+}
+
+/* ---- Events of the wire ---- */
+
+static void take_packet(struct my_link *link, const struct my_packet *packet) {
+    if (link->state >= MY_GREETING)
+        take_answer(link, packet);
+    else if (link->greeted)
+        take_login_answer(link, packet);
+    else if (take_greeting(link, packet))
+        send_login(link);
+}
+
+static void wire_received(struct net_wire *wire, const char *bytes, size_t size) {
+    struct my_link *link = container_of(wire, struct my_link, wire);
+    struct my_packet packet;
+    enum my_next next = MY_NONE;
+    if (!my_reader_feed(&link->reader, bytes, size)) {
+        my_link_break(link, HF_NO_MEMORY, NULL);
+        return;
+    }
+    while (link->state >= MY_LOGIN && (next = my_reader_next(&link->reader, &packet)) == MY_PACKET)
+        take_packet(link, &packet);
+    if (link->state >= MY_LOGIN && next == MY_BAD_PACKET)
+        my_link_break(link, HF_UNREACHABLE, "the server's answer is too long");
+    if (link->state == MY_READY)
+        send_waiting(link);
+    set_timer(link);
+}
+
+/* The server must not say anything else before TLS, or somebody on the path could. */
+static void wire_before_tls(struct net_wire *wire, const char *bytes, size_t size) {
+    struct my_link *link = container_of(wire, struct my_link, wire);
+    struct my_packet packet;
+    uint8_t request[MY_TLS_REQUEST_SIZE];
+    if (!my_reader_feed(&link->reader, bytes, size)) {
+        my_link_break(link, HF_NO_MEMORY, NULL);
+        return;
+    }
+    if (my_reader_next(&link->reader, &packet) != MY_PACKET || !take_greeting(link, &packet))
+        return;
+    if (link->reader.at != link->reader.size || !my_offers_tls(&link->greeting)) {
+        my_link_break(link, HF_UNREACHABLE, "the server does not offer TLS");
+        return;
+    }
+    my_write_tls_request(my_capabilities(&link->greeting, true), link->number++, request);
+    net_wire_start_tls(wire, request, sizeof(request));
+}
+
+static void wire_opened(struct net_wire *wire) {
+    struct my_link *link = container_of(wire, struct my_link, wire);
+    link->state = MY_LOGIN;
+    if (link->greeted) /* before TLS */
+        send_login(link);
+    set_timer(link);
+}
+
+static void wire_closed(struct net_wire *wire, int reason, const char *why) {
+    went_down(container_of(wire, struct my_link, wire), reason, why);
+}
+
+static const struct net_wire_events events = {wire_opened, wire_received, wire_closed,
+                                              wire_before_tls};
+
+/* ---- The door ---- */
+
+void my_link_want(struct my_link *link) {
+    int64_t now_us = world_now_us(world_of(link));
+    bool wanted = link->wanted || !list_empty(&link->waiting);
+    if (link->state == MY_DOWN && wanted && link->retry_at_us <= now_us) {
+        int r = net_wire_open(&link->wire);
+        link->reason = r < 0 ? r : HF_UNREACHABLE;
+        link->connect_by_us = now_us + link->my->peer.timeout_us;
+        link->greeted = false;
+        if (!r) {
+            link->state = MY_CONNECTING;
+        } else {
+            link->retry_at_us = now_us + net_backoff_us(&link->backoff, world_of(link));
+            refuse_unsent(link, NULL);
+        }
+    }
+    set_timer(link);
+}
+
+void my_link_submit(struct my_link *link, struct my_request *request) {
+    list_append(&link->waiting, &request->link);
+    if (link->state == MY_READY)
+        send_waiting(link);
+    my_link_want(link);
+}
+
+/* Gives up those that were sent and whose time is over; they keep their places. */
+static void give_up_overdue(struct my_link *link, int64_t now_us, const char *why) {
+    list_each(node, &link->sent) {
+        struct my_request *request = container_of(node, struct my_request, link);
+        if (!request->answered || request->give_up_us > now_us)
+            continue;
+        request->reason = HF_UNREACHABLE;
+        request->answered(link->my, request, NULL, why);
+        request->answered = NULL;
+    }
+}
+
+static void timer_due(struct world_timer *timer) {
+    struct my_link *link = container_of(timer, struct my_link, timer);
+    int64_t now_us = world_now_us(world_of(link));
+    struct my_request *sent = first_of(&link->sent);
+    char why[80 + sizeof(link->why)];
+    snprintf(why, sizeof(why), "no answer within %lld ms%s%s",
+             (long long)(link->my->timeout_us / 1000), link->why[0] ? ": " : "", link->why);
+    if ((link->state == MY_LOGIN || link->state == MY_GREETING) && link->connect_by_us <= now_us)
+        my_link_break(link, HF_UNREACHABLE, "no answer in time to connect");
+    else if (sent && silent_us(link, sent) <= now_us)
+        my_link_break(link, HF_UNREACHABLE, why);
+    else
+        give_up_overdue(link, now_us, why);
+    end_overdue(link, why);
+    my_link_want(link);
+}
+
+int my_link_init(struct my_link *link, struct mysql *my) {
+    link->my = my;
+    link->reason = HF_UNREACHABLE;
+    list_init(&link->waiting);
+    list_init(&link->sent);
+    int r = net_wire_init(&link->wire, my->host->world, &my->peer, &my->security, &events);
+    if (r < 0)
+        return r;
+    r = world_timer_add(my->host->world, &link->timer, timer_due);
+    if (r < 0)
+        net_wire_drop(&link->wire);
+    return r;
+}
+
+void my_link_close(struct my_link *link) {
+    net_wire_drop(&link->wire);
+    link->state = MY_DOWN;
+    take_back_sent(link);
+    struct my_request *request;
+    while ((request = first_of(&link->waiting)))
+        give_back(link, request, NULL, "the client was closed");
+    my_reader_clear(&link->reader);
+    my_result_clear(&link->answer.result);
+    world_timer_drop(world_of(link), &link->timer);
+}

@@ -1,0 +1,89 @@
+/* A connection to the server that is restored whenever it is lost: requests go in, and each comes
+ * out once, with its result or without.
+ *
+ * A link opens when there is something to send (or when it is `wanted`). It logs in, prepares the
+ * session, and finds or makes the schema. Then it sends what waits in one write. The server
+ * executes queries in their order, each in a transaction of its own, and results are matched to
+ * requests by their order. When the connection is lost, requests without a result are sent again
+ * over the next one until their time is over, which every request permits. */
+#ifndef MYSQL_LINK_H
+#define MYSQL_LINK_H
+
+#include "net/backoff.h"
+#include "net/wire.h"
+#include "store/mysql/packet.h"
+#include "store/store.h"
+#include "world/world.h"
+
+struct mysql;
+struct my_link;
+struct my_request;
+
+/* `result` is NULL if there is none: then `why` and request->reason (an hf_error) say why, and
+ * request->sends whether the server may have acted. Both belong to the link. */
+typedef void my_answered(struct mysql *my, struct my_request *request,
+                         const struct my_result *result, const char *why);
+
+struct my_request {
+    struct list link;
+    my_answered *answered; /* NULL: it was given up, and keeps its place among the results */
+    /* Called in addition, as soon as the rows of a statement are there and others follow. */
+    my_answered *early;
+    struct store_op *op;
+    void *context;
+    char *sql;           /* the query, or the arguments of a call */
+    int procedure;       /* enum my_procedure; -1: it is no call */
+    int64_t patience_us; /* that it needs beyond the timeout */
+    int64_t give_up_us;
+    int64_t sent_us; /* when it was sent last */
+    int reason;
+    unsigned sends; /* how often it was sent */
+};
+
+enum my_state { MY_DOWN, MY_CONNECTING, MY_LOGIN, MY_GREETING, MY_READY };
+
+struct my_link {
+    struct mysql *my;
+    struct net_wire wire;
+    struct world_timer timer;
+    enum my_state state;
+    struct my_reader reader;
+    struct my_answer answer;
+    struct my_greeting greeting;
+    bool greeted;          /* LOGIN: the server has spoken */
+    uint8_t number;        /* LOGIN: of the next packet */
+    int step;              /* GREETING: which */
+    const char *statement; /* GREETING: of the schema, to be executed next */
+    int64_t connect_by_us;
+    struct list waiting; /* requests to send */
+    struct list sent;    /* requests without a result, in order */
+    bool wanted;         /* keep it open even if nothing waits */
+    bool listens;        /* to wake-ups: needs no schema */
+    bool heard;          /* this connection has been of use */
+    bool incomplete;     /* a request has found a table of the schema missing */
+    struct net_backoff backoff;
+    int64_t retry_at_us; /* DOWN: not before */
+    int reason;          /* of the last failure */
+    char why[300];
+};
+
+/* HF_OK or HF_NO_MEMORY. */
+int my_link_init(struct my_link *link, struct mysql *my);
+
+/* Every request that is left comes back without a result. */
+void my_link_close(struct my_link *link);
+
+/* Opens the link, if it is wanted and not open. */
+void my_link_want(struct my_link *link);
+
+/* Gives the connection up; the next one is opened as after any loss. */
+void my_link_break(struct my_link *link, int reason, const char *why);
+
+/* Sends a request, now or as soon as it can, and frees it when it was answered. */
+void my_link_submit(struct my_link *link, struct my_request *request);
+
+/* Makes a request; takes `sql`, which is malloc'd. NULL: no memory, or `sql` is NULL. */
+struct my_request *my_request_new(struct mysql *my, struct store_op *op, my_answered *answered,
+                                  char *sql);
+
+#endif

@@ -1,0 +1,135 @@
+/* Wake-ups. The database has no notifications, but a session can end another's wait: the client
+ * has a second session that owns a user lock ("holdfast." and the client's id) and waits. Whoever
+ * hands a lock on finds that session by its lock and ends its statement with KILL QUERY, as the
+ * last step of its own request (wake.sql). The session then asks which of the client's attempts
+ * are meant, and waits again.
+ *
+ * What it waits for is a second user lock, which the client's other session has. It does not use
+ * SLEEP: in MariaDB all sleepers share a mutex, and each KILL QUERY of one can take two seconds if
+ * others go to sleep or wake up at the same time.
+ *
+ * These are hints: one that is lost is repaired when the waiter asks again, at the latest a third
+ * of a wait lease later. */
+#include "store/mysql/mysql.h"
+
+enum { WAIT_S = 5, INTERRUPTED = 1317 };
+
+/* Something is wrong with the session: the next one is opened after a while. */
+static void give_up(struct mysql *my, int reason, const char *why) {
+    my->listener.heard = false;
+    my_link_break(&my->listener, reason, why);
+}
+
+static void submit(struct mysql *my, char *sql, my_answered *answered, my_answered *early,
+                   int64_t patience_us) {
+    struct my_request *request = my_request_new(my, NULL, answered, sql);
+    if (!request) {
+        give_up(my, HF_NO_MEMORY, NULL);
+        return;
+    }
+    request->early = early;
+    request->patience_us = patience_us;
+    request->give_up_us = INT64_MAX; /* its connection is given up, not the request */
+    my_link_submit(&my->listener, request);
+}
+
+/* ---- Waiting ---- */
+
+static void wait_again(struct mysql *my);
+
+static void tell_turns(struct mysql *my, struct my_request *request, const struct my_result *result,
+                       const char *why) {
+    (void)request, (void)why;
+    for (size_t i = 0; mysql_has_rows(result, 2) && i < result->rows; i++) {
+        uint64_t seq = (uint64_t)my_number(result, i, 0);
+        if (my_number(result, i, 1) == 2)
+            my->host->wake(my->host, seq);
+        else
+            my->host->gone(my->host, seq);
+    }
+}
+
+static bool is_one(const struct my_result *result) {
+    return mysql_has_rows(result, 1) && result->rows == 1 && my_number(result, 0, 0) == 1;
+}
+
+/* If it gets the lock, the other session has ended. */
+static void waited(struct mysql *my, struct my_request *request, const struct my_result *result,
+                   const char *why) {
+    (void)request;
+    if (!result || (result->error && result->error != INTERRUPTED))
+        give_up(my, HF_UNREACHABLE, result ? result->text : why);
+    else if (is_one(result))
+        give_up(my, HF_UNREACHABLE, "the other session has ended");
+    else
+        wait_again(my);
+}
+
+static void wait_again(struct mysql *my) {
+    submit(
+        my,
+        mysql_write("SELECT seq, state FROM holdfast_claims WHERE client = X'%s' AND state IN (2, "
+                    "4); SELECT GET_LOCK('holdfast.%s.w', %d)",
+                    my->client, my->client, WAIT_S),
+        waited, tell_turns, WAIT_S * INT64_C(1000000));
+}
+
+/* ---- Beginning ---- */
+
+/* The other session has the lock that this one waits for. What happened before this was missed. */
+static void begin(struct mysql *my, struct my_request *request, const struct my_result *result,
+                  const char *why) {
+    (void)request;
+    if (my->listener.state != MY_READY || !list_empty(&my->listener.sent))
+        return; /* it has another connection now, and asks again */
+    if (!result || result->error) {
+        give_up(my, HF_UNREACHABLE, result ? result->text : why);
+        return;
+    }
+    my->host->wake(my->host, STORE_ALL_WAITING);
+    my->host->check(my->host, STORE_ALL_HELD);
+    wait_again(my);
+}
+
+static void prepare(struct mysql *my) {
+    struct my_request *request =
+        my_request_new(my, NULL, begin, mysql_write("DO GET_LOCK('holdfast.%s.w', 0)", my->client));
+    if (request)
+        my_link_submit(&my->commands, request);
+    else
+        give_up(my, HF_NO_MEMORY, NULL);
+}
+
+static void taken_over(struct mysql *my, struct my_request *request, const struct my_result *result,
+                       const char *why) {
+    (void)request, (void)why;
+    if (is_one(result))
+        prepare(my);
+    else
+        give_up(my, HF_UNREACHABLE, "an earlier session of this client goes on");
+}
+
+/* If the last connection was cut off, the server may not have noticed yet, and its session still
+ * has the lock: it is ended. */
+static void owned(struct mysql *my, struct my_request *request, const struct my_result *result,
+                  const char *why) {
+    (void)request, (void)why;
+    if (is_one(result))
+        prepare(my);
+    else
+        submit(my,
+               mysql_write("KILL IS_USED_LOCK('holdfast.%s'); SELECT GET_LOCK('holdfast.%s', 1)",
+                           my->client, my->client),
+               taken_over, NULL, 1000000);
+}
+
+void mysql_listen(struct mysql *my) {
+    submit(my, mysql_write("SELECT GET_LOCK('holdfast.%s', 0)", my->client), owned, NULL, 0);
+}
+
+void mysql_expect_wakes(struct mysql *my) {
+    if (my->listener.wanted)
+        return;
+    my->listener.wanted = my->commands.wanted = true;
+    my_link_want(&my->listener);
+}

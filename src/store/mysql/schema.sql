@@ -1,0 +1,236 @@
+-- The schema of the MySQL store: memory.c in SQL. Each operation but a renewal is one call of one of
+-- these procedures, in one transaction. Statements end with a line //. An included file stands where
+-- its name is.
+--
+-- holdfast_locks has a row for each name that is in use or was within a week; holdfast_claims has
+-- one for each hold and each place in a queue. Whoever changes the claims of a name first locks its
+-- row in holdfast_locks. The one exception is a renewal, which locks the claims that it renews and
+-- nothing else. So that nobody waits in a circle, every procedure locks in this order: the row of
+-- the name, then one claim, for which it may have to wait, then claims that have expired, where it
+-- skips one that is being renewed, then claims that wait, which nobody else can have locked.
+--
+-- A claim that has expired is removed before anything is granted, not just ignored: it may be in the
+-- middle of being renewed. What remains counts, whatever its time.
+--
+-- Everything relies on READ COMMITTED, which each session of holdfast sets: it makes InnoDB lock
+-- rows and not the gaps between them, where other names would be. For the same reason no index but
+-- the primary keys is unique.
+--
+-- Times are in microseconds since 1970, by the server's clock, whatever the time zone is. The time
+-- is read by a statement of its own, since it stands still within a statement.
+CREATE TABLE IF NOT EXISTS holdfast_locks (
+    name VARBINARY(255) NOT NULL PRIMARY KEY, -- names are bytes
+    kind TINYINT NOT NULL, -- 2 a lock, 3 permits
+    capacity INT NOT NULL,
+    token BIGINT NOT NULL DEFAULT 0, -- the largest ever granted
+    ticket BIGINT NOT NULL DEFAULT 0, -- the last one drawn
+    used_day INT NOT NULL, -- when it was last used, in days since 1970
+    broken_us BIGINT NOT NULL DEFAULT 0, -- the last break
+    broken_token BIGINT NOT NULL DEFAULT 0,
+    broken_by VARBINARY(1024) NOT NULL DEFAULT '',
+    broken_reason VARBINARY(255) NOT NULL DEFAULT '',
+    KEY by_day (used_day)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+//
+CREATE TABLE IF NOT EXISTS holdfast_claims (
+    client BINARY(16) NOT NULL, -- with seq, the attempt's id
+    seq BIGINT NOT NULL,
+    name VARBINARY(255) NOT NULL,
+    state TINYINT NOT NULL, -- 1 held, 2 reserved, 3 waiting, 4 broken: its holder is to be told
+    ticket BIGINT NOT NULL, -- the order of the queue; below 0: barges
+    weight INT NOT NULL,
+    until_us BIGINT NOT NULL, -- end of the lease or wait lease
+    token BIGINT NOT NULL,
+    since_us BIGINT NOT NULL,
+    pid BIGINT NOT NULL, -- for people, from here on
+    host VARBINARY(1024) NOT NULL,
+    command VARBINARY(4096) NOT NULL,
+    label VARBINARY(255) NOT NULL,
+    PRIMARY KEY (client, seq),
+    KEY by_name (name, state, ticket)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+//
+-- For people: who holds and who waits.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW holdfast_who AS
+    SELECT CONVERT(c.name USING utf8mb4) AS name, ELT(c.state, 'holds', 'is next', 'waits') AS what, c.weight, l.capacity,
+        NULLIF(c.token, 0) AS token, FROM_UNIXTIME(c.since_us / 1000000) AS since,
+        FROM_UNIXTIME(c.until_us / 1000000) AS until, CONVERT(c.host USING utf8mb4) AS host, c.pid,
+        CONVERT(c.command USING utf8mb4) AS command, CONVERT(c.label USING utf8mb4) AS label
+    FROM holdfast_claims c JOIN holdfast_locks l ON l.name = c.name
+    WHERE c.state < 4 AND c.until_us > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+    ORDER BY c.name, c.state, c.ticket
+//
+DROP PROCEDURE IF EXISTS holdfast_acquire
+//
+-- Takes the lock, or a place in its queue. The same again asks while waiting, and repeats.
+--
+-- Answers 'done' with the token; 'queued' or 'busy' with the microseconds after which the lock may
+-- be free; 'kind' with what the name is in use as; 'clock' with the server's time; 'spent' with the
+-- token.
+CREATE PROCEDURE holdfast_acquire (
+    the_name VARBINARY(255),
+    the_kind TINYINT,
+    the_capacity INT,
+    the_weight INT,
+    me BINARY(16),
+    my_seq BIGINT,
+    lease_us BIGINT,
+    wait_us BIGINT, -- 0: does not wait
+    barges TINYINT,
+    proposed BIGINT,
+    base BIGINT,
+    my_pid BIGINT,
+    my_host VARBINARY(1024),
+    my_command VARBINARY(4096),
+    my_label VARBINARY(255)
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE lock_kind, my_state TINYINT;
+    DECLARE lock_capacity, today INT;
+    DECLARE lock_token, lock_ticket, my_ticket, my_token, most_us BIGINT;
+    DECLARE ends_us BIGINT; -- the first of the holders' leases
+    DECLARE head BIGINT; -- the first waiter's ticket
+    DECLARE answer VARCHAR(8);
+    DECLARE number BIGINT;
+    DECLARE is_head TINYINT DEFAULT 0;
+    --#include declare.sql
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    --#include begin.sql
+    SELECT kind, capacity, token, ticket INTO lock_kind, lock_capacity, lock_token, lock_ticket
+        FROM holdfast_locks WHERE name = the_name FOR UPDATE;
+    --#include now.sql
+    SET today = now_us DIV 86400000000;
+    IF lock_kind IS NULL THEN
+        --#include forget.sql
+        -- Not IGNORE: that would lock a row that another has just inserted in a way that others can, too.
+        INSERT INTO holdfast_locks (name, kind, capacity, used_day) VALUES (the_name, the_kind, the_capacity, today)
+            ON DUPLICATE KEY UPDATE used_day = today;
+        SELECT kind, capacity, token, ticket INTO lock_kind, lock_capacity, lock_token, lock_ticket
+            FROM holdfast_locks WHERE name = the_name;
+        --#include now.sql
+    END IF;
+
+    IF EXISTS (SELECT 1 FROM holdfast_claims WHERE name = the_name) THEN
+        SELECT state INTO my_state FROM holdfast_claims WHERE client = me AND seq = my_seq FOR UPDATE;
+        IF my_state = 4 THEN
+            DELETE FROM holdfast_claims WHERE client = me AND seq = my_seq;
+        END IF;
+        --#include now.sql
+        --#include advance.sql
+        SET my_state = NULL;
+        SELECT state, ticket, token INTO my_state, my_ticket, my_token
+            FROM holdfast_claims WHERE client = me AND seq = my_seq;
+        SELECT COALESCE(SUM(weight), 0), MIN(until_us) INTO used, ends_us
+            FROM holdfast_claims WHERE name = the_name AND state < 3;
+        SELECT ticket INTO head FROM holdfast_claims WHERE name = the_name AND state = 3 ORDER BY ticket LIMIT 1;
+    END IF;
+    SET my_ticket = COALESCE(my_ticket, lock_ticket + 1 - IF(barges, 4503599627370496, 0));
+
+    IF (used > 0 OR head IS NOT NULL) AND (lock_kind <> the_kind OR lock_capacity <> the_capacity) THEN
+        SET answer = 'kind';
+    ELSEIF my_state < 3 OR (used + the_weight <= the_capacity AND (head IS NULL OR barges)) THEN
+        SET most_us = GREATEST(now_us, base) + 86400000000; -- a day ahead
+        SET number = IF(my_state = 1, my_token, lock_token);
+        IF proposed > most_us AND number = 0 THEN
+            SET answer = 'clock', number = now_us;
+        ELSE
+            SET number = GREATEST(IF(my_state = 1, number, number + 1), LEAST(proposed, most_us), base);
+            SET answer = IF(number < 9007199254740992, 'done', 'spent');
+        END IF;
+        IF answer <> 'done' THEN
+            DELETE FROM holdfast_claims WHERE client = me AND seq = my_seq;
+        ELSE
+            UPDATE holdfast_locks SET kind = the_kind, capacity = the_capacity, token = GREATEST(token, number),
+                ticket = ticket + 1, used_day = today WHERE name = the_name;
+            IF my_state IS NULL THEN
+                INSERT INTO holdfast_claims VALUES (me, my_seq, the_name, 1, my_ticket, the_weight,
+                    now_us + lease_us, number, now_us, my_pid, my_host, my_command, my_label);
+            ELSE
+                UPDATE holdfast_claims SET state = 1, token = number, since_us = IF(my_state = 1, since_us, now_us),
+                    until_us = IF(my_state = 1, GREATEST(until_us, now_us + lease_us), now_us + lease_us)
+                    WHERE client = me AND seq = my_seq;
+            END IF;
+        END IF;
+    ELSE
+        SET answer = IF(wait_us, 'queued', 'busy'), is_head = head IS NULL OR my_ticket <= head;
+        IF wait_us AND my_state IS NULL THEN
+            UPDATE holdfast_locks SET kind = the_kind, capacity = the_capacity, ticket = ticket + 1, used_day = today
+                WHERE name = the_name;
+            INSERT INTO holdfast_claims VALUES (me, my_seq, the_name, 3, my_ticket, the_weight,
+                now_us + wait_us, 0, now_us, my_pid, my_host, my_command, my_label);
+        ELSEIF wait_us THEN
+            UPDATE holdfast_claims SET until_us = now_us + wait_us WHERE client = me AND seq = my_seq;
+        END IF;
+        -- The holder may have renewed since, and nobody has more left than a whole lease.
+        --#include now.sql
+        SET number = COALESCE(ends_us - now_us, 0);
+    END IF;
+    COMMIT;
+    --#include wake.sql
+    SELECT answer, number, is_head, lock_kind, lock_capacity;
+END
+//
+DROP PROCEDURE IF EXISTS holdfast_release
+//
+-- Ends a hold, or a place in the queue. Answers 0 if there is none, or its time has passed.
+CREATE PROCEDURE holdfast_release (
+    the_name VARBINARY(255),
+    me BINARY(16),
+    my_seq BIGINT
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE lock_capacity, lock_day INT;
+    DECLARE ends_us BIGINT DEFAULT 0;
+    --#include declare.sql
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    --#include begin.sql
+    SELECT capacity, used_day INTO lock_capacity, lock_day FROM holdfast_locks WHERE name = the_name FOR UPDATE;
+    SELECT IF(state < 4, until_us, 0) INTO ends_us FROM holdfast_claims WHERE client = me AND seq = my_seq FOR UPDATE;
+    DELETE FROM holdfast_claims WHERE client = me AND seq = my_seq;
+    --#include now.sql
+    IF EXISTS (SELECT 1 FROM holdfast_claims WHERE name = the_name) THEN
+        --#include advance.sql
+    END IF;
+    IF lock_day < now_us DIV 86400000000 THEN
+        UPDATE holdfast_locks SET used_day = now_us DIV 86400000000 WHERE name = the_name;
+    END IF;
+    COMMIT;
+    --#include wake.sql
+    SELECT ends_us > now_us;
+END
+//
+DROP PROCEDURE IF EXISTS holdfast_break
+//
+-- Ends the hold that has this token. Answers 0 if there is none.
+CREATE PROCEDURE holdfast_break (
+    the_name VARBINARY(255),
+    the_token BIGINT,
+    breaker VARBINARY(1024),
+    reason VARBINARY(255)
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE lock_capacity INT;
+    DECLARE holder BINARY(16);
+    DECLARE holder_seq BIGINT;
+    --#include declare.sql
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    --#include begin.sql
+    SELECT capacity INTO lock_capacity FROM holdfast_locks WHERE name = the_name FOR UPDATE;
+    --#include now.sql
+    SELECT client, seq INTO holder, holder_seq FROM holdfast_claims
+        WHERE name = the_name AND state = 1 AND token = the_token AND until_us > now_us LIMIT 1 FOR UPDATE;
+    IF holder IS NOT NULL THEN
+        UPDATE holdfast_claims SET state = 4 WHERE client = holder AND seq = holder_seq;
+        UPDATE holdfast_locks SET token = token + 1, used_day = now_us DIV 86400000000, broken_us = now_us,
+            broken_token = the_token, broken_by = breaker, broken_reason = reason WHERE name = the_name;
+        --#include advance.sql
+        SET woken = 1;
+    END IF;
+    COMMIT;
+    --#include wake.sql
+    SELECT holder IS NOT NULL;
+END
+//
+-- The last step: whoever reads this finds everything.
+ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 1'
+//

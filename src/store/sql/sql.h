@@ -1,0 +1,79 @@
+/* What stores in SQL databases have in common, once the database's answers are texts: what the
+ * answer to an acquire means, which holds were renewed, and what rows say about locks. */
+#ifndef SQL_SQL_H
+#define SQL_SQL_H
+
+#include "store/locks.h"
+
+/* ---- Acquire ---- */
+
+/* The columns of the answer. Its first one is a word: done, queued, busy, kind, clock, spent. */
+enum {
+    SQL_ANSWER,
+    SQL_NUMBER,
+    SQL_IS_HEAD,
+    SQL_IN_USE_KIND,
+    SQL_IN_USE_CAPACITY,
+    SQL_ANSWER_COLUMNS
+};
+
+/* Completes the operation. False: the answer makes no sense, and nothing was done. */
+bool sql_acquire_answered(struct store_host *host, struct store_op *op,
+                          const char *const values[SQL_ANSWER_COLUMNS]);
+
+/* ---- Renew ---- */
+
+/* The attempts that a renewal names, in the order of the operation's list. */
+struct sql_renewing {
+    size_t count;
+    struct sql_renewed {
+        uint64_t seq; /* 0: it ended before */
+        int64_t lease_us;
+        bool held;
+    } renewals[];
+};
+
+/* NULL: no memory. */
+struct sql_renewing *sql_renewing_new(const struct store_op *op);
+
+/* The database says that this attempt still holds its lock. */
+void sql_renewing_note(struct sql_renewing *renewing, uint64_t seq);
+
+/* Completes the operation, and frees the list. */
+void sql_renewing_finish(struct store_host *host, struct store_op *op,
+                         struct sql_renewing *renewing);
+
+/* ---- Look ---- */
+
+/* The columns of a row: a lock, and one who holds it or waits for it. */
+enum {
+    SQL_LOCK_NAME,
+    SQL_LOCK_KIND,
+    SQL_LOCK_CAPACITY,
+    SQL_LOCK_TOKEN,
+    SQL_BROKEN_US,
+    SQL_BROKEN_TOKEN,
+    SQL_BROKEN_BY,
+    SQL_BROKEN_REASON,
+    SQL_CLIENT, /* in hex, maybe with hyphens; "": nobody */
+    SQL_SEQ,
+    SQL_STATE, /* 1: it holds the lock */
+    SQL_TOKEN,
+    SQL_WEIGHT,
+    SQL_SINCE_MS,
+    SQL_LEFT_MS,
+    SQL_PID,
+    SQL_HOST,
+    SQL_COMMAND,
+    SQL_LABEL,
+    SQL_LOOK_COLUMNS
+};
+
+/* Adds what the row says. Rows of a lock follow each other. False: no memory. */
+bool sql_add_row(struct hf_locks *locks, const char *const values[SQL_LOOK_COLUMNS]);
+
+/* The first string of bytes that sorts after all that begin with the prefix, which is cut and
+ * changed into it; "": there is none. */
+void sql_end_of_prefix(char *prefix);
+
+#endif

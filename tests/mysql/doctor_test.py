@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""What `holdfast doctor` finds in a MariaDB server: doctor_test.py HOLDFAST PUPPET CLOCK_SHIM."""
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.doctor import contains, doctor, severities
+from servers.mariadb import MariaDB, patient
+from servers.scene import SHIM
+from servers.suite import equal, main, test
+
+
+def examine(server, **options):
+    _, found, answer = doctor(patient(server.url()), **options)
+    return found, answer
+
+
+@test
+def a_server_with_the_usual_settings_is_strict():
+    with MariaDB() as server:
+        found, answer = examine(server)
+        equal((severities(found), answer["tier"]), ({}, "strict"))
+        contains(found["version"]["found"], "MariaDB 10.")
+        equal(sorted(set(found) & {"durability", "replication", "procedures", "clock", "size"}),
+              ["clock", "durability", "procedures", "replication", "size"])
+        equal(server.command("SELECT COUNT(*) FROM holdfast_locks"), "0")
+
+
+@test
+def what_a_crash_may_take_is_best_effort():
+    with MariaDB(config=["--innodb-flush-log-at-trx-commit=2"]) as server:
+        found, answer = examine(server)
+        equal((severities(found), answer["tier"]), ({"durability": "warning"}, "best effort"))
+        server.config = ["--skip-innodb-doublewrite"]
+        server.restart()
+        found, answer = examine(server)
+        equal((severities(found), answer["tier"]), ({"durability": "problem"}, "best effort"))
+
+
+@test
+def a_log_of_statements_is_a_problem():
+    with MariaDB(config=["--log-bin", "--binlog-format=MIXED"]) as server:
+        found, answer = examine(server)
+        equal((severities(found), answer["tier"]), ({"replication": "note"}, "strict"))
+        contains(found["replication"]["found"], "sync_binlog is 0")
+        server.command("SET GLOBAL binlog_format = STATEMENT")
+        equal(severities(examine(server)[0]), {"replication": "problem"})
+
+
+@test
+def a_user_without_procedures_is_told_what_that_costs():
+    with MariaDB() as server:
+        server.command("CREATE USER plain@'%' IDENTIFIED BY 'word';"
+                       "GRANT CREATE, ALTER, DROP, CREATE VIEW, SELECT, INSERT, UPDATE, DELETE ON locks.* TO plain@'%'")
+        _, found, _ = doctor(patient(server.url(user="plain:word")))
+        equal(severities(found), {"procedures": "note"})
+
+
+@test
+def clocks_that_differ_are_a_warning():
+    with MariaDB(clock=SHIM) as server:
+        for step_s in (100, -200):
+            server.clock.change(step_us=step_s * 1000000)
+            found, _ = examine(server)
+            equal(severities(found), {"clock": "warning"})
+            contains(found["clock"]["found"], "ahead of" if step_s > 0 else "behind")
+
+
+main()

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""Real MariaDB servers for tests, on loopback, each with a port, a unix socket and a folder of its own.
+
+    with MariaDB(config=["--sync-binlog=1"]) as server:
+        server.command("SELECT 1")
+        ... server.url() ... server.stop() ... server.cont() ... server.crash() ... server.restart()
+
+    tests/servers/mariadb.py [--unix | --rights] -- program arguments
+
+The second form runs a program with a server: every {url} in its arguments becomes the server's URL, and its exit
+status is passed on. The URL gives the server much time to answer: a machine that runs many tests is busy. With --rights
+it names a user who has exactly the rights that docs/stores/mysql.md recommends.
+
+MariaDB refuses to run as root. So root runs it as nobody. New data are copied from a folder that is made once.
+"""
+import argparse
+import contextlib
+import fcntl
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.process import LIMIT_S, Process, reserve_port
+from servers.redis import Clock
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/stores/mysql.md"
+DATABASE = "locks"
+PASSWORD = "s3cret"
+PATIENCE = "timeout=20000&connect_timeout=20000"
+CONFIG = ["--bind-address=127.0.0.1", "--skip-name-resolve", "--max-connections=300", "--skip-ssl",
+          "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M", "--innodb-fast-shutdown=2", "--aria-pagecache-buffer-size=1M",
+          "--key-buffer-size=1M", "--performance-schema=OFF",
+          "--innodb-flush-method=nosync"]  # a server that is killed loses nothing by that
+
+
+class MariaDBError(Exception):
+    """What the server, or the tool, answered: str() is its text."""
+
+
+def nobody():
+    """Who runs servers if the tests run as root; None: whoever runs the tests."""
+    return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+
+
+def as_user():
+    user = nobody()
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--pdeathsig", "KILL",
+            "--"] if user else []  # a change of user resets what a process gets when its parent dies
+
+
+def program(name):
+    return shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")
+
+
+def template():
+    """A folder with new data, which is made once for each version of the server and kept."""
+    version = subprocess.run([program("mariadbd"), "--no-defaults", "--version"], capture_output=True, text=True,
+                             check=True).stdout
+    base = Path(tempfile.gettempdir()) / f"holdfast-mariadb-{os.geteuid()}"
+    base.mkdir(mode=0o755, exist_ok=True)
+    assert base.stat().st_uid == os.geteuid(), f"{base} is somebody else's"
+    folder = base / re.sub(r"\W+", "-", version.strip())[-60:]
+    with open(base / "lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            new = Path(tempfile.mkdtemp(dir=base))
+            done = subprocess.run([program("mariadb-install-db"), "--no-defaults", f"--datadir={new}", "--skip-test-db",
+                                   "--auth-root-authentication-method=normal", "--innodb-log-file-size=4M",
+                                   *([f"--user={nobody().pw_name}"] if nobody() else [])],
+                                  capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise MariaDBError(done.stdout + done.stderr)
+            new.rename(folder)
+    return folder
+
+
+class MariaDB(Process):
+    """config: options to add. clock: the shim with which its clock can be changed (servers.redis.Clock)."""
+
+    def __init__(self, config=(), clock=None):
+        self.config = list(config)
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-mariadb-"))
+        self.data, self.log, self.socket = self.folder / "data", self.folder / "log", self.folder / "socket"
+        self.reserved = reserve_port()
+        self.port = self.reserved.getsockname()[1]
+        self.environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"} | {"LC_ALL": "C"}
+        self.clock = Clock(clock, self.folder / "clock") if clock else None
+
+    def __enter__(self):
+        try:
+            self.create()
+            self.start()
+            self.command(f"CREATE DATABASE {DATABASE}", database="mysql")
+            self.command(f"CREATE USER holder@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO holder@'%'")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        self.reserved.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ---- Running it ----
+
+    def own(self, *paths):
+        if nobody():
+            for path in paths:
+                os.chown(path, nobody().pw_uid, nobody().pw_gid)
+
+    def create(self):
+        shutil.copytree(template(), self.data)
+        self.own(self.folder, self.data, *self.data.rglob("*"))
+
+    def start(self):
+        """Returns when the server answers."""
+        with open(self.log, "ab") as log:
+            environment = self.environment | (self.clock.environment() if self.clock else {})
+            self.launch([*as_user(), program("mariadbd"), "--no-defaults", *CONFIG, f"--datadir={self.data}",
+                         f"--socket={self.socket}", f"--port={self.port}", f"--pid-file={self.folder}/pid", *self.config],
+                        env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until = time.monotonic() + LIMIT_S
+        while True:
+            try:
+                return self.command("SELECT 1", database="mysql")
+            except MariaDBError as error:  # not listening yet; starting up
+                if not self.running() or time.monotonic() > until:
+                    raise RuntimeError(f"mariadbd: {error}\n{self.log.read_text()}") from error
+            time.sleep(0.02)
+
+    def shut_down(self):
+        if self.running():
+            self.child.send_signal(signal.SIGTERM)
+            self.cont()
+            self.child.wait(LIMIT_S)
+
+    def crash(self):
+        """kill -9, as if its host had lost power, but for what the kernel had."""
+        self.kill()
+
+    def restart(self):
+        """On the same port and folder."""
+        self.shut_down()
+        self.start()
+
+    def restore(self, copy):
+        """Puts a copy of the data in their place; the server is shut down."""
+        shutil.rmtree(self.data)
+        copy.rename(self.data)
+        self.own(self.data, *self.data.rglob("*"))
+
+    # ---- Talking to it ----
+
+    def url(self, user=f"holder:{PASSWORD}", unix=False, port=None, database=DATABASE, scheme="mysql"):
+        """port: of a proxy that stands before the server."""
+        if unix:
+            return f"{scheme}://{user}@/{database}?socket={self.socket}"
+        return f"{scheme}://{user}@127.0.0.1:{port or self.port}/{database}"
+
+    def command(self, sql, database=DATABASE, user="root", password=""):
+        """The answer as the client prints it: a line for each row, tabs between columns."""
+        done = subprocess.run(["mariadb", "--no-defaults", "-NBr", f"--socket={self.socket}", f"--user={user}",
+                               f"--password={password}", database],
+                              input=sql, env=self.environment, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        if done.returncode:
+            raise MariaDBError(done.stderr)
+        return done.stdout.rstrip("\n")
+
+    def sessions(self, where="true"):
+        """The numbers of the sessions of clients."""
+        return self.command(f"SELECT id FROM information_schema.processlist WHERE user <> 'root' AND {where}").split()
+
+    def end_sessions(self, where="true", how=lambda: "KILL"):
+        """Ends them, or their statements; returns how many there were."""
+        found = self.sessions(where)
+        for number in found:
+            with contextlib.suppress(MariaDBError):  # it may have ended
+                self.command(f"{how()} {number}")
+        return len(found)
+
+
+# ---- As a command ----
+
+
+def patient(url):
+    return url + ("&" if "?" in url else "?") + PATIENCE
+
+
+def documented(title):
+    """The code block behind <!-- title --> of the store's page."""
+    block = re.search(rf"^<!-- {title} -->\n+```[^\n]*\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    assert block, f"{PAGE} has no code block behind <!-- {title} -->"
+    return block[1]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Runs a program with a MariaDB server.")
+    parser.add_argument("--unix", action="store_true", help="a URL with the unix socket")
+    parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the server's URL")
+    options = parser.parse_args()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    with MariaDB() as server, Process() as program_:
+        url = patient(server.url(unix=options.unix))
+        program_.launch([word.replace("{url}", url) for word in options.words])
+        status = program_.child.wait()
+        sys.exit(status if status >= 0 else 128 - status)
+
+
+if __name__ == "__main__":
+    main()
