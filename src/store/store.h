@@ -31,7 +31,8 @@
  *     `floor` is the client's proposal. If it is more than a day ahead of the store's clock (or
  *     base), it is cut to that limit if the name has a counter, and the request is refused with
  *     HF_CLOCK if it has none. A counter that nobody used for a week may be forgotten. No token
- *     reaches 2^53.
+ *     reaches 2^53. A store that has a number of its own which rises with every grant, whatever
+ *     the name, adds `base` to it instead (STORE_OWN_TOKENS), and `floor` does not count.
  *  7. A release, a renewal and a break compare and act in one step, and never touch another's
  *     hold.
  *  8. A name has the kind and capacity of those who hold it or wait for it; any other is
@@ -188,9 +189,10 @@ enum store_capability {
     STORE_CAN_FLOOR = 16,     /* `token_floor` and `floor` raise tokens */
     STORE_CAN_LOOK = 32,
     STORE_CAN_EXAMINE = 64,
-    STORE_BLOCKS = 128,   /* see rule 5 */
-    STORE_QUICK = 256,    /* it makes no system calls, which might be cancellation points */
-    STORE_CAN_PUSH = 512, /* WATCH and UNWATCH */
+    STORE_BLOCKS = 128,      /* see rule 5 */
+    STORE_QUICK = 256,       /* it makes no system calls, which might be cancellation points */
+    STORE_CAN_PUSH = 512,    /* WATCH and UNWATCH */
+    STORE_OWN_TOKENS = 1024, /* of the server: `token_floor` raises them, `floor` does not */
 };
 
 struct store {
