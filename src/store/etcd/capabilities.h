@@ -1,0 +1,12 @@
+/* What the etcd store can do: its driver says so, and the list of schemes, which is there without
+ * the module. */
+#ifndef ETCD_CAPABILITIES_H
+#define ETCD_CAPABILITIES_H
+
+#include "store/store.h"
+
+#define ETCD_CAPABILITIES                                                           \
+    (STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LEASE_EACH | \
+     STORE_CAN_FLOOR | STORE_OWN_TOKENS | STORE_CAN_LOOK | STORE_CAN_EXAMINE)
+
+#endif

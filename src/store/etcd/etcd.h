@@ -1,0 +1,274 @@
+/* The etcd store: what its files share.
+ *
+ *   etcd.c     the store: its URL, opening, closing, errors
+ *   claims.c   acquire, release, break: what an attempt asks for, step by step
+ *   queue.c    the claims on a name, as they are in etcd, and whose turn it is
+ *   lease.c    the leases of this client, and renewals
+ *   watch.c    the one stream on which etcd reports what happens to keys
+ *   look.c     inspect and list
+ *   examine.c  what doctor asks
+ *   txn.c      transactions as messages
+ *   link.c     the connection; grpc.c: gRPC as bytes
+ *
+ * Keys, all below the URL's prefix:
+ *
+ *   NAME/OWNER      an attempt: a place in the queue, or a hold; its value is a Claim (etcd.proto).
+ *                   With '!' before OWNER if it barges. Whatever else is at NAME/ID, where ID is
+ *                   the key's lease in hex, is a lock of etcd's own clients.
+ *   \0base          what is added to revisions to make tokens
+ *   \0broken/NAME   the last break of a name, for a week
+ *
+ * No name contains a NUL. */
+#ifndef ETCD_ETCD_H
+#define ETCD_ETCD_H
+
+#include "base/map.h"
+#include "base/url.h"
+#include "store/etcd/etcd.pb-c.h"
+#include "store/etcd/link.h"
+#include "store/locks.h"
+#include "store/store.h"
+
+enum { ETCD_PREFIX_MAX = 50, ETCD_KEY_MAX = 400 };
+
+struct etcd_key {
+    size_t size;
+    uint8_t bytes[ETCD_KEY_MAX];
+};
+
+/* A lease of this client. Attempts with leases of the same length share one. */
+struct etcd_lease {
+    struct list link;
+    int64_t id;         /* 0: it is being granted */
+    int64_t seconds;    /* that were asked for; the server may have given more */
+    int64_t granted_us; /* when it was asked for */
+    int64_t until_us;   /* when it may be over, if it is not kept alive */
+    int64_t kept_us;    /* when the last keep-alive that succeeded was sent */
+    bool is_over;       /* the server does not have it (any more) */
+    struct list attempts;
+    struct list waiting; /* steps that wait for it to be granted */
+};
+
+/* What this client knows of an attempt that may be in etcd. */
+struct etcd_attempt {
+    struct map_node by_seq;
+    struct list link;         /* among those of its lease */
+    struct etcd_lease *lease; /* NULL: nothing was written yet */
+    uint64_t seq;
+    int64_t until_us; /* when its own lease, or its place in the queue, ends */
+    bool held, queued;
+    bool is_busy;            /* an operation of it is being carried out */
+    struct map_node by_name; /* while it is being released */
+    bool is_released;        /* and only kept because it may be late */
+    bool may_be_late;        /* a request that writes its key may still be under way */
+    struct map_node by_watch;
+    int64_t watch;          /* the id of its watcher; 0: none */
+    int64_t watched_create; /* the key that is watched, by its create revision; 0: the own one */
+    struct list young;      /* held for less than a moment */
+    int64_t young_until_us;
+    int64_t revision;  /* HELD: at which its key was seen */
+    size_t range_size; /* of the key's beginning, which all attempts at the name share */
+    struct etcd_key key;
+};
+
+struct etcd {
+    struct store store;
+    struct store_host *host;
+    struct net_login login;
+    struct net_security security;
+    char *prefix;
+    struct world_peer *peers;
+    char **hosts;
+    size_t host_count;
+    int64_t timeout_us;
+    struct etcd_link link;
+    struct map attempts; /* by seq */
+    /* Requests on one connection are not executed in order. So operations at a name wait for the
+     * releases of it that are on their way. */
+    struct map releasing;  /* attempts by the hash of the name */
+    struct list held_back; /* operations */
+    struct list leases;
+    uint64_t base;         /* of tokens, as far as it is known */
+    int64_t base_revision; /* at which it was written; 0: there is none */
+    bool floor_is_set;     /* the base is not below what token_floor asks for */
+    struct grpc_call watch;
+    struct map watchers; /* attempts by watch id */
+    int64_t last_watch;
+    int64_t watch_from_us; /* no stream before; after one that failed */
+    bool missed;           /* the stream has ended: something may have happened since */
+    struct list young;
+    struct world_timer young_timer;
+};
+
+/* ---- txn.c ---- */
+
+enum { TXN_COMPARES = 4 };
+
+struct txn_op {
+    Etcd__RequestOp op;
+    Etcd__RangeRequest range;
+    Etcd__PutRequest put;
+    Etcd__DeleteRangeRequest del;
+};
+
+struct txn {
+    Etcd__TxnRequest request;
+    Etcd__Compare compares[TXN_COMPARES], *compare_list[TXN_COMPARES];
+    size_t used, room;
+    Etcd__RequestOp **success, **failure;
+    struct txn_op *ops;
+};
+
+/* With room for so many operations. NULL: no memory. */
+struct txn *txn_new(size_t room);
+void txn_free(struct txn *txn);
+
+ProtobufCBinaryData etcd_bytes(const struct etcd_key *key);
+
+/* The first key after all that begin with `key`. */
+void etcd_end_of(const struct etcd_key *key, struct etcd_key *ret_end);
+
+/* Conditions: the key's, or of a range each key's, create or mod revision. */
+void txn_if_create(struct txn *txn, const struct etcd_key *key, Etcd__Compare__Result result,
+                   int64_t revision);
+void txn_if_mod(struct txn *txn, const struct etcd_key *key, const struct etcd_key *end,
+                Etcd__Compare__Result result, int64_t revision);
+
+/* What is done if all conditions are true, or else if one is not. Keys must outlive the call that
+ * is made of it. */
+void txn_get(struct txn *txn, bool then, const struct etcd_key *key, const struct etcd_key *end);
+void txn_put(struct txn *txn, const struct etcd_key *key, const void *value, size_t size,
+             int64_t lease);
+void txn_delete(struct txn *txn, const struct etcd_key *key);
+
+/* Makes a call of it and frees it. NULL: no memory; also if `txn` is NULL. */
+struct etcd_call *txn_call(struct txn *txn, etcd_answered *answered, void *context);
+
+/* ---- queue.c ---- */
+
+struct claim {
+    const Etcd__KeyValue *kv;
+    Etcd__Claim *value; /* NULL: of another client than holdfast */
+    uint64_t seq;       /* of the attempt, and of whom; not for foreign ones */
+    uint8_t client[16];
+    size_t name_size; /* of its key, behind the prefix */
+    bool barges;
+};
+
+struct claims {
+    struct claim *list;
+    size_t count;
+};
+
+/* The claims among these keys. `range_size` is where the OWNER begins in the keys of the one name
+ * that counts; 0: all names do. False: no memory. */
+bool claims_read(struct etcd *etcd, const Etcd__RangeResponse *range, size_t range_size,
+                 struct claims *ret);
+void claims_free(struct claims *claims);
+
+bool claim_is_held(const struct claim *claim);
+uint64_t claim_token(const struct etcd *etcd, const struct claim *claim);
+
+/* What an attempt wants, and its own claim, if it has one. */
+struct wish {
+    uint32_t kind, capacity, weight;
+    bool barges;
+    const struct claim *own; /* NULL: none */
+};
+
+struct verdict {
+    const struct claim *other_kind; /* whose kind or capacity is another; NULL: nobody's */
+    bool fits;
+    bool is_head;                /* nobody waits in front of it */
+    const struct claim *blocker; /* if it does not fit: whom to wait for */
+    bool any;                    /* it does not matter who goes: all holders are to be watched */
+};
+
+void claims_judge(const struct claims *claims, const struct wish *wish, struct verdict *ret);
+
+/* ---- etcd.c ---- */
+
+void etcd_key_set(struct etcd *etcd, struct etcd_key *ret, const char *kind, const char *name,
+                  const char *end);
+void etcd_base_key(struct etcd *etcd, struct etcd_key *ret);
+void etcd_break_key(struct etcd *etcd, const char *name, struct etcd_key *ret);
+void etcd_send(struct etcd *etcd, struct etcd_call *call, int64_t give_up_us);
+int64_t etcd_now_us(const struct etcd *etcd);
+
+/* Completes an operation whose call has failed: UNKNOWN if the server may have acted. */
+void etcd_fail(struct etcd *etcd, struct store_op *op, const struct etcd_call *call,
+               bool may_have_acted);
+
+/* A release has been answered: operations that waited for it are carried out. */
+void etcd_resume(struct etcd *etcd);
+
+/* ---- claims.c ---- */
+
+void etcd_acquire(struct etcd *etcd, struct store_op *op);
+void etcd_release(struct etcd *etcd, struct store_op *op);
+void etcd_break(struct etcd *etcd, struct store_op *op);
+
+struct etcd_attempt *etcd_attempt_find(struct etcd *etcd, uint64_t seq);
+void etcd_attempt_free(struct etcd *etcd, struct etcd_attempt *attempt);
+/* Deletes its key, whatever becomes of that, and frees it. */
+void etcd_attempt_end(struct etcd *etcd, struct etcd_attempt *attempt);
+
+/* Gives a hold a longer lease. `done` says how that ended: STORE_DONE, STORE_NOT_YOURS or
+ * STORE_UNKNOWN. False: no memory. */
+typedef void etcd_lengthened(struct etcd *etcd, void *context, size_t index,
+                             enum store_outcome how);
+bool etcd_lengthen(struct etcd *etcd, struct etcd_attempt *attempt, int64_t lease_us,
+                   etcd_lengthened *done, void *context, size_t index);
+
+/* ---- lease.c ---- */
+
+/* Somebody who waits for a lease. `granted` is called with NULL if there is none, and why. */
+struct etcd_tenant {
+    struct list link;
+    void (*granted)(struct etcd *etcd, struct etcd_tenant *tenant, struct etcd_lease *lease,
+                    const struct etcd_call *failed);
+};
+
+int64_t etcd_seconds(int64_t lease_us);
+
+/* Calls `granted` with a lease of this length, now or later. */
+void etcd_lease_get(struct etcd *etcd, struct etcd_tenant *tenant, int64_t seconds,
+                    int64_t give_up_us);
+void etcd_lease_free_all(struct etcd *etcd);
+void etcd_lease_attach(struct etcd_lease *lease, struct etcd_attempt *attempt);
+struct etcd_lease *etcd_lease_find(struct etcd *etcd, int64_t id);
+
+/* Keeps the lease alive. `answered` is called with the call; see etcd_lease_kept. NULL: only to do
+ * it. False: no memory. */
+bool etcd_lease_keep(struct etcd *etcd, struct etcd_lease *lease, etcd_answered *answered,
+                     void *context, int64_t give_up_us);
+/* What the answer says: above 0: the term in which it was kept; 0: the lease is over; below 0: not
+ * known. */
+int64_t etcd_lease_kept(struct etcd *etcd, int64_t id, const struct etcd_call *call);
+
+void etcd_renew(struct etcd *etcd, struct store_op *op);
+
+/* ---- watch.c ---- */
+
+int etcd_watch_init(struct etcd *etcd);
+void etcd_watch_close(struct etcd *etcd);
+/* Watches for the end of the claim that is in the way of a waiting attempt, or of any at the name
+ * (`blocker` is NULL), from after `revision` on. */
+void etcd_watch_blocker(struct etcd *etcd, struct etcd_attempt *attempt,
+                        const Etcd__KeyValue *blocker, bool puts, int64_t revision);
+/* Watches for the end of a hold, if it lasts, which was there at `revision`. */
+void etcd_watch_hold(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision);
+/* The hold was seen to be there at `revision`. */
+void etcd_watch_again(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision);
+void etcd_watch_stop(struct etcd *etcd, struct etcd_attempt *attempt);
+/* Of the link: it is connected, it has lost its connection; of the stream: it has ended. */
+void etcd_watch_up(struct etcd *etcd);
+void etcd_watch_down(struct etcd *etcd);
+void etcd_watch_ended(struct etcd *etcd);
+
+/* ---- look.c, examine.c ---- */
+
+void etcd_look(struct etcd *etcd, struct store_op *op);
+void etcd_examine(struct etcd *etcd, struct store_op *op);
+
+#endif

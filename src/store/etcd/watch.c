@@ -1,0 +1,218 @@
+/* The one stream on which etcd reports what happens to keys.
+ *
+ * Each waiting attempt has a watcher on it, for the one claim that is in its way, and so has each
+ * hold that lasts longer than a moment, for its own key. What comes is a hint for those that wait.
+ * For a hold, the end of its key is its own end: the key has a name that nobody else writes.
+ *
+ * When the stream has ended, something may have been missed. Those that wait are woken, and holds
+ * are checked, when there is a connection again; their next answers bring the new watchers. */
+#include "store/etcd/etcd.h"
+
+#include <string.h>
+
+enum { MOMENT_US = 1000000, PAUSE_US = 1000000, ANY = -1 };
+
+/* ---- The stream ---- */
+
+static struct etcd_attempt *attempt_watched_by(struct etcd *etcd, int64_t id) {
+    struct map_node *node = map_find(&etcd->watchers, map_hash_number((uint64_t)id));
+    return node ? container_of(node, struct etcd_attempt, by_watch) : NULL;
+}
+
+static void forget_watch(struct etcd *etcd, struct etcd_attempt *attempt) {
+    if (attempt->watch)
+        map_remove(&etcd->watchers, &attempt->by_watch);
+    attempt->watch = 0;
+}
+
+static void forget_all(struct etcd *etcd) {
+    etcd->missed |= etcd->watchers.count > 0;
+    for (struct map_node *node; (node = map_first(&etcd->watchers));)
+        forget_watch(etcd, container_of(node, struct etcd_attempt, by_watch));
+    grpc_cancel(&etcd->watch);
+}
+
+static bool send_request(struct etcd *etcd, const Etcd__WatchRequest *request) {
+    uint8_t bytes[2 * ETCD_KEY_MAX + 100];
+    size_t size = etcd__watch_request__pack(request, bytes);
+    bool ok = grpc_send(&etcd->watch, bytes, size);
+    etcd_link_flush(&etcd->link);
+    return ok;
+}
+
+void etcd_watch_stop(struct etcd *etcd, struct etcd_attempt *attempt) {
+    Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
+    Etcd__WatchCancelRequest cancel = ETCD__WATCH_CANCEL_REQUEST__INIT;
+    list_remove(&attempt->young);
+    if (!attempt->watch)
+        return;
+    cancel.watch_id = attempt->watch;
+    request.request_case = ETCD__WATCH_REQUEST__REQUEST_CANCEL;
+    request.cancel = &cancel;
+    send_request(etcd, &request); /* without memory, it goes on for nobody */
+    forget_watch(etcd, attempt);
+}
+
+static void happened(struct etcd *etcd, struct etcd_attempt *attempt,
+                     const Etcd__WatchResponse *response) {
+    bool ended = false;
+    for (size_t i = 0; i < response->n_events; i++)
+        ended |= response->events[i]->type == ETCD__EVENT__TYPE__DELETE;
+    if (attempt->queued) {
+        etcd->host->wake(etcd->host, attempt->seq);
+        etcd_watch_stop(etcd, attempt);
+    } else if (attempt->held && ended) {
+        attempt->until_us = 0;
+        etcd_watch_stop(etcd, attempt);
+        etcd->host->gone(etcd->host, attempt->seq);
+    }
+}
+
+/* The server has dropped a watcher: what it should report from is compacted, which asking again
+ * mends; or it is not permitted, which it does not. */
+static void cancelled(struct etcd *etcd, struct etcd_attempt *attempt, bool is_compacted) {
+    forget_watch(etcd, attempt);
+    if (is_compacted && attempt->queued)
+        etcd->host->wake(etcd->host, attempt->seq);
+    else if (is_compacted)
+        etcd->host->check(etcd->host, attempt->seq);
+}
+
+static void message_came(struct grpc_call *call, const uint8_t *bytes, size_t size) {
+    struct etcd *etcd = container_of(call, struct etcd, watch);
+    Etcd__WatchResponse *response = etcd__watch_response__unpack(NULL, size, bytes);
+    struct etcd_attempt *attempt = response ? attempt_watched_by(etcd, response->watch_id) : NULL;
+    if (attempt && response->canceled)
+        cancelled(etcd, attempt, response->compact_revision > 0);
+    else if (attempt && response->n_events)
+        happened(etcd, attempt, response);
+    if (response)
+        etcd__watch_response__free_unpacked(response, NULL);
+}
+
+static bool is_open(struct etcd *etcd) {
+    if (etcd->watch.grpc)
+        return true;
+    if (etcd->link.state != ETCD_READY || etcd_now_us(etcd) < etcd->watch_from_us)
+        return false;
+    struct grpc_request request = {.path = "/etcdserverpb.Watch/Watch", .token = etcd->link.token};
+    return grpc_start(etcd->link.grpc, &etcd->watch, &request);
+}
+
+static void watch(struct etcd *etcd, struct etcd_attempt *attempt, const ProtobufCBinaryData *key,
+                  const struct etcd_key *end, bool puts, int64_t revision) {
+    Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
+    Etcd__WatchCreateRequest create = ETCD__WATCH_CREATE_REQUEST__INIT;
+    Etcd__WatchCreateRequest__Filter filter = ETCD__WATCH_CREATE_REQUEST__FILTER__NOPUT;
+    if (!is_open(etcd) || key->len > ETCD_KEY_MAX)
+        return;
+    create.key = *key;
+    if (end)
+        create.range_end = etcd_bytes(end);
+    create.start_revision = revision + 1;
+    create.filters = &filter;
+    create.n_filters = !puts;
+    create.watch_id = ++etcd->last_watch;
+    request.request_case = ETCD__WATCH_REQUEST__REQUEST_CREATE;
+    request.create = &create;
+    if (!send_request(etcd, &request))
+        return;
+    attempt->watch = create.watch_id;
+    map_add(&etcd->watchers, &attempt->by_watch, map_hash_number((uint64_t)attempt->watch));
+}
+
+/* ---- Whom to watch ---- */
+
+void etcd_watch_blocker(struct etcd *etcd, struct etcd_attempt *attempt,
+                        const Etcd__KeyValue *blocker, bool puts, int64_t revision) {
+    int64_t create = blocker ? blocker->create_revision : ANY;
+    if (attempt->watch && attempt->watched_create == create)
+        return;
+    etcd_watch_stop(etcd, attempt);
+    attempt->watched_create = create;
+    if (blocker) {
+        watch(etcd, attempt, &blocker->key, NULL, puts, revision);
+        return;
+    }
+    struct etcd_key range = {.size = attempt->range_size}, end;
+    memcpy(range.bytes, attempt->key.bytes, range.size);
+    etcd_end_of(&range, &end);
+    ProtobufCBinaryData key = etcd_bytes(&range);
+    watch(etcd, attempt, &key, &end, false, revision);
+}
+
+static void watch_own(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision) {
+    ProtobufCBinaryData key = etcd_bytes(&attempt->key);
+    attempt->watched_create = 0;
+    watch(etcd, attempt, &key, NULL, false, revision);
+}
+
+void etcd_watch_hold(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision) {
+    if (attempt->watch && !attempt->watched_create)
+        return;
+    etcd_watch_stop(etcd, attempt);
+    attempt->revision = revision;
+    attempt->young_until_us = etcd_now_us(etcd) + MOMENT_US;
+    if (list_empty(&etcd->young))
+        world_timer_set(etcd->host->world, &etcd->young_timer, attempt->young_until_us);
+    list_append(&etcd->young, &attempt->young);
+}
+
+void etcd_watch_again(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision) {
+    if (attempt->held && !attempt->watch && list_empty(&attempt->young))
+        watch_own(etcd, attempt, revision);
+}
+
+/* ---- What was missed ---- */
+
+void etcd_watch_up(struct etcd *etcd) {
+    if (!etcd->missed)
+        return;
+    etcd->missed = false;
+    etcd->host->wake(etcd->host, STORE_ALL_WAITING);
+    for (struct map_node *node = map_first(&etcd->attempts); node;
+         node = map_after(&etcd->attempts, node)) {
+        struct etcd_attempt *attempt = container_of(node, struct etcd_attempt, by_seq);
+        if (attempt->held)
+            etcd->host->check(etcd->host, attempt->seq);
+    }
+}
+
+void etcd_watch_down(struct etcd *etcd) {
+    forget_all(etcd);
+}
+
+void etcd_watch_ended(struct etcd *etcd) {
+    forget_all(etcd);
+    etcd->watch_from_us = etcd_now_us(etcd) + PAUSE_US;
+    world_timer_set(etcd->host->world, &etcd->young_timer, etcd->watch_from_us);
+}
+
+static void timer_due(struct world_timer *timer) {
+    struct etcd *etcd = container_of(timer, struct etcd, young_timer);
+    int64_t now_us = etcd_now_us(etcd);
+    if (etcd->link.state == ETCD_READY && etcd->watch_from_us <= now_us)
+        etcd_watch_up(etcd);
+    while (!list_empty(&etcd->young)) {
+        struct etcd_attempt *attempt = container_of(etcd->young.next, struct etcd_attempt, young);
+        if (attempt->young_until_us > now_us) {
+            world_timer_set(etcd->host->world, timer, attempt->young_until_us);
+            return;
+        }
+        list_remove(&attempt->young);
+        watch_own(etcd, attempt, attempt->revision);
+    }
+}
+
+int etcd_watch_init(struct etcd *etcd) {
+    map_init(&etcd->watchers);
+    list_init(&etcd->young);
+    etcd->watch.message = message_came;
+    return world_timer_add(etcd->host->world, &etcd->young_timer, timer_due);
+}
+
+void etcd_watch_close(struct etcd *etcd) {
+    grpc_cancel(&etcd->watch);
+    map_free(&etcd->watchers);
+    world_timer_drop(etcd->host->world, &etcd->young_timer);
+}

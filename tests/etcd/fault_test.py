@@ -1,0 +1,458 @@
+#!/usr/bin/env python3
+"""The etcd store when connections, members, leases or disks fail: fault_test.py HOLDFAST PUPPET."""
+import contextlib
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.etcd import Etcd, EtcdError
+from servers.etcd import patient as slowly
+from servers.process import LIMIT_S
+from servers.proxy import Proxy
+from servers.puppet import Puppet, boot_us
+from servers.scene import (KINDS, LONG_MS, PUPPET, SLACK_US, deadline_us, is_lost, is_there, one_of, outcome, patient, puppets,
+                           sockets_of, wait_until)
+from servers.suite import equal, main, test
+from support.tap import Skipped
+
+WAIT_LEASE_MS = 3000
+shared = Etcd()  # for tests that leave it alone; each has a prefix of its own
+
+
+def fresh():
+    return f"{secrets.token_hex(8)}/"
+
+
+def url_of(prefix, port=None, timeout_ms=None):
+    times = f"timeout={timeout_ms}&connect_timeout={timeout_ms}" if timeout_ms else "timeout=20000&connect_timeout=20000"
+    return shared.url(ports=port and [port], options=f"prefix={prefix}&{times}")
+
+
+def lease_of(key, cluster=shared):
+    """In hex, as etcdctl wants it."""
+    answer = json.loads(cluster.command("get", key, "-w", "json"))
+    return f"{answer['kvs'][0]['lease']:x}"
+
+
+def holders(puppet, name):
+    found = puppet.inspect(name)
+    return found["holders"] if found else []
+
+
+def waits(puppet, name, count=1):
+    wait_until(lambda: len(puppet.inspect(name)["waiters"]) == count, "the waiters")
+
+
+# ---- Pauses, messages ----
+
+
+@test
+@patient
+def row_1_who_was_stopped_past_its_lease_has_lost_it_and_its_token_is_the_smaller():
+    with puppets(2, url_of(fresh()), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
+        token = one.hold("lock", "lock", lease_ms=2000).token
+        one.stop()
+        assert two.hold("lock", "lock", wait_ms=-1).token > token
+        one.cont()
+        equal(one.check("lock"), "LOST")
+        one.lost("lock")
+        one_of(one.release("lock"), ("LOST", "NOT_YOURS"))
+        equal(two.renew("lock"), "OK")
+
+
+@test
+def row_7_the_deadline_counts_from_the_request():
+    prefix = fresh()
+    with Proxy(shared.members[0].port) as proxy, Puppet(PUPPET, url_of(prefix, port=proxy.port)) as far:
+        far.inspect("none")  # it is connected
+        proxy.delay(1500, "down")
+        asked_us = boot_us()
+        far.acquire("lock", "lock", lease_ms=20000)
+        grant = far.granted("lock")
+        left_ms = far.left("lock")
+        assert grant.at_us - asked_us >= 1500000
+        assert left_ms * 1000 <= asked_us + 20000000 - grant.at_us, (left_ms, grant.at_us - asked_us)
+
+
+@test
+def row_2_a_grant_that_arrives_after_its_lease_is_not_used():
+    prefix = fresh()
+    with Proxy(shared.members[0].port) as proxy, \
+            Puppet(PUPPET, url_of(prefix, port=proxy.port)) as one, Puppet(PUPPET, url_of(prefix)) as two:
+        one.inspect("none")  # it is connected
+        one.hold("first", "other", lease_ms=1500)  # it has a lease
+        proxy.hold("down")
+        one.acquire("a", "lock", lease_ms=1500)
+        wait_until(lambda: holders(two, "lock"), "the grant")
+        one.stop()
+        token = two.hold("b", "lock", wait_ms=-1).token
+        proxy.let_go()
+        proxy.wait(lambda: proxy.held["down"] == 0)
+        one.cont()
+        one_of(one.failed("a"), ("SHORT", "BUSY"))
+        equal(two.renew("b"), "OK")
+        equal([party.token for party in two.inspect("lock")["holders"]], [token])
+
+
+@test(*KINDS)
+def row_17_an_acquire_whose_reply_was_lost_finds_its_own_grant(kinds):
+    prefix = fresh()
+    with Proxy(shared.members[0].port) as proxy, \
+            Puppet(PUPPET, url_of(prefix, port=proxy.port)) as far, Puppet(PUPPET, url_of(prefix)) as near:
+        far.hold("other", "other", lease_ms=LONG_MS)  # it has a lease
+        for wait_ms in (0, -1):
+            lock = f"lock{wait_ms}"
+            proxy.refuse()  # so that it is not repeated yet
+            dropped = proxy.drop_reply_to(lock)
+            far.acquire(lock, lock, kind=KINDS[kinds][0], lease_ms=LONG_MS, wait_ms=wait_ms)
+            assert dropped.wait(LIMIT_S)
+            wait_until(lambda: holders(near, lock), "the grant")
+            token = holders(near, lock)[0].token
+            proxy.accept()
+            equal(far.granted(lock).token, token)
+            equal(far.check(lock), "OK")
+            equal(len(near.inspect(lock)["holders"]), 1)
+            near.acquire(lock, lock, kind=KINDS[kinds][1])
+            equal(near.failed(lock), "BUSY")
+            equal(far.release(lock), "OK")
+            equal(shared.keys(prefix + lock), [])
+
+
+@test
+def row_17_a_release_whose_reply_was_lost_is_done():
+    prefix = fresh()
+    with Proxy(shared.members[0].port) as proxy, \
+            Puppet(PUPPET, url_of(prefix, port=proxy.port)) as far, Puppet(PUPPET, url_of(prefix)) as near:
+        far.hold("lock", "the-lock", lease_ms=LONG_MS)
+        dropped = proxy.drop_reply_to("the-lock")
+        far.send("release", "lock")
+        assert dropped.wait(LIMIT_S)
+        one_of(far.wait("released lock").words[2], ("OK", "UNKNOWN"))
+        near.hold("lock", "the-lock")
+
+
+@test
+def row_19_a_late_release_does_not_touch_the_next_owner():
+    with puppets(2, url_of(fresh())) as (one, two):
+        for number in range(20):
+            one.acquire(number, "lock", lease_ms=1000, flags="no_renew", wait_ms=-1)
+            if outcome(one, number) == "OK":
+                break
+        one.lost(number)
+        token = two.hold("b", "lock", wait_ms=-1).token
+        one_of(one.release(number), ("LOST", "NOT_YOURS"))
+        equal([party.token for party in two.inspect("lock")["holders"]], [token])
+        equal(two.renew("b"), "OK")
+
+
+@test
+@patient
+def row_23_an_outage_shorter_than_the_lease_loses_nothing():
+    prefix = fresh()
+    with Proxy(shared.members[0].port) as proxy, Puppet(PUPPET, url_of(prefix, port=proxy.port, timeout_ms=1000)) as far:
+        far.hold("lock", "lock", lease_ms=12000)
+        proxy.refuse()
+        proxy.reset()
+        equal(far.renew("lock") in ("UNREACHABLE", "UNKNOWN"), True)
+        proxy.accept()
+        wait_until(lambda: far.renew("lock") == "OK", "a renewal")
+        assert not is_lost(far, "lock")
+        equal(far.release("lock"), "OK")
+
+
+@test
+@patient
+def row_25_a_connection_that_goes_silent_frees_its_lock_after_the_lease_and_its_holder_is_told():
+    prefix = fresh()
+    with Proxy(shared.members[0].port) as proxy, \
+            Puppet(PUPPET, url_of(prefix), wait_lease_ms=WAIT_LEASE_MS) as near, \
+            Puppet(PUPPET, url_of(prefix, port=proxy.port, timeout_ms=2000)) as far:
+        token = far.hold("lock", "lock", lease_ms=5000).token
+        near.acquire("lock", "lock", wait_ms=-1)
+        waits(near, "lock")
+        proxy.blackhole()
+        earliest_us, _ = deadline_us(far, "lock")
+        far.lost("lock")
+        grant = near.granted("lock")
+        assert grant.token > token and grant.at_us >= earliest_us, (grant, token, earliest_us)
+        equal(far.check("lock"), "LOST")
+        proxy.pass_all()
+        equal(far.release("lock"), "LOST")
+        equal(near.renew("lock"), "OK")
+
+
+@test
+@patient
+def row_31_a_place_whose_lease_ended_is_not_a_lock():
+    """The waiter is cut off until its place is gone; the lock goes to who came after it."""
+    prefix = fresh()
+    with Proxy(shared.members[0].port) as proxy, puppets(2, url_of(prefix), wait_lease_ms=WAIT_LEASE_MS) as (one, two), \
+            Puppet(PUPPET, url_of(prefix, port=proxy.port, timeout_ms=1000), wait_lease_ms=WAIT_LEASE_MS) as far:
+        one.hold("lock", "lock", lease_ms=LONG_MS)
+        far.acquire("lock", "lock", wait_ms=-1)
+        waits(one, "lock")
+        proxy.blackhole()
+        waits(one, "lock", 0)
+        two.acquire("lock", "lock", wait_ms=-1)
+        waits(one, "lock")
+        proxy.pass_all()
+        waits(one, "lock", 2)
+        equal(one.release("lock"), "OK")
+        token = two.granted("lock").token
+        assert not is_there(far, "lock")
+        equal(two.release("lock"), "OK")
+        assert far.granted("lock").token > token
+
+
+# ---- What others do in etcd ----
+
+
+@test(*KINDS)
+def row_13_a_hold_whose_key_is_deleted_is_lost_at_once_and_no_other_is(kinds):
+    prefix = fresh()
+    with puppets(2, url_of(prefix)) as (one, two):
+        token = one.hold("lock", "lock", kind=KINDS[kinds][0], lease_ms=LONG_MS).token
+        one.hold("other", "other", lease_ms=LONG_MS)
+        shared.command("del", "--prefix", prefix + "lock/")
+        one.lost("lock", limit_s=LIMIT_S)  # long before its lease ends
+        equal(one.renew("lock"), "LOST")
+        equal(one.renew("other"), "OK")
+        equal(shared.keys(prefix + "lock/"), [])
+        assert two.hold("lock", "lock").token > token
+
+
+@test
+def row_13_a_revoked_lease_loses_all_its_holds():
+    prefix = fresh()
+    with puppets(2, url_of(prefix)) as (one, two):
+        for lock in ("a", "b", "c"):
+            one.hold(lock, lock, lease_ms=LONG_MS)
+        one.hold("other", "other", lease_ms=LONG_MS // 2)
+        key, = shared.keys(prefix + "a/")
+        shared.command("lease", "revoke", lease_of(key))
+        for lock in ("a", "b", "c"):
+            one.lost(lock)
+            two.hold(lock, lock)
+        equal(one.renew("other"), "OK")
+        one.hold("again", "again", lease_ms=LONG_MS)  # with another lease
+
+
+@test
+def compaction_during_a_watch_is_mended():
+    prefix = fresh()
+    with puppets(2, url_of(prefix), wait_lease_ms=LONG_MS) as (one, two):
+        one.hold("lock", "lock", lease_ms=LONG_MS)
+        two.acquire("lock", "lock", wait_ms=-1)
+        waits(one, "lock")
+        two.stop()
+        for number in range(5):
+            shared.command("put", f"{prefix}noise", number)
+        revision = shared.command("get", f"{prefix}noise", "-w", "json").split('"revision":')[1].split(",")[0]
+        shared.command("compact", revision)
+        two.cont()
+        equal(one.release("lock"), "OK")
+        two.granted("lock")
+
+
+@test
+def row_15_a_full_database_refuses_new_locks_and_keeps_those_that_are_held():
+    with Etcd(options=["--quota-backend-bytes", "200000"]) as cluster, puppets(2, slowly(cluster.url())) as (one, two):
+        one.hold("lock", "lock", lease_ms=LONG_MS)
+        with contextlib.suppress(EtcdError):
+            for number in range(200):
+                cluster.command("put", f"filler{number}", "x" * 60000)
+        assert "NOSPACE" in cluster.command("alarm", "list")
+        two.acquire("other", "other")
+        equal(two.failed("other"), "STORE_FULL")
+        equal(one.renew("lock"), "OK")
+        equal(one.release("lock"), "OK")
+
+
+# ---- Members ----
+
+
+@test
+def row_8_a_cluster_that_was_down_has_all_its_locks():
+    with Etcd(members=3) as cluster, puppets(2, slowly(cluster.url()), wait_lease_ms=20000) as (one, two):
+        tokens = {lock: one.hold(lock, lock, kind=KINDS[lock][0], lease_ms=LONG_MS).token for lock in KINDS}
+        for lock, (_, kind) in KINDS.items():
+            two.acquire(lock, lock, kind=kind, wait_ms=-1)
+            waits(one, lock)
+        for member in cluster.members:
+            member.kill()
+        for member in cluster.members:
+            member.start()
+        for lock, token in tokens.items():
+            wait_until(lambda: one.renew(lock) == "OK", "a renewal", 2 * LIMIT_S)
+            assert not is_there(two, lock), lock
+            equal(one.release(lock), "OK")
+            assert two.granted(lock).token > token
+
+
+@test
+@patient
+def row_32_a_leader_that_is_stopped_or_killed_loses_no_lock():
+    with Etcd(members=3) as cluster:
+        url = cluster.url(options="timeout=3000&connect_timeout=6000")
+        with puppets(2, url, wait_lease_ms=10000) as (one, two):
+            token = one.hold("lock", "lock", lease_ms=LONG_MS).token
+            two.acquire("lock", "lock", wait_ms=-1)
+            waits(one, "lock")
+            for how in ("stop", "kill"):
+                leader = cluster.leader()
+                getattr(leader, how)()
+                wait_until(lambda: one.renew("lock") == "OK", "a renewal", 2 * LIMIT_S)
+                assert not is_there(two, "lock")
+                if how == "stop":
+                    leader.cont()
+            equal(one.release("lock"), "OK")
+            assert two.granted("lock").token > token
+
+
+@test
+@patient
+def row_48_a_leader_that_is_cut_off_with_its_client_renews_nothing():
+    """Only the leader knows the holder, and nobody else hears from the leader."""
+    with Etcd(members=3) as cluster:
+        leader = cluster.leader()
+        others = [member for member in cluster.members if member is not leader]
+        near = cluster.url(ports=[leader.port], options="timeout=1000&connect_timeout=1000")
+        far = cluster.url(ports=[member.port for member in others], options="timeout=3000&connect_timeout=6000")
+        with Puppet(PUPPET, near) as one, Puppet(PUPPET, far, wait_lease_ms=20000) as two:
+            token = one.hold("lock", "lock", lease_ms=6000).token
+            two.acquire("lock", "lock", wait_ms=-1)
+            waits(one, "lock")
+            for member in others:
+                member.stop()  # to the leader, and to its client, the others are gone
+            wait_until(lambda: one.renew("lock") != "OK", "a renewal that is not confirmed")
+            one.lost("lock", limit_s=LIMIT_S)
+            assert not is_there(two, "lock")
+            for member in others:
+                member.cont()
+            assert two.granted("lock", limit_s=2 * LIMIT_S).token > token
+
+
+@contextlib.contextmanager
+def disk(folder):
+    """A file system of its own, that can be frozen."""
+    image = folder / "image"
+    mount = folder / "mount"
+    mount.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(400 << 20)  # etcd allocates 64 MB for each part of its log
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    done = subprocess.run(["mount", "-o", "loop", image, mount], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Skipped(f"no file system can be mounted: {done.stderr.strip()}")
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", "-l", mount], check=False)
+
+
+@contextlib.contextmanager
+def frozen(mount):
+    """Whoever writes there waits."""
+    subprocess.run(["fsfreeze", "-f", mount], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "-u", mount], check=True)
+
+
+@test
+def row_48_a_leader_whose_disk_stalls_renews_nothing():
+    """It answers keep-alives all the same, while the others elect another and count the lease down."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-disk-"))
+    try:
+        with disk(folder) as mount, Etcd(members=3) as cluster:
+            leader = cluster.leader()
+            leader.kill()
+            shutil.move(leader.folder, mount / "data")
+            leader.folder = mount / "data"
+            leader.start()
+            wait_until(lambda: leads(cluster, leader), "its leadership", 2 * LIMIT_S)
+            others = [member for member in cluster.members if member is not leader]
+            near = cluster.url(ports=[leader.port], options="timeout=1000&connect_timeout=1000")
+            far = cluster.url(ports=[member.port for member in others], options="timeout=3000&connect_timeout=6000")
+            with Puppet(PUPPET, near) as one, Puppet(PUPPET, far, wait_lease_ms=20000) as two:
+                one.hold("lock", "lock", lease_ms=6000)
+                two.acquire("lock", "lock", wait_ms=-1)
+                waits(one, "lock")
+                time.sleep(1)  # the database has written what it had; it is the log that shall stall
+                with frozen(mount):
+                    threading.Thread(target=lambda: cluster_put(cluster, leader), daemon=True).start()
+                    lost = one.wait(("lost", "lock"))
+                    grant = two.granted("lock", limit_s=2 * LIMIT_S)
+                    assert grant.at_us >= lost.at_us - SLACK_US, (grant, lost)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def cluster_put(cluster, leader):
+    """Something to write, at which the disk stalls."""
+    with contextlib.suppress(EtcdError, subprocess.TimeoutExpired):
+        cluster.command("put", "noise", "noise", members=[leader])
+
+
+def leads(cluster, member):
+    """Makes it the leader, if it is not."""
+    now = cluster.leader()
+    if now is member:
+        return True
+    with contextlib.suppress(EtcdError):
+        identity = cluster.command("endpoint", "status", members=[member]).split(", ")[1]
+        cluster.command("move-leader", identity, members=[now])
+    time.sleep(0.1)
+    return False
+
+
+@test
+def row_16_a_restored_snapshot_is_mended_by_a_token_floor():
+    with Etcd() as cluster:
+        member, = cluster.members
+        with Puppet(PUPPET, slowly(cluster.url())) as one:
+            one.hold("before", "lock")
+            equal(one.release("before"), "OK")
+            snapshot = cluster.folder / "snapshot"
+            cluster.command("snapshot", "save", snapshot)
+            for number in range(5):
+                token = one.hold(number, "lock").token
+                equal(one.release(number), "OK")
+        member.kill()
+        shutil.rmtree(member.folder)
+        cluster.command("snapshot", "restore", snapshot, "--data-dir", member.folder, "--name", member.name,
+                        "--initial-cluster", f"{member.name}={member.peer_address()}",
+                        "--initial-cluster-token", cluster.folder.name,
+                        "--initial-advertise-peer-urls", member.peer_address())
+        member.start()
+        cluster.wait_ready()
+        with Puppet(PUPPET, slowly(cluster.url())) as one:
+            assert one.hold("lock", "lock").token <= token, "it was not restored"
+            equal(one.release("lock"), "OK")
+            with Puppet(PUPPET, slowly(cluster.url()), token_floor=token + 1000) as two:
+                assert two.hold("lock", "lock").token >= token + 1000
+                equal(two.release("lock"), "OK")
+            assert one.hold("last", "lock").token > token + 1000
+
+
+@test
+def row_40_connections_are_closed_on_exec():
+    with puppets(2, url_of(fresh())) as (one, two):
+        one.hold("a", "lock")
+        two.acquire("b", "lock", wait_ms=-1)
+        waits(one, "lock")
+        equal(list(sockets_of(two.pid).values()), [True])  # one connection for all
+
+
+if __name__ == "__main__":
+    with shared:
+        main()
