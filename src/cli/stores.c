@@ -43,7 +43,7 @@ static void print_json(void) {
         json_object(&json, NULL);
         json_string(&json, "scheme", store->scheme);
         json_string(&json, "tier", store->tier);
-        json_bool(&json, "read_write", store->shares);
+        json_bool(&json, "shared", store->shares);
         json_bool(&json, "permits", store->permits);
         json_bool(&json, "queue", store->queues);
         json_bool(&json, "lease_each", store->lease_each);
@@ -88,6 +88,11 @@ const struct command stores_command = {
         "above a number, after a backup was restored for example. A store that pushes tells "
         "'watch'\n"
         "what happens as it happens; others are polled.\n"
+        "\n"
+        "--json prints an array of objects: scheme, tier, summary, missing (which module, or "
+        "\"\"),\n"
+        "and true or false for shared, permits, queue, lease_each, token_floor, pushes, "
+        "available.\n"
         "\n"
         "Examples:\n"
         "  holdfast stores\n"

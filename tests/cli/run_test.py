@@ -347,10 +347,10 @@ def help_version_and_stores_are_for_people_and_for_programs():
     stores = json.loads(run("stores", "--json")[1])
     contains([store["scheme"] for store in stores], "sqlite", "memory")
     by_scheme = {store["scheme"]: store for store in stores}
-    capabilities = ("read_write", "permits", "queue", "lease_each", "token_floor")
-    equal([by_scheme["quorum+redis"][key] for key in capabilities], [True, False, False, True, True])
+    capabilities = ("shared", "permits", "queue", "lease_each", "token_floor", "pushes")
+    equal([by_scheme["quorum+redis"][key] for key in capabilities], [True, False, False, True, True, False])
     rows = [line.split() for line in run("stores")[1].splitlines()]
-    contains(rows, "URL TIER LOCKS QUEUE LEASE FLOOR FOR".split())
+    contains(rows, "URL TIER LOCKS QUEUE LEASE FLOOR PUSH FOR".split())
     contains([row[:8] for row in rows], "memory: timed exclusive, shared, permits yes hold yes".split())
 
 
