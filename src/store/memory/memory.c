@@ -273,7 +273,8 @@ static struct change *change_new(const struct claim *claim, hf_change_type type,
     if (change && locks && locks_add(locks, lock->name, lock->kind, lock->capacity, lock->token) &&
         add_break(locks, type == HF_CHANGE_BROKEN ? lock->last_break : NULL) &&
         add_party(locks, claim, now_us)) {
-        change->change = (struct store_change){.type = type, .locks = locks};
+        int64_t at_us = world_wall_us(claim->session->space->calling->host->world);
+        change->change = (struct store_change){type, at_us, locks, NULL};
         return change;
     }
     hf_locks_free(locks);
@@ -288,10 +289,8 @@ static void report(const struct claim *claim, hf_change_type type, int64_t now_u
         struct session *session = container_of(node, struct session, watcher);
         struct change *change = change_new(claim, type, now_us);
         session->missed_changes |= !change;
-        if (change) {
-            change->change.at_us = world_wall_us(session->host->world);
+        if (change)
             list_append(&session->changes, &change->link);
-        }
         if (session != space->calling)
             world_bell_ring(&session->bell);
     }
@@ -324,23 +323,11 @@ static void watch(struct session *session, struct store_op *op, int64_t now_us) 
     say(session, HF_CHANGE_WATCHING, NULL);
 }
 
-static void forget_changes(struct session *session) {
-    struct list *node;
-    list_remove(&session->watcher);
-    while ((node = list_pop(&session->changes))) {
-        struct change *change = container_of(node, struct change, link);
-        hf_locks_free(change->change.locks);
-        free(change);
-    }
-}
-
 static void unwatch(struct session *session, struct store_op *op, int64_t now_us) {
     (void)now_us;
-    forget_changes(session);
+    list_remove(&session->watcher);
     store_complete(session->host, op, STORE_DONE);
 }
-
-/* ---- Places ---- */
 
 /* Among the holders, by the time at which it ends. Equal leases go to the end at once. */
 static void place_among_holders(struct lock *lock, struct claim *claim) {
@@ -907,7 +894,7 @@ static void memory_close(struct store *store) {
     world_bell_drop(&session->bell);
     empty_inbox(session);
     list_remove(&session->voter);
-    forget_changes(session);
+    list_remove(&session->watcher);
     session->host = NULL;
     session_free_if_done(session);
     pthread_mutex_unlock(&space->mutex);
