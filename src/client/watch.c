@@ -1,8 +1,8 @@
 /* Watching: what happens to all locks of the store, for a program that asked with hf_watch_start.
  *
- * The store reports changes (rule 11 in store.h). They wait in the order in which they came, and one
- * notice runs the program's function for them, one change at a time. So a change needs no notice of
- * its own, and a program that frees the watch has one notice to wait for.
+ * The store reports changes (rule 11 in store.h). They wait in the order in which they came, and
+ * one notice runs the program's function for them, one change at a time. So a change needs no
+ * notice of its own, and a program that frees the watch has one notice to wait for.
  *
  * Nothing is left out in silence. If there is no memory for a change, or too many are waiting, it
  * is dropped, and MISSED and WATCHING take its place; both are part of the watch, so they need no

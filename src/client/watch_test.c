@@ -1,5 +1,5 @@
-/* A watch as a program uses it: on_change may free its watch and end its thread, a program that does
- * not keep up is told so, and once a watch is freed, on_change does not run. */
+/* A watch as a program uses it: on_change may free its watch and end its thread, a program that
+ * does not keep up is told so, and once a watch is freed, on_change does not run. */
 #include "check.h"
 
 #include <holdfast/holdfast.h>

@@ -3,7 +3,8 @@
  * A store is whatever keeps the locks. The client submits operations, which are data, and the store
  * completes them. It may also send WAKE (a hint that an attempt should ask again), GONE (somebody
  * else ended a hold in the store), CHECK (a hint that somebody may have), FORGOT (holds that it
- * may have lost) and CHANGED (what happened to a lock, to those who watch). A store is one `struct store_driver`: built in, or the one symbol of a module.
+ * may have lost) and CHANGED (what happened to a lock, to those who watch). A store is one
+ * `struct store_driver`: built in, or the one symbol of a module.
  * The rules:
  *
  *  1. Every operation that was submitted completes exactly once, also when the store is closed

@@ -5,8 +5,8 @@
  *
  * A message costs the server time, so scripts publish only while somebody watches, which V says.
  * Even to read V would cost each acquire a few per cent. So a client remembers for a second that
- * nobody watches, and does not name V to its scripts meanwhile; otherwise it does, the script looks,
- * and the answer to an acquire says what it found.
+ * nobody watches, and does not name V to its scripts meanwhile; otherwise it does, the script
+ * looks, and the answer to an acquire says what it found.
  *
  * Who watches subscribes, writes V, and waits until no client can think that nobody watches. From
  * then on nothing is missed. V is leased, so a dead watcher leaves nothing behind; each watcher

@@ -1,5 +1,5 @@
-/* Watching: when scripts look whether somebody does, when a watch is complete, what messages say, and
- * that nothing is missed in silence. */
+/* Watching: when scripts look whether somebody does, when a watch is complete, what messages say,
+ * and that nothing is missed in silence. */
 #include "check.h"
 #include "support/fake_redis.h"
 
