@@ -189,6 +189,9 @@ def a_login_that_is_refused_says_what_to_check():
         code, out = holdfast("run", "x", "true", HOLDFAST_URL=f"redis://{open_url}/4711")
         equal(code, CONFIG)
         assert "no database with this number" in out, out
+        code, out = holdfast("run", "x", "true", HOLDFAST_URL=f"redis+sentinel://{open_url}/orders")
+        equal(code, DENIED)
+        assert "the server is not a sentinel" in out, out
 
 
 main()
