@@ -5,11 +5,10 @@
         server.command("SELECT 1")
         ... server.url() ... server.stop() ... server.cont() ... server.crash() ... server.restart()
 
-    tests/servers/mariadb.py [--unix | --rights] -- program arguments
+    tests/servers/mariadb.py [--unix] -- program arguments
 
 The second form runs a program with a server: every {url} in its arguments becomes the server's URL, and its exit
-status is passed on. The URL gives the server much time to answer: a machine that runs many tests is busy. With --rights
-it names a user who has exactly the rights that docs/stores/mysql.md recommends.
+status is passed on. The URL gives the server much time to answer: a machine that runs many tests is busy.
 
 MariaDB refuses to run as root. So root runs it as nobody. New data are copied from a folder that is made once.
 """
