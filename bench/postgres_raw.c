@@ -20,6 +20,8 @@ const char *const raw_way_names[] = {
     "bare libpq, two empty statements",
 };
 
+const char *const raw_goal_of_one = ">= 0.95", *const raw_goal_of_many = ">= 3";
+
 static const char *url;
 static const char *const setup[] = {
     "CREATE EXTENSION IF NOT EXISTS pg_stat_statements",

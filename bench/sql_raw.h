@@ -1,4 +1,4 @@
-/* A database without the store, for bench-postgres: bare connections of its client library, on
+/* A database without the store, for bench-postgres and bench-mysql: bare connections of its client library, on
  * which the store's own requests are sent, and what people use instead. Another database is
  * another file with these functions. */
 #ifndef BENCH_SQL_RAW_H
@@ -18,6 +18,9 @@ enum raw_way {
 };
 
 extern const char *const raw_way_names[];
+
+/* Goals for the store: of one thread to RAW_SAME, of many to RAW_INSERT. */
+extern const char *const raw_goal_of_one, *const raw_goal_of_many;
 
 _Noreturn void raw_die(const char *what, const char *why);
 

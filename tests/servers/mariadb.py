@@ -206,13 +206,14 @@ def documented(title):
 def main():
     parser = argparse.ArgumentParser(description="Runs a program with a MariaDB server.")
     parser.add_argument("--unix", action="store_true", help="a URL with the unix socket")
-    parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the server's URL")
+    parser.add_argument("--config", action="append", default=[], metavar="OPTION", help="an option of the server")
+    parser.add_argument("words", nargs="+", metavar="program", help="{url} and {database} become URLs")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    with MariaDB() as server, Process() as program_:
-        url = patient(server.url(unix=options.unix))
-        program_.launch([word.replace("{url}", url) for word in options.words])
+    with MariaDB(config=options.config) as server, Process() as program_:
+        url = server.url(unix=options.unix)
+        program_.launch([word.replace("{url}", patient(url)).replace("{database}", url) for word in options.words])
         status = program_.child.wait()
         sys.exit(status if status >= 0 else 128 - status)
 
