@@ -355,17 +355,19 @@ HF_API int hf_hold_fd(hf_hold *hold);
  *    what you read and write under the lock
  *    COMMIT;
  *
- * The statement keeps the largest token of each name in a table of the database, and fails with the
- * SQLSTATE HF_FENCE_SQLSTATE if a larger one has been there: roll back and stop, since the lock is
- * lost. Until the transaction ends, other transactions that check the same name wait. It must be
- * the first statement of a transaction, before anything is read and before any savepoint. The
- * database needs the schema of its store (docs/stores/postgres.md), wherever the locks are. */
+ * The statement keeps the largest token of each name in a table of the database, and fails if a
+ * larger one has been there: roll back and stop, since the lock is lost. Until the transaction
+ * ends, other transactions that check the same name wait. It must be the first statement of a
+ * transaction, before anything is read and before any savepoint. The database needs the schema of
+ * its store, wherever the locks are. docs/stores/postgres.md and docs/stores/mysql.md have the
+ * rights that are needed, and the errors. */
 typedef enum hf_dialect {
     HF_POSTGRES = 1, /* PostgreSQL */
+    HF_MYSQL = 2,    /* MySQL and MariaDB */
 } hf_dialect;
 
-#define HF_FENCE_SQL_SIZE 640     /* bytes that are enough for the statement, for each name */
-#define HF_FENCE_SQLSTATE "ZF001" /* the error of a token that is not the largest */
+#define HF_FENCE_SQL_SIZE 768     /* bytes that are enough for the statement, for each name */
+#define HF_FENCE_SQLSTATE "ZF001" /* PostgreSQL's error for a token that is not the largest */
 
 /* Writes the statement for this hold into `ret_statement`, which has `size` bytes. With several
  * names it checks all of them. It is ASCII, needs no parameters, and stays the same for as long as

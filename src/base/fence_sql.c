@@ -10,10 +10,14 @@
 
 static const struct {
     const char *word;
-    const char *function;
+    const char *begin, *end;
+    const char *open;           /* a check, before its name */
     const char *before, *after; /* hexadecimal digits, to make them bytes */
 } dialects[] = {
-    [HF_POSTGRES] = {"postgres", "holdfast.fence", "decode('", "', 'hex')"},
+    [HF_POSTGRES] = {"postgres", "SELECT ", "", "holdfast.fence(", "decode('", "', 'hex')"},
+    [HF_MYSQL] = {"mysql", "INSERT INTO holdfast_fences (name, token) VALUES ",
+                  " ON DUPLICATE KEY UPDATE token = IF(VALUES(token) < token, 0, VALUES(token))",
+                  "(", "X'", "'"},
 };
 
 const char *fence_sql_word(int dialect) {
@@ -48,7 +52,12 @@ static void add_name(struct fence_sql *sql, const char *name) {
 }
 
 void fence_sql_add(struct fence_sql *sql, const char *name, uint64_t token) {
-    add(sql, "%s%s(", sql->length ? ", " : "SELECT ", dialects[sql->dialect].function);
+    add(sql, "%s%s", sql->length ? ", " : dialects[sql->dialect].begin,
+        dialects[sql->dialect].open);
     add_name(sql, name);
     add(sql, ", %" PRIu64 ")", token);
+}
+
+void fence_sql_end(struct fence_sql *sql) {
+    add(sql, "%s", dialects[sql->dialect].end);
 }

@@ -1,6 +1,6 @@
 /* The statement that checks fencing tokens in a database, in the database's dialect. hf_fence_sql
- * and `holdfast fence sql` hand it out. The function that it calls is in the schema of the store
- * of that database (src/store/postgres/schema.sql). */
+ * and `holdfast fence sql` hand it out. What it uses is in the schema of the store of that database
+ * (schema.sql in src/store/postgres and src/store/mysql). */
 #ifndef BASE_FENCE_SQL_H
 #define BASE_FENCE_SQL_H
 
@@ -18,5 +18,7 @@ const char *fence_sql_word(int dialect);
 
 /* Adds the check of one token to the statement. */
 void fence_sql_add(struct fence_sql *sql, const char *name, uint64_t token);
+/* Adds what comes last. */
+void fence_sql_end(struct fence_sql *sql);
 
 #endif

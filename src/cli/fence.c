@@ -163,10 +163,11 @@ static int print_statement(const char *word, const char *name, uint64_t token) {
     char statement[HF_FENCE_SQL_SIZE], safe[80];
     int dialect = dialect_of(word);
     if (!dialect)
-        return fail_usage("DIALECT cannot be '%s'; it can be: %s",
-                          text_safe(safe, sizeof(safe), word), fence_sql_word(HF_POSTGRES));
+        return fail_usage("DIALECT cannot be '%s'; it can be postgres or mysql",
+                          text_safe(safe, sizeof(safe), word));
     struct fence_sql sql = {(hf_dialect)dialect, statement, sizeof(statement), 0};
     fence_sql_add(&sql, name, token);
+    fence_sql_end(&sql);
     printf("%s;\n", statement);
     return EXIT_SUCCESS;
 }
@@ -223,13 +224,12 @@ const struct command fence_command = {
                "shared hold.\n"
                "Check before the first read, and again in the same step as each write.\n"
                "\n"
-               "sql: prints a statement that does the same in a database (DIALECT: postgres). Make "
-               "it the first\n"
-               "of the transaction that writes: if TOKEN is below the largest seen, it fails with "
-               "the SQLSTATE\n"
-               "ZF001, and the transaction with it. The database needs the schema of its store, "
-               "which\n"
-               "'holdfast --url postgres://... doctor' makes.\n"
+               "sql: prints a statement that does the same in a database (DIALECT: postgres or "
+               "mysql). Make it\n"
+               "the first of the transaction that writes. If TOKEN is below the largest seen, it "
+               "fails: roll back\n"
+               "and stop. The database needs the schema of its store, which 'holdfast --url URL "
+               "doctor' makes.\n"
                "\n"
                "Examples:\n"
                "  holdfast run deploy -c \\\n"

@@ -6,15 +6,14 @@
 
 /* The members of a group are in the order of their names, so that two transactions that check the
  * same names do not deadlock. */
-static void add_checks(const hf_hold *hold, struct fence_sql *sql) {
-    if (hold->role != ROLE_GROUP) {
+static void write_statement(const hf_hold *hold, struct fence_sql *sql) {
+    if (hold->role != ROLE_GROUP)
         fence_sql_add(sql, hold->hold.op.name, hold->hold.op.token);
-        return;
-    }
-    for (size_t i = 0; i < hold->more->member_count; i++) {
+    for (size_t i = 0; hold->role == ROLE_GROUP && i < hold->more->member_count; i++) {
         const struct store_op *op = &hold->more->members[i].hold->hold.op;
         fence_sql_add(sql, op->name, op->token);
     }
+    fence_sql_end(sql);
 }
 
 int hf_fence_sql(hf_hold *hold, hf_dialect dialect, char *ret_statement, size_t size) {
@@ -27,10 +26,10 @@ int hf_fence_sql(hf_hold *hold, hf_dialect dialect, char *ret_statement, size_t 
         return error_set(HF_WRONG_KIND, "\"%s\" is shared, and its token does not fence",
                          hf_hold_name(hold));
     struct fence_sql measured = {.dialect = dialect};
-    add_checks(hold, &measured);
+    write_statement(hold, &measured);
     if (!ret_statement || measured.length >= size)
         return error_set(HF_BAD_ARGUMENT, "the statement needs %zu bytes", measured.length + 1);
     struct fence_sql sql = {.dialect = dialect, .text = ret_statement, .size = size};
-    add_checks(hold, &sql);
+    write_statement(hold, &sql);
     return HF_OK;
 }

@@ -46,6 +46,20 @@ TEST(names_that_could_mean_something_to_a_database_are_given_in_hexadecimal) {
     hf_client_close(client);
 }
 
+TEST(each_dialect_has_its_statement) {
+    hf_client *client = virtual_client("memory:", NULL);
+    hf_hold *hold = acquire(client, "it's", HF_EXCLUSIVE, 1);
+    char expected[HF_FENCE_SQL_SIZE];
+    snprintf(expected, sizeof(expected),
+             "INSERT INTO holdfast_fences (name, token) VALUES (X'69742773', %" PRIu64 ")"
+             " ON DUPLICATE KEY UPDATE token = IF(VALUES(token) < token, 0, VALUES(token))",
+             hf_hold_token(hold));
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_MYSQL, statement, sizeof(statement)), HF_OK);
+    CHECK_EQ_STR(statement, expected);
+    hf_hold_free(hold);
+    hf_client_close(client);
+}
+
 TEST(several_names_are_checked_in_the_order_of_their_names) {
     hf_client *client = virtual_client("memory:", NULL);
     hf_want b = HF_WANT_INIT, a = HF_WANT_INIT;
@@ -80,6 +94,18 @@ TEST(the_documented_size_is_enough_for_each_name) {
     }
     CHECK_EQ_INT(hf_acquire_all(client, pointers, NAMES, NULL, &hold), HF_OK);
     CHECK_EQ_INT(hf_fence_sql(hold, HF_POSTGRES, statement, sizeof(statement)), HF_OK);
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_MYSQL, statement, sizeof(statement)), HF_OK);
+    hf_hold_free(hold);
+    hf_client_close(client);
+}
+
+TEST(the_documented_size_is_enough_for_one_name) {
+    hf_client *client = virtual_client("memory:", NULL);
+    char name[256] = {0};
+    memset(name, '\'', sizeof(name) - 1);
+    hf_hold *hold = acquire(client, name, HF_EXCLUSIVE, 1);
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_POSTGRES, statement, HF_FENCE_SQL_SIZE), HF_OK);
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_MYSQL, statement, HF_FENCE_SQL_SIZE), HF_OK);
     hf_hold_free(hold);
     hf_client_close(client);
 }

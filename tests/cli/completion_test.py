@@ -57,7 +57,7 @@ def every_command_and_every_option_is_offered():
 def words_come_from_the_usage_of_a_command():
     for line, expected in ((("config", ""), ["show", "path"]), (("completion", "z"), ["zsh"]),
                            (("fence", ""), ["check", "sql"]), (("fence", "check", ""), [":file"]),
-                           (("fence", "sql", ""), ["postgres"]), (("fence", "nonsense", ""), []),
+                           (("fence", "sql", ""), ["postgres", "mysql"]), (("fence", "nonsense", ""), []),
                            (("run", "x", ""), [":command"]), (("run", "x", "ls", "--w"), [":arguments"]),
                            (("run", "x", "--", "--w"), [":command"]), (("run", "-n", "x", ""), [":command"]),
                            (("run", "-w", "5s", "--ttl", "1m", "x", "-q", ""), [":command"]),

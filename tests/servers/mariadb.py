@@ -192,6 +192,53 @@ class MariaDB(Process):
 # ---- As a command ----
 
 
+class Session(Process):
+    """A client that is told statement after statement, so that a transaction can stay open between them.
+
+        with Session(server) as one:
+            one.say("BEGIN")
+            one.say("UPDATE t SET n = 1")   # the number of its error, 0 if there is none
+            one.rows                        # of the last statement
+    """
+
+    def __init__(self, server, user="root", password=""):
+        self.arguments = ["mariadb", "--no-defaults", "-NBr", "--unbuffered", "--force", f"--socket={server.socket}",
+                          f"--user={user}", f"--password={password}", DATABASE]
+        self.environment, self.rows = server.environment, []
+
+    def __enter__(self):
+        self.launch(self.arguments, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL, text=True)
+        return self
+
+    def __exit__(self, *_):
+        super().__exit__()
+        self.child.stdin.close()
+        self.child.stdout.close()
+
+    def ask(self, sql):
+        """Sends a statement, of which answer() returns the number of the error. Only a statement that uses a table
+        makes the server forget the errors before it."""
+        forget = "SELECT 1 FROM information_schema.schemata WHERE false"
+        self.child.stdin.write(f"{sql};\nSHOW ERRORS;\n{forget};\nSELECT '@';\n")
+        self.child.stdin.flush()
+
+    def answer(self):
+        self.rows, error = [], 0
+        for line in self.child.stdout:
+            if line == "@\n":
+                return error
+            if line.startswith("Error\t"):
+                error = int(line.split("\t")[1])
+            else:
+                self.rows.append(line.rstrip("\n"))
+        raise MariaDBError(f"the client ended with {self.child.wait(LIMIT_S)}")
+
+    def say(self, sql):
+        self.ask(sql)
+        return self.answer()
+
+
 def patient(url):
     return url + ("&" if "?" in url else "?") + PATIENCE
 

@@ -50,6 +50,14 @@ CREATE TABLE IF NOT EXISTS holdfast_claims (
     KEY by_name (name, state, ticket)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
 //
+-- The largest token that guarded transactions have shown, for each name. One that shows a smaller
+-- token writes 0, and fails.
+CREATE TABLE IF NOT EXISTS holdfast_fences (
+    name VARBINARY(255) NOT NULL PRIMARY KEY,
+    token BIGINT NOT NULL,
+    CONSTRAINT holdfast_token_is_stale CHECK (token > 0)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+//
 -- For people: who holds and who waits.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW holdfast_who AS
     SELECT CONVERT(c.name USING utf8mb4) AS name, ELT(c.state, 'holds', 'is next', 'waits') AS what, c.weight, l.capacity,
@@ -232,5 +240,5 @@ BEGIN
 END
 //
 -- The last step: whoever reads this finds everything.
-ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 1'
+ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 2'
 //
