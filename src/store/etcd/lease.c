@@ -330,11 +330,9 @@ static void kept_alive(struct etcd *etcd, struct etcd_call *call) {
     renewed_some(etcd, kept->job);
 }
 
-static bool has_key(const Etcd__ResponseOp *response, const struct item *item, int64_t *ret_mod) {
-    if (response->response_case != ETCD__RESPONSE_OP__RESPONSE_RANGE || !response->range->n_kvs)
-        return false;
-    *ret_mod = response->range->kvs[0]->mod_revision;
-    return response->range->kvs[0]->lease == item->lease;
+static bool has_key(const Etcd__ResponseOp *response, const struct item *item) {
+    return response->response_case == ETCD__RESPONSE_OP__RESPONSE_RANGE && response->range->n_kvs &&
+           response->range->kvs[0]->lease == item->lease;
 }
 
 static void read_keys(struct etcd *etcd, struct chunk *chunk, const Etcd__TxnResponse *response) {
@@ -343,10 +341,9 @@ static void read_keys(struct etcd *etcd, struct chunk *chunk, const Etcd__TxnRes
     for (size_t i = chunk->first; i < job->count && i < chunk->first + CHUNK; i++) {
         struct item *item = &job->items[i];
         struct etcd_attempt *attempt = etcd_attempt_find(etcd, item->seq);
-        int64_t mod;
         if (!item->is_asked || at == response->n_responses)
             continue;
-        item->is_there = has_key(response->responses[at++], item, &mod);
+        item->is_there = has_key(response->responses[at++], item);
         if (item->is_there && attempt)
             etcd_watch_again(etcd, attempt, response->header->revision);
     }
