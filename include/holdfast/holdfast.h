@@ -658,6 +658,7 @@ typedef struct hf_store_info {
     int lease_each;      /* 1: each hold has a lease of its own; 0: one for all holds of a client */
     int token_floor;     /* 1: there can be a token floor (hf_client_options) */
     int pushes;          /* 1: it announces changes (hf_watch_start) */
+    int barges;          /* 1: HF_BARGE is possible */
 } hf_store_info;
 
 /* The index-th store; NULL after the last. Valid until this thread asks for another. */

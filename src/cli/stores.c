@@ -49,6 +49,7 @@ static void print_json(void) {
         json_bool(&json, "lease_each", store->lease_each);
         json_bool(&json, "token_floor", store->token_floor);
         json_bool(&json, "pushes", store->pushes);
+        json_bool(&json, "barge", store->barges);
         json_bool(&json, "available", store->available);
         json_string(&json, "missing", store->missing);
         json_string(&json, "summary", store->summary);

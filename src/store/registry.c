@@ -93,6 +93,7 @@ static hf_store_info info_of(const char *scheme, const char *tier, const char *s
         .lease_each = !!(capabilities & STORE_CAN_LEASE_EACH),
         .token_floor = !!(capabilities & STORE_CAN_FLOOR),
         .pushes = !!(capabilities & STORE_CAN_PUSH),
+        .barges = !(capabilities & STORE_IN_ORDER),
     };
 }
 

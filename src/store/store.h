@@ -194,6 +194,7 @@ enum store_capability {
     STORE_QUICK = 256,       /* it makes no system calls, which might be cancellation points */
     STORE_CAN_PUSH = 512,    /* WATCH and UNWATCH */
     STORE_OWN_TOKENS = 1024, /* of the server: `token_floor` raises them, `floor` does not */
+    STORE_IN_ORDER = 2048,   /* its order is fixed: it refuses STORE_BARGE */
 };
 
 struct store {

@@ -13,13 +13,22 @@ static const char *const needs_queue[] = {
     "readers behind a writer enter together",
     "many permits are not starved by few",
     "permits are handed to all who fit",
-    "barging takes what fits ahead of the queue",
-    "who barges waits at the front",
     "who times out does not stand in the way",
     "who cancels does not stand in the way",
     "a client that closes does not stand in the way",
     "a child has no part in its parents locks",
     "cancelling gives up every name",
+};
+
+static const char *const needs_barging[] = {
+    "barging takes what fits ahead of the queue",
+    "who barges waits at the front",
+};
+
+static const char *const needs_lease_each[] = {
+    "a renewal may lengthen the lease and never shortens it",
+    "a check asks for the time that is needed",
+    "several with too little time left are let go",
 };
 
 static const char *const needs_permits[] = {
@@ -69,7 +78,9 @@ enum {
     LACKS_QUEUE = 1,
     LACKS_PERMITS = 2,
     LACKS_PUSH = 4,
-    LACKS = LACKS_QUEUE | LACKS_PERMITS | LACKS_PUSH
+    LACKS_BARGING = 8,
+    LACKS_LEASE_EACH = 16,
+    LACKS = 31
 };
 
 /* Asks a client in a process of its own, which leaves nothing behind for the tests. */
@@ -79,7 +90,9 @@ static int what_the_store_lacks(void) {
     if (child == 0) {
         const hf_store_info *store = hf_client_store(open_client());
         exit((store->queues ? 0 : LACKS_QUEUE) | (store->permits ? 0 : LACKS_PERMITS) |
-             (store->pushes ? 0 : LACKS_PUSH));
+             (store->pushes ? 0 : LACKS_PUSH) |
+             (store->queues && store->barges ? 0 : LACKS_BARGING) |
+             (store->lease_each ? 0 : LACKS_LEASE_EACH));
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child);
@@ -88,14 +101,22 @@ static int what_the_store_lacks(void) {
 }
 
 static void leave_out_what_the_store_lacks(void) {
+    static const struct {
+        int lack;
+        const char *const *tests;
+        size_t count;
+    } needs[] = {
+        {LACKS_QUEUE, needs_queue, sizeof needs_queue / sizeof *needs_queue},
+        {LACKS_PERMITS, needs_permits, sizeof needs_permits / sizeof *needs_permits},
+        {LACKS_PUSH, needs_push, sizeof needs_push / sizeof *needs_push},
+        {LACKS_BARGING, needs_barging, sizeof needs_barging / sizeof *needs_barging},
+        {LACKS_LEASE_EACH, needs_lease_each, sizeof needs_lease_each / sizeof *needs_lease_each},
+    };
     int lacks = what_the_store_lacks();
-    for (size_t i = 0; lacks & LACKS_QUEUE && i < sizeof needs_queue / sizeof *needs_queue; i++)
-        leave_out(needs_queue[i]);
-    for (size_t i = 0; lacks & LACKS_PERMITS && i < sizeof needs_permits / sizeof *needs_permits;
-         i++)
-        leave_out(needs_permits[i]);
-    for (size_t i = 0; lacks & LACKS_PUSH && i < sizeof needs_push / sizeof *needs_push; i++)
-        leave_out(needs_push[i]);
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        for (size_t j = 0; lacks & needs[i].lack && j < needs[i].count; j++)
+            leave_out(needs[i].tests[j]);
+    }
     if (!(lacks & LACKS_PUSH))
         leave_out("a store that does not push refuses to watch");
     take_slice();

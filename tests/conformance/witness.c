@@ -30,7 +30,7 @@ static hf_acquire_options choose(struct visitor *visitor, struct witness *witnes
     options.capacity = witness->capacity;
     options.permits = 1 + roll(visitor, witness->capacity);
     options.wait_ms = roll(visitor, 2) ? HF_FOREVER : (int64_t)roll(visitor, 4);
-    options.flags = roll(visitor, 16) ? 0 : HF_BARGE;
+    options.flags = roll(visitor, 16) || !hf_client_store(visitor->client)->barges ? 0 : HF_BARGE;
     return options;
 }
 

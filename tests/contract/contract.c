@@ -32,7 +32,8 @@ enum {
     /* Repeats are shown by asking again for what was granted, as if the answer had been lost. A
      * set always answers its caller, so nobody asks it again; its nodes are asked. */
     ANSWER_CAN_BE_LOST = 1 << 30,
-    CAN_PROPOSE = 1 << 29 /* `floor` counts: it has no tokens of its own */
+    CAN_PROPOSE = 1 << 29, /* `floor` counts: it has no tokens of its own */
+    CAN_BARGE = 1 << 28    /* not STORE_IN_ORDER */
 };
 static struct {
     struct test_case *test;
@@ -72,7 +73,8 @@ static void leave_out_what_the_store_lacks(void) {
     const struct store_driver *driver = driver_of(&url);
     bool is_set = strcmp(driver->scheme, "quorum") == 0;
     unsigned can = driver->capabilities | (is_set ? 0 : ANSWER_CAN_BE_LOST) |
-                   (driver->capabilities & STORE_OWN_TOKENS ? 0 : CAN_PROPOSE);
+                   (driver->capabilities & STORE_OWN_TOKENS ? 0 : CAN_PROPOSE) |
+                   (driver->capabilities & STORE_IN_ORDER ? 0 : CAN_BARGE);
     url_free(&url);
     for (size_t i = 0; i < rule_count; i++) {
         if (rules[i].needs & ~can)
@@ -317,7 +319,8 @@ RULE(a_withdrawal_lets_those_behind_in, STORE_CAN_QUEUE | STORE_CAN_PERMITS) {
     asker_free(b);
 }
 
-RULE(who_barges_overtakes_the_queue_and_not_the_holders, STORE_CAN_QUEUE | STORE_CAN_PERMITS) {
+RULE(who_barges_overtakes_the_queue_and_not_the_holders,
+     STORE_CAN_QUEUE | STORE_CAN_PERMITS | CAN_BARGE) {
     struct asker *a = asker_new(), *b = asker_new();
     struct store_op three = permits(1, 0, 3, 4), four = permits(1, STORE_WAIT, 4, 4),
                     one = permits(2, STORE_BARGE, 1, 4), another = permits(3, STORE_BARGE, 1, 4);
