@@ -347,8 +347,9 @@ def help_version_and_stores_are_for_people_and_for_programs():
     stores = json.loads(run("stores", "--json")[1])
     contains([store["scheme"] for store in stores], "sqlite", "memory")
     by_scheme = {store["scheme"]: store for store in stores}
-    capabilities = ("shared", "permits", "queue", "lease_each", "token_floor", "pushes")
-    equal([by_scheme["quorum+redis"][key] for key in capabilities], [True, False, False, True, True, False])
+    capabilities = ("shared", "permits", "queue", "lease_each", "token_floor", "pushes", "barge")
+    equal([by_scheme["quorum+redis"][key] for key in capabilities], [True, False, False, True, True, False, True])
+    equal([by_scheme["zookeeper"][key] for key in capabilities], [True, True, True, False, True, False, False])
     rows = [line.split() for line in run("stores")[1].splitlines()]
     contains(rows, "URL TIER LOCKS QUEUE LEASE FLOOR PUSH FOR".split())
     contains([row[:8] for row in rows], "memory: timed exclusive, shared, permits yes hold yes".split())

@@ -1,0 +1,8 @@
+/* What the ZooKeeper store can do: its driver says so, and the list of schemes, which is there
+ * without the module. */
+#ifndef ZOOKEEPER_CAPABILITIES_H
+#define ZOOKEEPER_CAPABILITIES                                                                    \
+    (STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_FLOOR | STORE_OWN_TOKENS | \
+     STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_IN_ORDER)
+
+#endif

@@ -1,0 +1,17 @@
+/* What nodes say about locks, and operations that read it. The data of a node are lines of text, a
+ * word and a value each; in values, bytes that do not print are %XX. */
+#ifndef ZOOKEEPER_LOOK_H
+#define ZOOKEEPER_LOOK_H
+
+#include "store/zookeeper/codec.h"
+
+struct store_host;
+struct store_op;
+
+/* The data of a claim: who it is. To be freed; NULL: no memory. */
+char *look_format_party(const struct store_host *host, const struct store_op *op);
+
+/* A decimal number that is the whole text; 0: none. */
+uint64_t look_number(struct codec_text text);
+
+#endif

@@ -1,0 +1,46 @@
+/* How locks and claims are named in ZooKeeper. The node of a lock is the lock's name, with %XX for
+ * bytes that are not printable ASCII and for '/' and '%'. A claim on it, held or waiting, is a child
+ * of it:
+ *
+ *    x-CLIENT-SEQ-NUMBER        exclusive
+ *    s-CLIENT-SEQ-NUMBER        shared
+ *    p3of5-CLIENT-SEQ-NUMBER    three permits of five
+ *
+ * CLIENT and SEQ are the attempt id in hex. The server adds NUMBER, which gives the order. */
+#ifndef ZOOKEEPER_NAMES_H
+#define ZOOKEEPER_NAMES_H
+
+#include "store/store.h"
+#include "store/zookeeper/codec.h"
+
+enum { NAMES_LOCK_SIZE = 3 * 255 + 1, NAMES_CLAIM_SIZE = 96 };
+
+/* `name` has at most 255 bytes. */
+void names_encode(const char *name, char ret_node[NAMES_LOCK_SIZE]);
+/* False: not a name that was encoded. */
+bool names_decode(struct codec_text node, char ret_name[256]);
+
+/* A claim without its number, for the server to add. */
+void names_format_claim(const struct store_op *op, const uint8_t client[16],
+                        char ret_claim[NAMES_CLAIM_SIZE]);
+
+struct names_claim {
+    uint8_t kind; /* enum store_kind */
+    uint32_t capacity, weight;
+    uint8_t client[16];
+    uint64_t seq;
+    int32_t number;
+    char node[NAMES_CLAIM_SIZE];
+};
+
+/* False: not a claim. */
+bool names_parse_claim(struct codec_text node, struct names_claim *ret);
+
+/* The claims among a lock's children, in the order in which they came; to be freed. (Numbers wrap
+ * around after 2^31.) HF_OK or HF_NO_MEMORY; a broken reply sets in->failed. */
+int names_read_claims(struct codec_in *in, struct names_claim **ret_claims, size_t *ret_count);
+
+/* How many of these hold the lock: as many as fit, from the first on. */
+size_t names_holders(const struct names_claim *claims, size_t count);
+
+#endif

@@ -1,0 +1,252 @@
+/* The store: its URL, opening and closing.
+ *
+ *    zookeeper://[user:password@]host[:port],...[/chroot][?options]
+ *
+ * zookeepers:// is the same over TLS. The hosts are members of one ensemble. Options: timeout and
+ * connect_timeout in ms, password_file, password_env and password_fd; with TLS ca, cert, key and
+ * server_name; without it plaintext=yes. */
+#include "store/zookeeper/zookeeper.h"
+
+#include "base/error.h"
+#include "base/url.h"
+#include "net/options.h"
+#include "store/zookeeper/capabilities.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    DEFAULT_PORT = 2181,
+    DEFAULT_TLS_PORT = 2281,
+    DEFAULT_TIMEOUT_MS = 2000,
+    TIMEOUT_MAX_MS = 3600000,
+    DEFAULT_SESSION_US = 75000000 /* until a lease says better */
+};
+
+extern const struct store_driver holdfast_store_driver;
+
+char *zookeeper_lock_path(const struct zookeeper *zk, const char *name) {
+    char node[NAMES_LOCK_SIZE];
+    names_encode(name, node);
+    return error_format("%s/locks/%s", zk->root, node);
+}
+
+char *zookeeper_base_path(const struct zookeeper *zk) {
+    return error_format("%s/token-base", zk->root);
+}
+
+/* ---- The URL ---- */
+
+enum { FOR_ALL, FOR_TLS, FOR_PLAIN };
+
+static const struct {
+    const char *key;
+    int scheme;
+} options[] = {
+    {"timeout", FOR_ALL},       {"connect_timeout", FOR_ALL},
+    {"password_file", FOR_ALL}, {"password_env", FOR_ALL},
+    {"password_fd", FOR_ALL},   {"ca", FOR_TLS},
+    {"cert", FOR_TLS},          {"key", FOR_TLS},
+    {"server_name", FOR_TLS},   {"plaintext", FOR_PLAIN},
+};
+
+enum { OPTIONS = sizeof(options) / sizeof(options[0]) };
+
+static bool is_tls(const struct url *url) {
+    return strcmp(url->scheme, "zookeepers") == 0;
+}
+
+static bool has_option(const struct url *url, size_t option) {
+    return options[option].scheme == FOR_ALL ||
+           options[option].scheme == (is_tls(url) ? FOR_TLS : FOR_PLAIN);
+}
+
+static int check_options(const struct url *url, char **ret_text) {
+    for (size_t i = 0; i < url->option_count; i++) {
+        const char *key = url->options[i].key;
+        size_t j = 0;
+        while (j < OPTIONS && (strcmp(options[j].key, key) != 0 || !has_option(url, j)))
+            j++;
+        if (j < OPTIONS)
+            continue;
+        char known[300] = "";
+        for (j = 0; j < OPTIONS; j++) {
+            if (has_option(url, j))
+                error_append(known, sizeof(known), "%s%s", *known ? ", " : "", options[j].key);
+        }
+        *ret_text = error_format("%s has no option \"%s\"; it has %s", url->scheme, key, known);
+        return HF_BAD_URL;
+    }
+    return HF_OK;
+}
+
+static bool is_chroot(const char *path) {
+    for (const unsigned char *at = (const unsigned char *)path; *at; at++) {
+        bool ends_word = *at == '/';
+        if (*at <= ' ' || *at > '~' || (ends_word && (at[1] == '/' || at[1] == '.')))
+            return false;
+    }
+    return true;
+}
+
+static int read_chroot(struct zookeeper *zk, const struct url *url, char **ret_text) {
+    size_t size = strlen(url->path);
+    while (size > 0 && url->path[size - 1] == '/')
+        size--;
+    if (!is_chroot(url->path)) {
+        *ret_text = error_format("the path (the chroot) must be printable ASCII, without empty "
+                                 "parts and parts that begin with a dot");
+        return HF_BAD_URL;
+    }
+    zk->root = error_format("%.*s/holdfast", (int)size, url->path);
+    return zk->root ? HF_OK : HF_NO_MEMORY;
+}
+
+static int read_members(struct zookeeper *zk, const struct url *url, char **ret_text) {
+    if (!url->host_count) {
+        *ret_text = error_format("it names no server: %s://HOST:PORT", url->scheme);
+        return HF_BAD_URL;
+    }
+    zk->setup.peers = calloc(url->host_count, sizeof(*zk->setup.peers));
+    if (!zk->setup.peers)
+        return HF_NO_MEMORY;
+    for (size_t i = 0; i < url->host_count; i++) {
+        struct world_peer *peer = &zk->setup.peers[zk->setup.peer_count++];
+        peer->host = strdup(url->hosts[i].host);
+        peer->port = url->hosts[i].port ? url->hosts[i].port
+                     : is_tls(url)      ? DEFAULT_TLS_PORT
+                                        : DEFAULT_PORT;
+        if (!peer->host)
+            return HF_NO_MEMORY;
+    }
+    return HF_OK;
+}
+
+static int read_login(struct zookeeper *zk, const struct url *url, char **ret_text) {
+    int r = net_login_read(&zk->login, url, "", ret_text);
+    if (r < 0 || !zk->login.password)
+        return r;
+    if (!zk->login.user) {
+        *ret_text = error_format("a password needs a user: %s://USER@HOST", url->scheme);
+        return HF_BAD_URL;
+    }
+    zk->credentials = error_format("%s:%s", zk->login.user, zk->login.password);
+    zk->setup.credentials = zk->credentials;
+    zk->acl = ACL_CREATOR;
+    return zk->credentials ? HF_OK : HF_NO_MEMORY;
+}
+
+static int read_times(struct zookeeper *zk, const struct url *url, char **ret_text) {
+    zk->setup.timeout_us = zk->setup.connect_timeout_us = INT64_C(1000) * DEFAULT_TIMEOUT_MS;
+    int r = net_option_ms(url, "timeout", TIMEOUT_MAX_MS, &zk->setup.timeout_us, ret_text);
+    return r < 0 ? r
+                 : net_option_ms(url, "connect_timeout", TIMEOUT_MAX_MS,
+                                 &zk->setup.connect_timeout_us, ret_text);
+}
+
+static int read_url(struct zookeeper *zk, const struct url *url, char **ret_text) {
+    int r = check_options(url, ret_text);
+    if (!r)
+        r = read_members(zk, url, ret_text);
+    if (!r)
+        r = read_chroot(zk, url, ret_text);
+    if (!r)
+        r = read_login(zk, url, ret_text);
+    if (!r)
+        r = read_times(zk, url, ret_text);
+    return r < 0 ? r : net_security_open(&zk->security, url, "zookeepers", NULL, ret_text);
+}
+
+/* ---- The driver ---- */
+
+static void zookeeper_submit(struct store *store, struct store_op *op) {
+    static void (*const operations[])(struct zookeeper *, struct store_op *) = {
+        [STORE_ACQUIRE] = zookeeper_acquire, [STORE_RENEW] = zookeeper_renew,
+        [STORE_RELEASE] = zookeeper_release, [STORE_BREAK] = zookeeper_break,
+        [STORE_INSPECT] = zookeeper_look,    [STORE_LIST] = zookeeper_look,
+        [STORE_EXAMINE] = zookeeper_examine,
+    };
+    operations[op->type](container_of(store, struct zookeeper, store), op);
+}
+
+static void session_ended(void *context) {
+    zookeeper_ended(context);
+}
+
+static void expiry_due(struct world_timer *timer) {
+    zookeeper_expire(container_of(timer, struct zookeeper, expiry));
+}
+
+static void zookeeper_free(struct zookeeper *zk) {
+    for (size_t i = 0; i < zk->setup.peer_count; i++)
+        free((char *)zk->setup.peers[i].host);
+    free(zk->setup.peers);
+    if (zk->credentials)
+        explicit_bzero(zk->credentials, strlen(zk->credentials));
+    free(zk->credentials);
+    net_security_close(&zk->security);
+    net_login_clear(&zk->login);
+    map_free(&zk->claims);
+    free(zk->root);
+    free(zk);
+}
+
+/* Without claims, the session is of no use to anybody. Otherwise it ends by itself. */
+static void zookeeper_close(struct store *store) {
+    struct zookeeper *zk = container_of(store, struct zookeeper, store);
+    zk->is_closing = true;
+    zk_session_close(&zk->session, list_empty(&zk->claim_list));
+    zookeeper_drop_claims(zk);
+    world_timer_drop(zk->host->world, &zk->expiry);
+    zookeeper_free(zk);
+}
+
+static int start(struct zookeeper *zk) {
+    zk->setup.world = zk->host->world;
+    zk->setup.security = &zk->security;
+    zk->setup.context = zk;
+    zk->setup.ended = session_ended;
+    zk->session.wanted_timeout_us = DEFAULT_SESSION_US;
+    int r = world_timer_add(zk->host->world, &zk->expiry, expiry_due);
+    if (r < 0)
+        return r;
+    r = zk_session_init(&zk->session, &zk->setup);
+    if (r < 0)
+        world_timer_drop(zk->host->world, &zk->expiry);
+    return r;
+}
+
+static int zookeeper_open(struct store_host *host, const struct url *url, struct store **ret_store,
+                          char **ret_text) {
+    struct zookeeper *zk = calloc(1, sizeof(*zk));
+    if (!zk)
+        return HF_NO_MEMORY;
+    zk->store.driver = &holdfast_store_driver;
+    zk->host = host;
+    map_init(&zk->claims);
+    list_init(&zk->claim_list);
+    list_init(&zk->tasks);
+    int r = read_url(zk, url, ret_text);
+    if (!r)
+        r = start(zk);
+    if (r < 0) {
+        zookeeper_free(zk);
+        return r;
+    }
+    *ret_store = &zk->store;
+    return HF_OK;
+}
+
+const struct store_driver holdfast_store_driver __attribute__((visibility("default"))) = {
+    .abi = STORE_ABI,
+    .scheme = "zookeeper",
+    .tier = "strict",
+    .port = DEFAULT_PORT,
+    .capabilities = ZOOKEEPER_CAPABILITIES,
+    .lacks =
+        "a session has one timeout, and its claims are granted in the order in which they came",
+    .open = zookeeper_open,
+    .submit = zookeeper_submit,
+    .close = zookeeper_close,
+};

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""The ZooKeeper store when members of an ensemble fail or are cut off: ensemble_test.py HOLDFAST PUPPET."""
+import sys
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.puppet import Puppet
+from servers.scene import KINDS, PUPPET, deadline_us, is_lost, patient, puppets, wait_until
+from servers.suite import equal, main, test
+from servers.zookeeper import Ensemble, Nodes
+from servers.zookeeper import patient as slowly
+
+QUICKLY = "?timeout=1000&connect_timeout=1000"
+
+
+def claims(server, lock):
+    with Nodes(server) as nodes:
+        return nodes.claims(lock)
+
+
+@test
+@patient
+def row_47_a_member_that_is_cut_off_with_its_client_does_not_keep_the_lock():
+    """The member answers pings for twenty ticks more, and the leader ends the session after five seconds."""
+    with Ensemble(sync_limit=20) as ensemble:
+        cut, leader = ensemble.followers()[0], ensemble.leader()
+        with Puppet(PUPPET, cut.url() + QUICKLY) as far, Puppet(PUPPET, slowly(leader.url())) as near:
+            token = far.hold("lock", "lock", lease_ms=2000).token
+            near.acquire("lock", "lock", wait_ms=-1)
+            wait_until(lambda: len(claims(leader, "lock")) == 2, "the waiter")
+            time.sleep(3)  # so that the holder lives by renewals alone
+            deadline_us(far, "lock")  # it is still held
+            ensemble.cut(cut)
+            lost = far.wait("lost lock")
+            grant = near.granted("lock")
+            assert grant.token > token and grant.at_us >= lost.at_us, (grant, lost)
+            equal(near.renew("lock"), "OK")
+            ensemble.heal()
+            equal(far.release("lock"), "LOST")
+
+
+@test("crash", "stop")
+@patient
+def row_23_holds_and_places_outlive_the_leader(fault):
+    with Ensemble() as ensemble, puppets(2, ensemble.url() + "?timeout=3000&connect_timeout=3000") as (one, two):
+        tokens = {lock: one.hold(lock, lock, kind=KINDS[lock][0], lease_ms=15000).token for lock in KINDS}
+        for lock, (_, kind) in KINDS.items():
+            two.acquire(lock, lock, kind=kind, wait_ms=-1)
+            wait_until(lambda: len(claims(ensemble.members[0], lock)) == 2, "the waiter")
+        leader = ensemble.leader()
+        getattr(leader, fault)()
+        # Nobody can renew before there is another leader.
+        before_us, _ = deadline_us(one, "exclusive")
+        wait_until(lambda: deadline_us(one, "exclusive")[0] > before_us + 1000000, "a renewal")
+        for lock, token in tokens.items():
+            assert not is_lost(one, lock)
+            equal(one.release(lock), "OK")
+            assert two.granted(lock).token > token
+
+
+@test
+def row_8_all_members_crash_and_the_lock_is_granted_once_they_are_back():
+    with Ensemble() as ensemble, puppets(2, ensemble.url() + QUICKLY) as (one, two):
+        token = one.hold("lock", "lock", lease_ms=2000).token
+        two.acquire("lock", "lock", wait_ms=-1)
+        wait_until(lambda: len(claims(ensemble.members[0], "lock")) == 2, "the waiter")
+        for member in ensemble.members:
+            member.crash()
+        lost = one.wait("lost lock")
+        for member in ensemble.members:
+            member.start()
+        ensemble.wait_ready()
+        grant = two.granted("lock")
+        assert grant.token > token and grant.at_us >= lost.at_us, (grant, lost)
+
+
+main()

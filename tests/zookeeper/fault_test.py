@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""The ZooKeeper store when connections, members or nodes fail: fault_test.py HOLDFAST PUPPET."""
+import secrets
+import shutil
+import sys
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.process import LIMIT_S
+from servers.proxy import Proxy
+from servers.puppet import Puppet
+from servers.scene import (KINDS, LONG_MS, PUPPET, deadline_us, is_lost, one_of, outcome, patient, puppets, sockets_of,
+                           wait_until)
+from servers.suite import equal, main, test
+from servers.zookeeper import Nodes, Zookeeper
+from servers.zookeeper import patient as slowly
+
+shared = Zookeeper()  # for tests that leave the server alone
+
+
+def fresh():
+    return f"lock-{secrets.token_hex(8)}"
+
+
+def claims(lock, server=shared):
+    with Nodes(server) as nodes:
+        return nodes.claims(lock)
+
+
+def hold(puppet, lock, **options):
+    """Takes it under its own name; returns the token."""
+    return puppet.hold(lock, lock, **options).token
+
+
+# ---- Messages ----
+
+
+@test
+def row_2_a_grant_that_arrives_after_its_lease_is_not_used():
+    lock = fresh()
+    with Proxy(shared.port) as proxy, Puppet(PUPPET, slowly(shared.url(port=proxy.port))) as one, \
+            Puppet(PUPPET, slowly(shared.url())) as two:
+        hold(one, fresh(), lease_ms=1000)  # its session is a short one
+        two.hold("before", lock)
+        equal(two.release("before"), "OK")  # so the lock's node is there
+        proxy.hold("down")
+        one.acquire(lock, lock, lease_ms=1000, wait_ms=-1)
+        wait_until(lambda: claims(lock), "the grant")
+        one.stop()
+        token = hold(two, lock, wait_ms=-1)  # the server did grant it to the first
+        proxy.let_go()
+        proxy.wait(lambda: proxy.held["down"] == 0)
+        one.cont()
+        assert not one.seen("acquired", lock)
+        equal(two.renew(lock), "OK")
+        equal([party.token for party in two.inspect(lock)["holders"]], [token])
+
+
+@test(*KINDS)
+def row_27_an_acquire_whose_reply_was_lost_finds_its_own_node(kinds):
+    with Proxy(shared.port) as proxy, Puppet(PUPPET, slowly(shared.url(port=proxy.port))) as far, \
+            Puppet(PUPPET, slowly(shared.url())) as near:
+        far.inspect("none")  # it is connected
+        for wait_ms in (0, -1):
+            lock = fresh()
+            hold(near, lock)
+            equal(near.release(lock), "OK")  # so the lock's node is there
+            proxy.refuse()  # so that it is not repeated yet
+            dropped = proxy.drop_reply_to("host ")  # what a claim's data begin with
+            far.acquire(lock, lock, kind=KINDS[kinds][0], lease_ms=LONG_MS, wait_ms=wait_ms)
+            assert dropped.wait(LIMIT_S)
+            wait_until(lambda: claims(lock), "the node")
+            proxy.accept()
+            far.granted(lock)
+            equal(far.check(lock), "OK")
+            equal(len(claims(lock)), 1)
+            near.acquire(wait_ms, lock, kind=KINDS[kinds][1])
+            equal(near.failed(wait_ms), "BUSY")
+            equal(far.release(lock), "OK")
+            equal(claims(lock), [])
+
+
+@test
+def row_27_an_attempt_that_is_given_up_without_an_answer_leaves_nothing():
+    lock = fresh()
+    with Proxy(shared.port) as proxy, Puppet(PUPPET, slowly(shared.url(port=proxy.port))) as far:
+        hold(far, fresh(), lease_ms=LONG_MS)
+        with Puppet(PUPPET, slowly(shared.url())) as near:
+            hold(near, lock)
+            equal(near.release(lock), "OK")  # so the lock's node is there
+        dropped = proxy.drop_reply_to("host ")
+        proxy.refuse()
+        far.acquire(lock, lock, lease_ms=LONG_MS, wait_ms=500)
+        assert dropped.wait(LIMIT_S)
+        one_of(outcome(far, lock), ("UNKNOWN", "TIMEOUT", "UNREACHABLE"))
+        proxy.accept()
+        wait_until(lambda: not claims(lock), "the node's end")
+
+
+@test
+def row_29_a_release_whose_reply_was_lost_is_done():
+    lock = fresh()
+    with Proxy(shared.port) as proxy, Puppet(PUPPET, slowly(shared.url(port=proxy.port))) as far, \
+            Puppet(PUPPET, slowly(shared.url())) as near:
+        hold(far, lock, lease_ms=LONG_MS)
+        dropped = proxy.drop_reply_to(lock)
+        far.send("release", lock)
+        assert dropped.wait(LIMIT_S)
+        one_of(far.wait(f"released {lock}").words[2], ("OK", "UNKNOWN"))
+        hold(near, lock)
+
+
+@test
+def row_29_a_release_that_did_not_arrive_is_repeated_until_it_does():
+    lock = fresh()
+    with Proxy(shared.port) as proxy, \
+            Puppet(PUPPET, shared.url(port=proxy.port) + "?timeout=500&connect_timeout=500") as far:
+        hold(far, lock, lease_ms=30000)
+        proxy.blackhole()
+        equal(far.release(lock), "UNKNOWN")
+        equal(len(claims(lock)), 1)
+        proxy.pass_all()
+        wait_until(lambda: not claims(lock), "the node's end")  # long before the session's
+
+
+@test
+@patient
+def row_19_a_late_release_does_not_touch_the_next_owner():
+    lock = fresh()
+    with Puppet(PUPPET, slowly(shared.url())) as one, Puppet(PUPPET, slowly(shared.url())) as two:
+        one.acquire(lock, lock, lease_ms=2000, flags="no_renew", wait_ms=-1)
+        equal(outcome(one, lock), "OK")
+        one.lost(lock)
+        token = hold(two, lock, wait_ms=-1)
+        one_of(one.release(lock), ("LOST", "NOT_YOURS"))
+        equal([party.token for party in two.inspect(lock)["holders"]], [token])
+        equal(two.renew(lock), "OK")
+
+
+# ---- Connections and sessions ----
+
+
+@test
+@patient
+def row_23_a_lost_connection_costs_no_lock():
+    lock = fresh()
+    with Proxy(shared.port) as proxy, Puppet(PUPPET, slowly(shared.url(port=proxy.port))) as far, \
+            Puppet(PUPPET, slowly(shared.url())) as near:
+        token = hold(far, lock, lease_ms=12000)
+        near.acquire(lock, lock, wait_ms=-1)
+        wait_until(lambda: len(claims(lock)) == 2, "the waiter")
+        before_us, _ = deadline_us(far, lock)
+        proxy.refuse()
+        proxy.reset()
+        time.sleep(2)
+        proxy.accept()
+        wait_until(lambda: far.left(lock) and deadline_us(far, lock)[0] > before_us + 1000000, "a renewal")
+        assert not is_lost(far, lock)
+        equal(far.release(lock), "OK")
+        assert near.granted(lock).token > token
+
+
+@test
+@patient
+def row_28_who_is_cut_off_knows_of_its_loss_before_another_is_granted_the_lock():
+    lock = fresh()
+    with Proxy(shared.port) as proxy, \
+            Puppet(PUPPET, shared.url(port=proxy.port) + "?timeout=1000&connect_timeout=1000") as far, \
+            Puppet(PUPPET, slowly(shared.url())) as near:
+        token = hold(far, lock, lease_ms=3000)
+        near.acquire(lock, lock, wait_ms=-1)
+        wait_until(lambda: len(claims(lock)) == 2, "the waiter")
+        proxy.blackhole()
+        lost = far.wait(f"lost {lock}")
+        grant = near.granted(lock)
+        assert grant.token > token and grant.at_us >= lost.at_us, (grant, lost)
+        proxy.pass_all()
+        equal(far.release(lock), "LOST")
+        equal(near.renew(lock), "OK")
+
+
+@test
+def row_1_who_was_stopped_past_its_session_finds_itself_lost():
+    lock = fresh()
+    with Puppet(PUPPET, slowly(shared.url())) as one, Puppet(PUPPET, slowly(shared.url())) as two:
+        token = hold(one, lock, lease_ms=1000)
+        one.stop()
+        grant = two.hold(lock, lock, wait_ms=-1)
+        assert grant.token > token
+        one.cont()
+        equal(one.check(lock), "LOST")
+        one.lost(lock)
+        equal(two.renew(lock), "OK")
+
+
+@test
+def row_22_watches_move_to_the_next_connection():
+    lock = fresh()
+    with Proxy(shared.port) as proxy, Puppet(PUPPET, slowly(shared.url())) as near, \
+            Puppet(PUPPET, slowly(shared.url(port=proxy.port)), wait_lease_ms=300000) as far:  # it does not ask again
+        token = hold(near, lock, lease_ms=LONG_MS)
+        far.acquire(lock, lock, lease_ms=LONG_MS, wait_ms=-1)
+        wait_until(lambda: len(claims(lock)) == 2, "the waiter")
+        accepted = proxy.accepted
+        proxy.reset()
+        proxy.wait(lambda: proxy.accepted > accepted)
+        equal(near.release(lock), "OK")
+        assert far.granted(lock).token > token
+
+
+@test
+def row_40_connections_are_closed_on_exec():
+    with Puppet(PUPPET, slowly(shared.url())) as one:
+        hold(one, fresh())
+        sockets = sockets_of(one.pid)
+        assert sockets and all(sockets.values()), sockets
+
+
+@test
+def row_15_a_refusal_is_not_a_loss():
+    lock = fresh()
+    url = slowly(shared.url(login="somebody:secret@", path=f"/{fresh()}"))
+    with Puppet(PUPPET, url) as one, Puppet(PUPPET, url.replace("somebody", "another")) as other:
+        hold(one, lock, lease_ms=LONG_MS)
+        other.acquire(lock, lock)
+        equal(other.failed(lock), "DENIED")
+        equal(one.renew(lock), "OK")
+        equal(one.release(lock), "OK")
+
+
+# ---- Nodes ----
+
+
+@test(*KINDS)
+def row_13_a_deleted_node_is_reported_and_not_made_again(kinds):
+    lock = fresh()
+    with Puppet(PUPPET, slowly(shared.url())) as one, Nodes(shared) as nodes:
+        hold(one, lock, kind=KINDS[kinds][0], lease_ms=6000)
+        equal(one.renew(lock), "OK")  # from now on its node is watched
+        assert nodes.delete(lock, nodes.claims(lock)[0])
+        one.lost(lock)
+        equal(one.check(lock), "LOST")
+        equal(nodes.claims(lock), [])
+
+
+@test
+def row_13_who_waits_and_finds_its_node_deleted_queues_up_again():
+    lock = fresh()
+    with puppets(2, slowly(shared.url())) as (one, two), Nodes(shared) as nodes:
+        token = hold(one, lock, lease_ms=LONG_MS)
+        two.acquire(lock, lock, wait_ms=-1)
+        wait_until(lambda: len(nodes.claims(lock)) == 2, "the waiter")
+        assert nodes.delete(lock, nodes.claims(lock)[1])
+        equal(one.release(lock), "OK")
+        assert two.granted(lock).token > token
+
+
+@test
+def row_30_tokens_rise_although_the_locks_node_was_deleted():
+    lock = fresh()
+    with Puppet(PUPPET, slowly(shared.url())) as one, Nodes(shared) as nodes:
+        token = hold(one, lock)
+        equal(one.release(lock), "OK")
+        assert nodes.delete(lock)
+        assert one.hold("again", lock).token > token
+        assert nodes.claims(lock)[0].endswith("-0000000000")  # the number began again
+
+
+@test
+def row_16_a_restored_copy_does_not_turn_tokens_back_below_a_floor():
+    with Zookeeper() as server:
+        with Puppet(PUPPET, slowly(server.url())) as one:
+            hold(one, "lock")
+            equal(one.release("lock"), "OK")
+        server.kill()
+        copy = server.folder / "copy"
+        shutil.copytree(server.folder / "data", copy)
+        server.restart()
+        with Puppet(PUPPET, slowly(server.url())) as one:
+            token = hold(one, "lock")
+            equal(one.release("lock"), "OK")
+        server.kill()
+        shutil.rmtree(server.folder / "data")
+        copy.rename(server.folder / "data")
+        server.restart()
+        with Puppet(PUPPET, slowly(server.url()), token_floor=token + 1000) as one, \
+                Puppet(PUPPET, slowly(server.url())) as two:
+            raised = hold(one, "lock")
+            assert raised >= token + 1000, (raised, token)
+            equal(one.release("lock"), "OK")
+            assert hold(two, "lock") > raised  # without a floor of its own
+
+
+if __name__ == "__main__":
+    with shared:
+        main()
