@@ -13,7 +13,7 @@ from servers.mariadb import MariaDB
 from servers.mariadb import patient as slowly
 from servers.process import LIMIT_S
 from servers.proxy import Proxy
-from servers.puppet import Puppet
+from servers.puppet import Puppet, boot_us
 from servers.redis import Clock
 from servers.scene import (KINDS, LONG_MS, PUPPET, SHIM, deadline_us, is_lost, is_there, one_of, outcome, patient,
                            puppets, sockets_of, wait_until)
@@ -323,12 +323,16 @@ def a_user_without_procedures_gets_the_same_locks():
 def row_22_a_waiter_whose_turn_it_is_is_woken_at_once():
     with database() as name, puppets(2, url_of(name), wait_lease_ms=LONG_MS) as (one, two):
         one.hold(0, "lock", lease_ms=LONG_MS)
+        delays_us = []
         for number in range(1, 11):
             two.acquire(number, "lock", lease_ms=LONG_MS, wait_ms=-1)
             wait_until(lambda: waits(shared, name) and len(listeners(name)) == min(number, 2), "the waiter")
+            began_us = boot_us()
             equal(one.release(number - 1), "OK")
-            two.granted(number, limit_s=LONG_MS / 1000 / 4)  # it asks again only at a third of the wait lease
+            delays_us.append(two.granted(number).at_us - began_us)
             one, two = two, one
+        # Without a wake-up the client looks each 5 s whose turn it is.
+        assert sorted(delays_us)[len(delays_us) // 2] < 1000000, delays_us
 
 
 @test
