@@ -34,7 +34,7 @@ def database():
     """A new one with the schema, and with numbers to write: its name."""
     name = f"test_{secrets.token_hex(8)}"
     shared.command(f"CREATE DATABASE {name}")
-    equal(holdfast("acquire", "any", "--for", "1ms", url=patient(shared.url(database=name))).returncode, 0)
+    equal(holdfast("run", "-n", "any", "--", "true", url=patient(shared.url(database=name))).returncode, 0)
     shared.command("CREATE TABLE numbers (name text PRIMARY KEY, value integer NOT NULL)", database=name)
     yield name
 
@@ -201,7 +201,7 @@ def a_schema_of_the_first_version_gets_it():
     with database() as name:
         shared.command("DROP FUNCTION holdfast.fence; DROP TABLE holdfast.fences;"
                        " COMMENT ON SCHEMA holdfast IS 'holdfast schema 1'", database=name)
-        equal(holdfast("acquire", "y", "--for", "1m", url=patient(shared.url(database=name))).returncode, 0)
+        equal(holdfast("run", "-n", "any", "--", "true", url=patient(shared.url(database=name))).returncode, 0)
         shared.command(fence(1), database=name)
 
 
