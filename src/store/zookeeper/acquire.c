@@ -4,9 +4,10 @@
  * claims on a lock hold it from the first on, as many as fit; the others wait. So whoever has seen
  * itself among those that fit stays there: claims before it can only go, and new ones come behind.
  *
- * A grant needs no write of its own. The create (or, for who waited, a check that the node is there)
- * is a write, from whose answer the session's deadline is known, and the list is asked for in the
- * same breath. A server that lags behind shows claims that are gone already, never one too few.
+ * A grant needs no write of its own. The create (or, for who waited, a check that the node is
+ * there) is a write, from whose answer the session's deadline is known, and the list is asked for
+ * in the same breath. A server that lags behind shows claims that are gone already, never one too
+ * few.
  *
  * Who waits has one watch: a writer on the claim before it, a reader on the last writer before it.
  * Permits that wait behind others that wait watch the one before, which changes its node when it

@@ -115,8 +115,8 @@ static void ahead_fired(struct zk_watch *watch, enum codec_event_type type) {
 
 /* ---- Leases ---- */
 
-/* Clients take the drift of clocks off the lease, but not off the time from the anchor until they asked:
- * a twelfth of that is more than any drift. */
+/* Clients take the drift of clocks off the lease, but not off the time from the anchor until they
+ * asked: a twelfth of that is more than any drift. */
 int64_t claim_lease_us(const struct zk_task *task, int64_t asked_us) {
     const struct zk_session *session = &task->zk->session;
     int64_t left_us = zk_session_valid_until_us(session) - task->started_us;

@@ -1,6 +1,6 @@
 /* How locks and claims are named in ZooKeeper. The node of a lock is the lock's name, with %XX for
- * bytes that are not printable ASCII and for '/' and '%'. A claim on it, held or waiting, is a child
- * of it:
+ * bytes that are not printable ASCII and for '/' and '%'. A claim on it, held or waiting, is a
+ * child of it:
  *
  *    x-CLIENT-SEQ-NUMBER        exclusive
  *    s-CLIENT-SEQ-NUMBER        shared

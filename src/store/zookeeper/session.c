@@ -2,10 +2,10 @@
  *
  * Until when does the ensemble keep a session? Its leader alone decides. It ends a session when it
  * has not heard of it for the session's timeout T. An answer from the member that we are connected
- * to is no proof that the leader has: a member answers pings by itself. It notes which sessions were
- * active, and reports them when the leader pings it, which is twice in each tick. If it is cut off,
- * it goes on answering for syncLimit ticks, while the leader ends the session and gives its locks
- * to others. Nor does a request that is forwarded to the leader touch the session there.
+ * to is no proof that the leader has: a member answers pings by itself. It notes which sessions
+ * were active, and reports them when the leader pings it, which is twice in each tick. If it is cut
+ * off, it goes on answering for syncLimit ticks, while the leader ends the session and gives its
+ * locks to others. Nor does a request that is forwarded to the leader touch the session there.
  *
  * What counts is therefore the anchor: the latest time for which we know that the leader has heard
  * of something that was sent then or later. There are two ways to know:
@@ -19,9 +19,9 @@
  *    when it was sent.
  *
  * Both count only with a write that was answered on the same connection. (A sync is no write: a
- * leader that has lost its majority answers it.) A majority has such a write, so no other leader was
- * elected before it was sent; and a new leader begins with a whole timeout for every session. So
- * whoever is leader, now or later, keeps the session until the anchor plus T.
+ * leader that has lost its majority answers it.) A majority has such a write, so no other leader
+ * was elected before it was sent; and a new leader begins with a whole timeout for every session.
+ * So whoever is leader, now or later, keeps the session until the anchor plus T.
  *
  * What remains: a leader that does not ping a member for a whole tick and then goes on as its
  * leader. Pings are sent by a thread of the leader that does nothing else.

@@ -1,5 +1,5 @@
-/* A session with a ZooKeeper ensemble, over one connection at a time. Requests go in, and each comes
- * out once, with its reply or without.
+/* A session with a ZooKeeper ensemble, over one connection at a time. Requests go in, and each
+ * comes out once, with its reply or without.
  *
  * A session opens when there is something to send. It tries the members of the ensemble in turn.
  * When a connection is lost, the session continues at another member, watches included, as long as
@@ -37,7 +37,7 @@ struct zk_request {
     struct codec_out out;
 };
 
-/* A watch that the server has, or will have on the next connection. It is gone once it has fired. */
+/* A watch that the server has, or will have on the next connection. It is gone once it fired. */
 struct zk_watch {
     struct map_node node;
     char *path; /* NULL: it is not set */
