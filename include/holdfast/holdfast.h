@@ -304,7 +304,11 @@ HF_API int hf_acquire_all(hf_client *client, const hf_want *const *wants, size_t
  * a moment ago: you are notified when the store says so, at the next renewal at the latest. */
 HF_API int hf_check(hf_hold *hold, int64_t need_ms);
 
-/* Milliseconds until the deadline; 0 if the lock is not held. Never waits for the store. */
+/* Milliseconds until the deadline; 0 if the lock is not held. Never waits for the store.
+ *
+ * Where holds end with their connection (session_bound in hf_store_info), nothing is promised until
+ * then. The server frees the lock as soon as the connection or the server itself ends, and you
+ * are notified when this host sees that, by the deadline at the latest. */
 HF_API int64_t hf_hold_left_ms(hf_hold *hold);
 
 /* The fencing token of this grant: above 0, below 2^53. With several names, that of the index-th
@@ -389,7 +393,7 @@ typedef struct hf_party {
     uint64_t token; /* 0 for those who wait */
     uint32_t weight;
     int64_t since_ms; /* held or waiting since: wall clock, since the epoch; 0: unknown */
-    int64_t left_ms;  /* of the lease or wait lease; -1: another client's lock, without expiry */
+    int64_t left_ms;  /* of the lease or wait lease; -1: it has none that the store knows */
     uint32_t votes;   /* in a quorum: how many nodes voted for it; 0: the store is not a quorum */
 } hf_party;
 
@@ -659,6 +663,7 @@ typedef struct hf_store_info {
     int token_floor;     /* 1: there can be a token floor (hf_client_options) */
     int pushes;          /* 1: it announces changes (hf_watch_start) */
     int barges;          /* 1: HF_BARGE is possible */
+    int session_bound;   /* 1: a hold ends with its client's connection, maybe before D */
 } hf_store_info;
 
 /* The index-th store; NULL after the last. Valid until this thread asks for another. */

@@ -259,10 +259,11 @@ static int open_store(hf_client *c, const struct url *url) {
     if (!r)
         r = driver->open(&c->host, url, &c->store, &text);
     if (!r)
-        c->store_info = store_describe(url->scheme, driver);
-    c->store_blocks = !r && driver->capabilities & STORE_BLOCKS && c->world->threads;
-    c->engine.config.can_look = !r && driver->capabilities & STORE_CAN_LOOK;
-    c->store_is_quick = !r && driver->capabilities & STORE_QUICK;
+        c->store_info = store_describe(url->scheme, c->store->driver);
+    unsigned capabilities = r ? 0 : c->store->driver->capabilities;
+    c->store_blocks = capabilities & STORE_BLOCKS && c->world->threads;
+    c->engine.config.can_look = capabilities & STORE_CAN_LOOK;
+    c->store_is_quick = capabilities & STORE_QUICK;
     if (r < 0)
         error_note_text(r, text);
     free(text);

@@ -84,7 +84,7 @@ static hf_store_info info_of(const char *scheme, const char *tier, const char *s
         .size = sizeof(hf_store_info),
         .scheme = scheme,
         .summary = summary,
-        .tier = tier,
+        .tier = capabilities & STORE_SESSION_BOUND ? "best effort" : tier,
         .available = 1,
         .missing = "",
         .shares = !!(capabilities & STORE_CAN_SHARE),
@@ -94,6 +94,7 @@ static hf_store_info info_of(const char *scheme, const char *tier, const char *s
         .token_floor = !!(capabilities & STORE_CAN_FLOOR),
         .pushes = !!(capabilities & STORE_CAN_PUSH),
         .barges = !(capabilities & STORE_IN_ORDER),
+        .session_bound = !!(capabilities & STORE_SESSION_BOUND),
     };
 }
 

@@ -47,7 +47,12 @@
  *     begin with `name`, and maybe others, in the order in which they happened to a name. They are
  *     complete after HF_CHANGE_WATCHING, which may come after WATCH is DONE, and until
  *     HF_CHANGE_MISSED. What nobody did, such as the end of a lease, need not be reported. Clients
- *     that are not watched pay nothing for this that can be measured. */
+ *     that are not watched pay nothing for this that can be measured.
+ * 12. A hold lasts until its lease ends, whatever happens to the connection or the store object.
+ *     If it ends with the client's connection (STORE_SESSION_BOUND), its lease says how long the
+ *     server keeps it for a client that has fallen silent. When the connection ends, the store
+ *     says GONE; somebody else may already hold the lock by then. Such a store cannot honour
+ *     `guard_pid`, and refuses to be opened with one. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -190,13 +195,15 @@ enum store_capability {
     STORE_CAN_FLOOR = 16,     /* `token_floor` and `floor` raise tokens */
     STORE_CAN_LOOK = 32,
     STORE_CAN_EXAMINE = 64,
-    STORE_BLOCKS = 128,      /* see rule 5 */
-    STORE_QUICK = 256,       /* it makes no system calls, which might be cancellation points */
-    STORE_CAN_PUSH = 512,    /* WATCH and UNWATCH */
-    STORE_OWN_TOKENS = 1024, /* of the server: `token_floor` raises them, `floor` does not */
-    STORE_IN_ORDER = 2048,   /* its order is fixed: it refuses STORE_BARGE */
+    STORE_BLOCKS = 128,         /* see rule 5 */
+    STORE_QUICK = 256,          /* it makes no system calls, which might be cancellation points */
+    STORE_CAN_PUSH = 512,       /* WATCH and UNWATCH */
+    STORE_OWN_TOKENS = 1024,    /* of the server: `token_floor` raises them, `floor` does not */
+    STORE_IN_ORDER = 2048,      /* its order is fixed: it refuses STORE_BARGE */
+    STORE_SESSION_BOUND = 4096, /* rule 12 */
 };
 
+/* The driver is that of the URL's scheme, or another if the URL's options chose one. */
 struct store {
     const struct store_driver *driver;
 };

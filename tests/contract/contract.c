@@ -32,8 +32,9 @@ enum {
     /* Repeats are shown by asking again for what was granted, as if the answer had been lost. A
      * set always answers its caller, so nobody asks it again; its nodes are asked. */
     ANSWER_CAN_BE_LOST = 1 << 30,
-    CAN_PROPOSE = 1 << 29, /* `floor` counts: it has no tokens of its own */
-    CAN_BARGE = 1 << 28    /* not STORE_IN_ORDER */
+    CAN_PROPOSE = 1 << 29,              /* `floor` counts: it has no tokens of its own */
+    CAN_BARGE = 1 << 28,                /* not STORE_IN_ORDER */
+    HOLDS_OUTLIVE_CONNECTIONS = 1 << 27 /* rule 12 */
 };
 static struct {
     struct test_case *test;
@@ -67,14 +68,19 @@ static void leave_out(const struct test_case *test) {
     *at = test->next;
 }
 
+static struct asker *asker_new(void);
+
 static void leave_out_what_the_store_lacks(void) {
     struct url url;
     parse(contract_url(), &url);
-    const struct store_driver *driver = driver_of(&url);
-    bool is_set = strcmp(driver->scheme, "quorum") == 0;
-    unsigned can = driver->capabilities | (is_set ? 0 : ANSWER_CAN_BE_LOST) |
-                   (driver->capabilities & STORE_OWN_TOKENS ? 0 : CAN_PROPOSE) |
-                   (driver->capabilities & STORE_IN_ORDER ? 0 : CAN_BARGE);
+    bool is_set = strcmp(driver_of(&url)->scheme, "quorum") == 0;
+    struct asker *asker = asker_new(); /* the URL's options may have chosen another driver */
+    unsigned can = asker->store->driver->capabilities;
+    asker_free(asker);
+    can |= is_set ? 0 : ANSWER_CAN_BE_LOST;
+    can |= can & STORE_OWN_TOKENS ? 0 : CAN_PROPOSE;
+    can |= can & STORE_IN_ORDER ? 0 : CAN_BARGE;
+    can |= can & STORE_SESSION_BOUND ? 0 : HOLDS_OUTLIVE_CONNECTIONS;
     url_free(&url);
     for (size_t i = 0; i < rule_count; i++) {
         if (rules[i].needs & ~can)
@@ -494,7 +500,7 @@ RULE(nobody_else_gets_the_lock_before_the_renewed_lease_ends, STORE_CAN_LEASE_EA
     asker_free(b);
 }
 
-TEST(a_lock_outlives_the_store_that_was_closed) {
+RULE(a_lock_outlives_the_store_that_was_closed, HOLDS_OUTLIVE_CONNECTIONS) {
     struct asker *a = asker_new(), *b = asker_new();
     struct store_op held = exclusive(1, 0, LONG_US), other = exclusive(1, 0, LONG_US);
     CHECK_EQ_INT(ask(a, &held), STORE_DONE);

@@ -10,9 +10,10 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
+from postgres.pooler import Pooler
 from servers.certificates import Authority
 from servers.postgres import Postgres, documented, patient
-from servers.process import LIMIT_S, Process, reserve_port
+from servers.process import LIMIT_S, reserve_port
 from servers.puppet import Puppet
 from servers.scene import HOLDFAST, LONG_MS, PUPPET, puppets, wait_until
 from servers.suite import equal, main, test
@@ -144,30 +145,6 @@ def the_documented_rights_are_enough_and_needed():
                     outcomes = [words[2]] if words[0] == "failed" else [one.renew("a"), one.release("a")]
                     equal("DENIED" in outcomes, (table, right) != ("locks", "DELETE"))  # which is for old names
                 server.command(documented("rights"))
-
-
-class Pooler(Process):
-    """pgbouncer, which gives each transaction some connection of a few."""
-
-    def __init__(self, server):
-        self.server, self.reserved = server, reserve_port()
-        self.port = self.reserved.getsockname()[1]
-        self.file = server.folder / "pgbouncer.ini"
-        users = server.folder / "users"
-        users.write_text('"postgres" ""\n')
-        self.file.write_text(f"[databases]\n* = host=127.0.0.1 port={server.port}\n[pgbouncer]\n"
-                             f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nauth_type = trust\nauth_file = {users}\n"
-                             "pool_mode = transaction\nunix_socket_dir =\nlogfile = /dev/null\n"
-                             "default_pool_size = 3\nmax_client_conn = 100\n")
-
-    def __enter__(self):
-        self.launch([*self.server.as_user, shutil.which("pgbouncer") or "/usr/sbin/pgbouncer", self.file],
-                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return self
-
-    def __exit__(self, *_):
-        super().__exit__()
-        self.reserved.close()
 
 
 @test

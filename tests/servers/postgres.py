@@ -5,7 +5,7 @@
         server.command("SELECT 1")
         ... server.url() ... server.stop() ... server.cont() ... server.crash() ... server.restart()
 
-    tests/servers/postgres.py [--unix] [--config LINE] -- program arguments
+    tests/servers/postgres.py [--unix] [--scheme SCHEME] [--config LINE] -- program arguments
 
 The second form runs a program with a server: every {url} in its arguments becomes the server's URL for holdfast,
 {database} that for libpq, and its exit status is passed on. The URL for holdfast gives the server much time to answer: a
@@ -243,13 +243,15 @@ def main():
     parser = argparse.ArgumentParser(description="Runs a program with a PostgreSQL server.")
     parser.add_argument("--unix", action="store_true", help="a URL with the unix socket")
     parser.add_argument("--config", action="append", default=[], metavar="LINE", help="a line for postgresql.conf")
+    parser.add_argument("--scheme", default="lease", help="for-update, or lease")
     parser.add_argument("words", nargs="+", metavar="program", help="{url} and {database} become URLs")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     with Postgres(config=options.config) as server, Process() as program:
         url = server.url(unix=options.unix)
-        program.launch([word.replace("{url}", patient(url)).replace("{database}", url) for word in options.words])
+        store = f"{patient(url)}&scheme={options.scheme}"
+        program.launch([word.replace("{url}", store).replace("{database}", url) for word in options.words])
         status = program.child.wait()
         sys.exit(status if status >= 0 else 128 - status)
 

@@ -1,6 +1,7 @@
 /* Acquire, renew, release, break: from operations to requests, and from results to outcomes. The
  * rules are in schema.sql; here its functions are called, and nothing is decided that they did not
  * say. */
+#include "base/error.h"
 #include "store/postgres/postgres.h"
 #include "store/sql/sql.h"
 
@@ -21,7 +22,11 @@ static void acquire_answered(struct postgres *pg, struct pg_request *request,
         postgres_granted(pg);
     if (has_row && strcmp(values[SQL_ANSWER], "queued") == 0)
         postgres_expect_wakes(pg);
-    if (!has_row || !sql_acquire_answered(pg->host, request->op, values))
+    if (has_row && strcmp(values[SQL_ANSWER], "scheme") == 0)
+        store_refuse(pg->host, request->op, HF_WRONG_KIND,
+                     error_format("it is held with scheme=for-update, and this client uses "
+                                  "leases"));
+    else if (!has_row || !sql_acquire_answered(pg->host, request->op, values))
         postgres_fail(pg, request, result, why);
 }
 
@@ -42,8 +47,8 @@ void postgres_acquire(struct postgres *pg, struct store_op *op) {
 /* ---- Release, break ---- */
 
 /* After an earlier sending whose reply was lost, "not mine" may be its own doing. */
-static void ended(struct postgres *pg, struct pg_request *request, const PGresult *result,
-                  const char *why) {
+void postgres_ended(struct postgres *pg, struct pg_request *request, const PGresult *result,
+                    const char *why) {
     if (!postgres_has_rows(result, 1) || PQntuples(result) != 1) {
         postgres_fail(pg, request, result, why);
         return;
@@ -56,8 +61,8 @@ static void ended(struct postgres *pg, struct pg_request *request, const PGresul
 
 void postgres_release(struct postgres *pg, struct store_op *op) {
     postgres_send(pg,
-                  pg_request_new(pg, op, ended, "SELECT holdfast.release($1, $2, $3)", "bcu",
-                                 op->name, op->seq),
+                  pg_request_new(pg, op, postgres_ended, "SELECT holdfast.release($1, $2, $3)",
+                                 "bcu", op->name, op->seq),
                   op);
 }
 
@@ -65,8 +70,8 @@ void postgres_break(struct postgres *pg, struct store_op *op) {
     char by[LOCKS_BREAKER_SIZE];
     locks_format_breaker(&pg->host->identity, by);
     postgres_send(pg,
-                  pg_request_new(pg, op, ended, "SELECT holdfast.break($1, $2, $3, $4)", "bubb",
-                                 op->name, op->token, by, op->label),
+                  pg_request_new(pg, op, postgres_ended, "SELECT holdfast.break($1, $2, $3, $4)",
+                                 "bubb", op->name, op->token, by, op->label),
                   op);
 }
 

@@ -89,7 +89,8 @@ static bool is_synchronous(const PGresult *row) {
 }
 
 static const char *tier_of(const struct postgres *pg, const PGresult *row) {
-    bool keeps_all = is_durable(row) && (!number(row, REPLICAS) || is_synchronous(row));
+    bool keeps_all = !postgres_for_update(pg) && is_durable(row) &&
+                     (!number(row, REPLICAS) || is_synchronous(row));
     return keeps_all ? pg->store.driver->tier : "best effort";
 }
 
@@ -145,6 +146,15 @@ static void examine_connection(struct examining *x, const struct postgres *pg) {
     else
         ADD(x, HF_FINE, "connection", "the server notifies whoever's turn it is", "",
             "the client is connected to the server itself");
+}
+
+static void examine_scheme(struct examining *x, const struct postgres *pg) {
+    if (postgres_for_update(pg))
+        ADD(x, HF_WARNING, "scheme",
+            "a lock ends with the connection of its holder, or with the server, before its "
+            "deadline: somebody else may have it before the holder knows",
+            "leave out scheme=for-update if the lock must last until its deadline",
+            "scheme=for-update: each lock is a row lock, on a connection of its own");
 }
 
 static void examine_clock(struct examining *x, const PGresult *row, int64_t now_us) {
@@ -227,6 +237,7 @@ static void settings_answered(struct postgres *pg, struct pg_request *request,
     examine_replication(x, result);
     examine_isolation(x, result);
     examine_connection(x, pg);
+    examine_scheme(x, pg);
     examine_clock(x, result, world_wall_us(pg->host->world));
     examine_size(x, result);
     write_once(pg, request, x);

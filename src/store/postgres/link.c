@@ -153,9 +153,10 @@ static void set_timer(struct pg_link *link) {
     struct pg_request *sent = first_of(&link->sent);
     int64_t at_us = first_give_up_us(&link->waiting);
     if (sent)
-        at_us = earliest(at_us,
-                         earliest(first_give_up_us(&link->sent), sent->sent_us + pg->timeout_us));
-    if (link->state == PG_DOWN && (link->wanted || !list_empty(&link->waiting)))
+        at_us = earliest(at_us, first_give_up_us(&link->sent));
+    if (sent && !link->ended)
+        at_us = earliest(at_us, sent->sent_us + pg->timeout_us);
+    if (link->state == PG_DOWN && !link->is_over && (link->wanted || !list_empty(&link->waiting)))
         at_us = earliest(at_us, link->retry_at_us);
     if (link->state == PG_SEARCHING || link->state == PG_GREETING)
         at_us = earliest(at_us, link->connect_by_us);
@@ -239,6 +240,19 @@ static void refuse_unsent(struct pg_link *link, const char *why) {
     }
 }
 
+static void give_back_all(struct pg_link *link, const char *why) {
+    struct pg_request *request;
+    while ((request = first_of(&link->waiting)))
+        give_back(link, request, NULL, why);
+}
+
+static void end_session(struct pg_link *link) {
+    link->is_over = true;
+    give_back_all(link, link->why);
+    set_timer(link);
+    link->ended(link);
+}
+
 static void break_link(struct pg_link *link, int reason, const char *why) {
     int64_t now_us = world_now_us(world_of(link));
     bool was_of_use = link->state == PG_READY && link->heard;
@@ -250,6 +264,10 @@ static void break_link(struct pg_link *link, int reason, const char *why) {
     link->state = PG_DOWN;
     link->reason = reason;
     take_back_sent(link);
+    if (link->ended) {
+        end_session(link);
+        return;
+    }
     if (was_of_use) {
         link->backoff.failures = 0;
         link->retry_at_us = now_us;
@@ -303,13 +321,27 @@ static void send_waiting(struct pg_link *link) {
 
 /* ---- The greeting ---- */
 
+#define ASK_VERSION(settings)                                                                    \
+    "SELECT pg_backend_pid(), obj_description(to_regnamespace('holdfast'), 'pg_namespace'),"     \
+    " (SELECT count(set_config(name, value, false)) FROM pg_settings JOIN (VALUES " settings ")" \
+    " AS wanted (name, value) USING (name))"
+
 /* The last column has the server end a request whose client has gone: otherwise, if somebody else
  * keeps a row locked, each connection that is given up would leave a session behind. Servers before
  * 14 cannot. */
-static const char ask_version[] =
-    "SELECT pg_backend_pid(), obj_description(to_regnamespace('holdfast'), 'pg_namespace'),"
-    " (SELECT set_config(name, '1000', false) FROM pg_settings"
-    " WHERE name = 'client_connection_check_interval')";
+#define CHECKS_CLIENT "('client_connection_check_interval', '1000')"
+static const char ask_version[] = ASK_VERSION(CHECKS_CLIENT);
+
+/* A session may wait for a row, and keep it, for any time; but not for a client that is gone. */
+static const char ask_version_of_session[] =
+    ASK_VERSION(CHECKS_CLIENT
+                ", ('statement_timeout', '0'), ('lock_timeout', '0'), ('transaction_timeout', '0'),"
+                " ('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '5'),"
+                " ('tcp_keepalives_count', '3')");
+
+static const char no_pooler[] =
+    "scheme=for-update needs sessions of the server itself, and there is a pooler in between: name "
+    "the server itself in the URL, or leave out scheme=for-update";
 
 static void ready(struct pg_link *link) {
     if (!PQenterPipelineMode(link->conn)) {
@@ -334,6 +366,10 @@ static void ask(struct pg_link *link, const char *sql) {
         flush(link);
 }
 
+static void ask_for_version(struct pg_link *link) {
+    ask(link, link->ended ? ask_version_of_session : ask_version);
+}
+
 /* The version of the schema; 0: there is none; -1: something else has that name. */
 static int version_in(const PGresult *result) {
     int version;
@@ -351,6 +387,10 @@ static void greeted(struct pg_link *link, const PGresult *result) {
     int version = version_in(result);
     /* A pooler makes up a number of its own for the connection. */
     link->pg->pooled = atoi(PQgetvalue(result, 0, 0)) != PQbackendPID(link->conn);
+    if (link->pg->pooled && postgres_for_update(link->pg)) {
+        break_link(link, HF_UNSUPPORTED, no_pooler);
+        return;
+    }
     bool complete = version == POSTGRES_SCHEMA && (!link->incomplete || link->created);
     if (complete || link->listens) {
         ready(link);
@@ -382,7 +422,7 @@ static void next_greeting(struct pg_link *link) {
         result = PQgetResult(link->conn);
         if (!result && link->creating) {
             link->creating = false;
-            ask(link, ask_version);
+            ask_for_version(link);
             return;
         }
         if (!result)
@@ -441,6 +481,7 @@ static bool take_result(struct pg_link *link, PGresult *result) {
     }
     bool is_error = PQresultStatus(result) == PGRES_FATAL_ERROR;
     if (is_error && (!severity || strcmp(severity, "ERROR") != 0)) {
+        link->was_ended |= severity != NULL;
         break_link(link, HF_UNREACHABLE, PQresultErrorMessage(result));
         PQclear(result);
         return false;
@@ -494,9 +535,15 @@ static const char *sslmode_for(const struct pg_link *link, const struct pg_targe
     return strcmp(pg->sslmode, "prefer") == 0 ? "verify-full" : NULL;
 }
 
-/* By default libpq prints them. */
-static void ignore_notice(void *context, const PGresult *notice) {
-    (void)context, (void)notice;
+static bool is_fatal(const PGresult *result) {
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    return severity && (strcmp(severity, "FATAL") == 0 || strcmp(severity, "PANIC") == 0);
+}
+
+/* By default libpq prints them. The end of a session that has nothing to do comes as one. */
+static void take_notice(void *context, const PGresult *notice) {
+    struct pg_link *link = context;
+    link->was_ended |= is_fatal(notice);
 }
 
 static void connect_next(struct pg_link *link, int reason, const char *why);
@@ -533,7 +580,7 @@ static void start_connecting(struct pg_link *link) {
         now_us + (link->connect_by_us - now_us) / (int64_t)(link->targets.count - link->target);
     link->conn = PQconnectStartParams(keys, values, 0);
     if (link->conn)
-        PQsetNoticeReceiver(link->conn, ignore_notice, NULL);
+        PQsetNoticeReceiver(link->conn, take_notice, link);
     if (!link->conn)
         connect_next(link, HF_NO_MEMORY, NULL);
     else if (PQstatus(link->conn) == CONNECTION_BAD)
@@ -578,7 +625,7 @@ static void go_on_connecting(struct pg_link *link) {
     } else if (next == PGRES_POLLING_OK) {
         PQsetnonblocking(link->conn, 1);
         link->heard = link->creating = link->created = false;
-        ask(link, ask_version);
+        ask_for_version(link);
     }
 }
 
@@ -668,7 +715,7 @@ static void looked_up(struct world_lookup *lookup, const char *const *addresses,
 void pg_link_want(struct pg_link *link) {
     int64_t now_us = world_now_us(world_of(link));
     bool wanted = link->wanted || !list_empty(&link->waiting);
-    if (link->state == PG_DOWN && wanted && link->retry_at_us <= now_us) {
+    if (link->state == PG_DOWN && wanted && !link->is_over && link->retry_at_us <= now_us) {
         link->state = PG_SEARCHING;
         link->connect_by_us = now_us + link->pg->connect_timeout_us;
         link->host = link->target = 0;
@@ -678,6 +725,7 @@ void pg_link_want(struct pg_link *link) {
 }
 
 void pg_link_submit(struct pg_link *link, struct pg_request *request) {
+    assert(!link->is_over);
     list_append(&link->waiting, &request->link);
     if (link->state == PG_READY)
         send_waiting(link);
@@ -714,7 +762,7 @@ static void timer_due(struct world_timer *timer) {
     else if ((link->state == PG_SEARCHING || link->state == PG_GREETING) &&
              link->connect_by_us <= now_us)
         break_link(link, HF_UNREACHABLE, "no answer in time to connect");
-    else if (sent && sent->sent_us + pg->timeout_us <= now_us)
+    else if (sent && !link->ended && sent->sent_us + pg->timeout_us <= now_us)
         break_link(link, HF_UNREACHABLE, why);
     else
         give_up_overdue(link, now_us, why);
@@ -744,8 +792,6 @@ void pg_link_close(struct pg_link *link) {
     disconnect(link);
     link->state = PG_DOWN;
     take_back_sent(link);
-    struct pg_request *request;
-    while ((request = first_of(&link->waiting)))
-        give_back(link, request, NULL, "the client was closed");
+    give_back_all(link, "the client was closed");
     world_timer_drop(world_of(link), &link->timer);
 }

@@ -8,7 +8,8 @@
  * does not concern the others.
  *
  * When the connection is lost, requests without a result are sent again over the next one until
- * their time is over, which every request permits. */
+ * their time is over, which every request permits. The link of a session (see sessions.c) is not
+ * restored: what it has locked ended with its connection. */
 #ifndef POSTGRES_LINK_H
 #define POSTGRES_LINK_H
 
@@ -40,8 +41,8 @@ struct pg_request {
     int sizes[PG_VALUES_MAX];
     int formats[PG_VALUES_MAX]; /* 1: the bytes themselves, for a bytea */
     PGresult *result;           /* that came, but is not committed yet */
-    int64_t give_up_us;
-    int64_t sent_us; /* when it was sent last */
+    int64_t give_up_us;         /* WORLD_NEVER: it may take as long as it takes */
+    int64_t sent_us;            /* when it was sent last */
     int reason;
     unsigned sends; /* how often it was sent */
     char bytes[];
@@ -80,10 +81,14 @@ struct pg_link {
     bool wanted;               /* keep it open even if nothing waits, and ping the server */
     bool listens;              /* to notifications */
     bool was_ready;            /* it has been open before */
-    bool heard;                /* this connection has been of use */
-    bool creating;             /* GREETING: the schema is being made */
-    bool created;              /* and was tried */
-    bool incomplete;           /* a request has found something of the schema missing */
+    bool is_over;              /* of a session: its connection has ended … */
+    bool was_ended;            /* … by the server, which said so */
+    /* Of a session: called once, after all requests have come back. NULL: of no session. */
+    void (*ended)(struct pg_link *link);
+    bool heard;      /* this connection has been of use */
+    bool creating;   /* GREETING: the schema is being made */
+    bool created;    /* and was tried */
+    bool incomplete; /* a request has found something of the schema missing */
     struct net_backoff backoff;
     int64_t retry_at_us; /* DOWN: not before */
     int64_t heard_us;

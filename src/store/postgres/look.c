@@ -29,6 +29,25 @@ static const char list_sql[] =
     " JOIN holdfast.claims c ON c.name = l.name AND c.until > clock_timestamp()"
     " ORDER BY l.name, c.state, c.ticket";
 
+/* The same with scheme=for-update. A break ends a session before it commits what it has done, so
+ * the first waits for that. */
+#define SESSIONS                                                                               \
+    "(SELECT client, seq, name, 1 AS state, token, weight, since, NULL::timestamptz AS until," \
+    " pid, host, command, label FROM holdfast.sessions WHERE holdfast.is_open(xact)) c"
+
+static const char inspect_sessions_sql[] =
+    "SELECT " COLUMNS " FROM holdfast.locks l LEFT JOIN " SESSIONS " ON c.name = l.name"
+    " WHERE l.name = $1 ORDER BY c.since FOR SHARE OF l";
+
+static const char list_sessions_sql[] =
+    "SELECT " COLUMNS " FROM ("
+    "SELECT * FROM holdfast.locks WHERE name >= $1 AND (name < $2 OR $2 = '') AND name > $3"
+    " AND EXISTS (SELECT FROM holdfast.sessions"
+    " WHERE sessions.name = locks.name AND holdfast.is_open(xact))"
+    " ORDER BY name LIMIT $4) l"
+    " JOIN " SESSIONS " ON c.name = l.name"
+    " ORDER BY l.name, c.since";
+
 static int digit(char c) {
     return c >= 'a' ? c - 'a' + 10 : c - '0';
 }
@@ -73,14 +92,16 @@ static void look_answered(struct postgres *pg, struct pg_request *request, const
 
 void postgres_look(struct postgres *pg, struct store_op *op) {
     struct pg_request *request = NULL;
+    bool sessions = postgres_for_update(pg);
     if (op->type == STORE_INSPECT) {
-        request = pg_request_new(pg, op, look_answered, inspect_sql, "b", op->name);
+        request = pg_request_new(pg, op, look_answered,
+                                 sessions ? inspect_sessions_sql : inspect_sql, "b", op->name);
     } else {
         char *end = strdup(op->name);
         if (end) {
             sql_end_of_prefix(end);
-            request = pg_request_new(pg, op, look_answered, list_sql, "bbbi", op->name, end,
-                                     op->after, (int64_t)op->limit);
+            request = pg_request_new(pg, op, look_answered, sessions ? list_sessions_sql : list_sql,
+                                     "bbbi", op->name, end, op->after, (int64_t)op->limit);
         }
         free(end);
     }

@@ -153,7 +153,8 @@ void postgres_notified(struct postgres *pg, const char *text) {
 /* ---- The URL ---- */
 
 static const char *const own_options[] = {"timeout",      "connect_timeout", "password_file",
-                                          "password_env", "password_fd",     "plaintext"};
+                                          "password_env", "password_fd",     "plaintext",
+                                          "scheme"};
 
 static bool is_own(const char *key) {
     for (size_t i = 0; i < sizeof(own_options) / sizeof(own_options[0]); i++) {
@@ -201,10 +202,13 @@ static int read_password(struct postgres *pg, const struct url *url, char **ret_
 
 static int read_parameters(struct postgres *pg, const struct url *url, char **ret_text) {
     char user_timeout[24];
-    snprintf(user_timeout, sizeof(user_timeout), "%lld", (long long)pg->timeout_us / 1000);
+    int64_t silence_us = postgres_for_update(pg) ? pg->host->max_lease_us : pg->timeout_us;
+    snprintf(user_timeout, sizeof(user_timeout), "%lld", (long long)silence_us / 1000);
     bool ok = add_parameter(pg, "fallback_application_name", "holdfast") &&
               add_parameter(pg, "tcp_user_timeout", user_timeout) &&
               add_parameter(pg, "target_session_attrs", "read-write") &&
+              add_parameter(pg, "keepalives_idle", "10") &&
+              add_parameter(pg, "keepalives_interval", "5") &&
               (!url->host_count ||
                (add_list(pg, url, "host", false) && add_list(pg, url, "port", true))) &&
               (!url->path[0] || !url->path[1] || add_parameter(pg, "dbname", url->path + 1)) &&
@@ -321,18 +325,58 @@ static int read_url(struct postgres *pg, const struct url *url, char **ret_text)
     return r < 0 ? r : check_hosts(pg, ret_text);
 }
 
-/* ---- The driver ---- */
+/* ---- The drivers: that of leases, and that of scheme=for-update ---- */
 
 extern const struct store_driver holdfast_store_driver;
+static const struct store_driver for_update_driver;
+
+bool postgres_for_update(const struct postgres *pg) {
+    return pg->store.driver == &for_update_driver;
+}
+
+typedef void operation(struct postgres *pg, struct store_op *op);
 
 static void postgres_submit(struct store *store, struct store_op *op) {
-    static void (*const operations[])(struct postgres *, struct store_op *) = {
+    static operation *const operations[] = {
         [STORE_ACQUIRE] = postgres_acquire, [STORE_RENEW] = postgres_renew,
         [STORE_RELEASE] = postgres_release, [STORE_BREAK] = postgres_break,
         [STORE_INSPECT] = postgres_look,    [STORE_LIST] = postgres_look,
         [STORE_EXAMINE] = postgres_examine,
     };
     operations[op->type](container_of(store, struct postgres, store), op);
+}
+
+static void for_update_submit(struct store *store, struct store_op *op) {
+    static operation *const operations[] = {
+        [STORE_ACQUIRE] = postgres_session_acquire,
+        [STORE_RENEW] = postgres_session_renew,
+        [STORE_RELEASE] = postgres_session_release,
+        [STORE_BREAK] = postgres_session_break,
+        [STORE_INSPECT] = postgres_look,
+        [STORE_LIST] = postgres_look,
+        [STORE_EXAMINE] = postgres_examine,
+    };
+    operations[op->type](container_of(store, struct postgres, store), op);
+}
+
+/* HF_OK, and the driver is that of the scheme that the URL names. */
+static int read_scheme(struct postgres *pg, const struct url *url, char **ret_text) {
+    const char *scheme = url_option(url, "scheme");
+    pg->store.driver = &holdfast_store_driver;
+    if (!scheme || strcmp(scheme, "lease") == 0)
+        return HF_OK;
+    if (strcmp(scheme, "for-update") != 0) {
+        *ret_text = error_format("scheme=%s: there are lease, the default, and for-update", scheme);
+        return HF_BAD_URL;
+    }
+    if (pg->host->identity.guard_pid) {
+        *ret_text = error_format(
+            "with scheme=for-update a lock ends with the connection of its client, while what it "
+            "protects may go on in another process: leave out scheme=for-update");
+        return HF_UNSUPPORTED;
+    }
+    pg->store.driver = &for_update_driver;
+    return HF_OK;
 }
 
 static void wipe(char *text) {
@@ -357,6 +401,7 @@ static void postgres_free(struct postgres *pg) {
 
 static void postgres_close(struct store *store) {
     struct postgres *pg = container_of(store, struct postgres, store);
+    postgres_close_sessions(pg);
     pg_link_close(&pg->commands);
     pg_link_close(&pg->listener);
     world_timer_drop(pg->host->world, &pg->poll);
@@ -378,6 +423,14 @@ static int open_links(struct postgres *pg) {
         world_timer_drop(pg->host->world, &pg->poll);
     }
     pg->listener.listens = true;
+    if (!r) {
+        r = postgres_open_sessions(pg);
+        if (r < 0) {
+            pg_link_close(&pg->commands);
+            pg_link_close(&pg->listener);
+            world_timer_drop(pg->host->world, &pg->poll);
+        }
+    }
     return r;
 }
 
@@ -386,12 +439,13 @@ static int postgres_open(struct store_host *host, const struct url *url, struct 
     struct postgres *pg = calloc(1, sizeof(*pg));
     if (!pg)
         return HF_NO_MEMORY;
-    pg->store.driver = &holdfast_store_driver;
     pg->host = host;
     for (size_t i = 0; i < sizeof(host->identity.id); i++)
         snprintf(pg->client + 2 * i, 3, "%02x", host->identity.id[i]);
     snprintf(pg->listen, sizeof(pg->listen), "LISTEN holdfast_%s", pg->client);
-    int r = read_url(pg, url, ret_text);
+    int r = read_scheme(pg, url, ret_text);
+    if (!r)
+        r = read_url(pg, url, ret_text);
     if (!r)
         r = open_links(pg);
     if (r < 0) {
@@ -410,5 +464,17 @@ const struct store_driver holdfast_store_driver __attribute__((visibility("defau
     .capabilities = POSTGRES_CAPABILITIES,
     .open = postgres_open,
     .submit = postgres_submit,
+    .close = postgres_close,
+};
+
+static const struct store_driver for_update_driver = {
+    .abi = STORE_ABI,
+    .scheme = "postgres",
+    .tier = "best effort",
+    .port = DEFAULT_PORT,
+    .capabilities = POSTGRES_FOR_UPDATE_CAPABILITIES,
+    .lacks = "with scheme=for-update a lock is a row lock, which cannot be counted",
+    .open = postgres_open,
+    .submit = for_update_submit,
     .close = postgres_close,
 };

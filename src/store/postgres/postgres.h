@@ -7,7 +7,7 @@
 
 /* schema.sql, made into a constant by tools/embed_text. */
 extern const char postgres_schema[];
-enum { POSTGRES_SCHEMA = 3 }; /* its version */
+enum { POSTGRES_SCHEMA = 4 }; /* its version */
 
 /* Those of a URL, and some more; PG_TARGET_PARAMETERS of them are for a target and the NULL at the
  * end. */
@@ -17,7 +17,10 @@ struct postgres {
     struct store store;
     struct store_host *host;
     struct pg_link commands, listener;
-    struct world_timer poll; /* behind a pooler, which forbids LISTEN: when to ask again */
+    struct world_timer poll;   /* behind a pooler, which forbids LISTEN: when to ask again */
+    struct world_timer reaper; /* frees sessions that have ended */
+    struct list sessions;      /* with scheme=for-update, see sessions.c … */
+    struct list ended;         /* … and those that have ended */
     int64_t timeout_us, connect_timeout_us;
     bool exposed;    /* plaintext=yes */
     bool pooled;     /* the connection is to a pooler */
@@ -37,6 +40,17 @@ void postgres_acquire(struct postgres *pg, struct store_op *op);
 void postgres_renew(struct postgres *pg, struct store_op *op);
 void postgres_release(struct postgres *pg, struct store_op *op);
 void postgres_break(struct postgres *pg, struct store_op *op);
+/* The answer to a release or a break: a boolean. */
+void postgres_ended(struct postgres *pg, struct pg_request *request, const PGresult *result,
+                    const char *why);
+
+/* sessions.c: the same with scheme=for-update, where each hold has a session of its own. */
+int postgres_open_sessions(struct postgres *pg);
+void postgres_close_sessions(struct postgres *pg);
+void postgres_session_acquire(struct postgres *pg, struct store_op *op);
+void postgres_session_renew(struct postgres *pg, struct store_op *op);
+void postgres_session_release(struct postgres *pg, struct store_op *op);
+void postgres_session_break(struct postgres *pg, struct store_op *op);
 
 /* look.c */
 void postgres_look(struct postgres *pg, struct store_op *op);
@@ -45,6 +59,9 @@ void postgres_look(struct postgres *pg, struct store_op *op);
 void postgres_examine(struct postgres *pg, struct store_op *op);
 
 /* postgres.c */
+
+/* Whether the URL says scheme=for-update. */
+bool postgres_for_update(const struct postgres *pg);
 
 /* Sends the request, or refuses its operation if it is NULL. */
 void postgres_send(struct postgres *pg, struct pg_request *request, struct store_op *op);

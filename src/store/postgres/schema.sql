@@ -65,6 +65,34 @@ CREATE OR REPLACE VIEW holdfast.who AS
     WHERE c.until > clock_timestamp()
     ORDER BY c.name, c.state, c.ticket;
 
+-- For scheme=for-update: the rows that are locked, and who has locked one. A session counts while its
+-- transaction is open.
+CREATE TABLE IF NOT EXISTS holdfast.rows (name bytea PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS holdfast.sessions (
+    client uuid NOT NULL, -- with seq, the attempt's id
+    seq bigint NOT NULL,
+    name bytea NOT NULL,
+    xact bigint NOT NULL, -- the transaction that has locked the row
+    backend integer NOT NULL, -- the server's process
+    weight integer NOT NULL,
+    token bigint NOT NULL,
+    since timestamptz NOT NULL,
+    pid bigint NOT NULL, -- for people, from here on
+    host bytea NOT NULL,
+    command bytea NOT NULL,
+    label bytea NOT NULL,
+    PRIMARY KEY (client, seq)
+);
+CREATE INDEX IF NOT EXISTS sessions_by_name ON holdfast.sessions (name);
+
+-- Whether a transaction is open. One that is not known yet is from before a backup was restored.
+CREATE OR REPLACE FUNCTION holdfast.is_open(xact bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN coalesce(txid_status(xact) = 'in progress', false);
+EXCEPTION WHEN invalid_parameter_value THEN
+    RETURN false;
+END $$;
+
 -- Sends a hint to a client: 'w', it is the turn of an attempt; 'g', its hold is gone.
 CREATE OR REPLACE FUNCTION holdfast.tell(client uuid, word text, seq bigint) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('holdfast_' || replace(client::text, '-', ''), word || to_hex(seq))
@@ -118,9 +146,15 @@ BEGIN
     FOR old IN SELECT * FROM holdfast.locks WHERE used_day < today - 7 ORDER BY used_day LIMIT 4 FOR UPDATE SKIP LOCKED
     LOOP
         DELETE FROM holdfast.claims WHERE name = old.name AND until < clock_timestamp() - interval '1 day';
+        DELETE FROM holdfast.sessions WHERE name = old.name AND NOT holdfast.is_open(xact);
         DELETE FROM holdfast.locks WHERE name = old.name
             AND token < extract(epoch FROM clock_timestamp()) * 1000000
-            AND NOT EXISTS (SELECT FROM holdfast.claims WHERE name = old.name);
+            AND NOT EXISTS (SELECT FROM holdfast.claims WHERE name = old.name)
+            AND NOT EXISTS (SELECT FROM holdfast.sessions WHERE name = old.name);
+        IF FOUND THEN
+            DELETE FROM holdfast.rows WHERE name IN (
+                SELECT name FROM holdfast.rows WHERE name = old.name FOR UPDATE SKIP LOCKED);
+        END IF;
         UPDATE holdfast.locks SET used_day = today WHERE name = old.name; -- in use: not looked at again and again
     END LOOP;
 END $$;
@@ -165,8 +199,8 @@ END $$;
 -- Takes the lock, or a place in its queue. The same again asks while waiting, and repeats.
 --
 -- Answers 'done' with the token; 'queued' or 'busy' with the microseconds after which the lock may
--- be free; 'kind' with what the name is in use as; 'clock' with the server's time; 'spent' with the
--- token.
+-- be free; 'kind' with what the name is in use as; 'scheme': somebody holds it with
+-- scheme=for-update; 'clock' with the server's time; 'spent' with the token.
 CREATE OR REPLACE FUNCTION holdfast.acquire(
     the_name bytea, the_kind smallint, the_capacity integer, the_weight integer, me uuid, my_seq bigint,
     lease_us bigint, wait_us bigint, -- 0: does not wait
@@ -200,6 +234,10 @@ BEGIN
             in_use_capacity := lock.capacity;
             RETURN;
         END IF;
+    END IF;
+    IF EXISTS (SELECT FROM holdfast.sessions WHERE name = the_name AND holdfast.is_open(xact)) THEN
+        answer := 'scheme';
+        RETURN;
     END IF;
     my_ticket := coalesce(mine.ticket, lock.ticket + 1 - CASE WHEN barges THEN 4503599627370496 ELSE 0 END);
 
@@ -372,4 +410,76 @@ BEGIN
     END IF;
 END $$;
 
-COMMENT ON SCHEMA holdfast IS 'holdfast schema 3';
+-- ---- scheme=for-update ----
+--
+-- A hold is a lock on the row of its name in rows, in a transaction that stays open on a connection
+-- of its own. PostgreSQL ends both together. The transaction cannot commit anything while it holds
+-- the lock, so the token and who holds the lock are committed on another connection, by draw.
+
+-- Takes the token for whoever has locked the row of a name in the transaction my_xact. The token is
+-- drawn first, and only then is it certain that the transaction is still open. Whoever locks the
+-- row after that transaction therefore draws a larger token.
+--
+-- Answers 'done' with the token; 'clock' and 'spent' as acquire does; 'gone': the transaction has
+-- ended; 'scheme': somebody holds a lease on the name.
+CREATE OR REPLACE FUNCTION holdfast.draw(
+    the_name bytea, the_weight integer, me uuid, my_seq bigint, my_xact bigint, my_backend integer,
+    proposed bigint, base bigint, my_pid bigint, my_host bytea, my_command bytea, my_label bytea,
+    OUT answer text, OUT number bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    lock holdfast.locks := holdfast.lock_or_add_row(the_name, 2::smallint, 2147483647);
+    mine holdfast.sessions;
+    now timestamptz := clock_timestamp();
+BEGIN
+    DELETE FROM holdfast.sessions WHERE name = the_name AND NOT holdfast.is_open(xact);
+    IF EXISTS (SELECT FROM holdfast.claims WHERE name = the_name AND until > now) THEN
+        answer := 'scheme';
+        RETURN;
+    END IF;
+    SELECT * INTO mine FROM holdfast.sessions WHERE client = me AND seq = my_seq;
+    SELECT * INTO number, answer FROM holdfast.next_token(
+        coalesce(mine.token, lock.token), mine.token IS NOT NULL, proposed, base,
+        (extract(epoch FROM now) * 1000000)::bigint);
+    IF answer IS NOT NULL THEN
+        RETURN;
+    END IF;
+    UPDATE holdfast.locks SET kind = 2, capacity = 2147483647, token = greatest(token, number),
+        used_day = extract(epoch FROM now)::bigint / 86400
+    WHERE name = the_name;
+    INSERT INTO holdfast.sessions VALUES (me, my_seq, the_name, my_xact, my_backend, the_weight, number, now,
+        my_pid, my_host, my_command, my_label)
+    ON CONFLICT (client, seq) DO UPDATE SET token = number;
+    answer := CASE WHEN holdfast.is_open(my_xact) THEN 'done' ELSE 'gone' END;
+END $$;
+
+-- Ends the session that holds the lock with this token. False: there is none. It fails if the user
+-- may not end the holder's session.
+CREATE OR REPLACE FUNCTION holdfast.break_session(the_name bytea, the_token bigint, by bytea, reason bytea)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    lock holdfast.locks := holdfast.lock_row(the_name);
+    broken holdfast.sessions;
+BEGIN
+    SELECT * INTO broken FROM holdfast.sessions s WHERE name = the_name AND token = the_token AND EXISTS (
+        SELECT FROM pg_locks WHERE locktype = 'transactionid' AND granted AND pid = s.backend
+        AND transactionid::text = (s.xact % 4294967296)::text);
+    IF broken.client IS NULL THEN
+        RETURN false;
+    END IF;
+    PERFORM pg_terminate_backend(broken.backend);
+    FOR i IN 1..200 LOOP
+        EXIT WHEN NOT holdfast.is_open(broken.xact);
+        PERFORM pg_sleep(0.005);
+    END LOOP;
+    IF holdfast.is_open(broken.xact) THEN
+        RAISE 'the holder''s session, backend %, does not end', broken.backend;
+    END IF;
+    DELETE FROM holdfast.sessions WHERE client = broken.client AND seq = broken.seq;
+    UPDATE holdfast.locks SET token = token + 1, used_day = extract(epoch FROM clock_timestamp())::bigint / 86400,
+        broken_at = clock_timestamp(), broken_token = the_token, broken_by = by, broken_reason = reason
+    WHERE name = the_name;
+    RETURN true;
+END $$;
+
+COMMENT ON SCHEMA holdfast IS 'holdfast schema 4';
