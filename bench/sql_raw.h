@@ -1,6 +1,6 @@
-/* A database without the store, for bench-postgres and bench-mysql: bare connections of its client library, on
- * which the store's own requests are sent, and what people use instead. Another database is
- * another file with these functions. */
+/* A database without the store, for bench-postgres and bench-mysql: bare connections of its client
+ * library, on which the store's own requests are sent, and what people use instead. Another
+ * database is another file with these functions. */
 #ifndef BENCH_SQL_RAW_H
 #define BENCH_SQL_RAW_H
 
