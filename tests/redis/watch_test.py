@@ -142,8 +142,12 @@ def what_nobody_announces_is_found_by_polls():
 
 @test
 def a_set_says_that_it_is_polled():
-    with nodes() as servers, watching(new_set(servers), "--json", every="50ms") as watch:
-        assert "does not announce changes" in watch.expect("polling")["reason"]
+    with nodes() as servers:
+        url = new_set(servers)
+        with watching(url, "--json", every="50ms") as watch:
+            assert "does not announce changes" in watch.expect("polling")["reason"]
+        with watching(url, every="50ms") as watch:
+            assert "what begins and ends between two polls is not seen" in watch.process.stderr.readline()
         assert all(server.command("EXISTS", KEY) == 0 for server in servers)
 
 

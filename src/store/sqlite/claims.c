@@ -73,6 +73,7 @@ static void read_lock_columns(struct lock *lock, sqlite3_stmt *row) {
     lock->capacity = (uint32_t)sqlite3_column_int64(row, CLAIM_COLUMNS + 2);
     lock->token = (uint64_t)sqlite3_column_int64(row, CLAIM_COLUMNS + 3);
     lock->used_day = sqlite3_column_int64(row, CLAIM_COLUMNS + 4);
+    lock->is_watched = sqlite3_column_int(row, CLAIM_COLUMNS + 5);
 }
 
 /* Reads the lock, its holders and the first waiter, expired or not. */
@@ -349,16 +350,19 @@ static enum store_outcome take(struct session *s, struct claim mine, struct stor
     write_lock(s, op, token, now_us);
     int64_t until_us = now_us + op->lease_us;
     if (!mine.state) {
-        struct claim new = {
+        mine = (struct claim){
             .state = HELD, .until_us = until_us, .written_us = now_us, .token = token};
-        add_claim(s, op, &new);
+        add_claim(s, op, &mine);
     } else {
         if (repeats && until_us < mine.until_us)
             until_us = mine.until_us;
         database_run(&s->db, database_use(&s->db, SQL_TAKE, "siiiuii", op->name,
                                           (int64_t)mine.state, mine.ticket, until_us, token,
                                           repeats ? mine.since_us : wall_us, now_us));
+        mine.state = HELD;
     }
+    if (!repeats)
+        changes_log(s, &mine, HF_CHANGE_ACQUIRED, now_us);
     op->token = token;
     return STORE_DONE;
 }
@@ -396,6 +400,7 @@ static enum store_outcome queue(struct session *s, struct claim mine, struct sto
         write_lock(s, op, lock->token, now_us);
         mine = (struct claim){.state = WAITING, .until_us = until_us, .written_us = now_us};
         add_claim(s, op, &mine);
+        changes_log(s, &mine, HF_CHANGE_WAITING, now_us);
     }
     struct claim before = waiting_before(s, mine.ticket);
     if (!before.state)
@@ -454,7 +459,7 @@ enum store_outcome claims_renew(struct session *s, struct store_op *op, int64_t 
     return STORE_DONE;
 }
 
-/* The common case, without reading the lock: a hold used today, and no other claim. */
+/* The common case, without reading the lock: a hold that was taken today, and nobody watches. */
 static bool release_quickly(struct session *s, const struct store_op *op, int64_t now_us) {
     database_run(&s->db, database_use(&s->db, SQL_END_HOLD, "sucii", op->name, op->seq,
                                       s->host->identity.id, now_us, today(s) * DAY_US));
@@ -483,6 +488,7 @@ enum store_outcome claims_release(struct session *s, struct store_op *op, int64_
     struct claim mine = own_claim(s, op->seq);
     if (!mine.state)
         return STORE_NOT_YOURS;
+    changes_log(s, &mine, mine.state == HELD ? HF_CHANGE_RELEASED : HF_CHANGE_LEFT, now_us);
     end_claim(s, &mine);
     if (mine.state != WAITING)
         lock->used -= mine.weight;
@@ -512,6 +518,7 @@ enum store_outcome claims_break(struct session *s, struct store_op *op, int64_t 
     database_run(&s->db,
                  database_use(&s->db, SQL_BREAK, "suiiuss", op->name, lock->token + 1, today(s),
                               world_wall_us(s->host->world), op->token, breaker, op->label));
+    changes_log(s, &broken, HF_CHANGE_BROKEN, now_us);
     end_claim(s, &broken);
     lock->used -= broken.weight;
     wake_note(s, &broken, NOTE_GONE);

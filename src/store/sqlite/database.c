@@ -24,7 +24,7 @@
 
 enum {
     APPLICATION_ID = 0x486f4c64, /* "HoLd" */
-    SCHEMA_VERSION = 2,
+    SCHEMA_VERSION = 3,
     PAGE_SIZE = 1024,
     CHECKPOINT_PAGES = 2000, /* the log is written back at some 2 MB */
     CLOSE_PAGES = 400,       /* when closing, so that the next to open has little to read */
@@ -33,6 +33,22 @@ enum {
     CREATE_LIMIT_US = 5000000,
     OPEN_TRIES = 100,
 };
+
+/* For those who watch: who they are, and what happened (changes.c). The columns of a change are
+ * some of its lock's, and then those of its claim. */
+#define WATCH_TABLES                                                                      \
+    "CREATE TABLE watchers ("                                                             \
+    " client BLOB NOT NULL PRIMARY KEY,"                                                  \
+    " until_us INTEGER NOT NULL"                                                          \
+    ") WITHOUT ROWID;"                                                                    \
+    "CREATE TABLE changes ("                                                              \
+    " number INTEGER PRIMARY KEY AUTOINCREMENT,"                                          \
+    " type INTEGER NOT NULL,"                                                             \
+    " at_us INTEGER NOT NULL,"                                                            \
+    " kind, capacity, last_token, broken_us, broken_token, broken_by, broken_reason,"     \
+    " name, state, ticket, weight, until_us, client, seq, token, since_us, pid, started," \
+    " pid_space, time_space, guard_pid, guard_started, host, command, label, written_us"  \
+    ");"
 
 static const char schema[] =
     "CREATE TABLE meta ("
@@ -73,14 +89,18 @@ static const char schema[] =
     " written_us INTEGER NOT NULL," /* when until_us was, by the same clock */
     " PRIMARY KEY (name, state, ticket)"
     ") WITHOUT ROWID;"
-    "INSERT INTO meta VALUES (1, 0);";
+    "INSERT INTO meta VALUES (1, 0);" WATCH_TABLES;
 
-/* From schema 1, which knew the boot id and mutexes (kind 1). Holds last until their leases end. */
-static const char upgrade[] = "ALTER TABLE meta DROP COLUMN boot_id;"
-                              "ALTER TABLE claims ADD COLUMN written_us INTEGER NOT NULL DEFAULT 0;"
-                              "UPDATE claims SET weight = 2147483647"
-                              " WHERE name IN (SELECT name FROM locks WHERE kind = 1);"
-                              "UPDATE locks SET kind = 2, capacity = 2147483647 WHERE kind = 1;";
+/* Each from the schema of that number to the next. Holds last until their leases end. */
+static const char *const upgrades[SCHEMA_VERSION] = {
+    /* It knew the boot id and mutexes (kind 1). */
+    [1] = "ALTER TABLE meta DROP COLUMN boot_id;"
+          "ALTER TABLE claims ADD COLUMN written_us INTEGER NOT NULL DEFAULT 0;"
+          "UPDATE claims SET weight = 2147483647"
+          " WHERE name IN (SELECT name FROM locks WHERE kind = 1);"
+          "UPDATE locks SET kind = 2, capacity = 2147483647 WHERE kind = 1;",
+    [2] = WATCH_TABLES,
+};
 
 /* The columns of a claim, as claims.c reads them: CLAIM_COLUMNS. */
 #define CLAIM                                                                                \
@@ -102,7 +122,8 @@ static const char *const sql[SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
     [SQL_COMMIT] = "COMMIT",
     /* At least one row: if there is no lock, its columns are NULL; likewise for the claim. */
-    [SQL_READ_LOCK] = "SELECT " CLAIM ", m.token_base, l.kind, l.capacity, l.token, l.used_day"
+    [SQL_READ_LOCK] = "SELECT " CLAIM ", m.token_base, l.kind, l.capacity, l.token, l.used_day,"
+                      " EXISTS (SELECT 1 FROM watchers)"
                       " FROM meta m LEFT JOIN locks l ON l.name = ?1"
                       " LEFT JOIN claims c ON c.name = ?1"
                       " WHERE m.id = 1 ORDER BY c.state, c.ticket",
@@ -131,7 +152,8 @@ static const char *const sql[SQL_COUNT] = {
                   " WHERE name = ?1 AND state = 1 AND seq = ?2 AND client = ?3 AND until_us > ?5",
     [SQL_END_CLAIM] = "DELETE FROM claims WHERE name = ?1 AND state = ?2 AND ticket = ?3",
     [SQL_END_HOLD] = "DELETE FROM claims WHERE name = ?1 AND state = 1 AND seq = ?2"
-                     " AND client = ?3 AND until_us > ?4 AND since_us >= ?5",
+                     " AND client = ?3 AND until_us > ?4 AND since_us >= ?5"
+                     " AND NOT EXISTS (SELECT 1 FROM watchers)",
     [SQL_IS_CLAIMED] = "SELECT 1 FROM claims WHERE name = ?1 LIMIT 1",
     [SQL_IS_HELD] = "SELECT 1 FROM claims WHERE state = 1 AND seq = ?1 AND client = ?2",
     [SQL_OLD_LOCKS] = "SELECT name, token FROM locks WHERE used_day < ?1 ORDER BY used_day LIMIT 4",
@@ -144,6 +166,23 @@ static const char *const sql[SQL_COUNT] = {
     [SQL_LIST] =
         "SELECT " CLAIM ", " LOOK " FROM claims c CROSS JOIN locks l ON l.name = c.name"
         " WHERE c.name >= ?1 AND " LIVES " AND c.name <> ?3 ORDER BY c.name, c.state, c.ticket",
+    [SQL_EXTEND_WATCH] = "UPDATE watchers SET until_us = ?2 WHERE client = ?1",
+    [SQL_ADD_WATCHER] = "INSERT INTO watchers VALUES (?1, ?2)",
+    [SQL_END_WATCH] = "DELETE FROM watchers WHERE client = ?1",
+    [SQL_END_WATCHES] = "DELETE FROM watchers WHERE NOT (until_us > ?1 AND until_us <= ?2)",
+    [SQL_WATCHERS] = "SELECT client FROM watchers WHERE until_us > ?1 AND until_us <= ?2",
+    [SQL_LAST_CHANGE] = "SELECT seq FROM sqlite_sequence WHERE name = 'changes'",
+    [SQL_LOG_CHANGE] = "INSERT INTO changes SELECT NULL, ?4, ?5, l.kind, l.capacity, l.token,"
+                       " l.broken_us, l.broken_token, l.broken_by, l.broken_reason, c.*"
+                       " FROM claims c JOIN locks l ON l.name = c.name"
+                       " WHERE c.name = ?1 AND c.state = ?2 AND c.ticket = ?3",
+    [SQL_TRIM_CHANGES] = "DELETE FROM changes WHERE number <= last_insert_rowid() - ?1",
+    [SQL_FORGET_CHANGES] = "DELETE FROM changes WHERE NOT EXISTS (SELECT 1 FROM watchers)",
+    [SQL_READ_CHANGES] =
+        "SELECT " CLAIM ", c.name, c.kind, c.capacity, c.last_token, c.broken_us, c.broken_token,"
+        " c.broken_by, c.broken_reason, c.host, c.command, c.label, c.number, c.type, c.at_us"
+        " FROM changes c WHERE c.number > ?1"
+        " AND EXISTS (SELECT 1 FROM watchers WHERE client = ?2) ORDER BY c.number",
 };
 
 /* ---- Statements ---- */
@@ -321,7 +360,7 @@ static int64_t number(struct database *db, const char *text) {
     return value;
 }
 
-/* Whether it is ours: 1 yes, 0 not yet (empty, or of the schema before), or an error. */
+/* Whether it is ours: 1 yes, 0 not yet (empty, or of an earlier schema), or an error. */
 static int recognise(struct database *db, const char *path, char **ret_text) {
     execute(db, "BEGIN"); /* another process may be creating it: see all of that, or nothing */
     int64_t application = number(db, "PRAGMA application_id");
@@ -332,7 +371,7 @@ static int recognise(struct database *db, const char *path, char **ret_text) {
         return database_explain(db, path, ret_text);
     if (application == APPLICATION_ID && version == SCHEMA_VERSION)
         return 1;
-    if (application == APPLICATION_ID && version == SCHEMA_VERSION - 1)
+    if (application == APPLICATION_ID && 0 < version && version < SCHEMA_VERSION)
         return 0;
     if (application == APPLICATION_ID) {
         *ret_text = error_format("%s was written by another version of holdfast (schema %lld, not "
@@ -363,7 +402,11 @@ static void make_schema(struct database *db) {
     snprintf(version, sizeof(version), "PRAGMA application_id = %d; PRAGMA user_version = %d",
              APPLICATION_ID, SCHEMA_VERSION);
     execute(db, "BEGIN IMMEDIATE");
-    execute(db, number(db, "PRAGMA user_version") ? upgrade : schema);
+    int64_t before = number(db, "PRAGMA user_version");
+    if (before == 0)
+        execute(db, schema);
+    for (int64_t i = before; 0 < i && i < SCHEMA_VERSION; i++)
+        execute(db, upgrades[i]);
     execute(db, version);
     execute(db, "COMMIT");
     if (db->failed)

@@ -77,6 +77,13 @@ static bool add_rows(struct session *s, struct hf_locks *locks, sqlite3_stmt *ro
     return true;
 }
 
+struct hf_locks *look_at_row(sqlite3_stmt *row, int64_t now_us) {
+    struct hf_locks *locks = locks_new();
+    if (locks && add_lock(locks, row) && add_party(locks, row, now_us))
+        return locks;
+    return hf_locks_free(locks);
+}
+
 enum store_outcome sqlite_look(struct session *s, struct store_op *op, int64_t now_us) {
     op->locks = locks_new();
     bool is_after = op->type == STORE_LIST && op->after && strcmp(op->after, op->name) > 0;

@@ -75,6 +75,43 @@ TEST(no_lock_stays_held_after_failed_allocations) {
     printf("# %ld allocations\n", index);
 }
 
+static void ignore(const hf_change *change, void *arg) {
+    (void)change;
+    (void)arg;
+}
+
+static void watch_once(void) {
+    hf_acquire_options options = lasting(0, 30000);
+    hf_client *client = NULL;
+    hf_call *call = NULL;
+    hf_hold *hold = NULL;
+    if (!done(hf_client_open(url_of(the_file()), NULL, &client)))
+        return;
+    if (hf_fd(client) >= 0 && done(hf_watch_start(client, NULL, ignore, NULL, &call))) {
+        CHECK_IS(hf_process(client), HF_OK);
+        if (done(hf_acquire(client, "x", &options, &hold)))
+            done(hf_release(hold));
+        CHECK_IS(hf_process(client), HF_OK);
+    }
+    hf_hold_free(hold);
+    hf_call_free(call);
+    hf_client_close(client);
+}
+
+TEST(a_watch_without_memory_does_no_harm) {
+    watch_sqlite();
+    hf_client *later = open_client();
+    long index = 0;
+    for (; fail_next(FAIL_ONE); index++) {
+        watch_once();
+        fail_pause();
+        CHECK_IS(attempt(later, "x"), HF_OK);
+    }
+    hf_client_close(later);
+    CHECK(index > 100);
+    printf("# %ld allocations\n", index);
+}
+
 /* A question that failed for lack of memory is not reported as a finding. */
 TEST(an_examination_without_memory_invents_nothing) {
     watch_sqlite();

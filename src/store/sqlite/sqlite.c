@@ -131,6 +131,10 @@ static int reopen(struct session *s, char **ret_text) {
     return r;
 }
 
+int session_find_file(struct session *s, char **ret_text) {
+    return s->db.handle && file_is_there(&s->file) ? HF_OK : reopen(s, ret_text);
+}
+
 /* ---- Operations ---- */
 
 static void run(struct session *s, enum statement statement) {
@@ -201,13 +205,17 @@ static void sqlite_submit(struct store *store, struct store_op *op) {
     int r = HF_OK;
     session_enter();
     /* Releasing what is gone is harmless and should cost nothing. */
-    if (!s->db.handle || (op->type != STORE_RELEASE && !file_is_there(&s->file)))
-        r = reopen(s, &text);
+    if (!s->db.handle || op->type != STORE_RELEASE)
+        r = session_find_file(s, &text);
     s->db.failed = 0;
     if (r < 0)
         store_refuse(s->host, op, r, text);
     else if (op->type == STORE_INSPECT || op->type == STORE_LIST || op->type == STORE_EXAMINE)
         look_at(s, op);
+    else if (op->type == STORE_WATCH)
+        changes_watch(s, op);
+    else if (op->type == STORE_UNWATCH)
+        changes_unwatch(s, op);
     else
         change(s, op);
     session_leave();
@@ -217,6 +225,9 @@ static void sqlite_submit(struct store *store, struct store_op *op) {
 
 static void sqlite_close(struct store *store) {
     struct session *s = container_of(store, struct session, store);
+    session_enter();
+    changes_end(s);
+    session_leave();
     pthread_rwlock_wrlock(&gate);
     close_file(s);
     session_free(s);
@@ -266,7 +277,8 @@ const struct store_driver store_sqlite = {
     .scheme = "sqlite",
     .tier = "timed",
     .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LEASE_EACH |
-                    STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_BLOCKS,
+                    STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_BLOCKS |
+                    STORE_CAN_PUSH,
     .open = sqlite_open,
     .submit = sqlite_submit,
     .close = sqlite_close,

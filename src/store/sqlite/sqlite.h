@@ -1,7 +1,8 @@
 /* What the files of the sqlite store share. sqlite.c has the driver and its design notes; path.c
  * says where the file may be; database.c opens it and runs statements; claims.c has the operations
- * that change locks, and look.c those that read them; examine.c checks the file for doctor; wake.c
- * wakes waiters in other processes; process.c tells living processes from dead ones. */
+ * that change locks, and look.c those that read them; changes.c is for those who watch; examine.c
+ * checks the file for doctor; wake.c wakes waiters in other processes; process.c tells living
+ * processes from dead ones. */
 #ifndef STORE_SQLITE_SQLITE_H
 #define STORE_SQLITE_SQLITE_H
 
@@ -62,6 +63,16 @@ enum statement {
     SQL_FORGET_LOCK,
     SQL_INSPECT,
     SQL_LIST,
+    SQL_EXTEND_WATCH,
+    SQL_ADD_WATCHER,
+    SQL_END_WATCH,
+    SQL_END_WATCHES,
+    SQL_WATCHERS,
+    SQL_LAST_CHANGE,
+    SQL_LOG_CHANGE,
+    SQL_TRIM_CHANGES,
+    SQL_FORGET_CHANGES,
+    SQL_READ_CHANGES,
     SQL_COUNT
 };
 
@@ -104,8 +115,9 @@ void database_rollback(struct database *db);
 /* What a failure means to the caller: an hf_error and particulars. */
 int database_explain(struct database *db, const char *path, char **ret_text);
 
-/* How many columns of a row belong to its claim; others follow. */
-enum { CLAIM_COLUMNS = 15 };
+/* How many columns of a row belong to its claim, and how many that look.c reads follow; then come
+ * others. */
+enum { CLAIM_COLUMNS = 15, LOOK_COLUMNS = 11 };
 
 /* ---- process.c: who lives ---- */
 
@@ -158,12 +170,13 @@ struct lock {
     uint32_t capacity, used;
     uint64_t token, token_base;
     int64_t used_day;
+    bool is_watched;       /* by somebody who may have died */
     struct claim *holders; /* held and reserved */
     size_t holder_count, holder_room;
     struct claim first; /* of the waiters */
 };
 
-enum note_kind { NOTE_WAKE = 1, NOTE_GONE };
+enum note_kind { NOTE_WAKE = 1, NOTE_GONE, NOTE_CHANGED };
 
 /* A notification for a client, to be sent once the transaction is committed. */
 struct note {
@@ -181,6 +194,15 @@ struct watch {
     struct session *session;
     struct process process;
     uint64_t seq; /* 0: not in use */
+};
+
+/* This client's watch on all locks. */
+struct watching {
+    struct world_timer timer;
+    bool is_on;   /* and the timer is added */
+    bool is_live; /* WATCHING was reported, and MISSED was not */
+    int64_t extend_us;
+    int64_t last; /* the number of the last change that was reported */
 };
 
 struct session {
@@ -202,6 +224,7 @@ struct session {
     size_t in_front_count;
     struct watch watches[WATCHES_MAX];
     size_t watch_count;
+    struct watching watching;
     int wake_folder, wake_fd; /* -1: none */
     struct world_watch wake_watch;
     bool wake_bound, wake_failed;
@@ -210,6 +233,9 @@ struct session {
 /* Every use of SQLite is between these two; they do not nest. */
 void session_enter(void);
 void session_leave(void);
+
+/* Between them: opens what is there now, if the file was deleted or replaced. */
+int session_find_file(struct session *s, char **ret_text);
 
 static inline int64_t session_now_us(struct session *s) {
     return world_host_us(s->host->world) - s->facts.clock_offset_us;
@@ -232,11 +258,30 @@ enum store_outcome claims_release(struct session *s, struct store_op *op, int64_
 enum store_outcome claims_break(struct session *s, struct store_op *op, int64_t now_us);
 enum store_outcome sqlite_look(struct session *s, struct store_op *op, int64_t now_us);
 
+/* The lock of a row and its one claim; NULL if there is no memory. */
+struct hf_locks *look_at_row(sqlite3_stmt *row, int64_t now_us);
+
 /* examine.c: not inside a transaction. */
 enum store_outcome sqlite_examine(struct session *s, struct store_op *op);
 
 /* Whether this client holds something under `seq`; true also if that cannot be determined. */
 bool claims_is_held(struct session *s, uint64_t seq);
+
+/* ---- changes.c: those who watch ---- */
+
+/* WATCH and UNWATCH; not inside a transaction. */
+void changes_watch(struct session *s, struct store_op *op);
+void changes_unwatch(struct session *s, struct store_op *op);
+
+/* Logs what happens to a claim of s->lock, for those who watch: before the claim ends, or after it
+ * was written. */
+void changes_log(struct session *s, const struct claim *claim, hf_change_type type, int64_t now_us);
+
+/* Something was logged: looks soon. */
+void changes_hint(struct session *s);
+
+/* Ends the watch, if there is one. */
+void changes_end(struct session *s);
 
 /* ---- wake.c: notifications, and watches on processes ---- */
 

@@ -152,6 +152,8 @@ static void on_note(struct session *s, uint64_t kind, uint64_t seq) {
         s->host->wake(s->host, seq);
     else if (kind == NOTE_GONE && !claims_is_held(s, seq))
         s->host->gone(s->host, seq);
+    else if (kind == NOTE_CHANGED)
+        changes_hint(s);
 }
 
 static void hear_message(struct session *s, const struct message *message, size_t size) {
@@ -244,14 +246,15 @@ static bool deliver(struct session *s, const uint8_t id[16], const struct messag
     return true;
 }
 
-/* Puts the notes that did not fit back at `at`, unless they are too old. Returns how many. */
+/* Puts the notes that did not fit back at `at`, unless they are too old. Returns how many. Those
+ * who watch need no second hint: what is in the way are hints, or they look by themselves. */
 static size_t keep_notes(struct session *s, size_t at, struct note *notes, size_t count) {
     int64_t now_us = world_now_us(s->host->world);
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
         if (!notes[i].until_us)
             notes[i].until_us = now_us + s->host->wait_lease_us / 3;
-        if (now_us < notes[i].until_us)
+        if (now_us < notes[i].until_us && notes[i].kind != NOTE_CHANGED)
             notes[kept++] = notes[i];
     }
     memmove(s->notes + at + kept, s->notes + at, (s->note_count - at) * sizeof(*s->notes));
