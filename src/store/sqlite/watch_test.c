@@ -70,10 +70,9 @@ TEST(a_watcher_of_an_earlier_boot_leaves_nothing_behind) {
 
 TEST(a_watcher_removes_those_that_were_killed) {
     struct seen seen = {0};
-    hf_client *client = open_client();
-    pid_t other = start_watcher();
-    kill_hard(other);
+    kill_hard(start_watcher());
     query(the_file(), "UPDATE watchers SET until_us = 1");
+    hf_client *client = open_client();
     hf_call *call = watch(client, &seen);
     CHECK_EQ_INT(watchers(), 1);
     CHECK_IS(attempt(client, "x"), HF_OK);
