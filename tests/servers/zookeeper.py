@@ -39,6 +39,7 @@ JAVA = ["java", "-Xms48m", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel
         "-Xshare:auto", "-Djava.net.preferIPv4Stack=true", "-Dzookeeper.admin.enableServer=false",
         "-Dzookeeper.forceSync=no", "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NIOServerCnxnFactory",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-Dzookeeper.fastleader.maxNotificationInterval=1000",  # who waits for votes asks again; 60 s by default
         "-cp", ":".join(f"/usr/share/java/{jar}.jar" for jar in JARS)]
 
 class Zookeeper(Process):

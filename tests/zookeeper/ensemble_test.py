@@ -6,12 +6,14 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers import suite
 from servers.puppet import Puppet
 from servers.scene import KINDS, PUPPET, deadline_us, is_lost, patient, puppets, wait_until
 from servers.suite import equal, main, test
 from servers.zookeeper import Ensemble, Nodes
 from servers.zookeeper import patient as slowly
 
+suite.LIMIT_S = 240  # twelve servers at once may start slowly
 QUICKLY = "?timeout=1000&connect_timeout=1000"
 
 
