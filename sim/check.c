@@ -395,13 +395,14 @@ static bool is_excused(const struct check *check, const struct attempt *one,
     return lost > spare_of(check) && later->floor <= one->held_token;
 }
 
-/* Only votes since it asked count. */
+/* Only votes since it asked count. (Of several names, the first may have been refused its renewals
+ * while the others were waited for.) */
 static void check_votes(struct check *check, struct attempt *attempt) {
     int granted = 0, agreed = 0, quorum = check->plan->quorum;
     for (int i = 0; i < check->plan->server_count; i++) {
         struct vote *vote = &attempt->votes[i];
         if (vote->at_us < attempt->asked_us)
-            *vote = (struct vote){0};
+            *vote = (struct vote){.denied = vote->denied};
         granted += vote->granted;
         agreed += vote->granted && vote->token >= attempt->held_token;
     }
