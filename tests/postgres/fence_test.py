@@ -55,7 +55,10 @@ def number(name, of="x"):
 class Writer(contextlib.AbstractContextManager):
     def __init__(self, name, lock, how, stop="never", level="read_committed"):
         url = shared.url(database=name)
-        self.child = subprocess.Popen([WRITER, patient(url), url, lock, how, stop, level], stdin=subprocess.DEVNULL)
+        # In a group of its own: the kernel hangs up a group with somebody stopped in it when the last one leaves it whose
+        # parent is in another group, as the command of `run` is.
+        self.child = subprocess.Popen([WRITER, patient(url), url, lock, how, stop, level], stdin=subprocess.DEVNULL,
+                                      process_group=0)
 
     def __exit__(self, *_):
         self.child.kill()
