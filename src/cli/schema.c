@@ -14,7 +14,9 @@ extern const char postgres_schema[], mysql_schema[];
 static const char postgres_rights[] =
     "-- Each user then needs these rights, here app:\n"
     "-- GRANT USAGE ON SCHEMA holdfast TO app;\n"
-    "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.locks, holdfast.claims TO app;\n";
+    "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.locks, holdfast.claims, holdfast.rows, "
+    "holdfast.sessions TO app;\n"
+    "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.watchers TO app;\n";
 static const char mysql_rights[] =
     "-- Each user then needs these rights, here app:\n"
     "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_locks TO app@'%';\n"

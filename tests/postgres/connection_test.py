@@ -17,6 +17,7 @@ from servers.process import LIMIT_S, reserve_port
 from servers.puppet import Puppet
 from servers.scene import HOLDFAST, LONG_MS, PUPPET, puppets, wait_until
 from servers.suite import equal, main, test
+from servers.watch import watching
 
 
 def run(url, *words, **env):
@@ -136,15 +137,20 @@ def the_documented_rights_are_enough_and_needed():
             token = one.hold("a", "lock").token
             equal(two.break_lock("lock", token), "OK")
             one.lost("a")
-        for table in ("locks", "claims"):
-            for right in ("SELECT", "INSERT", "UPDATE", "DELETE"):
-                server.command(f"REVOKE {right} ON holdfast.{table} FROM app")
-                with Puppet(PUPPET, patient(url)) as one:
-                    one.acquire("a", f"{table}-{right}")
-                    words = one.wait("acquired a", "failed a").words
-                    outcomes = [words[2]] if words[0] == "failed" else [one.renew("a"), one.release("a")]
-                    equal("DENIED" in outcomes, (table, right) != ("locks", "DELETE"))  # which is for old names
-                server.command(documented("rights"))
+        rights = [(table, right) for table in ("locks", "claims") for right in ("SELECT", "INSERT", "UPDATE", "DELETE")]
+        for table, right in [*rights, ("watchers", "SELECT")]:
+            server.command(f"REVOKE {right} ON holdfast.{table} FROM app")
+            with Puppet(PUPPET, patient(url)) as one:
+                one.acquire("a", f"{table}-{right}")
+                words = one.wait("acquired a", "failed a").words
+                outcomes = [words[2]] if words[0] == "failed" else [one.renew("a"), one.release("a")]
+                equal("DENIED" in outcomes, (table, right) != ("locks", "DELETE"))  # which is for old names
+            server.command(documented("rights"))
+        for right in ("INSERT", "UPDATE", "DELETE"):
+            server.command(f"REVOKE {right} ON holdfast.watchers FROM app")
+            with watching(patient(url), "--json", "other") as watch:
+                assert "denied" in watch.expect("polling")["reason"]
+            server.command(documented("rights"))
 
 
 @test
@@ -162,6 +168,8 @@ def row_33_leases_work_through_a_transaction_pooler():
                 grant = after.granted("a")
                 assert grant.token > token
                 token = grant.token
+        with watching(patient(url), "--json", "other") as watch:
+            assert "pooler" in watch.expect("polling")["reason"]
 
 
 main()

@@ -2,10 +2,6 @@
 """holdfast watch on Redis reports what happens as it happens: watch_test.py HOLDFAST PUPPET.
 
 It polls so seldom here that no poll can be what saw it."""
-import contextlib
-import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,41 +12,9 @@ from faults.nodes import new_set, nodes
 from faults.scene import puppets, wait_until
 from servers.redis import Redis, documented_users
 from servers.suite import equal, main, test
+from servers.watch import run, watching
 
-HOLDFAST = sys.argv[1]
 KEY = "{holdfast:}.v"
-
-
-def at(url):
-    return {**os.environ, "HOLDFAST_URL": url}
-
-
-class Watch:
-    def __init__(self, url, *words, every="1h"):
-        self.process = subprocess.Popen([HOLDFAST, "watch", "--every", every, *words], env=at(url), text=True,
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def next(self):
-        return json.loads(self.process.stdout.readline())
-
-    def expect(self, event, name=None):
-        found = self.next()
-        equal((found["event"], found.get("name")), (event, name))
-        return found
-
-
-@contextlib.contextmanager
-def watching(url, *words, **options):
-    watch = Watch(url, *words, **options)
-    try:
-        yield watch
-    finally:
-        watch.process.kill()
-        watch.process.communicate()
-
-
-def run(url, *words):
-    subprocess.run([HOLDFAST, *words], env=at(url), check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 @test("everything", "the documented user")

@@ -7,7 +7,7 @@
 
 #define POSTGRES_CAPABILITIES                                                       \
     (STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LEASE_EACH | \
-     STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE)
+     STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_CAN_PUSH)
 
 /* With scheme=for-update. */
 #define POSTGRES_FOR_UPDATE_CAPABILITIES                                         \

@@ -262,6 +262,8 @@ static void break_link(struct pg_link *link, int reason, const char *why) {
     disconnect(link);
     snprintf(link->why, sizeof(link->why), "%s", text);
     link->state = PG_DOWN;
+    if (link->listens)
+        postgres_watch_lost(link->pg, link->why);
     link->reason = reason;
     take_back_sent(link);
     if (link->ended) {
@@ -458,7 +460,7 @@ static void answer_first(struct pg_link *link) {
     struct pg_request *request = first_of(&link->sent);
     const char *state = pg_sqlstate(request->result);
     bool conflicts = is_one_of(state, "40001 40P01");
-    bool misses = is_one_of(state, "3F000 42883 42P01") && !link->incomplete;
+    bool misses = is_one_of(state, "3F000 42883 42P01") && !link->incomplete && !link->listens;
     list_remove(&request->link);
     link->heard = true;
     link->incomplete = misses || (link->incomplete && *state);
@@ -503,7 +505,7 @@ static void take_results(struct pg_link *link) {
     }
     PGnotify *notify;
     while (link->state == PG_READY && (notify = PQnotifies(link->conn))) {
-        postgres_notified(link->pg, notify->extra);
+        postgres_notified(link->pg, notify->relname, notify->extra);
         PQfreemem(notify);
     }
 }

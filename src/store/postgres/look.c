@@ -52,8 +52,7 @@ static int digit(char c) {
     return c >= 'a' ? c - 'a' + 10 : c - '0';
 }
 
-/* The bytes of a bytea, which the server sends as "\x" and hex digits; in place of those. */
-static const char *bytes(char *text) {
+const char *postgres_bytes(char *text) {
     if (text[0] != '\\' || text[1] != 'x')
         return text; /* NULL is "" */
     size_t size = strlen(text + 2) / 2;
@@ -68,7 +67,7 @@ static bool add_rows(struct hf_locks *locks, const PGresult *rows) {
     bool ok = true;
     for (int row = 0; ok && row < PQntuples(rows); row++) {
         for (int i = 0; i < SQL_LOOK_COLUMNS; i++)
-            values[i] = bytes(PQgetvalue(rows, row, i));
+            values[i] = postgres_bytes(PQgetvalue(rows, row, i));
         ok = sql_add_row(locks, values);
     }
     return ok;

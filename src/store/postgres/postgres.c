@@ -10,7 +10,7 @@
  * A client has two links: commands, and the one that listens to its channel. Wake-ups are hints:
  * when the second link is restored, all waiters of the client are woken and all holds checked,
  * since it may have missed something. A pooler does not pass notifications on; behind one, waiters
- * ask again now and then. */
+ * ask again now and then. The second link also listens to what others do, if the client watches. */
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
@@ -122,6 +122,7 @@ void postgres_listen(struct postgres *pg) {
     struct pg_request *request = pg_request_new(pg, NULL, listening, pg->listen, "");
     if (request)
         pg_link_submit(&pg->listener, request);
+    postgres_watch_connected(pg);
 }
 
 void postgres_expect_wakes(struct postgres *pg) {
@@ -140,7 +141,11 @@ static void poll_due(struct world_timer *timer) {
     pg->host->wake(pg->host, STORE_ALL_WAITING);
 }
 
-void postgres_notified(struct postgres *pg, const char *text) {
+void postgres_notified(struct postgres *pg, const char *channel, char *text) {
+    if (strcmp(channel, "holdfast_watch") == 0) {
+        postgres_watch_notified(pg, text);
+        return;
+    }
     bool is_number = text[0] && text[1] && strlen(text + 1) <= 16 &&
                      strspn(text + 1, "0123456789abcdef") == strlen(text + 1);
     uint64_t seq = is_number ? strtoull(text + 1, NULL, 16) : 0;
@@ -341,7 +346,8 @@ static void postgres_submit(struct store *store, struct store_op *op) {
         [STORE_ACQUIRE] = postgres_acquire, [STORE_RENEW] = postgres_renew,
         [STORE_RELEASE] = postgres_release, [STORE_BREAK] = postgres_break,
         [STORE_INSPECT] = postgres_look,    [STORE_LIST] = postgres_look,
-        [STORE_EXAMINE] = postgres_examine,
+        [STORE_EXAMINE] = postgres_examine, [STORE_WATCH] = postgres_watch,
+        [STORE_UNWATCH] = postgres_unwatch,
     };
     operations[op->type](container_of(store, struct postgres, store), op);
 }
@@ -405,6 +411,7 @@ static void postgres_close(struct store *store) {
     pg_link_close(&pg->commands);
     pg_link_close(&pg->listener);
     world_timer_drop(pg->host->world, &pg->poll);
+    postgres_close_watch(pg);
     postgres_free(pg);
 }
 
@@ -412,22 +419,22 @@ static int open_links(struct postgres *pg) {
     int r = world_timer_add(pg->host->world, &pg->poll, poll_due);
     if (r < 0)
         return r;
-    r = pg_link_init(&pg->commands, pg);
-    if (r < 0) {
-        world_timer_drop(pg->host->world, &pg->poll);
-        return r;
-    }
-    r = pg_link_init(&pg->listener, pg);
-    if (r < 0) {
+    r = postgres_open_watch(pg);
+    if (!r && (r = pg_link_init(&pg->commands, pg)) < 0)
+        postgres_close_watch(pg);
+    if (!r && (r = pg_link_init(&pg->listener, pg)) < 0) {
         pg_link_close(&pg->commands);
-        world_timer_drop(pg->host->world, &pg->poll);
+        postgres_close_watch(pg);
     }
+    if (r < 0)
+        world_timer_drop(pg->host->world, &pg->poll);
     pg->listener.listens = true;
     if (!r) {
         r = postgres_open_sessions(pg);
         if (r < 0) {
             pg_link_close(&pg->commands);
             pg_link_close(&pg->listener);
+            postgres_close_watch(pg);
             world_timer_drop(pg->host->world, &pg->poll);
         }
     }

@@ -13,10 +13,20 @@ enum { POSTGRES_SCHEMA = 4 }; /* its version */
  * end. */
 enum { PG_TARGET_PARAMETERS = 5, PG_PARAMETERS_MAX = URL_OPTIONS_MAX + 16 + PG_TARGET_PARAMETERS };
 
+/* Who watches; see watch.c. From LISTENING to SETTLING, what happens may be missed. */
+enum watch_state { WATCH_OFF, WATCH_LISTENING, WATCH_MARKING, WATCH_SETTLING, WATCH_LIVE };
+
+struct watching {
+    enum watch_state state;
+    uintptr_t round;          /* counts the beginnings: answers to earlier ones are not for us */
+    struct world_timer timer; /* LIVE: the lease must be extended; otherwise: begin again */
+};
+
 struct postgres {
     struct store store;
     struct store_host *host;
     struct pg_link commands, listener;
+    struct watching watching;
     struct world_timer poll;   /* behind a pooler, which forbids LISTEN: when to ask again */
     struct world_timer reaper; /* frees sessions that have ended */
     struct list sessions;      /* with scheme=for-update, see sessions.c … */
@@ -54,6 +64,19 @@ void postgres_session_break(struct postgres *pg, struct store_op *op);
 
 /* look.c */
 void postgres_look(struct postgres *pg, struct store_op *op);
+/* The bytes of a bytea, which the server sends as "\\x" and hex digits; in place of those. */
+const char *postgres_bytes(char *text);
+
+/* watch.c */
+int postgres_open_watch(struct postgres *pg);
+void postgres_close_watch(struct postgres *pg);
+void postgres_watch(struct postgres *pg, struct store_op *op);
+void postgres_unwatch(struct postgres *pg, struct store_op *op);
+/* The listener is connected; it has lost its connection. */
+void postgres_watch_connected(struct postgres *pg);
+void postgres_watch_lost(struct postgres *pg, const char *why);
+/* Somebody has reported a change. */
+void postgres_watch_notified(struct postgres *pg, char *text);
 
 /* examine.c */
 void postgres_examine(struct postgres *pg, struct store_op *op);
@@ -82,9 +105,9 @@ void postgres_expect_wakes(struct postgres *pg);
 void postgres_granted(struct postgres *pg);
 /* Requests have a connection again, perhaps to another server. */
 void postgres_restored(struct postgres *pg);
-/* The listener is connected. */
+/* The listener is connected: asks it to listen. */
 void postgres_listen(struct postgres *pg);
 /* The server has sent a notification. */
-void postgres_notified(struct postgres *pg, const char *text);
+void postgres_notified(struct postgres *pg, const char *channel, char *text);
 
 #endif

@@ -11,6 +11,12 @@
 -- A claim that has expired is removed before anything is granted, not just ignored: it may be in
 -- the middle of being renewed. What remains counts, whatever its time.
 --
+-- What happens to a claim is reported to those who watch, by whoever does it, but only if there is
+-- a row in watchers whose time has not passed. That is looked up after the row of the name has been
+-- locked. So whoever looked too early to see a new watcher is a transaction with a number, which
+-- the watcher can wait for (watch.c). Notifications arrive in the order of the commits, and the
+-- row's lock makes that the order in which things happened to a name.
+--
 -- Everything is one transaction, and two clients may run it at once: the second waits for the
 -- first, and then finds everything there.
 SELECT pg_advisory_xact_lock(5210483217664569444);
@@ -56,6 +62,12 @@ CREATE TABLE IF NOT EXISTS holdfast.fences (
     token bigint NOT NULL CHECK (token > 0 AND token < 9007199254740992)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
+-- The clients that watch.
+CREATE TABLE IF NOT EXISTS holdfast.watchers (
+    client uuid PRIMARY KEY,
+    until timestamptz NOT NULL
+) WITH (fillfactor = 70);
+
 -- For people: who holds and who waits.
 CREATE OR REPLACE VIEW holdfast.who AS
     SELECT encode(c.name, 'escape') AS name, (ARRAY['holds', 'is next', 'waits'])[c.state] AS what, c.weight, l.capacity,
@@ -97,6 +109,29 @@ END $$;
 CREATE OR REPLACE FUNCTION holdfast.tell(client uuid, word text, seq bigint) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('holdfast_' || replace(client::text, '-', ''), word || to_hex(seq))
 $$;
+
+-- Bytes as text without spaces, and not too many of them: a notification has 8000 bytes at most.
+CREATE OR REPLACE FUNCTION holdfast.hex(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT E'\\x' || encode(substr(bytes, 1, 600), 'hex')
+$$;
+
+-- Tells those who watch what happened to a claim: 'a' acquired, 'r' released, 'b' broken, 'w'
+-- waits, 'l' left the queue. After that and the time come the columns of sql.h.
+CREATE OR REPLACE FUNCTION holdfast.report(word text, claim holdfast.claims) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('holdfast_watch', array_to_string(ARRAY[
+        word, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text,
+        holdfast.hex(l.name), l.kind::text, l.capacity::text, l.token::text,
+        (extract(epoch FROM b.broken_at) * 1000000)::bigint::text, b.broken_token::text,
+        holdfast.hex(b.broken_by), holdfast.hex(b.broken_reason),
+        claim.client::text, claim.seq::text, claim.state::text, claim.token::text, claim.weight::text,
+        (extract(epoch FROM claim.since) * 1000)::bigint::text,
+        CASE WHEN isfinite(claim.until) THEN (extract(epoch FROM claim.until - clock_timestamp()) * 1000)::bigint::text
+             ELSE '-1' END,
+        claim.pid::text, holdfast.hex(claim.host), holdfast.hex(claim.command), holdfast.hex(claim.label)], ' ', ''))
+    FROM holdfast.locks l LEFT JOIN holdfast.locks b ON b.name = l.name AND word = 'b'
+    WHERE l.name = claim.name;
+END $$;
 
 -- Locks the row of a name. It returns NULL if there is none.
 CREATE OR REPLACE FUNCTION holdfast.lock_row(the_name bytea) RETURNS holdfast.locks LANGUAGE plpgsql AS $$
@@ -218,8 +253,13 @@ DECLARE
     ends timestamptz; -- the first of their leases
     head bigint; -- the first waiter's ticket
     my_ticket bigint;
+    is_used boolean;
+    is_watched boolean;
 BEGIN
-    IF EXISTS (SELECT FROM holdfast.claims WHERE name = the_name) THEN
+    SELECT EXISTS (SELECT FROM holdfast.claims WHERE name = the_name),
+        EXISTS (SELECT FROM holdfast.watchers WHERE until > clock_timestamp())
+    INTO is_used, is_watched;
+    IF is_used THEN
         SELECT * INTO mine FROM holdfast.claims WHERE client = me AND seq = my_seq FOR UPDATE;
         now := clock_timestamp();
         PERFORM holdfast.advance(lock);
@@ -263,6 +303,9 @@ BEGIN
                 until = greatest(CASE WHEN state = 1 THEN until END, now + lease_us * interval '1 microsecond')
             WHERE client = me AND seq = my_seq;
         END IF;
+        IF is_watched AND mine.state IS DISTINCT FROM 1::smallint THEN
+            PERFORM holdfast.report('a', c) FROM holdfast.claims c WHERE client = me AND seq = my_seq;
+        END IF;
         RETURN;
     END IF;
 
@@ -279,6 +322,9 @@ BEGIN
         WHERE name = the_name;
         INSERT INTO holdfast.claims VALUES (me, my_seq, the_name, 3, my_ticket, the_weight,
             now + wait_us * interval '1 microsecond', 0, now, my_pid, my_host, my_command, my_label);
+        IF is_watched THEN
+            PERFORM holdfast.report('w', c) FROM holdfast.claims c WHERE client = me AND seq = my_seq;
+        END IF;
     ELSE
         UPDATE holdfast.claims SET until = now + wait_us * interval '1 microsecond' WHERE client = me AND seq = my_seq;
     END IF;
@@ -301,16 +347,26 @@ CREATE OR REPLACE FUNCTION holdfast.release(the_name bytea, me uuid, my_seq bigi
 DECLARE
     lock holdfast.locks := holdfast.lock_row(the_name);
     today integer := extract(epoch FROM clock_timestamp())::bigint / 86400;
-    ends timestamptz;
+    mine holdfast.claims;
+    was_mine boolean;
+    is_used boolean;
+    is_watched boolean;
 BEGIN
-    DELETE FROM holdfast.claims WHERE client = me AND seq = my_seq RETURNING until INTO ends;
-    IF EXISTS (SELECT FROM holdfast.claims WHERE name = the_name) THEN
+    DELETE FROM holdfast.claims WHERE client = me AND seq = my_seq RETURNING * INTO mine;
+    SELECT coalesce(mine.until > clock_timestamp(), false),
+        EXISTS (SELECT FROM holdfast.claims WHERE name = the_name),
+        EXISTS (SELECT FROM holdfast.watchers WHERE until > clock_timestamp())
+    INTO was_mine, is_used, is_watched;
+    IF was_mine AND is_watched THEN
+        PERFORM holdfast.report(CASE WHEN mine.state = 1 THEN 'r' ELSE 'l' END, mine);
+    END IF;
+    IF is_used THEN
         PERFORM holdfast.advance(lock);
     END IF;
     IF lock.used_day < today THEN
         UPDATE holdfast.locks SET used_day = today WHERE name = the_name;
     END IF;
-    RETURN coalesce(ends > clock_timestamp(), false);
+    RETURN was_mine;
 END $$;
 
 -- Ends the hold that has this token. False: there is none.
@@ -328,6 +384,9 @@ BEGIN
     UPDATE holdfast.locks SET token = token + 1, used_day = extract(epoch FROM clock_timestamp())::bigint / 86400,
         broken_at = clock_timestamp(), broken_token = the_token, broken_by = by, broken_reason = reason
     WHERE name = the_name;
+    IF EXISTS (SELECT FROM holdfast.watchers WHERE until > clock_timestamp()) THEN
+        PERFORM holdfast.report('b', broken);
+    END IF;
     PERFORM holdfast.tell(broken.client, 'g', broken.seq);
     PERFORM holdfast.advance(lock);
     RETURN true;

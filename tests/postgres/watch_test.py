@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""holdfast watch on PostgreSQL reports what happens as it happens: watch_test.py HOLDFAST PUPPET."""
+import sys
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.postgres import Postgres, Session, documented, patient
+from servers.scene import wait_until
+from servers.suite import equal, main, test
+from servers.watch import run, watching
+
+
+
+def watchers(server):
+    return int(server.command("SELECT count(*) FROM holdfast.watchers WHERE until > clock_timestamp()"))
+
+
+@test
+def what_is_taken_and_released_between_two_polls_is_reported_to_the_documented_user():
+    with Postgres() as server:
+        run(patient(server.url()), "run", "x", "true")
+        server.command("CREATE ROLE app LOGIN;" + documented("rights"))
+        url = patient(server.url(user="app"))
+        with watching(url, "--json") as watch, watching(url, "--json", "y") as other:
+            watch.expect("watching")
+            other.expect("watching")
+            before_ms = int(time.time() * 1000)
+            run(url, "run", "x", "true")
+            acquired, released = watch.expect("acquired", "x"), watch.expect("released", "x")
+            equal((acquired["exact"], released["exact"]), (True, True))
+            equal(acquired["party"]["token"], released["party"]["token"])
+            assert before_ms <= acquired["at_ms"] <= released["at_ms"] <= time.time() * 1000
+            run(url, "run", "y", "true")
+            other.expect("acquired", "y")
+            other.expect("released", "y")
+
+
+@test
+def a_watch_that_loses_its_connection_says_so_and_goes_on():
+    with Postgres() as server:
+        url = patient(server.url())
+        with watching(url, "--json") as watch, watching(url) as text:
+            watch.expect("watching")
+            wait_until(lambda: watchers(server) == 2, "both watch")
+            run(url, "run", "x", "true")
+            watch.expect("acquired", "x")
+            watch.expect("released", "x")
+            server.command("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'")
+            assert watch.expect("missed")["reason"]
+            watch.expect("watching")
+            run(url, "run", "x", "true")
+            watch.expect("acquired", "x")
+            line = text.process.stderr.readline()
+            assert "events may be missing" in line, line
+            assert "complete again" in text.process.stderr.readline()
+
+
+@test
+def a_watcher_that_was_forgotten_says_so_and_goes_on():
+    with Postgres() as server:
+        url = patient(server.url())
+        with watching(url, "--json") as watch:
+            watch.expect("watching")
+            server.command("DELETE FROM holdfast.watchers")
+            assert "forgot" in watch.expect("missed")["reason"]
+            watch.expect("watching")
+            equal(watchers(server), 1)
+
+
+@test
+def who_looked_before_the_watch_began_is_waited_for():
+    """Its change, which nobody reports, is done before the watch says that it is complete."""
+    with Postgres() as server, Session(server) as early:
+        url = patient(server.url())
+        run(url, "run", "x", "true")
+        early.say("BEGIN")
+        equal(early.say("INSERT INTO holdfast.plain (name, owner) VALUES ('early', 'job')"), "00000")
+        with watching(url, "--json") as watch:
+            wait_until(lambda: server.command("SELECT 1 FROM pg_stat_activity WHERE query ~ 'FROM pg_locks l'"
+                                              " AND pid <> pg_backend_pid() LIMIT 1"), "the watcher waits")
+            run(url, "run", "x", "true")  # of which it does not hear yet
+            equal(early.say("COMMIT"), "00000")
+            watch.expect("watching")
+            equal(watch.expect("acquired", "early")["exact"], False)  # it looks again, and finds it
+            run(url, "run", "x", "true")
+            watch.expect("acquired", "x")
+
+
+@test
+def a_watcher_that_is_killed_leaves_nothing_behind_for_long():
+    with Postgres() as server:
+        url = patient(server.url())
+        with watching(url, "--json") as watch:
+            watch.expect("watching")
+        equal(server.command("SELECT count(*) FROM holdfast.watchers WHERE until <= clock_timestamp() + interval '10 s'"), "1")
+        server.command("UPDATE holdfast.watchers SET until = clock_timestamp()")  # instead of waiting
+        with watching(url, "--json") as watch:
+            watch.expect("watching")
+            equal(server.command("SELECT count(*) FROM holdfast.watchers"), "1")
+
+
+main()
