@@ -104,7 +104,7 @@ static unsigned capabilities_of(const struct store_scheme *row) {
 
 hf_store_info store_describe(const char *scheme, const struct store_driver *driver) {
     const struct store_scheme *row = find_scheme(scheme);
-    return row ? info_of(row->scheme, row->tier, row->summary, capabilities_of(row))
+    return row ? info_of(row->scheme, row->tier, row->summary, driver->capabilities)
                : info_of(driver->scheme, driver->tier, "", driver->capabilities);
 }
 
