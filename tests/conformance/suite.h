@@ -318,12 +318,12 @@ static hf_acquire_options for_only(hf_acquire_options options, int64_t lease_ms)
     return with_flags(options, HF_NO_RENEW);
 }
 
-/* An acquire that must succeed. A brief lease may be over when a busy machine comes to look at the
+/* An acquire that must succeed. The lease may be over when a busy machine comes to look at the
  * answer: then once more, when the store knows that, too. */
 static hf_hold *get(hf_client *client, const char *name, hf_acquire_options options) {
     hf_hold *hold = NULL;
     int status = acquire(client, name, options, &hold);
-    for (int i = 1; i < TRIES && status == HF_SHORT && options.lease_ms < LEASE_MS; i++) {
+    for (int i = 1; i < TRIES && status == HF_SHORT; i++) {
         options.wait_ms = PATIENCE_MS;
         status = acquire(client, name, options, &hold);
     }

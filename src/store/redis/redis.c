@@ -340,9 +340,10 @@ static int read_url(struct redis *redis, const struct url *url, char **ret_text)
     return r < 0 ? r : read_security(redis, url, ret_text);
 }
 
-/* ---- The driver ---- */
+/* ---- The drivers: that of one server and of Sentinel, and that of a Cluster ---- */
 
 extern const struct store_driver holdfast_store_driver;
+static const struct store_driver cluster_driver;
 
 static bool refuse_name(struct redis *redis, struct store_op *op) {
     if (redis->prefix[0] || !op->name || !command_is_companion(op->name))
@@ -461,7 +462,7 @@ static int redis_open(struct store_host *host, const struct url *url, struct sto
     struct redis *redis = calloc(1, sizeof(*redis));
     if (!redis)
         return HF_NO_MEMORY;
-    redis->store.driver = &holdfast_store_driver;
+    redis->store.driver = is_cluster(url) ? &cluster_driver : &holdfast_store_driver;
     redis->host = host;
     redis->keep_from_us = world_now_us(host->world) + INT64_C(86400000000);
     world_random(host->world, &redis->number, sizeof(redis->number));
@@ -491,6 +492,18 @@ const struct store_driver holdfast_store_driver __attribute__((visibility("defau
     .port = DEFAULT_PORT,
     .capabilities = REDIS_CAPABILITIES,
     .voting = &voting,
+    .open = redis_open,
+    .submit = redis_submit,
+    .close = redis_close,
+};
+
+static const struct store_driver cluster_driver = {
+    .abi = STORE_ABI,
+    .scheme = "redis+cluster",
+    .tier = "best effort",
+    .port = DEFAULT_PORT,
+    .capabilities = REDIS_CLUSTER_CAPABILITIES,
+    .voting = &voting, /* which says why it cannot be a node */
     .open = redis_open,
     .submit = redis_submit,
     .close = redis_close,

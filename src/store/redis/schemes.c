@@ -7,9 +7,6 @@
 #define REDIS_TLS \
     { "redis", "tls" }
 
-/* In a Cluster, the key that says whether somebody watches is in another slot than most locks. */
-#define IN_CLUSTER (REDIS_CAPABILITIES & ~(unsigned)STORE_CAN_PUSH)
-
 const struct store_scheme store_redis_schemes[] = {
     {"rediss", "timed", "all who reach one Redis server, over TLS", NULL, REDIS_CAPABILITIES,
      REDIS_TLS},
@@ -21,8 +18,10 @@ const struct store_scheme store_redis_schemes[] = {
      REDIS_CAPABILITIES, REDIS_TLS},
     {"redis+sentinel", "best effort", "a Redis master that sentinels watch, in plaintext", NULL,
      REDIS_CAPABILITIES, REDIS},
-    {"rediss+cluster", "best effort", "a Redis Cluster, over TLS", NULL, IN_CLUSTER, REDIS_TLS},
-    {"redis+cluster", "best effort", "a Redis Cluster, in plaintext", NULL, IN_CLUSTER, REDIS},
+    {"rediss+cluster", "best effort", "a Redis Cluster, over TLS", NULL, REDIS_CLUSTER_CAPABILITIES,
+     REDIS_TLS},
+    {"redis+cluster", "best effort", "a Redis Cluster, in plaintext", NULL,
+     REDIS_CLUSTER_CAPABILITIES, REDIS},
     {"quorum+rediss", "strict", "a majority of independent Redis servers (Redlock), over TLS",
      &store_quorum, 0, REDIS_TLS},
     {"quorum+redis", "strict", "a majority of independent Redis servers (Redlock), in plaintext",
