@@ -105,10 +105,12 @@ def so_does_a_part_of_the_script_itself():
     script = start_script(ACQUIRE + "yes | while read line; do echo $BASHPID; sleep 1000; done; :")
     loop, = read_pids(script, 1)
     kill_script(script)
-    step = matches(open(f"/proc/{loop}/task/{loop}/children").read(), r"\d+")[0]
+    steps = lambda: open(f"/proc/{loop}/task/{loop}/children").read().split()
+    wait_until(steps, "its step")
+    step = int(steps()[0])
     os.kill(loop, signal.SIGKILL)
     assert not is_free("x")  # the step goes on
-    os.kill(int(step), signal.SIGKILL)
+    os.kill(step, signal.SIGKILL)
     wait_until(lambda: is_free("x"), "the lock is free")
 
 
