@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """holdfast watch on PostgreSQL reports what happens as it happens: watch_test.py HOLDFAST PUPPET."""
+import select
 import sys
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from servers.scene import wait_until
 from servers.suite import equal, main, test
 from servers.watch import run, watching
 
+CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'"
 
 
 def watchers(server):
@@ -47,11 +49,13 @@ def a_watch_that_loses_its_connection_says_so_and_goes_on():
             run(url, "run", "x", "true")
             watch.expect("acquired", "x")
             watch.expect("released", "x")
-            server.command("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'")
+            server.command(CUT)
             assert watch.expect("missed")["reason"]
             watch.expect("watching")
             run(url, "run", "x", "true")
             watch.expect("acquired", "x")
+            while not select.select([text.process.stderr], [], [], 2)[0]:  # it may not have been watching yet
+                server.command(CUT)
             line = text.process.stderr.readline()
             assert "events may be missing" in line, line
             assert "complete again" in text.process.stderr.readline()
