@@ -266,6 +266,15 @@ static int64_t abstains_until_us(const struct check *check, const struct sim_ser
                                                       : sim_clock_when(&server->wall, until_us);
 }
 
+/* Whether the server keeps anything of it. A lease that is over may still be there, and lasts again
+ * when the clock is set back. */
+static bool is_kept(struct sim_server *server, const struct attempt *attempt) {
+    server->service->type->set_time(server->service, 0);
+    bool kept = server_ends_us(server, attempt) != INT64_MIN;
+    sim_server_tell_time(server);
+    return kept;
+}
+
 void check_forgot(struct check *check, struct sim_server *server, int name,
                   enum service_forgotten what) {
     sim_server_tell_time(server);
@@ -276,7 +285,7 @@ void check_forgot(struct check *check, struct sim_server *server, int name,
         if (name >= 0 && attempt->name != name)
             continue;
         vote->forgot |= abstains_until_us(check, server) != INT64_MAX;
-        vote->gone = server_ends_us(server, attempt) == INT64_MIN;
+        vote->gone = !is_kept(server, attempt);
         vote->counter_lost |= counters;
         if (what == FORGOT_ALL)
             attempt->queued_order = 0;
