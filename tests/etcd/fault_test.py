@@ -256,8 +256,7 @@ def compaction_during_a_watch_is_mended():
         two.stop()
         for number in range(5):
             shared.command("put", f"{prefix}noise", number)
-        revision = shared.command("get", f"{prefix}noise", "-w", "json").split('"revision":')[1].split(",")[0]
-        shared.command("compact", revision)
+        shared.command("compact", shared.revision())
         two.cont()
         equal(one.release("lock"), "OK")
         two.granted("lock")
@@ -421,23 +420,14 @@ def leads(cluster, member):
 @test
 def row_16_a_restored_snapshot_is_mended_by_a_token_floor():
     with Etcd() as cluster:
-        member, = cluster.members
         with Puppet(PUPPET, slowly(cluster.url())) as one:
             one.hold("before", "lock")
             equal(one.release("before"), "OK")
-            snapshot = cluster.folder / "snapshot"
-            cluster.command("snapshot", "save", snapshot)
+            snapshot = cluster.save()
             for number in range(5):
                 token = one.hold(number, "lock").token
                 equal(one.release(number), "OK")
-        member.kill()
-        shutil.rmtree(member.folder)
-        cluster.command("snapshot", "restore", snapshot, "--data-dir", member.folder, "--name", member.name,
-                        "--initial-cluster", f"{member.name}={member.peer_address()}",
-                        "--initial-cluster-token", cluster.folder.name,
-                        "--initial-advertise-peer-urls", member.peer_address())
-        member.start()
-        cluster.wait_ready()
+        cluster.restore(snapshot)
         with Puppet(PUPPET, slowly(cluster.url())) as one:
             assert one.hold("lock", "lock").token <= token, "it was not restored"
             equal(one.release("lock"), "OK")

@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """holdfast watch on PostgreSQL reports what happens as it happens: watch_test.py HOLDFAST PUPPET."""
-import select
 import sys
-import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -10,7 +8,8 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.postgres import Postgres, Session, documented, patient
 from servers.scene import wait_until
 from servers.suite import equal, main, test
-from servers.watch import run, watching
+from servers.watch import (run, says_that_it_lost_its_connection_and_goes_on, sees_what_is_taken_and_released_between_two_polls,
+                           watching)
 
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'"
 
@@ -25,40 +24,15 @@ def what_is_taken_and_released_between_two_polls_is_reported_to_the_documented_u
         run(patient(server.url()), "run", "x", "true")
         server.command("CREATE ROLE app LOGIN;" + documented("rights"))
         url = patient(server.url(user="app"))
-        with watching(url, "--json") as watch, watching(url, "--json", "y") as other:
-            watch.expect("watching")
-            other.expect("watching")
-            before_ms = int(time.time() * 1000)
-            run(url, "run", "x", "true")
-            acquired, released = watch.expect("acquired", "x"), watch.expect("released", "x")
-            equal((acquired["exact"], released["exact"]), (True, True))
-            equal(acquired["party"]["token"], released["party"]["token"])
-            assert before_ms <= acquired["at_ms"] <= released["at_ms"] <= time.time() * 1000
-            run(url, "run", "y", "true")
-            other.expect("acquired", "y")
-            other.expect("released", "y")
+        sees_what_is_taken_and_released_between_two_polls(url)
 
 
 @test
 def a_watch_that_loses_its_connection_says_so_and_goes_on():
     with Postgres() as server:
         url = patient(server.url())
-        with watching(url, "--json") as watch, watching(url) as text:
-            watch.expect("watching")
-            wait_until(lambda: watchers(server) == 2, "both watch")
-            run(url, "run", "x", "true")
-            watch.expect("acquired", "x")
-            watch.expect("released", "x")
-            server.command(CUT)
-            assert watch.expect("missed")["reason"]
-            watch.expect("watching")
-            run(url, "run", "x", "true")
-            watch.expect("acquired", "x")
-            while not select.select([text.process.stderr], [], [], 2)[0]:  # it may not have been watching yet
-                server.command(CUT)
-            line = text.process.stderr.readline()
-            assert "events may be missing" in line, line
-            assert "complete again" in text.process.stderr.readline()
+        says_that_it_lost_its_connection_and_goes_on(
+            url, lambda: wait_until(lambda: watchers(server) == 2, "both watch"), lambda: server.command(CUT))
 
 
 @test

@@ -145,6 +145,27 @@ class Etcd:
     def keys(self, prefix="holdfast/"):
         return self.command("get", "--prefix", "--keys-only", prefix).split()
 
+    def revision(self):
+        return json.loads(self.command("get", "none", "-w", "json"))["header"]["revision"]
+
+    def save(self):
+        """A snapshot, for `restore`."""
+        snapshot = self.folder / "snapshot"
+        self.command("snapshot", "save", snapshot)
+        return snapshot
+
+    def restore(self, snapshot):
+        """Of one member: what was written since is gone."""
+        member, = self.members
+        member.kill()
+        member.wipe()
+        self.command("snapshot", "restore", snapshot, "--data-dir", member.folder, "--name", member.name,
+                     "--initial-cluster", f"{member.name}={member.peer_address()}",
+                     "--initial-cluster-token", self.folder.name,
+                     "--initial-advertise-peer-urls", member.peer_address())
+        member.start()
+        self.wait_ready()
+
     def leader(self):
         """The member that leads, as it says itself."""
         until = time.monotonic() + LIMIT_S

@@ -5,13 +5,16 @@
         run(url, "run", "x", "true")
         watch.expect("acquired", "x")
 
-By default it polls so seldom that no poll can be what saw something.
+By default it polls so seldom that no poll can be what saw something. At the end are scenarios that are the same on every
+store that pushes.
 """
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
+import time
 
 from servers.suite import equal
 
@@ -48,3 +51,41 @@ def watching(url, *words, **options):
 
 def run(url, *words):
     subprocess.run([HOLDFAST, *words], env=at(url), check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+# ---- Scenarios ----
+
+
+def sees_what_is_taken_and_released_between_two_polls(url):
+    with watching(url, "--json") as watch, watching(url, "--json", "y") as other:
+        watch.expect("watching")
+        other.expect("watching")
+        before_ms = int(time.time() * 1000)
+        run(url, "run", "x", "true")
+        acquired, released = watch.expect("acquired", "x"), watch.expect("released", "x")
+        equal((acquired["exact"], released["exact"]), (True, True))
+        equal(acquired["party"]["token"], released["party"]["token"])
+        assert before_ms <= acquired["at_ms"] <= released["at_ms"] <= time.time() * 1000
+        run(url, "run", "y", "true")
+        other.expect("acquired", "y")
+        other.expect("released", "y")
+
+
+def says_that_it_lost_its_connection_and_goes_on(url, wait_for_both, cut):
+    """`cut` cuts the connections of all that watch; `wait_for_both` returns when two do."""
+    with watching(url, "--json") as watch, watching(url) as text:
+        watch.expect("watching")
+        wait_for_both()
+        run(url, "run", "x", "true")
+        watch.expect("acquired", "x")
+        watch.expect("released", "x")
+        cut()
+        assert watch.expect("missed")["reason"]
+        watch.expect("watching")
+        run(url, "run", "x", "true")
+        watch.expect("acquired", "x")
+        while not select.select([text.process.stderr], [], [], 2)[0]:  # it may not have been watching yet
+            cut()
+        line = text.process.stderr.readline()
+        assert "events may be missing" in line, line
+        assert "complete again" in text.process.stderr.readline()

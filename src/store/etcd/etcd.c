@@ -187,9 +187,15 @@ static bool must_wait(const struct etcd *etcd, const struct store_op *op) {
 
 static void carry_out(struct etcd *etcd, struct store_op *op) {
     static void (*const operations[])(struct etcd *, struct store_op *) = {
-        [STORE_ACQUIRE] = etcd_acquire, [STORE_RENEW] = etcd_renew,  [STORE_RELEASE] = etcd_release,
-        [STORE_BREAK] = etcd_break,     [STORE_INSPECT] = etcd_look, [STORE_LIST] = etcd_look,
+        [STORE_ACQUIRE] = etcd_acquire,
+        [STORE_RENEW] = etcd_renew,
+        [STORE_RELEASE] = etcd_release,
+        [STORE_BREAK] = etcd_break,
+        [STORE_INSPECT] = etcd_look,
+        [STORE_LIST] = etcd_look,
         [STORE_EXAMINE] = etcd_examine,
+        [STORE_WATCH] = etcd_watch_changes,
+        [STORE_UNWATCH] = etcd_unwatch_changes,
     };
     if (must_wait(etcd, op))
         list_append(&etcd->held_back, &op->link);
@@ -222,6 +228,7 @@ static void etcd_free(struct etcd *etcd) {
 static void close_store(struct store *store) {
     struct etcd *etcd = container_of(store, struct etcd, store);
     etcd_watch_down(etcd);
+    etcd_changes_close(etcd);
     etcd_link_close(&etcd->link);
     for (struct map_node *node; (node = map_first(&etcd->attempts));)
         etcd_attempt_free(etcd, container_of(node, struct etcd_attempt, by_seq));
@@ -250,10 +257,17 @@ static int open_store(struct store_host *host, const struct url *url, struct sto
         etcd_free(etcd);
         return r;
     }
+    r = etcd_changes_init(etcd);
+    if (r < 0) {
+        etcd_watch_close(etcd);
+        etcd_free(etcd);
+        return r;
+    }
     etcd->link.login = &etcd->login;
     etcd->link.timeout_us = etcd->timeout_us;
     r = etcd_link_init(&etcd->link, etcd, etcd->peers, etcd->host_count, &etcd->security);
     if (r < 0) {
+        etcd_changes_close(etcd);
         etcd_watch_close(etcd);
         etcd_free(etcd);
         return r;

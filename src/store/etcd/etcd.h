@@ -5,6 +5,7 @@
  *   queue.c    the claims on a name, as they are in etcd, and whose turn it is
  *   lease.c    the leases of this client, and renewals
  *   watch.c    the one stream on which etcd reports what happens to keys
+ *   changes.c  what happens to locks, for those who watch them
  *   look.c     inspect and list
  *   examine.c  what doctor asks
  *   txn.c      transactions as messages
@@ -71,6 +72,18 @@ struct etcd_attempt {
     struct etcd_key key;
 };
 
+/* What is reported to who watches locks. */
+struct etcd_changes {
+    char *names;        /* those that begin with this; NULL: nobody watches */
+    int64_t watch;      /* the id of its watcher; 0: none */
+    int64_t next;       /* the first revision that was not reported; 0: not known */
+    int64_t asked_next; /* the same, when the cluster was asked for its revision */
+    int64_t old_until;  /* revisions up to this one were there before the watcher */
+    bool is_asked, is_live;
+    struct list queue; /* of changes, in their order */
+    struct world_timer timer;
+};
+
 struct etcd {
     struct store store;
     struct store_host *host;
@@ -98,6 +111,7 @@ struct etcd {
     bool missed;           /* the stream has ended: something may have happened since */
     struct list young;
     struct world_timer young_timer;
+    struct etcd_changes changes;
 };
 
 /* ---- txn.c ---- */
@@ -127,6 +141,10 @@ ProtobufCBinaryData etcd_bytes(const struct etcd_key *key);
 
 /* The first key after all that begin with `key`. */
 void etcd_end_of(const struct etcd_key *key, struct etcd_key *ret_end);
+
+/* The keys that begin with `key`: from it to `ret_end`. etcd accepts no empty key, so an empty one
+ * becomes the first that there can be. */
+void etcd_range_of(struct etcd_key *key, struct etcd_key *ret_end);
 
 /* Conditions: the key's, or of a range each key's, create or mod revision. */
 void txn_if_create(struct txn *txn, const struct etcd_key *key, Etcd__Compare__Result result,
@@ -248,6 +266,11 @@ int64_t etcd_lease_kept(struct etcd *etcd, int64_t id, const struct etcd_call *c
 
 void etcd_renew(struct etcd *etcd, struct store_op *op);
 
+/* Asks how many seconds a lease has left. NULL: no memory. The answer is read with etcd_time_left;
+ * false: it is not known. At or below 0: the lease is over. */
+struct etcd_call *etcd_ask_time(int64_t lease, etcd_answered *answered, void *context);
+bool etcd_time_left(const struct etcd_call *call, int64_t *ret_seconds);
+
 /* ---- watch.c ---- */
 
 int etcd_watch_init(struct etcd *etcd);
@@ -261,12 +284,31 @@ void etcd_watch_hold(struct etcd *etcd, struct etcd_attempt *attempt, int64_t re
 /* The hold was seen to be there at `revision`. */
 void etcd_watch_again(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision);
 void etcd_watch_stop(struct etcd *etcd, struct etcd_attempt *attempt);
+/* Creates a watcher on the stream: sets its id in `create` and returns it. 0: it cannot be done
+ * now. */
+int64_t etcd_watch_create(struct etcd *etcd, Etcd__WatchCreateRequest *create);
+void etcd_watch_cancel(struct etcd *etcd, int64_t watch);
 /* Of the link: it is connected, it has lost its connection; of the stream: it has ended. */
 void etcd_watch_up(struct etcd *etcd);
 void etcd_watch_down(struct etcd *etcd);
 void etcd_watch_ended(struct etcd *etcd);
 
+/* ---- changes.c ---- */
+
+int etcd_changes_init(struct etcd *etcd);
+void etcd_changes_close(struct etcd *etcd);
+void etcd_watch_changes(struct etcd *etcd, struct store_op *op);
+void etcd_unwatch_changes(struct etcd *etcd, struct store_op *op);
+/* Of the stream: its watcher's messages, and that it was lost. */
+void etcd_changes_came(struct etcd *etcd, const Etcd__WatchResponse *response);
+void etcd_changes_lost(struct etcd *etcd);
+
 /* ---- look.c, examine.c ---- */
+
+/* Adds who has a claim, or the last break, to the lock that was added last. False: no memory. */
+bool etcd_add_party(const struct etcd *etcd, struct hf_locks *locks, const struct claim *claim,
+                    enum locks_role role, int64_t left_ms);
+bool etcd_add_break(struct hf_locks *locks, const Etcd__Break *record);
 
 void etcd_look(struct etcd *etcd, struct store_op *op);
 void etcd_examine(struct etcd *etcd, struct store_op *op);

@@ -41,7 +41,8 @@ struct grpc_buffer {
 };
 
 struct grpc_call {
-    /* Of a stream: a message has come. Nothing but grpc_send and grpc_cancel may be called. */
+    /* Of a stream: a message has come. Nothing but grpc_start, grpc_send and grpc_cancel may be
+     * called. */
     void (*message)(struct grpc_call *call, const uint8_t *bytes, size_t size);
     /* The rest is the connection's. */
     struct list link;  /* among the calls, or those that have ended */

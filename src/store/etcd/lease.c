@@ -202,6 +202,27 @@ bool etcd_lease_keep(struct etcd *etcd, struct etcd_lease *lease, etcd_answered 
     return true;
 }
 
+/* ---- The time that is left ---- */
+
+struct etcd_call *etcd_ask_time(int64_t lease, etcd_answered *answered, void *context) {
+    Etcd__LeaseTimeToLiveRequest request = ETCD__LEASE_TIME_TO_LIVE_REQUEST__INIT;
+    request.id = lease;
+    return etcd_call_new("/etcdserverpb.Lease/LeaseTimeToLive", &request.base, answered, context);
+}
+
+bool etcd_time_left(const struct etcd_call *call, int64_t *ret_seconds) {
+    Etcd__LeaseTimeToLiveResponse *response =
+        call->reason
+            ? NULL
+            : etcd__lease_time_to_live_response__unpack(NULL, call->message_size, call->message);
+    bool ok = response && response->ttl < INT32_MAX;
+    if (ok)
+        *ret_seconds = response->ttl;
+    if (response)
+        etcd__lease_time_to_live_response__free_unpacked(response, NULL);
+    return ok;
+}
+
 /* ---- Renewals ---- */
 
 struct renewing;

@@ -79,7 +79,7 @@ static Etcd__Break *find_break(const struct looking *job, const char *name) {
     return NULL;
 }
 
-static bool add_break(struct hf_locks *locks, const Etcd__Break *record) {
+bool etcd_add_break(struct hf_locks *locks, const Etcd__Break *record) {
     char *by = text_of(record->by), *reason = text_of(record->reason);
     struct locks_break last = {
         .at_us = record->at_us, .token = record->token, .by = by, .reason = reason};
@@ -99,7 +99,8 @@ static int64_t left_ms(const struct looking *job, const struct claim *claim) {
     return claim->value ? asked_ms : 0;
 }
 
-static bool add_party(const struct looking *job, const struct claim *claim, bool holds) {
+bool etcd_add_party(const struct etcd *etcd, struct hf_locks *locks, const struct claim *claim,
+                    enum locks_role role, int64_t left_ms) {
     Etcd__Claim foreign = ETCD__CLAIM__INIT;
     foreign.weight = STORE_ALL;
     const Etcd__Claim *value = claim->value ? claim->value : &foreign;
@@ -110,15 +111,14 @@ static bool add_party(const struct looking *job, const struct claim *claim, bool
         .command = command,
         .label = label,
         .pid = value->pid,
-        .token = claim_token(job->etcd, claim),
+        .token = claim_token(etcd, claim),
         .weight = value->weight,
         .since_ms = value->since_ms,
-        .left_ms = left_ms(job, claim),
+        .left_ms = left_ms,
     };
-    bool ok =
-        host && command && label &&
-        locks_add_party(job->op->locks, holds ? LOCKS_HOLDER : LOCKS_WAITER, &party, claim->client,
-                        claim->value ? claim->seq : (uint64_t)claim->kv->lease);
+    bool ok = host && command && label &&
+              locks_add_party(locks, role, &party, claim->client,
+                              claim->value ? claim->seq : (uint64_t)claim->kv->lease);
     free(host);
     free(command);
     free(label);
@@ -154,11 +154,12 @@ static bool add_lock(struct looking *job, const char *name, const struct claim *
               locks_add(job->op->locks, name, first ? (enum store_kind)first->kind : STORE_LOCK,
                         first ? first->capacity : STORE_ALL, token);
     if (ok && record)
-        ok = add_break(job->op->locks, record);
+        ok = etcd_add_break(job->op->locks, record);
     for (size_t i = 0; ok && i < count; i++) { /* a foreign one holds if nobody came before it */
         bool holds =
             claims[i].value ? claims[i].value->held : claims[i].kv->create_revision == oldest;
-        ok = add_party(job, &claims[i], holds);
+        ok = etcd_add_party(job->etcd, job->op->locks, &claims[i],
+                            holds ? LOCKS_HOLDER : LOCKS_WAITER, left_ms(job, &claims[i]));
     }
     if (record)
         etcd__break__free_unpacked(record, NULL);
@@ -219,29 +220,20 @@ static void finish_if_done(struct looking *job) {
 
 static void time_answered(struct etcd *etcd, struct etcd_call *call) {
     struct time_left *time = call->context;
-    Etcd__LeaseTimeToLiveResponse *response =
-        call->reason
-            ? NULL
-            : etcd__lease_time_to_live_response__unpack(NULL, call->message_size, call->message);
     (void)etcd;
-    if (response && response->ttl >= 0 && response->ttl < INT32_MAX)
-        time->seconds = response->ttl;
-    if (response)
-        etcd__lease_time_to_live_response__free_unpacked(response, NULL);
+    if (!etcd_time_left(call, &time->seconds))
+        time->seconds = -1;
     finish_if_done(time->job);
 }
 
 static void ask_time(struct looking *job, int64_t lease) {
-    Etcd__LeaseTimeToLiveRequest request = ETCD__LEASE_TIME_TO_LIVE_REQUEST__INIT;
     for (size_t i = 0; i < job->time_count; i++) {
         if (job->times[i].id == lease)
             return;
     }
     struct time_left *time = &job->times[job->time_count++];
     *time = (struct time_left){.job = job, .id = lease, .seconds = -1};
-    request.id = lease;
-    struct etcd_call *call =
-        etcd_call_new("/etcdserverpb.Lease/LeaseTimeToLive", &request.base, time_answered, time);
+    struct etcd_call *call = etcd_ask_time(lease, time_answered, time);
     if (!call)
         return;
     job->pending++;
@@ -281,7 +273,7 @@ void etcd_look(struct etcd *etcd, struct store_op *op) {
         job->op = op;
         job->give_up_us = etcd_now_us(etcd) + etcd->timeout_us;
         etcd_key_set(etcd, &keys, "", op->name, is_list ? "" : "/");
-        etcd_end_of(&keys, &keys_end);
+        etcd_range_of(&keys, &keys_end);
         etcd_break_key(etcd, op->name, &records);
         etcd_end_of(&records, &records_end);
         txn_get(txn, true, &keys, &keys_end);

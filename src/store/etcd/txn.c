@@ -39,6 +39,12 @@ void etcd_end_of(const struct etcd_key *key, struct etcd_key *ret_end) {
         *ret_end = (struct etcd_key){.size = 1}; /* etcd's sign for "to the last key" */
 }
 
+void etcd_range_of(struct etcd_key *key, struct etcd_key *ret_end) {
+    etcd_end_of(key, ret_end);
+    if (!key->size)
+        *key = (struct etcd_key){.size = 1};
+}
+
 static Etcd__Compare *add_compare(struct txn *txn, const struct etcd_key *key,
                                   Etcd__Compare__Result result) {
     size_t n = txn->request.n_compare++;

@@ -30,6 +30,7 @@ static void forget_all(struct etcd *etcd) {
     for (struct map_node *node; (node = map_first(&etcd->watchers));)
         forget_watch(etcd, container_of(node, struct etcd_attempt, by_watch));
     grpc_cancel(&etcd->watch);
+    etcd_changes_lost(etcd);
 }
 
 static bool send_request(struct etcd *etcd, const Etcd__WatchRequest *request) {
@@ -40,16 +41,20 @@ static bool send_request(struct etcd *etcd, const Etcd__WatchRequest *request) {
     return ok;
 }
 
-void etcd_watch_stop(struct etcd *etcd, struct etcd_attempt *attempt) {
+void etcd_watch_cancel(struct etcd *etcd, int64_t watch) {
     Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
     Etcd__WatchCancelRequest cancel = ETCD__WATCH_CANCEL_REQUEST__INIT;
-    list_remove(&attempt->young);
-    if (!attempt->watch)
-        return;
-    cancel.watch_id = attempt->watch;
+    cancel.watch_id = watch;
     request.request_case = ETCD__WATCH_REQUEST__REQUEST_CANCEL;
     request.cancel = &cancel;
     send_request(etcd, &request); /* without memory, it goes on for nobody */
+}
+
+void etcd_watch_stop(struct etcd *etcd, struct etcd_attempt *attempt) {
+    list_remove(&attempt->young);
+    if (!attempt->watch)
+        return;
+    etcd_watch_cancel(etcd, attempt->watch);
     forget_watch(etcd, attempt);
 }
 
@@ -82,7 +87,9 @@ static void message_came(struct grpc_call *call, const uint8_t *bytes, size_t si
     struct etcd *etcd = container_of(call, struct etcd, watch);
     Etcd__WatchResponse *response = etcd__watch_response__unpack(NULL, size, bytes);
     struct etcd_attempt *attempt = response ? attempt_watched_by(etcd, response->watch_id) : NULL;
-    if (attempt && response->canceled)
+    if (response && etcd->changes.watch && response->watch_id == etcd->changes.watch)
+        etcd_changes_came(etcd, response);
+    else if (attempt && response->canceled)
         cancelled(etcd, attempt, response->compact_revision > 0);
     else if (attempt && response->n_events)
         happened(etcd, attempt, response);
@@ -99,12 +106,21 @@ static bool is_open(struct etcd *etcd) {
     return grpc_start(etcd->link.grpc, &etcd->watch, &request);
 }
 
+int64_t etcd_watch_create(struct etcd *etcd, Etcd__WatchCreateRequest *create) {
+    Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
+    if (!is_open(etcd))
+        return 0;
+    create->watch_id = ++etcd->last_watch;
+    request.request_case = ETCD__WATCH_REQUEST__REQUEST_CREATE;
+    request.create = create;
+    return send_request(etcd, &request) ? create->watch_id : 0;
+}
+
 static void watch(struct etcd *etcd, struct etcd_attempt *attempt, const ProtobufCBinaryData *key,
                   const struct etcd_key *end, bool puts, int64_t revision) {
-    Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
     Etcd__WatchCreateRequest create = ETCD__WATCH_CREATE_REQUEST__INIT;
     Etcd__WatchCreateRequest__Filter filter = ETCD__WATCH_CREATE_REQUEST__FILTER__NOPUT;
-    if (!is_open(etcd) || key->len > ETCD_KEY_MAX)
+    if (key->len > ETCD_KEY_MAX)
         return;
     create.key = *key;
     if (end)
@@ -112,13 +128,9 @@ static void watch(struct etcd *etcd, struct etcd_attempt *attempt, const Protobu
     create.start_revision = revision + 1;
     create.filters = &filter;
     create.n_filters = !puts;
-    create.watch_id = ++etcd->last_watch;
-    request.request_case = ETCD__WATCH_REQUEST__REQUEST_CREATE;
-    request.create = &create;
-    if (!send_request(etcd, &request))
-        return;
-    attempt->watch = create.watch_id;
-    map_add(&etcd->watchers, &attempt->by_watch, map_hash_number((uint64_t)attempt->watch));
+    attempt->watch = etcd_watch_create(etcd, &create);
+    if (attempt->watch)
+        map_add(&etcd->watchers, &attempt->by_watch, map_hash_number((uint64_t)attempt->watch));
 }
 
 /* ---- Whom to watch ---- */
