@@ -21,10 +21,10 @@ static uint64_t digest(struct codec_text text) {
     return sum;
 }
 
-static uint64_t read_list(struct codec_in in) {
+static uint64_t read_list(const struct names_layout *layout, struct codec_in in) {
     struct names_claim *claims = NULL;
     size_t count = 0;
-    int r = names_read_claims(&in, &claims, &count);
+    int r = names_read_claims(layout, &in, &claims, &count);
     assert(r == HF_OK);
     uint64_t sum = count * 31 + names_holders(claims, count);
     assert(names_holders(claims, count) <= count);
@@ -58,7 +58,8 @@ static uint64_t read_frame(const struct codec_in *frame) {
     sum = sum * 31 + (uint64_t)codec_multi_result(&in, &index) + index;
     if (!in.failed)
         sum = sum * 31 + in.left;
-    sum = sum * 31 + read_list(body);
+    for (const struct names_layout *layout = names_layouts; layout->word; layout++)
+        sum = sum * 31 + read_list(layout, body);
     free(memory);
     return sum;
 }

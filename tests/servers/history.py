@@ -13,7 +13,7 @@ class History:
         self.holds, self.lock = [], threading.Lock()
 
     def granted(self, name, token, at_us, shared=False):
-        """A dict, to be changed by what follows."""
+        """A dict, to be changed by what follows. token: None if it has none."""
         hold = {"name": name, "token": token, "from_us": at_us, "until_us": 0, "shared": shared}
         with self.lock:
             self.holds.append(hold)
@@ -47,6 +47,6 @@ class History:
                 if later["name"] != hold["name"] or later["shared"] and hold["shared"]:
                     continue
                 assert later["from_us"] >= hold["until_us"], f"two at a time: {hold} {later}"
-                if not later["shared"] and not hold["shared"]:
+                if not later["shared"] and not hold["shared"] and later["token"] and hold["token"]:
                     assert later["token"] > hold["token"], f"tokens do not rise: {hold} {later}"
         return len(sure)

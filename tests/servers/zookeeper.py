@@ -205,11 +205,12 @@ class Ensemble:
 
 
 class Nodes:
-    """A session that looks at the nodes of a server, and deletes some."""
+    """A session that looks at the nodes of a server, and deletes some. parent: of the locks."""
 
-    CHILDREN, DELETE = 8, 2
+    CHILDREN, DELETE, EXISTS = 8, 2, 3
 
-    def __init__(self, server):
+    def __init__(self, server, parent="/holdfast/locks"):
+        self.parent = parent
         self.socket = socket.create_connection(("127.0.0.1", server.port), LIMIT_S)
         self.exchange(struct.pack(">iqiqi16sb", 0, 0, 30000, 0, 16, bytes(16), 0))
 
@@ -245,17 +246,21 @@ class Nodes:
 
     def claims(self, lock):
         """The nodes of those who hold the lock or wait for it, in their order."""
-        error, rest = self.ask(self.CHILDREN, self.text(f"/holdfast/locks/{lock}") + b"\0")
+        error, rest = self.ask(self.CHILDREN, self.text(f"{self.parent}/{lock}") + b"\0")
         names = []
         for _ in range(0 if error else struct.unpack(">i", rest[:4])[0]):
             size = struct.unpack(">i", rest[4:8])[0]
             names.append(rest[8:8 + size].decode())
             rest = rest[4 + size:]
-        return sorted(names, key=lambda name: int(name.rsplit("-", 1)[1]))
+        return sorted(names, key=lambda name: int(name[-10:]))
+
+    def exists(self, lock):
+        """The lock's own node."""
+        return self.ask(self.EXISTS, self.text(f"{self.parent}/{lock}") + b"\0")[0] == 0
 
     def delete(self, lock, claim=""):
         """A claim, or the lock's own node."""
-        path = f"/holdfast/locks/{lock}" + (f"/{claim}" if claim else "")
+        path = f"{self.parent}/{lock}" + (f"/{claim}" if claim else "")
         return self.ask(self.DELETE, self.text(path) + struct.pack(">i", -1))[0] == 0
 
 

@@ -88,7 +88,7 @@ static void note_children(struct zk_task *task, struct codec_in *in) {
     free(a->claims);
     a->claims = NULL;
     a->count = 0;
-    if (names_read_claims(in, &a->claims, &a->count) < 0)
+    if (names_read_claims(task->zk->layout, in, &a->claims, &a->count) < 0)
         task->no_memory = true;
 }
 
@@ -155,6 +155,8 @@ static void ask_children(struct zk_task *task, bool watch) {
 }
 
 static void ask_base(struct zk_task *task) {
+    if (task->zk->layout->is_foreign)
+        return; /* there is none */
     struct zk_request *request = task_request(task, acquire_answered, PART_BASE);
     char *path = zookeeper_base_path(task->zk);
     task->no_memory |= !path;
@@ -200,7 +202,7 @@ static void create_parents(struct zk_task *task) {
         if (slash)
             *slash = 0;
         request->writes = true;
-        if (slash)
+        if (slash || zk->layout->keeps_locks)
             codec_create(&request->out, request->xid, path, "", zk->acl);
         else
             codec_create_container(&request->out, request->xid, path, zk->acl);
@@ -480,6 +482,16 @@ static void watch(struct zk_task *task, size_t own) {
     task_sent(task);
 }
 
+static bool is_other_kind(const struct names_claim *claim, const struct store_op *op) {
+    return claim->is_unknown || claim->kind != op->kind || claim->capacity != op->capacity;
+}
+
+static char *describe_kind(const struct zk_task *task, const struct names_claim *claim) {
+    return claim->is_unknown ? error_format("%s is not a claim as layout=%s has them", claim->node,
+                                            task->zk->layout->word)
+                             : store_describe_kind((enum store_kind)claim->kind, claim->capacity);
+}
+
 /* What the list of claims means for this one. */
 static void judge(struct zk_task *task) {
     struct acquiring *a = task->work;
@@ -496,9 +508,8 @@ static void judge(struct zk_task *task) {
     }
     size_t place = (size_t)(own - a->claims);
     const struct names_claim *first = a->claims;
-    if (first->kind != op->kind || first->capacity != op->capacity) {
-        withdraw(task, HF_WRONG_KIND,
-                 store_describe_kind((enum store_kind)first->kind, first->capacity));
+    if (is_other_kind(first, op)) {
+        withdraw(task, HF_WRONG_KIND, describe_kind(task, first));
     } else if (place < names_holders(a->claims, a->count)) {
         if (a->has_base)
             grant(task);
@@ -522,16 +533,15 @@ static void peeked(struct zk_task *task) {
     a->peeked = true;
     for (size_t i = 0; i < a->count; i++)
         weight += a->claims[i].weight;
-    bool is_other = first && (first->kind != op->kind || first->capacity != op->capacity);
+    bool is_other = first && is_other_kind(first, op);
     if (weight <= op->capacity && !is_other) {
         acquire_start(task);
         return;
     }
     op->left_us = min(zk_session_timeout_us(&task->zk->session), task->zk->host->max_lease_us);
     op->flags = 0;
-    char *text =
-        is_other ? store_describe_kind((enum store_kind)first->kind, first->capacity) : NULL;
-    task_refuse(task, is_other ? HF_WRONG_KIND : HF_BUSY, text);
+    task_refuse(task, is_other ? HF_WRONG_KIND : HF_BUSY,
+                is_other ? describe_kind(task, first) : NULL);
 }
 
 static void peek(struct zk_task *task) {

@@ -33,7 +33,7 @@ struct zk_claim *claim_new(struct zookeeper *zk, const struct store_op *op) {
     claim->seq = op->seq;
     claim->own = (struct zk_watch){.context = claim, .fired = own_fired};
     claim->ahead = (struct zk_watch){.context = claim, .fired = ahead_fired};
-    names_format_claim(op, zk->host->identity.id, claim->prefix);
+    names_format_claim(zk->layout, op, zk->host->identity.id, claim->prefix);
     map_add(&zk->claims, &claim->by_seq, map_hash_number(claim->seq));
     list_append(&zk->claim_list, &claim->link);
     zk_session_keep(&zk->session, true);
@@ -171,7 +171,7 @@ void zookeeper_ended(struct zookeeper *zk) {
 bool claim_found(struct zk_claim *claim, const struct codec_header *header, struct codec_in *in) {
     struct names_claim *claims = NULL;
     size_t count = 0;
-    if (header->error == ZK_OK && names_read_claims(in, &claims, &count) < 0)
+    if (header->error == ZK_OK && names_read_claims(claim->zk->layout, in, &claims, &count) < 0)
         return false;
     claim->may_exist = false;
     for (size_t i = 0; i < count && !claim->path && !claim->may_exist; i++) {

@@ -69,6 +69,12 @@ static const char *value_of(const char *data, const char *word, char ret_value[V
     return ret_value;
 }
 
+/* What another library has written, whatever that is. */
+static const char *cut(const char *data, char ret_value[VALUE_SIZE]) {
+    snprintf(ret_value, VALUE_SIZE, "%s", data);
+    return ret_value;
+}
+
 static int64_t number_of(const char *data, const char *word) {
     char value[VALUE_SIZE];
     return strtoll(value_of(data, word, value), NULL, 10);
@@ -221,7 +227,7 @@ static void note_claims(struct zk_task *task, struct view *view, const struct co
     view->count = 0;
     if (!view->exists)
         return;
-    if (names_read_claims(in, &view->claims, &view->count) < 0)
+    if (names_read_claims(task->zk->layout, in, &view->claims, &view->count) < 0)
         task->no_memory = true;
     view->last_zxid = codec_stat(in).pzxid;
 }
@@ -265,16 +271,17 @@ static void read_node(struct zk_task *task, uint64_t part, const char *path) {
 /* Reads the locks of the views, then goes on with `then`. */
 static void read_views(struct zk_task *task, zk_step *then) {
     struct looking *l = task->work;
-    char *base = zookeeper_base_path(task->zk);
+    bool has_base = !task->zk->layout->is_foreign;
+    char *base = has_base ? zookeeper_base_path(task->zk) : NULL;
     l->then = then;
     l->error = ZK_OK;
     task_step(task, claims_read);
-    task->no_memory |= !base;
+    task->no_memory |= has_base && !base;
     for (size_t i = 0; i < l->view_count && !task->no_memory; i++) {
         read_node(task, (uint64_t)i << 32 | OF_CLAIMS, l->views[i].path);
         read_node(task, (uint64_t)i << 32 | OF_LOCK, l->views[i].path);
     }
-    if (!task->no_memory)
+    if (base && !task->no_memory)
         read_node(task, OF_BASE, base);
     free(base);
     task_sent(task);
@@ -293,12 +300,13 @@ static bool add_party(struct looking *l, const struct view *view, size_t index) 
     hf_party info = {
         .host = value_of(party->data, "host", host),
         .command = value_of(party->data, "command", command),
-        .label = value_of(party->data, "label", label),
+        .label =
+            claim->is_foreign ? cut(party->data, label) : value_of(party->data, "label", label),
         .pid = number_of(party->data, "pid"),
         .token = holds ? (uint64_t)party->stat.czxid + l->base : 0,
         .weight = claim->weight,
         .since_ms = party->stat.ctime_ms,
-        .left_ms = number_of(party->data, "lease_ms"),
+        .left_ms = claim->is_foreign ? -1 : number_of(party->data, "lease_ms"),
     };
     return locks_add_party(l->locks, holds ? LOCKS_HOLDER : LOCKS_WAITER, &info, claim->client,
                            claim->seq);
@@ -444,10 +452,9 @@ static void list_start(struct zk_task *task) {
     }
     task_step(task, names_read);
     struct zk_request *request = task_request(task, names_answered, 0);
-    char *path = zookeeper_lock_path(task->zk, "");
+    char *path = zookeeper_locks_path(task->zk);
     task->no_memory |= !path;
     if (request && path) {
-        path[strlen(path) - 1] = 0; /* without the last '/' */
         codec_get_children(&request->out, request->xid, path, false);
         task_send(task, request);
     } else {
@@ -517,7 +524,8 @@ static void break_hold(struct zk_task *task) {
         request->writes = true;
         codec_multi_begin(&request->out, request->xid);
         codec_multi_delete(&request->out, path);
-        codec_multi_set_data(&request->out, view->path, data);
+        if (!task->zk->layout->is_foreign) /* where that may belong to somebody */
+            codec_multi_set_data(&request->out, view->path, data);
         codec_multi_end(&request->out);
         task_send(task, request);
     } else {

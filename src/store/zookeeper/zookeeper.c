@@ -4,7 +4,7 @@
  *
  * zookeepers:// is the same over TLS. The hosts are members of one ensemble. Options: timeout and
  * connect_timeout in ms, password_file, password_env and password_fd; with TLS ca, cert, key and
- * server_name; without it plaintext=yes. */
+ * server_name; without it plaintext=yes. layout names the library whose locks are excluded. */
 #include "store/zookeeper/zookeeper.h"
 
 #include "base/error.h"
@@ -25,11 +25,17 @@ enum {
 };
 
 extern const struct store_driver holdfast_store_driver;
+static const struct store_driver foreign_driver, mutex_driver;
 
 char *zookeeper_lock_path(const struct zookeeper *zk, const char *name) {
     char node[NAMES_LOCK_SIZE];
     names_encode(name, node);
-    return error_format("%s/locks/%s", zk->root, node);
+    return error_format(zk->layout->is_foreign ? "%s/%s" : "%s/locks/%s", zk->root, node);
+}
+
+char *zookeeper_locks_path(const struct zookeeper *zk) {
+    return zk->layout->is_foreign ? strdup(*zk->root ? zk->root : "/")
+                                  : error_format("%s/locks", zk->root);
 }
 
 char *zookeeper_base_path(const struct zookeeper *zk) {
@@ -49,6 +55,7 @@ static const struct {
     {"password_fd", FOR_ALL},   {"ca", FOR_TLS},
     {"cert", FOR_TLS},          {"key", FOR_TLS},
     {"server_name", FOR_TLS},   {"plaintext", FOR_PLAIN},
+    {"layout", FOR_ALL},
 };
 
 enum { OPTIONS = sizeof(options) / sizeof(options[0]) };
@@ -81,6 +88,27 @@ static int check_options(const struct url *url, char **ret_text) {
     return HF_OK;
 }
 
+static int read_layout(struct zookeeper *zk, const struct url *url, char **ret_text) {
+    const char *word = url_option(url, "layout");
+    zk->layout = names_layouts;
+    while (word && zk->layout->word && strcmp(zk->layout->word, word) != 0)
+        zk->layout++;
+    if (!zk->layout->word) {
+        char known[100] = "";
+        for (const struct names_layout *each = names_layouts; each->word; each++)
+            error_append(known, sizeof(known), "%s%s", *known ? ", " : "", each->word);
+        *ret_text = error_format("there is no layout \"%s\"; there are %s", word, known);
+        return HF_BAD_URL;
+    }
+    if (zk->layout->is_foreign && zk->host->token_floor) {
+        *ret_text = error_format("layout=%s has no place for a token base, so tokens cannot be "
+                                 "given a floor",
+                                 word);
+        return HF_UNSUPPORTED;
+    }
+    return HF_OK;
+}
+
 static bool is_chroot(const char *path) {
     for (const unsigned char *at = (const unsigned char *)path; *at; at++) {
         bool ends_word = *at == '/';
@@ -99,7 +127,8 @@ static int read_chroot(struct zookeeper *zk, const struct url *url, char **ret_t
                                  "parts and parts that begin with a dot");
         return HF_BAD_URL;
     }
-    zk->root = error_format("%.*s/holdfast", (int)size, url->path);
+    zk->root =
+        error_format("%.*s%s", (int)size, url->path, zk->layout->is_foreign ? "" : "/holdfast");
     return zk->root ? HF_OK : HF_NO_MEMORY;
 }
 
@@ -149,6 +178,8 @@ static int read_url(struct zookeeper *zk, const struct url *url, char **ret_text
     int r = check_options(url, ret_text);
     if (!r)
         r = read_members(zk, url, ret_text);
+    if (!r)
+        r = read_layout(zk, url, ret_text);
     if (!r)
         r = read_chroot(zk, url, ret_text);
     if (!r)
@@ -217,12 +248,17 @@ static int start(struct zookeeper *zk) {
     return r;
 }
 
+static const struct store_driver *driver_of(const struct names_layout *layout) {
+    return !layout->is_foreign     ? &holdfast_store_driver
+           : layout->shared.before ? &foreign_driver
+                                   : &mutex_driver;
+}
+
 static int zookeeper_open(struct store_host *host, const struct url *url, struct store **ret_store,
                           char **ret_text) {
     struct zookeeper *zk = calloc(1, sizeof(*zk));
     if (!zk)
         return HF_NO_MEMORY;
-    zk->store.driver = &holdfast_store_driver;
     zk->host = host;
     map_init(&zk->claims);
     list_init(&zk->claim_list);
@@ -234,19 +270,26 @@ static int zookeeper_open(struct store_host *host, const struct url *url, struct
         zookeeper_free(zk);
         return r;
     }
+    zk->store.driver = driver_of(zk->layout);
     *ret_store = &zk->store;
     return HF_OK;
 }
 
-const struct store_driver holdfast_store_driver __attribute__((visibility("default"))) = {
-    .abi = STORE_ABI,
-    .scheme = "zookeeper",
-    .tier = "strict",
-    .port = DEFAULT_PORT,
-    .capabilities = ZOOKEEPER_CAPABILITIES,
-    .lacks =
-        "a session has one timeout, and its claims are granted in the order in which they came",
-    .open = zookeeper_open,
-    .submit = zookeeper_submit,
-    .close = zookeeper_close,
-};
+#define DRIVER(can, why)                                                                           \
+    {                                                                                              \
+        .abi = STORE_ABI, .scheme = "zookeeper", .tier = "strict", .port = DEFAULT_PORT,           \
+        .capabilities = (can), .lacks = (why), .open = zookeeper_open, .submit = zookeeper_submit, \
+        .close = zookeeper_close                                                                   \
+    }
+
+const struct store_driver holdfast_store_driver __attribute__((visibility("default"))) =
+    DRIVER(ZOOKEEPER_CAPABILITIES,
+           "a session has one timeout, and its claims are granted in the order in which they came");
+
+static const struct store_driver foreign_driver =
+    DRIVER(ZOOKEEPER_FOREIGN_CAPABILITIES, "the locks of Curator and kazoo know none");
+
+static const struct store_driver mutex_driver =
+    DRIVER(ZOOKEEPER_FOREIGN_CAPABILITIES & ~(unsigned)STORE_CAN_SHARE,
+           "layout=curator is Curator's InterProcessMutex, which knows none; layout=curator-rw has "
+           "readers and writers");

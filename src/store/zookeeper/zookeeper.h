@@ -37,7 +37,8 @@ struct zookeeper {
     struct net_security security;
     struct net_login login;
     char *credentials;
-    char *root;         /* "/chroot/holdfast" */
+    const struct names_layout *layout;
+    char *root;         /* "/chroot/holdfast"; in a foreign layout "/chroot" */
     enum codec_acl acl; /* of new nodes */
     struct map claims;
     struct list claim_list;
@@ -129,6 +130,9 @@ void zookeeper_examine(struct zookeeper *zk, struct store_op *op);
 
 /* Paths, to be freed; NULL: no memory. */
 char *zookeeper_lock_path(const struct zookeeper *zk, const char *name);
+/* The parent of all locks. */
+char *zookeeper_locks_path(const struct zookeeper *zk);
+/* Not in a foreign layout. */
 char *zookeeper_base_path(const struct zookeeper *zk);
 
 #endif
