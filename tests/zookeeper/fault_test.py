@@ -230,6 +230,36 @@ def row_15_a_refusal_is_not_a_loss():
         equal(one.release(lock), "OK")
 
 
+# ---- Queues ----
+
+
+def wake_ups(server):
+    """Notices of deleted nodes that the server has sent, and how many watches wait for theirs."""
+    values = dict(line.split("\t") for line in server.word("mntr").splitlines())
+    return int(float(values["zk_sum_node_deleted_watch_count"])), int(values["zk_watch_count"])
+
+
+@test
+def each_hand_off_wakes_one_of_two_hundred_waiters():
+    each = 10
+    with Zookeeper() as server, puppets(20, slowly(server.url())) as waiting, Puppet(PUPPET, slowly(server.url())) as first, \
+            Nodes(server) as nodes:
+        hold(first, "lock", lease_ms=LONG_MS)
+        for number, puppet in enumerate(waiting, 1):
+            for lock in range(each):
+                puppet.acquire(lock, "lock", lease_ms=LONG_MS, wait_ms=-1)
+            wait_until(lambda: len(nodes.claims("lock")) == 1 + number * each, "the waiters")
+        wait_until(lambda: wake_ups(server)[1] == 200, "their watches")
+        equal(wake_ups(server)[0], 0)
+        holder, held = first, "lock"
+        for puppet in waiting:
+            for lock in range(each):
+                equal(holder.release(held), "OK")
+                puppet.granted(str(lock))
+                holder, held = puppet, lock
+        equal(wake_ups(server), (200, 0))
+
+
 # ---- Nodes ----
 
 
