@@ -213,6 +213,24 @@ def row_31_a_place_whose_lease_ended_is_not_a_lock():
         assert far.granted("lock").token > token
 
 
+@test
+def a_hand_off_is_one_event_however_many_wait():
+    """Events that the server has sent to watchers. If all waiters watched the holder, there would be a hundred for each."""
+    count = 200
+    with Etcd() as cluster, Puppet(PUPPET, slowly(cluster.url()), wait_lease_ms=LONG_MS) as one:
+        one.hold("first", "lock", lease_ms=LONG_MS)
+        for number in range(count):
+            one.acquire(number, "lock", lease_ms=LONG_MS, wait_ms=-1)
+        waits(one, "lock", count)
+        before = cluster.members[0].metric("etcd_debugging_mvcc_events_total")
+        holder = "first"
+        for _ in range(count):
+            one.send("release", holder)
+            holder = one.wait("acquired").words[1]
+        events = cluster.members[0].metric("etcd_debugging_mvcc_events_total") - before
+        assert count <= events < 2 * count, events
+
+
 # ---- What others do in etcd ----
 
 

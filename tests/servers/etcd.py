@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -58,6 +59,13 @@ class Member(Process):
 
     def peer_address(self):
         return f"http://127.0.0.1:{self.peer_port}"
+
+    def metric(self, name):
+        with urllib.request.urlopen(f"{self.address()}/metrics", timeout=LIMIT_S) as answer:
+            for line in answer.read().decode().splitlines():
+                if line.startswith(f"{name} "):
+                    return float(line.split()[1])
+        raise KeyError(name)
 
     def wipe(self):
         """It is to join another cluster."""
