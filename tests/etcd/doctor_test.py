@@ -9,6 +9,8 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.certificates import Authority
 from servers.doctor import contains, doctor, severities
 from servers.etcd import Etcd, EtcdError, patient
+from servers.puppet import Puppet
+from servers.scene import PUPPET
 from servers.suite import equal, main, test
 
 
@@ -38,6 +40,15 @@ def one_member_without_a_login_is_a_warning_and_a_full_one_a_problem():
         found = examine(cluster)
         equal(found["alarms"]["severity"], "problem")
         contains(found["alarms"]["found"], "NOSPACE")
+
+
+@test
+def the_token_base_is_that_of_the_last_token_floor():
+    with Etcd() as cluster:
+        contains(examine(cluster)["tokens"]["found"], "the token base is 0")
+        with Puppet(PUPPET, patient(cluster.url()), token_floor=1000000) as one:
+            assert one.hold("lock", "lock").token >= 1000000
+        contains(examine(cluster)["tokens"]["found"], "the token base is 99999")  # revisions are added to it
 
 
 @test

@@ -426,7 +426,7 @@ static const Etcd__RangeResponse *range_at(const Etcd__TxnResponse *answer, size
     return response->response_case == ETCD__RESPONSE_OP__RESPONSE_RANGE ? response->range : NULL;
 }
 
-static void note_base(struct etcd *etcd, const Etcd__RangeResponse *range) {
+void etcd_note_base(struct etcd *etcd, const Etcd__RangeResponse *range) {
     etcd->base = 0;
     etcd->base_revision = 0;
     if (!range->n_kvs)
@@ -542,7 +542,7 @@ static void evaluate(struct job *job) {
     Etcd__TxnResponse *answer = job->answer;
     job->answer = NULL;
     job->seen = answer->header->revision;
-    note_base(job->etcd, base);
+    etcd_note_base(job->etcd, base);
     const struct claim *own = find_own(job, &claims);
     if (own && own->value->held)
         found_held(job, own);
@@ -591,7 +591,7 @@ static void floor_read(struct etcd *etcd, struct etcd_call *call) {
     int64_t revision = answer && answer->header ? answer->header->revision : 0;
     bool has_written = answer && answer->succeeded && !base;
     if (base)
-        note_base(etcd, base);
+        etcd_note_base(etcd, base);
     if (answer)
         etcd__txn_response__free_unpacked(answer, NULL);
     if (!revision) {
@@ -793,7 +793,7 @@ static void break_looked(struct etcd *etcd, struct etcd_call *call) {
         breaking_failed(job, call);
         return;
     }
-    note_base(etcd, base);
+    etcd_note_base(etcd, base);
     for (size_t i = 0; i < claims.count && !found; i++) {
         const struct claim *claim = &claims.list[i];
         found = claim_is_held(claim) && claim_token(etcd, claim) == job->op->token &&

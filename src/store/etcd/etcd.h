@@ -226,6 +226,9 @@ void etcd_acquire(struct etcd *etcd, struct store_op *op);
 void etcd_release(struct etcd *etcd, struct store_op *op);
 void etcd_break(struct etcd *etcd, struct store_op *op);
 
+/* The answer to a request for the base of tokens. */
+void etcd_note_base(struct etcd *etcd, const Etcd__RangeResponse *range);
+
 struct etcd_attempt *etcd_attempt_find(struct etcd *etcd, uint64_t seq);
 void etcd_attempt_free(struct etcd *etcd, struct etcd_attempt *attempt);
 /* Deletes its key, whatever becomes of that, and frees it. */

@@ -191,9 +191,23 @@ static void members_answered(struct etcd *etcd, struct etcd_call *call) {
     ask(x, "/etcdserverpb.Maintenance/Alarm", &request.base, alarms_answered);
 }
 
-static void status_answered(struct etcd *etcd, struct etcd_call *call) {
+static void base_answered(struct etcd *etcd, struct etcd_call *call) {
     struct examining *x = call->context;
     Etcd__MemberListRequest request = ETCD__MEMBER_LIST_REQUEST__INIT;
+    Etcd__RangeResponse *response =
+        call->reason ? NULL : etcd__range_response__unpack(NULL, call->message_size, call->message);
+    if (response) { /* it takes the right to use locks */
+        etcd_note_base(etcd, response);
+        examine_tokens(x);
+        etcd__range_response__free_unpacked(response, NULL);
+    }
+    ask(x, "/etcdserverpb.Cluster/MemberList", &request.base, members_answered);
+}
+
+static void status_answered(struct etcd *etcd, struct etcd_call *call) {
+    struct examining *x = call->context;
+    Etcd__RangeRequest request = ETCD__RANGE_REQUEST__INIT;
+    struct etcd_key base;
     Etcd__StatusResponse *response =
         call->reason ? NULL
                      : etcd__status_response__unpack(NULL, call->message_size, call->message);
@@ -208,14 +222,16 @@ static void status_answered(struct etcd *etcd, struct etcd_call *call) {
     if (x->out) {
         examine_version(x, response->version);
         examine_access(x);
-        examine_tokens(x);
         examine_size(x, response);
     }
     etcd__status_response__free_unpacked(response, NULL);
-    if (x->no_memory)
+    if (x->no_memory) {
         finish(x);
-    else
-        ask(x, "/etcdserverpb.Cluster/MemberList", &request.base, members_answered);
+        return;
+    }
+    etcd_base_key(etcd, &base);
+    request.key = etcd_bytes(&base);
+    ask(x, "/etcdserverpb.KV/Range", &request.base, base_answered);
 }
 
 void etcd_examine(struct etcd *etcd, struct store_op *op) {
