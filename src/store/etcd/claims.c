@@ -164,6 +164,7 @@ static void note_call(struct job *job, const struct etcd_call *call, bool writes
 /* ---- Steps ---- */
 
 static void step(struct job *job, enum phase phase);
+static void set_floor(struct job *job, bool write, int64_t revision);
 static void evaluate(struct job *job);
 
 static void hold(struct job *job, uint64_t token) {
@@ -427,12 +428,13 @@ static const Etcd__RangeResponse *range_at(const Etcd__TxnResponse *answer, size
 }
 
 void etcd_note_base(struct etcd *etcd, const Etcd__RangeResponse *range) {
+    const Etcd__KeyValue *kv = range->n_kvs ? range->kvs[0] : NULL;
+    etcd->floor_is_set &= etcd->base_revision == (kv ? kv->mod_revision : 0);
     etcd->base = 0;
     etcd->base_revision = 0;
-    if (!range->n_kvs)
+    if (!kv)
         return;
     char text[24];
-    const Etcd__KeyValue *kv = range->kvs[0];
     snprintf(text, sizeof(text), "%.*s", (int)(kv->value.len < 20 ? kv->value.len : 20),
              kv->value.data ? (const char *)kv->value.data : "");
     etcd->base = strtoull(text, NULL, 10) % STORE_TOKEN_LIMIT;
@@ -544,7 +546,9 @@ static void evaluate(struct job *job) {
     job->seen = answer->header->revision;
     etcd_note_base(job->etcd, base);
     const struct claim *own = find_own(job, &claims);
-    if (own && own->value->held)
+    if (job->op && job->etcd->host->token_floor && !job->etcd->floor_is_set)
+        set_floor(job, false, 0); /* a backup was restored, or somebody has raised it further */
+    else if (own && own->value->held)
         found_held(job, own);
     else if (job->op)
         decide(job, &claims, own);
