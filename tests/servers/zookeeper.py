@@ -5,7 +5,7 @@
         ... server.url() ... server.stop() ... server.cont() ... server.crash() ... server.start()
 
     with Ensemble(3) as ensemble:
-        ... ensemble.url() ... ensemble.leader().crash() ... ensemble.cut(member) ... ensemble.heal()
+        ... ensemble.url() ... ensemble.leader().crash() ... ensemble.cut(member) ... ensemble.lag(300) ... ensemble.heal()
 
     tests/servers/zookeeper.py [--ensemble] [--tls] [--login] -- program arguments
 
@@ -15,6 +15,7 @@ many tests is busy.
 """
 import argparse
 import contextlib
+import resource
 import shutil
 import signal
 import socket
@@ -37,16 +38,16 @@ JARS = ["zookeeper", "slf4j-simple", "netty-codec", "netty-handler", "netty-tran
         "netty-resolver", "netty-transport-native-epoll", "netty-transport-native-unix-common"]
 JAVA = ["java", "-Xms48m", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CICompilerCount=1",
         "-Xshare:auto", "-Djava.net.preferIPv4Stack=true", "-Dzookeeper.admin.enableServer=false",
-        "-Dzookeeper.forceSync=no", "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NIOServerCnxnFactory",
+        "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=0", "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NIOServerCnxnFactory",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         "-Dzookeeper.fastleader.maxNotificationInterval=1000",  # who waits for votes asks again; 60 s by default
         "-cp", ":".join(f"/usr/share/java/{jar}.jar" for jar in JARS)]
 
 class Zookeeper(Process):
     """One server. config: lines to add to its configuration. tls: a CA (servers.certificates) that gives it a
-    certificate; its clients then use TLS."""
+    certificate; its clients then use TLS, and prove who they are if client_auth is "need"."""
 
-    def __init__(self, config=(), tick_ms=500, tls=None):
+    def __init__(self, config=(), tick_ms=500, tls=None, client_auth="none"):
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-zookeeper-"))
         self.log = self.folder / "log"
         self.reserved = [reserve_port()]
@@ -57,7 +58,7 @@ class Zookeeper(Process):
         self.java = list(JAVA)
         self.tls = tls
         if tls:
-            self.use_tls()
+            self.use_tls(client_auth)
 
     def __enter__(self):
         try:
@@ -78,7 +79,7 @@ class Zookeeper(Process):
     def create(self):
         (self.folder / "data").mkdir()
 
-    def use_tls(self):
+    def use_tls(self, client_auth):
         """Which needs Netty, a key in one PEM file with its certificate, and a port of its own."""
         self.reserved.append(reserve_port())
         self.secure_port = self.reserved[-1].getsockname()[1]
@@ -87,7 +88,7 @@ class Zookeeper(Process):
         store.write_text(Path(certificate.key).read_text() + Path(certificate.cert).read_text())
         self.config += [f"secureClientPort={self.secure_port}", "secureClientPortAddress=127.0.0.1",
                         f"ssl.keyStore.location={store}", f"ssl.trustStore.location={self.tls.ca}",
-                        "ssl.trustStore.type=PEM", "ssl.clientAuth=none"]
+                        "ssl.trustStore.type=PEM", f"ssl.clientAuth={client_auth}"]
         self.java = [word.replace("NIOServerCnxnFactory", "NettyServerCnxnFactory") for word in self.java]
 
     def start(self):
@@ -100,6 +101,10 @@ class Zookeeper(Process):
     def crash(self):
         """kill -9."""
         self.kill()
+
+    def fill(self):
+        """From now on its disk is full: no file of its log can grow. It notices when it writes."""
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
 
     def restart(self):
         self.kill()
@@ -191,6 +196,10 @@ class Ensemble:
                     proxy.blackhole()
                 else:
                     proxy.part(lambda address: owner_of(address, [member]) is not None)
+
+    def lag(self, lag_ms):
+        """What the leader says reaches the others this much later."""
+        self.proxies[self.members.index(self.leader())][0].delay(lag_ms, "down")
 
     def heal(self):
         for proxies in self.proxies:

@@ -8,7 +8,7 @@ sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers import suite
 from servers.puppet import Puppet
-from servers.scene import KINDS, PUPPET, deadline_us, is_lost, patient, puppets, wait_until
+from servers.scene import KINDS, LONG_MS, PUPPET, TooSlow, deadline_us, is_lost, patient, puppets, wait_until
 from servers.suite import equal, main, test
 from servers.zookeeper import Ensemble, Nodes
 from servers.zookeeper import patient as slowly
@@ -43,7 +43,7 @@ def row_47_a_member_that_is_cut_off_with_its_client_does_not_keep_the_lock():
             equal(far.release("lock"), "LOST")
 
 
-@test("crash", "stop")
+@test("crash", "stop", "fill")
 @patient
 def row_23_holds_and_places_outlive_the_leader(fault):
     with Ensemble() as ensemble, puppets(2, ensemble.url() + "?timeout=3000&connect_timeout=3000") as (one, two):
@@ -53,6 +53,8 @@ def row_23_holds_and_places_outlive_the_leader(fault):
             wait_until(lambda: len(claims(ensemble.members[0], lock)) == 2, "the waiter")
         leader = ensemble.leader()
         getattr(leader, fault)()
+        if fault == "fill":
+            wait_until(lambda: not leader.running(), "the leader's end")  # it gives up at its next write
         # Nobody can renew before there is another leader.
         before_us, _ = deadline_us(one, "exclusive")
         wait_until(lambda: deadline_us(one, "exclusive")[0] > before_us + 1000000, "a renewal")
@@ -60,6 +62,28 @@ def row_23_holds_and_places_outlive_the_leader(fault):
             assert not is_lost(one, lock)
             equal(one.release(lock), "OK")
             assert two.granted(lock).token > token
+
+
+@test
+@patient
+def row_47_a_member_that_lags_shows_no_claim_too_few():
+    """A follower learns of everything some time after the leader has granted it."""
+    with Ensemble() as ensemble:
+        behind, leader = ensemble.followers()[0], ensemble.leader()
+        with Puppet(PUPPET, slowly(behind.url())) as far, Puppet(PUPPET, slowly(leader.url())) as near, \
+                Nodes(behind) as nodes:
+            ensemble.lag(400)
+            token, was_behind = 0, False
+            for turn, (one, two) in enumerate([(near, far), (far, near)] * 2):
+                grant = one.hold(turn, "lock", lease_ms=LONG_MS, wait_ms=-1)
+                was_behind |= not nodes.claims("lock")
+                assert grant.token > token, (grant, token)
+                token = grant.token
+                two.acquire(f"try{turn}", "lock")
+                equal(two.failed(f"try{turn}"), "BUSY")
+                equal(one.release(turn), "OK")
+            if not was_behind:
+                raise TooSlow("by the time that it was asked, the member had caught up")
 
 
 @test

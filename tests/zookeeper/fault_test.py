@@ -230,6 +230,20 @@ def row_15_a_refusal_is_not_a_loss():
         equal(one.release(lock), "OK")
 
 
+@test
+@patient
+def row_15_a_full_disk_ends_the_server_and_grants_nothing_twice():
+    with Zookeeper() as server, puppets(2, server.url() + "?timeout=1000&connect_timeout=1000") as (one, two):
+        token = hold(one, "lock", lease_ms=2000)
+        server.fill()
+        two.acquire("lock", "lock", wait_ms=-1)
+        lost = one.wait("lost lock")
+        wait_until(lambda: not server.running(), "the server's end")
+        server.start()  # with room again
+        grant = two.granted("lock", limit_s=2 * LIMIT_S)
+        assert grant.token > token and grant.at_us >= lost.at_us, (grant, lost)
+
+
 # ---- Queues ----
 
 
