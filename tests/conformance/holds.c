@@ -211,23 +211,29 @@ TEST(freeing_a_hold_waits_for_its_callback) {
     pthread_join(thread, NULL);
 }
 
+/* (Where a machine is too slow to renew in time, once more: a callback that stops renewals stops
+ * them each time.) */
 TEST(a_callback_that_blocks_does_not_stop_the_renewal_of_others) {
     hf_client *a = open_client();
-    struct callback callback = {0};
-    hf_acquire_options options = for_only(as_exclusive(0), 200);
-    options.on_lost = take_long;
-    options.on_lost_arg = &callback;
-    hf_hold *ends = get(a, fresh_name("ends"), options);
-    hf_acquire_options short_lease = as_exclusive(0);
-    short_lease.lease_ms = LEASE_MS;
-    hf_hold *kept = get(a, fresh_name("kept"), short_lease);
-    AWAIT(atomic_load(&callback.has_begun));
-    int64_t until = now_ms() + 3 * LEASE_MS / 2;
-    AWAIT(now_ms() > until);
-    CHECK_IS(hf_check(kept, 0), HF_OK);
-    atomic_store(&callback.may_end, true);
-    hf_hold_free(ends);
-    let_go(kept);
+    int status = HF_LOST;
+    for (int i = 0; i < TRIES && status == HF_LOST; i++) {
+        struct callback callback = {0};
+        hf_acquire_options options = for_only(as_exclusive(0), 200);
+        options.on_lost = take_long;
+        options.on_lost_arg = &callback;
+        hf_hold *ends = get(a, fresh_name("ends"), options);
+        hf_acquire_options short_lease = as_exclusive(0);
+        short_lease.lease_ms = LEASE_MS;
+        hf_hold *kept = get(a, fresh_name("kept"), short_lease);
+        AWAIT(atomic_load(&callback.has_begun));
+        int64_t until = now_ms() + 3 * LEASE_MS / 2;
+        AWAIT(now_ms() > until);
+        status = hf_check(kept, 0);
+        atomic_store(&callback.may_end, true);
+        hf_hold_free(ends);
+        hf_hold_free(kept);
+    }
+    CHECK_IS(status, HF_OK);
 }
 
 TEST(callbacks_run_in_hf_process_once_hf_fd_was_asked_for) {
