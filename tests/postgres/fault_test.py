@@ -161,6 +161,22 @@ def a_break_that_was_missed_is_reported_when_the_connection_is_back():
 
 
 @test
+def what_anybody_may_announce_ends_no_hold():
+    with database() as name, puppets(2, url_of(name), max_lease_ms=VERY_LONG_MS) as (one, two):
+        one.hold("lock", "lock", lease_ms=VERY_LONG_MS)
+        two.acquire("lock", "lock", wait_ms=-1)
+        wait_until(lambda: waits(shared, name), "the waiter")
+        for word in "wg":
+            shared.command("SELECT pg_notify('holdfast_' || replace(client::text, '-', ''), '" + word +
+                           "' || to_hex(seq)) FROM holdfast.claims", database=name)
+        equal(one.renew("lock"), "OK")
+        equal(one.check("lock"), "OK")
+        assert not one.seen("lost", "lock") and not two.seen("acquired", "lock")
+        equal(one.release("lock"), "OK")
+        two.granted("lock")
+
+
+@test
 @patient
 def row_34_a_connection_that_goes_silent_frees_its_lock_after_the_lease():
     with database() as name, Proxy(shared.port) as proxy, \

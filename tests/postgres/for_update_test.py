@@ -12,7 +12,7 @@ sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from postgres.pooler import Pooler
 from servers.doctor import doctor, severities
-from servers.postgres import Postgres, patient
+from servers.postgres import Postgres, Session, patient
 from servers.process import LIMIT_S
 from servers.proxy import Proxy
 from servers.puppet import Puppet
@@ -221,6 +221,35 @@ def a_name_is_used_with_one_scheme_at_a_time():
         equal(row.failed("refused"), "WRONG_KIND")
         equal(lease.release("again"), "OK")
         row.hold("last", "lock")
+
+
+@test
+def a_lease_that_ends_while_it_is_renewed_still_counts():
+    """The renewal has found it in time, and commits later."""
+    with database() as name, Puppet(PUPPET, url_of(name)) as row, Puppet(PUPPET, url_of(name, scheme="lease")) as lease, \
+            Session(shared, database=name) as renewal:
+        lease.hold("lock", "lock", lease_ms=LONG_MS, flags="no_renew")
+        equal(renewal.say("UPDATE holdfast.claims SET until = clock_timestamp()"), "00000")  # it is over
+        equal(renewal.say("BEGIN"), "00000")
+        equal(renewal.say("UPDATE holdfast.claims SET until = clock_timestamp() + interval '1 hour'"), "00000")
+        row.acquire("refused", "lock")
+        equal(row.failed("refused"), "WRONG_KIND")
+        equal(renewal.say("COMMIT"), "00000")
+
+
+@test
+def an_attempt_that_starts_again_is_in_its_new_session():
+    with database() as name, Puppet(PUPPET, url_of(name)) as one, \
+            Session(shared, database=name) as first, Session(shared, database=name) as second:
+        one.inspect("none")  # there is a schema
+        draw = ("SELECT answer FROM holdfast.draw('lock', 1, '00000000-0000-0000-0000-000000000001', 1, "
+                "{0}, {1}, 0, 0, 0, '', '', '')")
+        for session in first, second:  # whose transactions stay open
+            session.say("BEGIN")
+            session.say("SELECT txid_current(), pg_backend_pid()")
+            xact, backend = session.rows[0].split("|")
+            equal(ask(name, draw.format(xact, backend)), "done")
+        equal(ask(name, "SELECT xact, backend FROM holdfast.sessions"), f"{xact}|{backend}")
 
 
 @test

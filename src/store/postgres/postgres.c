@@ -141,6 +141,8 @@ static void poll_due(struct world_timer *timer) {
     pg->host->wake(pg->host, STORE_ALL_WAITING);
 }
 
+/* Anybody who may connect can send a notification, so it is a hint: the answer to a request
+ * decides. */
 void postgres_notified(struct postgres *pg, const char *channel, char *text) {
     if (strcmp(channel, "holdfast_watch") == 0) {
         postgres_watch_notified(pg, text);
@@ -152,7 +154,7 @@ void postgres_notified(struct postgres *pg, const char *channel, char *text) {
     if (seq && text[0] == 'w')
         pg->host->wake(pg->host, seq);
     else if (seq && text[0] == 'g')
-        pg->host->gone(pg->host, seq);
+        pg->host->check(pg->host, seq);
 }
 
 /* ---- The URL ---- */

@@ -7,7 +7,7 @@
 
 /* schema.sql, made into a constant by tools/embed_text. */
 extern const char postgres_schema[];
-enum { POSTGRES_SCHEMA = 4 }; /* its version */
+enum { POSTGRES_SCHEMA = 5 }; /* its version */
 
 /* Those of a URL, and some more; PG_TARGET_PARAMETERS of them are for a target and the NULL at the
  * end. */

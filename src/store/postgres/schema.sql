@@ -105,7 +105,7 @@ EXCEPTION WHEN invalid_parameter_value THEN
     RETURN false;
 END $$;
 
--- Sends a hint to a client: 'w', it is the turn of an attempt; 'g', its hold is gone.
+-- Sends a hint to a client: 'w', it is the turn of an attempt; 'g', its hold may be gone.
 CREATE OR REPLACE FUNCTION holdfast.tell(client uuid, word text, seq bigint) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('holdfast_' || replace(client::text, '-', ''), word || to_hex(seq))
 $$;
@@ -492,7 +492,8 @@ DECLARE
     now timestamptz := clock_timestamp();
 BEGIN
     DELETE FROM holdfast.sessions WHERE name = the_name AND NOT holdfast.is_open(xact);
-    IF EXISTS (SELECT FROM holdfast.claims WHERE name = the_name AND until > now) THEN
+    PERFORM holdfast.advance(lock);
+    IF EXISTS (SELECT FROM holdfast.claims WHERE name = the_name) THEN
         answer := 'scheme';
         RETURN;
     END IF;
@@ -508,7 +509,7 @@ BEGIN
     WHERE name = the_name;
     INSERT INTO holdfast.sessions VALUES (me, my_seq, the_name, my_xact, my_backend, the_weight, number, now,
         my_pid, my_host, my_command, my_label)
-    ON CONFLICT (client, seq) DO UPDATE SET token = number;
+    ON CONFLICT (client, seq) DO UPDATE SET token = number, xact = my_xact, backend = my_backend;
     answer := CASE WHEN holdfast.is_open(my_xact) THEN 'done' ELSE 'gone' END;
 END $$;
 
@@ -541,4 +542,4 @@ BEGIN
     RETURN true;
 END $$;
 
-COMMENT ON SCHEMA holdfast IS 'holdfast schema 4';
+COMMENT ON SCHEMA holdfast IS 'holdfast schema 5';
