@@ -227,6 +227,11 @@ static void zookeeper_free(struct zookeeper *zk) {
 static void zookeeper_close(struct store *store) {
     struct zookeeper *zk = container_of(store, struct zookeeper, store);
     zk->is_closing = true;
+    list_each_safe(node, &zk->tasks) {
+        struct zk_task *task = container_of(node, struct zk_task, link);
+        if (task->cancel)
+            task->cancel(task);
+    }
     zk_session_close(&zk->session, list_empty(&zk->claim_list));
     zookeeper_drop_claims(zk);
     world_timer_drop(zk->host->world, &zk->expiry);

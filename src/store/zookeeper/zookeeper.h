@@ -64,6 +64,7 @@ struct zk_task {
     void *work; /* of the operation; free_work frees it */
     void (*free_work)(void *work);
     zk_step *next, *again;
+    zk_step *cancel; /* for what it waits for besides requests; NULL: nothing */
     int64_t started_us, give_up_us;
     unsigned pending; /* requests, and the step while it is being made */
     bool lost;        /* one of them had no reply */
