@@ -8,35 +8,33 @@ struct renewing {
     int32_t error;
     size_t failed; /* which of the checks */
     size_t count;
-    uint64_t seqs[]; /* in the order of the operation's list; 0: it has its outcome */
+    uint64_t seqs[]; /* in the order of the operation's list; 0: it has its outcome, and no check */
 };
 
 static void renew_start(struct zk_task *task);
 
-/* The claim of the index-th check. */
-static struct zk_claim *checked(struct zk_task *task, size_t index, size_t *ret_place) {
+/* The node of the hold whose check failed is gone. It may have been reported and dropped while the
+ * answer was under way. False: there was no such check. */
+static bool drop_failed(struct zk_task *task) {
     struct renewing *r = task->work;
-    for (size_t i = 0; i < r->count; i++) {
-        struct zk_claim *claim = r->seqs[i] ? claim_find(task->zk, r->seqs[i]) : NULL;
-        if (claim && claim->path && index-- == 0) {
-            *ret_place = i;
-            return claim;
-        }
+    size_t place = 0, checks = 0;
+    while (place < r->count && (!r->seqs[place] || checks++ < r->failed))
+        place++;
+    if (place == r->count)
+        return false;
+    struct zk_claim *claim = claim_find(task->zk, r->seqs[place]);
+    if (claim) {
+        claim_forget_node(claim);
+        if (!claim->task)
+            claim_settle(claim);
     }
-    return NULL;
+    return true;
 }
 
 static void renewed(struct zk_task *task) {
     struct renewing *r = task->work;
     struct store_op *op = task->op;
-    size_t place;
-    if (r->error == ZK_NO_NODE) {
-        struct zk_claim *claim = checked(task, r->failed, &place);
-        if (claim) {
-            claim_forget_node(claim);
-            if (!claim->task)
-                claim_settle(claim);
-        }
+    if (r->error == ZK_NO_NODE && drop_failed(task)) {
         renew_start(task); /* without this one */
         return;
     }
