@@ -11,8 +11,8 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.process import LIMIT_S
 from servers.proxy import Proxy
 from servers.puppet import Puppet
-from servers.scene import (KINDS, LONG_MS, PUPPET, deadline_us, is_lost, one_of, outcome, patient, puppets, sockets_of,
-                           wait_until)
+from servers.scene import (KINDS, LONG_MS, PUPPET, deadline_us, in_time, is_lost, one_of, outcome, patient, puppets,
+                           sleep_until, sockets_of, wait_until)
 from servers.suite import equal, main, test
 from servers.zookeeper import Nodes, Zookeeper
 from servers.zookeeper import patient as slowly
@@ -231,6 +231,19 @@ def row_15_a_refusal_is_not_a_loss():
 
 
 @test
+def row_15_who_may_not_read_the_token_base_leaves_no_claim():
+    lock, path = fresh(), f"/{fresh()}"
+    with Puppet(PUPPET, slowly(shared.url(path=path))) as anybody, Nodes(shared, f"{path}/holdfast/locks") as nodes, \
+            Puppet(PUPPET, slowly(shared.url(login="somebody:secret@", path=path)), token_floor=1 << 40) as owner:
+        hold(anybody, fresh())  # it creates the nodes above, for all
+        hold(owner, fresh())  # it creates the token base, for itself
+        for wait_ms in (0, -1):
+            anybody.acquire(lock, lock, lease_ms=LONG_MS, wait_ms=wait_ms)
+            equal(anybody.failed(lock), "DENIED")
+            wait_until(lambda: not nodes.claims(lock), "the claim's end")
+
+
+@test
 @patient
 def row_15_a_full_disk_ends_the_server_and_grants_nothing_twice():
     with Zookeeper() as server, puppets(2, server.url() + "?timeout=1000&connect_timeout=1000") as (one, two):
@@ -287,6 +300,34 @@ def row_13_a_deleted_node_is_reported_and_not_made_again(kinds):
         one.lost(lock)
         equal(one.check(lock), "LOST")
         equal(nodes.claims(lock), [])
+
+
+@test
+@patient
+def row_13_a_node_deleted_during_a_renewal_costs_no_other_hold():
+    """One request renews both holds. The notice that the first node is gone overtakes the answer, which says so too."""
+    deleted, kept = fresh(), fresh()
+    with Proxy(shared.port) as proxy, Puppet(PUPPET, slowly(shared.url(port=proxy.port))) as one, Nodes(shared) as nodes:
+        hold(one, fresh(), lease_ms=LONG_MS)  # so that its session is a long one
+        for lock in (deleted, kept):
+            hold(one, lock, lease_ms=9000)
+            equal(one.renew(lock), "OK")  # from now on its node is watched
+        one.inspect("none")  # the watches are set
+        until_us, _ = deadline_us(one, kept)
+        one.stop()
+        sleep_until(until_us - 5900000)  # both are due
+        proxy.hold("up")
+        one.cont()
+        proxy.wait(lambda: proxy.held["up"] > len(deleted + kept))
+        assert nodes.delete(deleted, nodes.claims(deleted)[0])
+        one.lost(deleted)
+        proxy.let_go()
+        outcome = one.renew(kept)
+        in_time(until_us)
+        equal(outcome, "OK")
+        assert not is_lost(one, kept)
+        equal(one.release(kept), "OK")
+        equal(nodes.claims(kept), [])
 
 
 @test

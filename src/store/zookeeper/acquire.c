@@ -573,13 +573,18 @@ void zookeeper_acquire(struct zookeeper *zk, struct store_op *op) {
                          "can barge in"));
         return;
     }
+    struct zk_claim *claim = claim_find(zk, op->seq);
+    if (claim && claim->doomed) {
+        store_refuse(zk->host, op, HF_UNREACHABLE,
+                     error_format("what an earlier request has created is still being deleted"));
+        return;
+    }
     /* After a renewal, two fifths of the session's timeout can be counted on: see session.c. */
     if (!zk_session_timeout_us(&zk->session))
         zk->session.wanted_timeout_us = op->lease_us * 5 / 2;
     struct zk_task *task = task_new(zk, op, acquire_start);
     if (!task)
         return;
-    struct zk_claim *claim = claim_find(zk, op->seq);
     task->work = calloc(1, sizeof(struct acquiring));
     task->free_work = free_acquiring;
     task->claim = claim ? claim : claim_new(zk, op);

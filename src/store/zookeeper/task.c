@@ -19,12 +19,24 @@ struct zk_task *task_new(struct zookeeper *zk, struct store_op *op, zk_step *aga
     return task;
 }
 
+/* The owner of a refused acquire expects nothing at the server, so it will not release what the
+ * acquire has created by then. */
+static void settle(struct zk_task *task, enum store_outcome outcome) {
+    struct zk_claim *claim = task->claim;
+    bool acquires = task->op && task->op->type == STORE_ACQUIRE;
+    claim->is_expected |= acquires && outcome != STORE_REFUSED;
+    bool is_stray = acquires && !claim->is_expected && (claim->path || claim->may_exist);
+    claim_settle(claim);
+    if (is_stray && !task->zk->is_closing)
+        claim_end(claim);
+}
+
 static void end(struct zk_task *task, enum store_outcome outcome, int reason, char *text) {
     struct store_host *host = task->zk->host;
     struct store_op *op = task->op;
     list_remove(&task->link);
     if (task->claim)
-        claim_settle(task->claim);
+        settle(task, outcome);
     if (task->free_work)
         task->free_work(task->work);
     free(task);

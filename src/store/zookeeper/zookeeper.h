@@ -24,6 +24,7 @@ struct zk_claim {
     struct zk_watch own, ahead;    /* on its node; on what it waits for */
     struct zk_task *task;          /* that works on it; NULL: none */
     bool may_exist;                /* a create was sent and not answered */
+    bool is_expected;              /* its owner knows that it may exist, and will release it */
     bool waited;                   /* it was in the queue */
     bool woken;                    /* what it waited for has happened */
     bool doomed;                   /* it is to be deleted, whoever asks for it */
