@@ -78,7 +78,8 @@ void raw_find_server(const char *database) {
 static const char acquire_sql[] =
     "SELECT * FROM holdfast.acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, "
     "$15)";
-static const char release_sql[] = "SELECT holdfast.release($1, $2, $3)";
+static const char release_sql[] =
+    "SELECT holdfast.release($1, $2, $3) FROM set_config('synchronous_commit', 'off', true)";
 
 static void ask(struct raw_connection *to, const char *sql, int count, const char *const *values) {
     PGresult *result = PQexecParams(to->conn, sql, count, NULL, values, NULL, NULL, 0);

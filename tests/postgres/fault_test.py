@@ -69,6 +69,142 @@ def hold_shortly(puppet, name):
     raise AssertionError("the machine was too slow each time")
 
 
+MANY = [f"name-{number}" for number in range(12)]
+
+
+def hold_many(puppet, names=MANY, **options):
+    """Takes locks, one after the other: returns their tokens."""
+    return {name: puppet.hold(name, name, **options).token for name in names}
+
+
+@contextlib.contextmanager
+def gathering(proxy, puppet):
+    """What is requested within goes in one turn: until then, a request of an earlier one is on its way."""
+    proxy.hold("up")
+    puppet.send("acquire", "first", "first", "exclusive", None, 0)
+    proxy.wait(lambda: proxy.held["up"] > 0)
+    yield
+    puppet.left("spare")  # it has read all that came before
+    proxy.let_go()
+    puppet.granted("first")
+
+
+@contextlib.contextmanager
+def many():
+    """A database where names have been used before; a proxy; a puppet behind it, which has a hold, "spare"."""
+    with database() as name, Proxy(shared.port) as proxy, Puppet(PUPPET, url_of(name, port=proxy.port)) as far:
+        hold_many(far, lease_ms=LONG_MS)
+        for lock in MANY:
+            equal(far.release(lock), "OK")
+            far.free(lock)
+        far.hold("spare", "spare", lease_ms=LONG_MS)
+        yield name, proxy, far
+
+
+def holders(name):
+    return int(shared.command("SELECT count(DISTINCT name) FROM holdfast.claims WHERE state = 1 AND name LIKE 'name-%'",
+                              database=name))
+
+
+# ---- Requests that share a transaction ----
+
+
+@test
+def requests_that_have_gathered_share_a_transaction():
+    with many() as (name, proxy, far):
+        with gathering(proxy, far):
+            for lock in MANY:
+                far.acquire(lock, lock, lease_ms=LONG_MS)
+        tokens = {lock: far.granted(lock).token for lock in MANY}
+        equal(holders(name), len(MANY))
+        equal(shared.command("SELECT count(DISTINCT xmin::text) FROM holdfast.claims WHERE name LIKE 'name-%'", database=name), "1")
+        for lock in MANY:
+            equal(token_in(name, lock), tokens[lock])
+            far.send("release", lock)
+        for lock in MANY:
+            equal(far.wait(("released", lock)).words[2], "OK")
+        equal(holders(name), 0)
+
+
+@test
+def what_cannot_be_done_at_once_does_not_hold_up_the_others():
+    held, locked, twice, new = MANY[0], MANY[1], MANY[2], "new"
+    with many() as (name, proxy, far), Puppet(PUPPET, url_of(name)) as near, \
+            subprocess.Popen(["psql", "-XAtq", "-h", shared.folder, "-p", str(shared.port), "-U", "postgres", "-d", name],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as locker:
+        near.hold("held", held)
+        locker.stdin.write(f"BEGIN; SELECT 1 FROM holdfast.locks WHERE name = '{locked}' FOR UPDATE;\n")
+        locker.stdin.flush()
+        equal(locker.stdout.readline(), "1\n")
+        with gathering(proxy, far):
+            for lock in [*MANY, new]:
+                far.acquire(lock, lock, lease_ms=LONG_MS, wait_ms=-1)
+            far.acquire("again", twice, wait_ms=-1)
+        for lock in set(MANY) - {held, locked, twice, new}:
+            far.granted(lock)
+        locker.stdin.close()
+        locker.wait(LIMIT_S)
+        for lock in (locked, twice, new):
+            far.granted(lock)
+        wait_until(lambda: waits(shared, name) == 2, "the waiters")
+        equal(near.release("held"), "OK")
+        far.granted(held)
+        equal(far.release(twice), "OK")
+        far.granted("again")
+
+
+@test
+def row_17_requests_that_shared_a_transaction_whose_reply_was_lost_are_done_once():
+    with many() as (name, proxy, far), Puppet(PUPPET, url_of(name)) as near:
+        with gathering(proxy, far):
+            for lock in MANY:
+                far.acquire(lock, lock, lease_ms=LONG_MS)
+            dropped = proxy.drop_reply_to("holdfast.acquire_free")
+        assert dropped.wait(LIMIT_S)
+        tokens = {lock: far.granted(lock).token for lock in MANY}
+        equal(holders(name), len(MANY))
+        for lock in MANY:
+            equal([party.token for party in near.inspect(lock)["holders"]], [tokens[lock]])
+        equal(far.release("first"), "OK")
+        far.free("first")
+        with gathering(proxy, far):
+            for lock in MANY:
+                far.send("release", lock)
+            dropped = proxy.drop_reply_to("holdfast.release_quiet")
+        assert dropped.wait(LIMIT_S)
+        for lock in MANY:
+            one_of(far.wait(("released", lock)).words[2], ("OK", "UNKNOWN"))
+        equal(holders(name), 0)
+
+
+@test
+def row_8_a_release_that_a_crash_undoes_ends_with_its_lease():
+    """Its commit does not wait for the disk. In this server, nothing else writes it there for a while."""
+    with Postgres(config=["wal_writer_delay = 10s"]) as server, puppets(2, slowly(server.url())) as (one, two):
+        for number in range(5):
+            token = one.hold(number, "lock", lease_ms=3000, wait_ms=-1).token
+            equal(one.release(number), "OK")
+            server.crash()
+            server.start()
+            if count(server, "true"):
+                break
+        else:
+            raise AssertionError("each release was written at once")
+        assert two.hold("b", "lock", wait_ms=-1).token > token
+
+
+@test
+def row_8_a_grant_makes_the_release_before_it_durable():
+    with Postgres(config=["wal_writer_delay = 10s"]) as server, puppets(2, slowly(server.url())) as (one, two):
+        one.hold("a", "lock", lease_ms=LONG_MS)
+        equal(one.release("a"), "OK")
+        token = two.hold("b", "lock", lease_ms=LONG_MS).token
+        server.crash()
+        server.start()
+        wait_until(lambda: two.renew("b") == "OK", "a renewal")
+        equal([party.token for party in one.inspect("lock")["holders"]], [token])
+
+
 # ---- Messages ----
 
 

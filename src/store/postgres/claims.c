@@ -10,6 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void send_in_turn(struct postgres *pg, struct pg_request *request, struct store_op *op) {
+    if (request)
+        request->shares = true;
+    postgres_send(pg, request, op);
+}
+
 /* ---- Acquire ---- */
 
 static void acquire_answered(struct postgres *pg, struct pg_request *request,
@@ -41,29 +47,41 @@ void postgres_acquire(struct postgres *pg, struct store_op *op) {
         op->seq, op->lease_us, wait_us, (op->flags & STORE_BARGE) != 0, op->floor,
         host->token_floor, host->identity.pid, host->identity.host, host->identity.command,
         op->label);
-    postgres_send(pg, request, op);
+    send_in_turn(pg, request, op);
 }
 
-/* ---- Release, break ---- */
+/* ---- Release, break ----
+ *
+ * A release does not wait until its commit is on disk. If the server crashes right then, the
+ * release is forgotten, and the lock is free when its lease ends, as if the holder had died.
+ * Nothing else can happen: the log is written in order, and a later grant is reported only once it
+ * is durable, on the standbys that grants wait for, too. The release before it is then durable as
+ * well. If the release reserves the lock for the next one in the queue, that one is granted it by
+ * its own request. */
 
 /* After an earlier sending whose reply was lost, "not mine" may be its own doing. */
+void postgres_end(struct postgres *pg, struct pg_request *request, bool was_there) {
+    store_complete(pg->host, request->op,
+                   was_there            ? STORE_DONE
+                   : request->sends > 1 ? STORE_UNKNOWN
+                                        : STORE_NOT_YOURS);
+}
+
 void postgres_ended(struct postgres *pg, struct pg_request *request, const PGresult *result,
                     const char *why) {
     if (!postgres_has_rows(result, 1) || PQntuples(result) != 1) {
         postgres_fail(pg, request, result, why);
         return;
     }
-    store_complete(pg->host, request->op,
-                   PQgetvalue(result, 0, 0)[0] == 't' ? STORE_DONE
-                   : request->sends > 1               ? STORE_UNKNOWN
-                                                      : STORE_NOT_YOURS);
+    postgres_end(pg, request, PQgetvalue(result, 0, 0)[0] == 't');
 }
 
 void postgres_release(struct postgres *pg, struct store_op *op) {
-    postgres_send(pg,
-                  pg_request_new(pg, op, postgres_ended, "SELECT holdfast.release($1, $2, $3)",
-                                 "bcu", op->name, op->seq),
-                  op);
+    send_in_turn(pg,
+                 pg_request_new(pg, op, postgres_ended,
+                                "SELECT holdfast.release($1, $2, $3) FROM " PG_NO_FLUSH, "bcu",
+                                op->name, op->seq),
+                 op);
 }
 
 void postgres_break(struct postgres *pg, struct store_op *op) {

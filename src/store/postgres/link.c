@@ -10,12 +10,19 @@
  * A result counts only when its sync has come back. Before that the server has executed the
  * statement, but not committed it.
  *
+ * A turn has what has gathered. Which of the requests for different names comes first does not
+ * matter. A name that is asked for more than once is contended: its requests go one by one, in
+ * their order, and not in a batch. What follows them waits for the next turn. So, when a batch has
+ * left a request undone, nothing that came later for its name has overtaken it.
+ *
  * Only errors of the severity ERROR are answers. FATAL ends the connection, maybe after the
  * commit. */
 #include "store/postgres/link.h"
 
 #include "base/error.h"
+#include "store/postgres/batch.h"
 #include "store/postgres/postgres.h"
+#include "store/sql/names.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -25,7 +32,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { PING_US = 5000000, NUMBER_SIZE = 24 };
+enum { PING_US = 5000000, NUMBER_SIZE = 24, TURN_MAX = 128 };
 
 static struct world *world_of(const struct pg_link *link) {
     return link->pg->host->world;
@@ -63,22 +70,32 @@ static const char *put_number(char **at, int64_t number) {
     return put(at, text);
 }
 
+/* With room for so many bytes of values. */
+static struct pg_request *allocate(struct postgres *pg, pg_answered *answered, const char *sql,
+                                   int count, size_t size) {
+    assert(count <= PG_VALUES_MAX);
+    struct pg_request *request = calloc(1, sizeof(*request) + size);
+    if (!request)
+        return NULL;
+    list_init(&request->link);
+    list_init(&request->members);
+    request->answered = answered;
+    request->sql = sql;
+    request->count = count;
+    request->give_up_us = world_now_us(pg->host->world) + pg->timeout_us;
+    return request;
+}
+
 struct pg_request *pg_request_new(struct postgres *pg, struct store_op *op, pg_answered *answered,
                                   const char *sql, const char *types, ...) {
     va_list values;
     va_start(values, types);
     size_t size = size_of_values(types, values);
     va_end(values);
-    struct pg_request *request = calloc(1, sizeof(*request) + size);
+    struct pg_request *request = allocate(pg, answered, sql, (int)strlen(types), size);
     if (!request)
         return NULL;
-    list_init(&request->link);
     request->op = op;
-    request->answered = answered;
-    request->sql = sql;
-    request->count = (int)strlen(types);
-    assert(request->count <= PG_VALUES_MAX);
-    request->give_up_us = world_now_us(pg->host->world) + pg->timeout_us;
     char *at = request->bytes;
     va_start(values, types);
     for (int i = 0; i < request->count; i++) {
@@ -105,7 +122,22 @@ struct pg_request *pg_request_new(struct postgres *pg, struct store_op *op, pg_a
     return request;
 }
 
-static void free_request(struct pg_request *request) {
+struct pg_request *pg_request_of(struct postgres *pg, pg_answered *answered, const char *sql,
+                                 int count, const char *texts, size_t size) {
+    struct pg_request *request = allocate(pg, answered, sql, count, size);
+    if (!request)
+        return NULL;
+    const char *at = memcpy(request->bytes, texts, size);
+    for (int i = 0; i < count; i++) {
+        request->values[i] = at;
+        request->sizes[i] = (int)strlen(at);
+        at += strlen(at) + 1;
+    }
+    return request;
+}
+
+void pg_request_free(struct pg_request *request) {
+    assert(list_empty(&request->members));
     list_remove(&request->link);
     PQclear(request->result);
     free(request);
@@ -115,14 +147,19 @@ static struct pg_request *first_of(struct list *list) {
     return list_empty(list) ? NULL : container_of(list->next, struct pg_request, link);
 }
 
-/* Ends the request, with its result or without. */
+void pg_request_end(struct postgres *pg, struct pg_request *request, const PGresult *result,
+                    int reason, const char *why) {
+    list_remove(&request->link);
+    request->reason = reason;
+    if (request->answered)
+        request->answered(pg, request, result, why);
+    pg_request_free(request);
+}
+
 static void give_back(struct pg_link *link, struct pg_request *request, const PGresult *result,
                       const char *why) {
-    list_remove(&request->link);
-    request->reason = link->reason;
-    if (request->answered)
-        request->answered(link->pg, request, result, why);
-    free_request(request);
+    link->in_turn -= request->in_turn;
+    pg_request_end(link->pg, request, result, link->reason, why);
 }
 
 const char *pg_sqlstate(const PGresult *result) {
@@ -219,7 +256,7 @@ static void take_back_sent(struct pg_link *link) {
         if (last->answered)
             list_insert_before(link->waiting.next, &last->link);
         else
-            free_request(last);
+            give_back(link, last, NULL, NULL);
     }
 }
 
@@ -291,11 +328,6 @@ static void flush(struct pg_link *link) {
         break_link(link, HF_UNREACHABLE, PQerrorMessage(link->conn));
 }
 
-static void flusher_called(struct world_flusher *flusher) {
-    flush(container_of(flusher, struct pg_link, flusher));
-    set_timer(container_of(flusher, struct pg_link, flusher));
-}
-
 static bool add_sync(PGconn *conn) {
 #ifdef LIBPQ_HAS_SEND_PIPELINE_SYNC
     return PQsendPipelineSync(conn); /* which leaves the sending to `flush` */
@@ -304,21 +336,98 @@ static bool add_sync(PGconn *conn) {
 #endif
 }
 
-static void send_waiting(struct pg_link *link) {
-    struct pg_request *request;
-    while (link->state == PG_READY && (request = first_of(&link->waiting))) {
-        if (!PQsendQueryParams(link->conn, request->sql, request->count, NULL, request->values,
-                               request->sizes, request->formats, 0) ||
-            !add_sync(link->conn)) {
-            break_link(link, HF_UNREACHABLE, PQerrorMessage(link->conn));
-            return;
+/* False: the connection is of no use any more. */
+static bool send_request(struct pg_link *link, struct pg_request *request) {
+    if (!PQsendQueryParams(link->conn, request->sql, request->count, NULL, request->values,
+                           request->sizes, request->formats, 0) ||
+        !add_sync(link->conn)) {
+        break_link(link, HF_UNREACHABLE, PQerrorMessage(link->conn));
+        return false;
+    }
+    list_remove(&request->link);
+    request->sends++;
+    request->sent_us = world_now_us(world_of(link));
+    list_append(&link->sent, &request->link);
+    return true;
+}
+
+static void join_turn(struct pg_link *link, struct pg_request *request) {
+    request->in_turn = true;
+    link->in_turn++;
+}
+
+/* Moves what may be part of a batch to the list of its type; the rest of the turn goes alone. */
+static void sort_turn(struct pg_link *link, struct list *acquires, struct list *releases) {
+    struct sql_names once = {0}, often = {0};
+    unsigned count = 0, left = TURN_MAX;
+    list_each(node, &link->waiting) {
+        const struct pg_request *request = container_of(node, struct pg_request, link);
+        if (!request->shares || count++ >= TURN_MAX)
+            continue;
+        if (!sql_names_add(&once, request->op->name))
+            sql_names_add(&often, request->op->name);
+    }
+    list_each_safe(node, &link->waiting) {
+        struct pg_request *request = container_of(node, struct pg_request, link);
+        if (!request->shares || !left)
+            continue;
+        left--;
+        request->shares = false;
+        if (sql_names_has(&often, request->op->name)) {
+            join_turn(link, request);
+            continue;
         }
         list_remove(&request->link);
-        request->sends++;
-        request->sent_us = world_now_us(world_of(link));
-        list_append(&link->sent, &request->link);
-        world_flusher_ask(world_of(link), &link->flusher);
+        list_append(request->op->type == STORE_ACQUIRE ? acquires : releases, &request->link);
     }
+}
+
+/* Puts them back as one request. If there is but one, or no memory for that, each goes alone. */
+static void add_batch(struct pg_link *link, struct list *members, const struct pg_batch *type) {
+    struct pg_request *batch =
+        members->next == members->prev ? NULL : pg_batch_new(link->pg, type, members);
+    if (batch)
+        list_append(members, &batch->link);
+    while (!list_empty(members)) {
+        struct pg_request *request = first_of(members);
+        list_remove(&request->link);
+        list_append(&link->waiting, &request->link);
+        join_turn(link, request);
+    }
+}
+
+/* Releases come first: they do not wait for the disk. */
+static void begin_turn(struct pg_link *link) {
+    struct list acquires, releases;
+    list_init(&acquires);
+    list_init(&releases);
+    sort_turn(link, &acquires, &releases);
+    add_batch(link, &releases, &pg_release_batch);
+    add_batch(link, &acquires, &pg_acquire_batch);
+}
+
+static void send_waiting(struct pg_link *link) {
+    if (link->state == PG_READY && !link->in_turn)
+        begin_turn(link);
+    list_each_safe(node, &link->waiting) {
+        struct pg_request *request = container_of(node, struct pg_request, link);
+        if (link->state != PG_READY || (!request->shares && !send_request(link, request)))
+            return;
+    }
+}
+
+static void flusher_called(struct world_flusher *flusher) {
+    struct pg_link *link = container_of(flusher, struct pg_link, flusher);
+    send_waiting(link);
+    if (link->state == PG_READY)
+        flush(link);
+    set_timer(link);
+}
+
+/* Requests are sent at the next flush, with those that other threads submit until then. */
+static void ask_to_send(struct pg_link *link) {
+    if (link->state == PG_READY && !list_empty(&link->waiting))
+        world_flusher_ask(world_of(link), &link->flusher);
 }
 
 /* ---- The greeting ---- */
@@ -357,7 +466,7 @@ static void ready(struct pg_link *link) {
     else if (link->was_ready)
         postgres_restored(link->pg);
     link->was_ready = true;
-    send_waiting(link);
+    ask_to_send(link);
 }
 
 static void ask(struct pg_link *link, const char *sql) {
@@ -448,12 +557,12 @@ static bool is_one_of(const char *state, const char *states) {
     return *state && strstr(states, state);
 }
 
-/* What the request would do was not done, and can be tried again. */
-static void try_again(struct pg_link *link, struct pg_request *request) {
+void pg_link_try_again(struct pg_link *link, struct pg_request *request) {
     request->sends--;
     PQclear(request->result);
     request->result = NULL;
     list_insert_before(link->waiting.next, &request->link);
+    ask_to_send(link);
 }
 
 static void answer_first(struct pg_link *link) {
@@ -465,7 +574,7 @@ static void answer_first(struct pg_link *link) {
     link->heard = true;
     link->incomplete = misses || (link->incomplete && *state);
     if (request->answered && (conflicts || misses))
-        try_again(link, request);
+        pg_link_try_again(link, request);
     else
         give_back(link, request, request->result, "the server's answer makes no sense");
     if (misses) /* somebody dropped it: the next connection makes it again */
@@ -519,8 +628,8 @@ static void receive(struct pg_link *link) {
         take_results(link); /* those that came before the end, too */
     if (link->state >= PG_GREETING && (!ok || PQstatus(link->conn) == CONNECTION_BAD))
         break_link(link, HF_UNREACHABLE, PQerrorMessage(link->conn));
-    else if (link->state == PG_READY)
-        send_waiting(link);
+    else
+        ask_to_send(link);
 }
 
 /* ---- Connecting ---- */
@@ -729,8 +838,7 @@ void pg_link_want(struct pg_link *link) {
 void pg_link_submit(struct pg_link *link, struct pg_request *request) {
     assert(!link->is_over);
     list_append(&link->waiting, &request->link);
-    if (link->state == PG_READY)
-        send_waiting(link);
+    ask_to_send(link);
     pg_link_want(link);
 }
 

@@ -7,6 +7,10 @@
  * trip. Each request has a sync of its own, which makes it a transaction of its own: one that fails
  * does not concern the others.
  *
+ * Commits on a connection follow each other, and each waits for the disk. So acquires and releases
+ * take turns: while one turn is under way, those that come gather, and go together in the next, as
+ * one request for many (batch.c).
+ *
  * When the connection is lost, requests without a result are sent again over the next one until
  * their time is over, which every request permits. The link of a session (see sessions.c) is not
  * restored: what it has locked ended with its connection. */
@@ -20,6 +24,7 @@
 #include <libpq-fe.h>
 
 struct postgres;
+struct pg_batch;
 struct pg_link;
 struct pg_request;
 
@@ -32,7 +37,11 @@ enum { PG_VALUES_MAX = 15 };
 
 struct pg_request {
     struct list link;
-    pg_answered *answered; /* NULL: it was given up, and keeps its place among the replies */
+    bool shares;                 /* an acquire or release: it waits for its turn */
+    bool in_turn;                /* the next turn waits for its result */
+    struct list members;         /* of a batch: the requests that it is for … */
+    const struct pg_batch *type; /* … and what it does */
+    pg_answered *answered;       /* NULL: it was given up, and keeps its place among the replies */
     struct store_op *op;
     void *context;
     const char *sql;
@@ -78,6 +87,7 @@ struct pg_link {
     int64_t target_by_us;      /* this target */
     struct list waiting;       /* requests to send */
     struct list sent;          /* requests without a result, in order */
+    unsigned in_turn;          /* how many of both are of this turn */
     bool wanted;               /* keep it open even if nothing waits, and ping the server */
     bool listens;              /* to notifications */
     bool was_ready;            /* it has been open before */
@@ -108,11 +118,23 @@ void pg_link_want(struct pg_link *link);
 /* Sends a request, now or as soon as it can, and frees it when it was answered. */
 void pg_link_submit(struct pg_link *link, struct pg_request *request);
 
+/* The same, ahead of those that wait: what it would do was not done, and can be tried again. */
+void pg_link_try_again(struct pg_link *link, struct pg_request *request);
+
 /* A request. Of `types` there is a letter for each parameter: i int64_t, u uint64_t, f bool (as
  * int), s text, b bytes of a string (NULL: none), and c, which takes nothing and is the client's
  * id. NULL: no memory. */
 struct pg_request *pg_request_new(struct postgres *pg, struct store_op *op, pg_answered *answered,
                                   const char *sql, const char *types, ...);
+
+/* A request with so many parameters, which are texts; each ends with a zero. NULL: no memory. */
+struct pg_request *pg_request_of(struct postgres *pg, pg_answered *answered, const char *sql,
+                                 int count, const char *texts, size_t size);
+void pg_request_free(struct pg_request *request);
+
+/* Ends a request, with its result or without, and frees it. `reason` counts if there is none. */
+void pg_request_end(struct postgres *pg, struct pg_request *request, const PGresult *result,
+                    int reason, const char *why);
 
 /* The SQLSTATE of a result that is an error; "" for one that is none. */
 const char *pg_sqlstate(const PGresult *result);

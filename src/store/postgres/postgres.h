@@ -7,7 +7,7 @@
 
 /* schema.sql, made into a constant by tools/embed_text. */
 extern const char postgres_schema[];
-enum { POSTGRES_SCHEMA = 5 }; /* its version */
+enum { POSTGRES_SCHEMA = 6 }; /* its version */
 
 /* Those of a URL, and some more; PG_TARGET_PARAMETERS of them are for a target and the NULL at the
  * end. */
@@ -46,11 +46,17 @@ struct postgres {
 };
 
 /* claims.c */
+
+/* Among what a statement selects from: its commit does not wait for the disk, nor for standbys. */
+#define PG_NO_FLUSH "set_config('synchronous_commit', 'off', true)"
+
 void postgres_acquire(struct postgres *pg, struct store_op *op);
 void postgres_renew(struct postgres *pg, struct store_op *op);
 void postgres_release(struct postgres *pg, struct store_op *op);
 void postgres_break(struct postgres *pg, struct store_op *op);
-/* The answer to a release or a break: a boolean. */
+/* Completes a release or a break: whether there was what it should end. */
+void postgres_end(struct postgres *pg, struct pg_request *request, bool was_there);
+/* The answer to one of them: a boolean. */
 void postgres_ended(struct postgres *pg, struct pg_request *request, const PGresult *result,
                     const char *why);
 

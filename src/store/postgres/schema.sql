@@ -11,6 +11,10 @@
 -- A claim that has expired is removed before anything is granted, not just ignored: it may be in
 -- the middle of being renewed. What remains counts, whatever its time.
 --
+-- acquire_free and release_quiet do many requests in one transaction, and leave those out that would
+-- have to wait: they skip rows that somebody else has locked. So they keep no other name waiting
+-- for longer than their commit takes, and cannot be part of a circle.
+--
 -- What happens to a claim is reported to those who watch, by whoever does it, but only if there is
 -- a row in watchers whose time has not passed. That is looked up after the row of the name has been
 -- locked. So whoever looked too early to see a new watcher is a transaction with a number, which
@@ -330,6 +334,55 @@ BEGIN
     END IF;
 END $$;
 
+-- Takes locks that nobody holds or waits for, for many attempts at once, each with a name of its own.
+-- Answers with the number and the token of each attempt that was granted its lock. The others have to
+-- ask acquire: those whose names are new or in use, whose rows are locked, whose tokens are not plain,
+-- and all of them if somebody watches.
+--
+-- The rows are locked by a statement of their own, since what holds afterwards is seen only by the
+-- next one. The settings have every row found by its key, whatever the statistics say.
+CREATE OR REPLACE FUNCTION holdfast.acquire_free(
+    names bytea[], kinds smallint[], capacities integer[], weights integer[], me uuid, seqs bigint[],
+    leases_us bigint[], barging boolean[], proposals bigint[], base bigint,
+    my_pid bigint, my_host bytea, my_command bytea, labels bytea[])
+RETURNS TABLE (granted bigint, number bigint) LANGUAGE plpgsql
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    locked bytea[];
+    now timestamptz;
+    now_us bigint;
+BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        SELECT array_agg(l.name) INTO locked FROM unnest(names) AS asked (name), LATERAL (
+            SELECT name FROM holdfast.locks WHERE name = asked.name
+            AND NOT EXISTS (SELECT FROM holdfast.claims WHERE name = asked.name) FOR UPDATE SKIP LOCKED) l;
+    END IF;
+    IF locked IS NULL OR EXISTS (SELECT FROM holdfast.watchers WHERE until > clock_timestamp()) THEN
+        RETURN;
+    END IF;
+    now := clock_timestamp();
+    now_us := extract(epoch FROM now) * 1000000;
+    RETURN QUERY
+    WITH free AS (
+        SELECT asked.*, l.ticket + 1 AS ticket, greatest(l.token + 1, asked.proposed, base) AS token
+        FROM unnest(names, kinds, capacities, weights, seqs, leases_us, barging, proposals, labels)
+            AS asked (name, kind, capacity, weight, seq, lease_us, barges, proposed, label)
+        JOIN holdfast.locks l ON l.name = asked.name
+        WHERE asked.name = ANY(locked) AND asked.weight <= asked.capacity
+        AND asked.proposed <= greatest(now_us, base) + 86400000000
+        AND greatest(l.token + 1, asked.proposed, base) < 9007199254740992
+        AND NOT EXISTS (SELECT FROM holdfast.claims c WHERE c.name = asked.name)
+        AND NOT EXISTS (SELECT FROM holdfast.sessions s WHERE s.name = asked.name)),
+    counted AS (
+        UPDATE holdfast.locks l SET kind = free.kind, capacity = free.capacity, token = free.token,
+            ticket = free.ticket, used_day = now_us / 86400000000
+        FROM free WHERE l.name = free.name)
+    INSERT INTO holdfast.claims SELECT me, seq, name, 1,
+        ticket - CASE WHEN barges THEN 4503599627370496 ELSE 0 END, weight,
+        now + lease_us * interval '1 microsecond', token, now, my_pid, my_host, my_command, label
+    FROM free RETURNING claims.seq, claims.token;
+END $$;
+
 -- Extends the leases of holds, and returns the numbers of those that were still held.
 CREATE OR REPLACE FUNCTION holdfast.renew(me uuid, seqs bigint[], leases_us bigint[]) RETURNS SETOF bigint LANGUAGE sql AS $$
     WITH held AS (
@@ -367,6 +420,36 @@ BEGIN
         UPDATE holdfast.locks SET used_day = today WHERE name = the_name;
     END IF;
     RETURN was_mine;
+END $$;
+
+-- Ends the claims of many attempts at once, where nobody waits. Answers with the number of each that
+-- has ended, and whether its time had not passed. The others have to ask release, for reasons such as
+-- those of acquire_free.
+CREATE OR REPLACE FUNCTION holdfast.release_quiet(names bytea[], me uuid, seqs bigint[])
+RETURNS TABLE (released bigint, was_mine boolean) LANGUAGE plpgsql
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    locked bytea[];
+    today integer := extract(epoch FROM clock_timestamp())::bigint / 86400;
+BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        SELECT array_agg(l.name) INTO locked FROM unnest(names) AS asked (name), LATERAL (
+            SELECT name FROM holdfast.locks WHERE name = asked.name AND used_day >= today
+            AND NOT EXISTS (SELECT FROM holdfast.claims WHERE name = asked.name AND state = 3)
+            FOR UPDATE SKIP LOCKED) l;
+    END IF;
+    IF locked IS NULL OR EXISTS (SELECT FROM holdfast.watchers WHERE until > clock_timestamp()) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH mine AS (
+        SELECT c.* FROM unnest(names, seqs) AS asked (name, seq), LATERAL (
+            SELECT client, seq FROM holdfast.claims WHERE client = me AND seq = asked.seq
+            AND NOT EXISTS (SELECT FROM holdfast.claims w WHERE w.name = asked.name AND w.state = 3)
+            FOR UPDATE SKIP LOCKED) c
+        WHERE asked.name = ANY(locked))
+    DELETE FROM holdfast.claims c USING mine WHERE c.client = mine.client AND c.seq = mine.seq
+    RETURNING c.seq, c.until > clock_timestamp();
 END $$;
 
 -- Ends the hold that has this token. False: there is none.
@@ -542,4 +625,4 @@ BEGIN
     RETURN true;
 END $$;
 
-COMMENT ON SCHEMA holdfast IS 'holdfast schema 5';
+COMMENT ON SCHEMA holdfast IS 'holdfast schema 6';
