@@ -151,9 +151,15 @@ static void fail_with(struct job *job, int reason, const char *why) {
     fail(job);
 }
 
+/* Of a call that has failed, or whose answer cannot be read for lack of memory: whether the server
+ * may have done it. */
+static bool may_have_acted(const struct etcd_call *call) {
+    bool refused = call->reason && call->status >= 0; /* the last time that it was sent */
+    return call->sends > refused;
+}
+
 static void note_call(struct job *job, const struct etcd_call *call, bool writes) {
-    bool refused = call->status >= 0; /* the last time that it was sent */
-    job->may_have_acted |= writes && call->sends > refused;
+    job->may_have_acted |= writes && call->reason && may_have_acted(call);
     job->attempt->may_be_late |= writes && call->sends > 1;
     if (!call->reason || job->reason)
         return;
@@ -247,7 +253,8 @@ static void answered(struct etcd *etcd, struct etcd_call *call) {
     note_call(job, call, writes);
     job->answer =
         call->reason ? NULL : etcd__txn_response__unpack(NULL, call->message_size, call->message);
-    job->may_have_acted |= writes && job->answer && job->answer->succeeded;
+    /* An answer that cannot be read, for lack of memory, may be that it is done. */
+    job->may_have_acted |= writes && !call->reason && (!job->answer || job->answer->succeeded);
     if (job->answer && !job->answer->header) {
         etcd__txn_response__free_unpacked(job->answer, NULL);
         job->answer = NULL;
@@ -670,7 +677,7 @@ static void released(struct etcd *etcd, struct etcd_call *call) {
     attempt->is_busy = false;
     map_remove(&etcd->releasing, &attempt->by_name);
     if (!response) {
-        etcd_fail(etcd, op, call, call->sends > (call->status >= 0));
+        etcd_fail(etcd, op, call, may_have_acted(call));
         etcd_resume(etcd);
         return;
     }
@@ -732,9 +739,9 @@ static void breaking_end(struct breaking *job, enum store_outcome outcome) {
 static void breaking_failed(struct breaking *job, const struct etcd_call *call) {
     struct etcd *etcd = job->etcd;
     struct store_op *op = job->op;
-    bool may_have_acted = job->was_sent && call->sends > (call->status >= 0);
+    bool may_be_broken = job->was_sent && may_have_acted(call);
     free(job);
-    etcd_fail(etcd, op, call, may_have_acted);
+    etcd_fail(etcd, op, call, may_be_broken);
 }
 
 static void broken(struct etcd *etcd, struct etcd_call *call) {
@@ -818,8 +825,8 @@ static void break_looked(struct etcd *etcd, struct etcd_call *call) {
 
 void etcd_break(struct etcd *etcd, struct store_op *op) {
     struct breaking *job = calloc(1, sizeof(*job));
-    struct txn *txn = txn_new(2);
-    if (job && txn) {
+    struct txn *txn = job ? txn_new(2) : NULL;
+    if (txn) {
         job->etcd = etcd;
         job->op = op;
         job->give_up_us = etcd_now_us(etcd) + etcd->timeout_us;
@@ -833,7 +840,7 @@ void etcd_break(struct etcd *etcd, struct store_op *op) {
         txn_get(txn, true, &job->range, &job->end);
         txn_get(txn, true, &job->base, NULL);
     }
-    struct etcd_call *call = job ? txn_call(txn, break_looked, job) : NULL;
+    struct etcd_call *call = txn ? txn_call(txn, break_looked, job) : NULL;
     if (call) {
         etcd_send(etcd, call, job->give_up_us);
         return;

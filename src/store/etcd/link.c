@@ -212,14 +212,17 @@ static void logged_in(struct etcd *etcd, struct etcd_call *call) {
                      : etcd__authenticate_response__unpack(NULL, call->message_size, call->message);
     free(link->token);
     link->token = response && response->token[0] ? strdup(response->token) : NULL;
+    bool gave_none = response && !response->token[0];
     if (response)
         etcd__authenticate_response__free_unpacked(response, NULL);
     bool needs_none = call->status == GRPC_FAILED_PRECONDITION && says(call, "not enabled");
     if (link->token || needs_none)
         become_ready(link);
+    else if (call->reason)
+        break_link(link, call->status == GRPC_UNAVAILABLE ? HF_UNREACHABLE : HF_DENIED, call->why);
     else
-        break_link(link, call->status == GRPC_UNAVAILABLE ? HF_UNREACHABLE : HF_DENIED,
-                   call->reason ? call->why : "the server gave no token");
+        break_link(link, gave_none ? HF_DENIED : HF_NO_MEMORY,
+                   gave_none ? "the server gave no token" : NULL);
 }
 
 static void log_in(struct etcd_link *link) {

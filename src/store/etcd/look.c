@@ -265,10 +265,10 @@ static void looked(struct etcd *etcd, struct etcd_call *call) {
 
 void etcd_look(struct etcd *etcd, struct store_op *op) {
     struct looking *job = calloc(1, sizeof(*job));
-    struct txn *txn = txn_new(2);
+    struct txn *txn = job ? txn_new(2) : NULL;
     struct etcd_key keys, keys_end, records, records_end;
     bool is_list = op->type == STORE_LIST;
-    if (job && txn) {
+    if (txn) {
         job->etcd = etcd;
         job->op = op;
         job->give_up_us = etcd_now_us(etcd) + etcd->timeout_us;
@@ -279,13 +279,11 @@ void etcd_look(struct etcd *etcd, struct store_op *op) {
         txn_get(txn, true, &keys, &keys_end);
         txn_get(txn, true, &records, is_list ? &records_end : NULL);
     }
-    struct etcd_call *call = job ? txn_call(txn, looked, job) : NULL;
+    struct etcd_call *call = txn ? txn_call(txn, looked, job) : NULL;
     if (call) {
         etcd_send(etcd, call, job->give_up_us);
         return;
     }
-    if (!job)
-        txn_free(txn);
     free(job);
     store_refuse(etcd->host, op, HF_NO_MEMORY, NULL);
 }

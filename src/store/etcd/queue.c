@@ -46,9 +46,22 @@ static bool is_sound(const Etcd__Claim *value) {
            (value->kind == STORE_LOCK || value->kind == STORE_PERMITS);
 }
 
-/* False: it is no claim. */
+/* Without memory a claim must not look like none, and so like a lock that is free. */
+static void *allocate(void *no_memory, size_t size) {
+    void *memory = malloc(size);
+    *(bool *)no_memory |= !memory;
+    return memory;
+}
+
+static void release(void *no_memory, void *memory) {
+    (void)no_memory;
+    free(memory);
+}
+
+/* False: it is no claim, or there is no memory. */
 static bool read_claim(const Etcd__KeyValue *kv, size_t prefix_size, size_t range_size,
-                       struct claim *ret) {
+                       struct claim *ret, bool *no_memory) {
+    ProtobufCAllocator allocator = {allocate, release, no_memory};
     const uint8_t *slash = kv->key.len ? memrchr(kv->key.data, '/', kv->key.len) : NULL;
     size_t at = slash ? (size_t)(slash - kv->key.data) : 0; /* of the last slash */
     if (!slash || at <= prefix_size || (range_size && at + 1 != range_size))
@@ -59,7 +72,7 @@ static bool read_claim(const Etcd__KeyValue *kv, size_t prefix_size, size_t rang
     ret->barges = size > 0 && id[0] == '!';
     if (!read_owner(id + ret->barges, size - ret->barges, ret))
         return is_foreign(kv, id, size);
-    ret->value = etcd__claim__unpack(NULL, kv->value.len, kv->value.data);
+    ret->value = etcd__claim__unpack(&allocator, kv->value.len, kv->value.data);
     if (ret->value && is_sound(ret->value))
         return true;
     if (ret->value)
@@ -71,12 +84,16 @@ static bool read_claim(const Etcd__KeyValue *kv, size_t prefix_size, size_t rang
 bool claims_read(struct etcd *etcd, const Etcd__RangeResponse *range, size_t range_size,
                  struct claims *ret) {
     size_t prefix_size = strlen(etcd->prefix);
+    bool no_memory = false;
     *ret = (struct claims){.list = calloc(range->n_kvs + 1, sizeof(struct claim))};
     if (!ret->list)
         return false;
     for (size_t i = 0; i < range->n_kvs; i++)
-        ret->count += read_claim(range->kvs[i], prefix_size, range_size, &ret->list[ret->count]);
-    return true;
+        ret->count +=
+            read_claim(range->kvs[i], prefix_size, range_size, &ret->list[ret->count], &no_memory);
+    if (no_memory)
+        claims_free(ret);
+    return !no_memory;
 }
 
 void claims_free(struct claims *claims) {
