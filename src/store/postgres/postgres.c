@@ -409,7 +409,7 @@ static void postgres_free(struct postgres *pg) {
 
 static void postgres_close(struct store *store) {
     struct postgres *pg = container_of(store, struct postgres, store);
-    postgres_close_sessions(pg);
+    sql_sessions_close(&pg->sessions);
     pg_link_close(&pg->commands);
     pg_link_close(&pg->listener);
     world_timer_drop(pg->host->world, &pg->poll);
@@ -432,7 +432,7 @@ static int open_links(struct postgres *pg) {
         world_timer_drop(pg->host->world, &pg->poll);
     pg->listener.listens = true;
     if (!r) {
-        r = postgres_open_sessions(pg);
+        r = sql_sessions_open(&pg->sessions, pg->host, &postgres_sessions);
         if (r < 0) {
             pg_link_close(&pg->commands);
             pg_link_close(&pg->listener);

@@ -4,6 +4,7 @@
 
 #include "base/url.h"
 #include "store/postgres/link.h"
+#include "store/sql/sessions.h"
 
 /* schema.sql, made into a constant by tools/embed_text. */
 extern const char postgres_schema[];
@@ -27,10 +28,8 @@ struct postgres {
     struct store_host *host;
     struct pg_link commands, listener;
     struct watching watching;
-    struct world_timer poll;   /* behind a pooler, which forbids LISTEN: when to ask again */
-    struct world_timer reaper; /* frees sessions that have ended */
-    struct list sessions;      /* with scheme=for-update, see sessions.c … */
-    struct list ended;         /* … and those that have ended */
+    struct world_timer poll;      /* behind a pooler, which forbids LISTEN: when to ask again */
+    struct sql_sessions sessions; /* with scheme=for-update */
     int64_t timeout_us, connect_timeout_us;
     bool exposed;    /* plaintext=yes */
     bool pooled;     /* the connection is to a pooler */
@@ -61,8 +60,7 @@ void postgres_ended(struct postgres *pg, struct pg_request *request, const PGres
                     const char *why);
 
 /* sessions.c: the same with scheme=for-update, where each hold has a session of its own. */
-int postgres_open_sessions(struct postgres *pg);
-void postgres_close_sessions(struct postgres *pg);
+extern const struct sql_session_driver postgres_sessions;
 void postgres_session_acquire(struct postgres *pg, struct store_op *op);
 void postgres_session_renew(struct postgres *pg, struct store_op *op);
 void postgres_session_release(struct postgres *pg, struct store_op *op);
