@@ -21,9 +21,13 @@ static const char mysql_rights[] =
     "-- Each user then needs these rights, here app:\n"
     "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_locks TO app@'%';\n"
     "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_claims TO app@'%';\n"
+    "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_rows TO app@'%';\n"
+    "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_sessions TO app@'%';\n"
     "-- GRANT EXECUTE ON PROCEDURE holdfast_acquire TO app@'%';\n"
     "-- GRANT EXECUTE ON PROCEDURE holdfast_release TO app@'%';\n"
-    "-- GRANT EXECUTE ON PROCEDURE holdfast_break TO app@'%';\n";
+    "-- GRANT EXECUTE ON PROCEDURE holdfast_break TO app@'%';\n"
+    "-- GRANT EXECUTE ON PROCEDURE holdfast_draw TO app@'%';\n"
+    "-- GRANT EXECUTE ON PROCEDURE holdfast_break_session TO app@'%';\n";
 
 struct settings {
     const char *dialect;

@@ -5,7 +5,7 @@
         server.command("SELECT 1")
         ... server.url() ... server.stop() ... server.cont() ... server.crash() ... server.restart()
 
-    tests/servers/mariadb.py [--unix] -- program arguments
+    tests/servers/mariadb.py [--unix] [--scheme SCHEME] [--config OPTION] -- program arguments
 
 The second form runs a program with a server: every {url} in its arguments becomes the server's URL, and its exit
 status is passed on. The URL gives the server much time to answer: a machine that runs many tests is busy.
@@ -201,9 +201,9 @@ class Session(Process):
             one.rows                        # of the last statement
     """
 
-    def __init__(self, server, user="root", password=""):
+    def __init__(self, server, user="root", password="", database=DATABASE):
         self.arguments = ["mariadb", "--no-defaults", "-NBr", "--unbuffered", "--force", f"--socket={server.socket}",
-                          f"--user={user}", f"--password={password}", DATABASE]
+                          f"--user={user}", f"--password={password}", database]
         self.environment, self.rows = server.environment, []
 
     def __enter__(self):
@@ -254,13 +254,15 @@ def main():
     parser = argparse.ArgumentParser(description="Runs a program with a MariaDB server.")
     parser.add_argument("--unix", action="store_true", help="a URL with the unix socket")
     parser.add_argument("--config", action="append", default=[], metavar="OPTION", help="an option of the server")
+    parser.add_argument("--scheme", default="lease", help="for-update, or lease")
     parser.add_argument("words", nargs="+", metavar="program", help="{url} and {database} become URLs")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     with MariaDB(config=options.config) as server, Process() as program_:
         url = server.url(unix=options.unix)
-        program_.launch([word.replace("{url}", patient(url)).replace("{database}", url) for word in options.words])
+        store = f"{patient(url)}&scheme={options.scheme}"
+        program_.launch([word.replace("{url}", store).replace("{database}", url) for word in options.words])
         status = program_.child.wait()
         sys.exit(status if status >= 0 else 128 - status)
 

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void send_call(struct mysql *my, struct store_op *op, my_answered *answered,
-                      enum my_procedure procedure, char *arguments) {
+void mysql_call(struct mysql *my, struct store_op *op, my_answered *answered,
+                enum my_procedure procedure, char *arguments) {
     struct my_request *request = my_request_new(my, op, answered, arguments);
     if (request)
         request->procedure = procedure;
@@ -49,14 +49,14 @@ void mysql_acquire(struct mysql *my, struct store_op *op) {
     free(host_name);
     free(command);
     free(label);
-    send_call(my, op, acquire_answered, MY_ACQUIRE, arguments);
+    mysql_call(my, op, acquire_answered, MY_ACQUIRE, arguments);
 }
 
 /* ---- Release, break ---- */
 
 /* After an earlier sending whose reply was lost, "not mine" may be its own doing. */
-static void ended(struct mysql *my, struct my_request *request, const struct my_result *result,
-                  const char *why) {
+void mysql_ended(struct mysql *my, struct my_request *request, const struct my_result *result,
+                 const char *why) {
     if (!mysql_has_rows(result, 1) || result->rows != 1) {
         mysql_fail(my, request, result, why);
         return;
@@ -71,10 +71,10 @@ void mysql_release(struct mysql *my, struct store_op *op) {
     char *name = mysql_quote(op->name);
     char *arguments = name ? mysql_write("%s\nX'%s'\n%" PRIu64, name, my->client, op->seq) : NULL;
     free(name);
-    send_call(my, op, ended, MY_RELEASE, arguments);
+    mysql_call(my, op, mysql_ended, MY_RELEASE, arguments);
 }
 
-void mysql_break(struct mysql *my, struct store_op *op) {
+char *mysql_write_break(const struct mysql *my, const struct store_op *op) {
     char by[LOCKS_BREAKER_SIZE];
     locks_format_breaker(&my->host->identity, by);
     char *name = mysql_quote(op->name), *breaker = mysql_quote(by), *why = mysql_quote(op->label);
@@ -84,7 +84,11 @@ void mysql_break(struct mysql *my, struct store_op *op) {
     free(name);
     free(breaker);
     free(why);
-    send_call(my, op, ended, MY_BREAK, arguments);
+    return arguments;
+}
+
+void mysql_break(struct mysql *my, struct store_op *op) {
+    mysql_call(my, op, mysql_ended, MY_BREAK, mysql_write_break(my, op));
 }
 
 /* ---- Renew ---- */

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "store/findings.h"
 #include "store/mysql/mysql.h"
+#include "store/sql/sql.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,14 +18,16 @@ static const char settings_sql[] =
     " 'rpl_semi_sync_source_enabled', 'wsrep_on')";
 
 enum { CLOCK_US, NAMES, REPLICAS, ENGINES, PROCEDURES, STATE_COLUMNS };
-enum { PROCEDURE_COUNT = 3 };
+enum { PROCEDURE_COUNT = 5 };
 static const char state_sql[] =
     "SELECT " MYSQL_NOW ", (SELECT COUNT(*) FROM holdfast_locks),"
     " (SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'),"
     " (SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"
-    " AND table_name IN ('holdfast_locks', 'holdfast_claims') AND engine <> 'InnoDB'),"
+    " AND table_name IN ('holdfast_locks', 'holdfast_claims', 'holdfast_rows', 'holdfast_sessions')"
+    " AND engine <> 'InnoDB'),"
     " (SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE()"
-    " AND routine_name IN ('holdfast_acquire', 'holdfast_release', 'holdfast_break'))";
+    " AND routine_name IN ('holdfast_acquire', 'holdfast_release', 'holdfast_break',"
+    " 'holdfast_draw', 'holdfast_break_session'))";
 
 struct examining {
     hf_examination *out;
@@ -184,7 +187,7 @@ static void examine_procedures(struct examining *x, const struct my_greeting *se
 static void examine_engine(struct examining *x, int64_t others) {
     if (others)
         ADD(x, HF_PROBLEM, "engine", "without row locks and transactions two may hold a lock",
-            "ALTER TABLE holdfast_locks ENGINE = InnoDB, and the same for holdfast_claims",
+            "ALTER TABLE holdfast_locks ENGINE = InnoDB, and the same for the other tables",
             "%" PRId64 " tables of holdfast are not in InnoDB", others);
 }
 
@@ -264,6 +267,8 @@ static void state_answered(struct mysql *my, struct my_request *request,
     examine_durability(x);
     examine_replication(x, replicas);
     examine_cluster(x);
+    if (mysql_for_update(my))
+        x->no_memory |= !sql_find_for_update(x->out);
     examine_engine(x, my_number(result, 0, ENGINES));
     examine_procedures(x, &my->commands.greeting, my_number(result, 0, PROCEDURES));
     examine_clock(x, my_number(result, 0, CLOCK_US), world_wall_us(my->host->world));

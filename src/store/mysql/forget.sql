@@ -9,7 +9,15 @@ forgetting: LOOP
     END IF;
     SET old_count = old_count + 1;
     DELETE FROM holdfast_claims WHERE name = old_name AND until_us < now_us - 86400000000;
-    DELETE FROM holdfast_locks WHERE name = old_name AND token < now_us
-        AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE holdfast_claims.name = old_name);
+    SET dead_name = old_name;
+    --#include sweep.sql
+    SELECT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = old_name)
+        OR EXISTS (SELECT 1 FROM holdfast_sessions WHERE name = old_name) INTO is_used;
+    IF NOT is_used THEN
+        DELETE FROM holdfast_locks WHERE name = old_name AND token < now_us;
+        SET dead_name = NULL;
+        SELECT name INTO dead_name FROM holdfast_rows WHERE name = old_name FOR UPDATE SKIP LOCKED;
+        DELETE FROM holdfast_rows WHERE name = dead_name;
+    END IF;
     UPDATE holdfast_locks SET used_day = today WHERE name = old_name; -- in use: not looked at again and again
 END LOOP;

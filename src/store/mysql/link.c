@@ -93,8 +93,10 @@ static void set_timer(struct my_link *link) {
     struct my_request *sent = first_of(&link->sent);
     int64_t at_us = first_give_up_us(&link->waiting);
     if (sent)
-        at_us = earliest(at_us, earliest(first_give_up_us(&link->sent), silent_us(link, sent)));
-    if (link->state == MY_DOWN && (link->wanted || !list_empty(&link->waiting)))
+        at_us = earliest(at_us, first_give_up_us(&link->sent));
+    if (sent && !link->ended)
+        at_us = earliest(at_us, silent_us(link, sent));
+    if (link->state == MY_DOWN && !link->is_over && (link->wanted || !list_empty(&link->waiting)))
         at_us = earliest(at_us, link->retry_at_us);
     if (link->state == MY_LOGIN || link->state == MY_GREETING)
         at_us = earliest(at_us, link->connect_by_us);
@@ -136,6 +138,19 @@ static void refuse_unsent(struct my_link *link, const char *why) {
     }
 }
 
+static void give_back_all(struct my_link *link, const char *why) {
+    struct my_request *request;
+    while ((request = first_of(&link->waiting)))
+        give_back(link, request, NULL, why);
+}
+
+static void end_session(struct my_link *link) {
+    link->is_over = true;
+    give_back_all(link, link->why);
+    set_timer(link);
+    link->ended(link);
+}
+
 static void went_down(struct my_link *link, int reason, const char *why) {
     int64_t now_us = world_now_us(world_of(link));
     bool was_of_use = link->state == MY_READY && link->heard;
@@ -148,6 +163,10 @@ static void went_down(struct my_link *link, int reason, const char *why) {
     my_result_clear(&link->answer.result);
     link->answer = (struct my_answer){0};
     take_back_sent(link);
+    if (link->ended) {
+        end_session(link);
+        return;
+    }
     if (was_of_use) {
         link->backoff.failures = 0;
         link->retry_at_us = now_us;
@@ -212,7 +231,8 @@ enum { SESSION, TURN, CREATE, CHECK };
 #define ASK_VERSION                                                                   \
     "SELECT (SELECT table_comment FROM information_schema.tables"                     \
     " WHERE table_schema = DATABASE() AND table_name = 'holdfast_locks'), VERSION()," \
-    " CAST(@@global.read_only AS CHAR)"
+    " CAST(@@global.read_only AS CHAR), CONNECTION_ID()"
+enum { COMMENT, READ_ONLY = 2, SESSION_NUMBER, VERSION_COLUMNS };
 #define TURN_LOCK "CONCAT('holdfast.', MD5(DATABASE()))"
 
 static void ask(struct my_link *link, int step, const char *sql, size_t size) {
@@ -222,14 +242,28 @@ static void ask(struct my_link *link, int step, const char *sql, size_t size) {
         my_link_break(link, HF_NO_MEMORY, NULL);
 }
 
+/* A session that waits for a row, or keeps it, owns a user lock by which others find it. Nothing
+ * that an administrator has set for idle transactions or long statements ends it. */
+#define LASTING                                                                   \
+    "SET SESSION wait_timeout = 28800 /*M!, idle_transaction_timeout = 0,"        \
+    " idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0," \
+    " max_statement_time = 0 */ /*!80000 , max_execution_time = 0 */;"            \
+    "DO GET_LOCK(CONCAT('holdfast.%s.', CONNECTION_ID()), 0);"
+
+static const char no_proxy[] =
+    "scheme=for-update needs sessions of the server itself, and there is a proxy in between: name "
+    "the server itself in the URL, or leave out scheme=for-update";
+
 static void prepare_session(struct my_link *link) {
-    char sql[1024];
+    char sql[2048], lasting[512] = "";
     int seconds = (int)((link->my->timeout_us + 999999) / 1000000);
+    if (link->ended)
+        snprintf(lasting, sizeof(lasting), LASTING, link->my->client);
     int size = snprintf(sql, sizeof(sql),
                         "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES',"
                         " innodb_lock_wait_timeout = %d, lock_wait_timeout = %d;"
-                        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;" ASK_VERSION,
-                        seconds, seconds);
+                        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;%s" ASK_VERSION,
+                        seconds, seconds, lasting);
     ask(link, SESSION, sql, (size_t)size);
 }
 
@@ -244,9 +278,9 @@ static void ready(struct my_link *link) {
 /* The version of the schema; 0: there is none; -1: something else has that name. */
 static int version_in(const struct my_result *result) {
     int version;
-    if (my_is_null(result, 0, 0) || !*my_value(result, 0, 0))
+    if (my_is_null(result, 0, COMMENT) || !*my_value(result, 0, COMMENT))
         return 0;
-    return sscanf(my_value(result, 0, 0), "holdfast schema %d", &version) == 1 ? version : -1;
+    return sscanf(my_value(result, 0, COMMENT), "holdfast schema %d", &version) == 1 ? version : -1;
 }
 
 /* Lets the next client make the schema, and asks whether it is complete. */
@@ -266,14 +300,26 @@ static void create_next(struct my_link *link) {
     ask(link, CREATE, statement, (size_t)(end - statement));
 }
 
+static bool is_read_only(const struct my_result *result) {
+    const char *value = my_value(result, 0, READ_ONLY);
+    return strcmp(value, "0") != 0 && strcmp(value, "OFF") != 0;
+}
+
+/* A proxy makes up a number of its own for the connection. */
+static bool has_proxy(const struct my_link *link, const struct my_result *result) {
+    return (uint32_t)my_number(result, 0, SESSION_NUMBER) != link->greeting.session;
+}
+
 static void read_version(struct my_link *link, const struct my_result *result) {
     static const char turn[] = "DO GET_LOCK(" TURN_LOCK ", 20);" ASK_VERSION;
     int version = version_in(result);
     char why[sizeof(link->why)];
     bool complete = version == MYSQL_SCHEMA && (!link->incomplete || link->step == CHECK);
-    if (strcmp(my_value(result, 0, 2), "0") != 0 && strcmp(my_value(result, 0, 2), "OFF") != 0) {
+    if (is_read_only(result)) {
         my_link_break(link, HF_UNREACHABLE,
                       "the server is read only, or a replica, and takes no locks");
+    } else if (mysql_for_update(link->my) && has_proxy(link, result)) {
+        my_link_break(link, HF_UNSUPPORTED, no_proxy);
     } else if (complete && link->step == TURN) { /* somebody else was first */
         end_turn(link);
     } else if (complete || link->listens) {
@@ -305,7 +351,7 @@ static void answered_greeting(struct my_link *link, const struct my_result *resu
     char why[sizeof(link->why)];
     if (link->step == CREATE) {
         schema_made(link, result);
-    } else if (!result->error && result->columns == 3 && result->rows == 1) {
+    } else if (!result->error && result->columns == VERSION_COLUMNS && result->rows == 1) {
         read_version(link, result);
     } else {
         snprintf(why, sizeof(why), "%s",
@@ -332,7 +378,7 @@ static void answered(struct my_link *link, const struct my_result *result) {
     snprintf(why, sizeof(why), "%s", result->text);
     list_remove(&request->link);
     link->heard = true;
-    if (link->listens) {
+    if (link->listens || link->ended) {
         give_back(link, request, result, NULL);
         return;
     }
@@ -526,13 +572,15 @@ static const struct net_wire_events events = {wire_opened, wire_received, wire_c
 void my_link_want(struct my_link *link) {
     int64_t now_us = world_now_us(world_of(link));
     bool wanted = link->wanted || !list_empty(&link->waiting);
-    if (link->state == MY_DOWN && wanted && link->retry_at_us <= now_us) {
+    if (link->state == MY_DOWN && wanted && !link->is_over && link->retry_at_us <= now_us) {
         int r = net_wire_open(&link->wire);
         link->reason = r < 0 ? r : HF_UNREACHABLE;
         link->connect_by_us = now_us + link->my->peer.timeout_us;
         link->greeted = false;
         if (!r) {
             link->state = MY_CONNECTING;
+        } else if (link->ended) {
+            end_session(link);
         } else {
             link->retry_at_us = now_us + net_backoff_us(&link->backoff, world_of(link));
             refuse_unsent(link, NULL);
@@ -569,7 +617,7 @@ static void timer_due(struct world_timer *timer) {
              (long long)(link->my->timeout_us / 1000), link->why[0] ? ": " : "", link->why);
     if ((link->state == MY_LOGIN || link->state == MY_GREETING) && link->connect_by_us <= now_us)
         my_link_break(link, HF_UNREACHABLE, "no answer in time to connect");
-    else if (sent && silent_us(link, sent) <= now_us)
+    else if (sent && !link->ended && silent_us(link, sent) <= now_us)
         my_link_break(link, HF_UNREACHABLE, why);
     else
         give_up_overdue(link, now_us, why);
@@ -595,9 +643,7 @@ void my_link_close(struct my_link *link) {
     net_wire_drop(&link->wire);
     link->state = MY_DOWN;
     take_back_sent(link);
-    struct my_request *request;
-    while ((request = first_of(&link->waiting)))
-        give_back(link, request, NULL, "the client was closed");
+    give_back_all(link, "the client was closed");
     my_reader_clear(&link->reader);
     my_result_clear(&link->answer.result);
     world_timer_drop(world_of(link), &link->timer);

@@ -5,7 +5,8 @@
  * session, and finds or makes the schema. Then it sends what waits in one write. The server
  * executes queries in their order, each in a transaction of its own, and results are matched to
  * requests by their order. When the connection is lost, requests without a result are sent again
- * over the next one until their time is over, which every request permits. */
+ * over the next one until their time is over, which every request permits. The link of a session
+ * (see sessions.c) is not restored: what it has locked ended with its connection. */
 #ifndef MYSQL_LINK_H
 #define MYSQL_LINK_H
 
@@ -59,8 +60,11 @@ struct my_link {
     struct list sent;    /* requests without a result, in order */
     bool wanted;         /* keep it open even if nothing waits */
     bool listens;        /* to wake-ups: needs no schema */
-    bool heard;          /* this connection has been of use */
-    bool incomplete;     /* a request has found a table of the schema missing */
+    bool is_over;        /* of a session: its connection has ended */
+    /* Of a session: called once, after all requests have come back. NULL: of no session. */
+    void (*ended)(struct my_link *link);
+    bool heard;      /* this connection has been of use */
+    bool incomplete; /* a request has found a table of the schema missing */
     struct net_backoff backoff;
     int64_t retry_at_us; /* DOWN: not before */
     int reason;          /* of the last failure */

@@ -9,8 +9,25 @@
 #define COLUMNS                                                                                \
     "l.name, l.kind, l.capacity, l.token, l.broken_us, l.broken_token, l.broken_by,"           \
     " l.broken_reason, HEX(c.client), c.seq, c.state, c.token, c.weight, c.since_us DIV 1000," \
-    " (c.until_us - " MYSQL_NOW ") DIV 1000, c.pid, c.host, c.command, c.label"
-#define LIVES "c.name = l.name AND c.state < 4 AND c.until_us > " MYSQL_NOW
+    " COALESCE((c.until_us - " MYSQL_NOW ") DIV 1000, -1), c.pid, c.host, c.command, c.label"
+
+/* Who holds and who waits, and which of them count. */
+struct claims {
+    const char *table, *lives;
+};
+
+static const struct claims leases = {"holdfast_claims c",
+                                     "c.name = l.name AND c.state < 4 AND c.until_us > " MYSQL_NOW};
+
+static const struct claims sessions = {
+    "(SELECT client, seq, name, 1 AS state, 0 AS ticket, token, weight, since_us, NULL AS until_us,"
+    " pid, host, command, label FROM holdfast_sessions"
+    " WHERE IS_USED_LOCK(CONCAT('holdfast.', HEX(client), '.', session)) = session) c",
+    "c.name = l.name"};
+
+static const struct claims *claims_of(const struct mysql *my) {
+    return mysql_for_update(my) ? &sessions : &leases;
+}
 
 static void look_answered(struct mysql *my, struct my_request *request,
                           const struct my_result *result, const char *why) {
@@ -35,18 +52,25 @@ static void look_answered(struct mysql *my, struct my_request *request,
     store_refuse(my->host, op, HF_NO_MEMORY, NULL);
 }
 
-static char *write_inspect(const struct store_op *op) {
-    char *name = mysql_quote(op->name);
-    char *sql = name ? mysql_write("SELECT " COLUMNS
-                                   " FROM holdfast_locks l LEFT JOIN holdfast_claims c ON " LIVES
-                                   " WHERE l.name = %s ORDER BY c.state, c.ticket",
-                                   name)
-                     : NULL;
+/* A break ends a session before it commits what it has done, so with scheme=for-update the first
+ * statement waits for that. */
+static char *write_inspect(const struct claims *claims, const struct store_op *op) {
+    char *name = mysql_quote(op->name), *sql = NULL, *wait = strdup("");
+    if (name && claims == &sessions) {
+        free(wait);
+        wait =
+            mysql_write("SELECT 1 FROM holdfast_locks WHERE name = %s LOCK IN SHARE MODE;", name);
+    }
+    if (name && wait)
+        sql = mysql_write("%s SELECT " COLUMNS " FROM holdfast_locks l LEFT JOIN %s ON %s"
+                          " WHERE l.name = %s ORDER BY c.state, c.ticket, c.since_us",
+                          wait, claims->table, claims->lives, name);
     free(name);
+    free(wait);
     return sql;
 }
 
-static char *write_list(const struct store_op *op) {
+static char *write_list(const struct claims *claims, const struct store_op *op) {
     char *end = strdup(op->name), *sql = NULL;
     if (end)
         sql_end_of_prefix(end);
@@ -56,10 +80,11 @@ static char *write_list(const struct store_op *op) {
         sql =
             mysql_write("SELECT " COLUMNS " FROM (SELECT * FROM holdfast_locks l WHERE l.name >= %s"
                         " AND (l.name < %s OR %s = '') AND l.name > %s"
-                        " AND EXISTS (SELECT 1 FROM holdfast_claims c WHERE " LIVES ")"
-                        " ORDER BY l.name LIMIT %zu) l JOIN holdfast_claims c ON " LIVES
-                        " ORDER BY l.name, c.state, c.ticket",
-                        prefix, beyond, beyond, after, op->limit);
+                        " AND EXISTS (SELECT 1 FROM %s WHERE %s)"
+                        " ORDER BY l.name LIMIT %zu) l JOIN %s ON %s"
+                        " ORDER BY l.name, c.state, c.ticket, c.since_us",
+                        prefix, beyond, beyond, after, claims->table, claims->lives, op->limit,
+                        claims->table, claims->lives);
     free(end);
     free(prefix);
     free(after);
@@ -68,6 +93,7 @@ static char *write_list(const struct store_op *op) {
 }
 
 void mysql_look(struct mysql *my, struct store_op *op) {
-    char *sql = op->type == STORE_INSPECT ? write_inspect(op) : write_list(op);
+    const struct claims *claims = claims_of(my);
+    char *sql = op->type == STORE_INSPECT ? write_inspect(claims, op) : write_list(claims, op);
     mysql_send(my, my_request_new(my, op, look_answered, sql), op);
 }

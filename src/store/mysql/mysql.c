@@ -4,17 +4,18 @@
  *    mysqls://...                                                   over TLS; mariadbs:// too
  *    mysql://USER@/DATABASE?socket=PATH
  *
- * Options are timeout and connect_timeout in ms, password_file, password_env and password_fd, and
- * those of net/security.h.
+ * Options are timeout and connect_timeout in ms, password_file, password_env and password_fd, scheme,
+ * and those of net/security.h.
  *
  * A client has two links: commands, and the listener, whose session waits until somebody wakes it
- * (listen.c). */
+ * (listen.c). With scheme=for-update there is a link for each hold instead (sessions.c). */
 #include "store/mysql/mysql.h"
 
 #include "base/error.h"
 #include "base/url.h"
 #include "net/options.h"
 #include "store/mysql/capabilities.h"
+#include "store/sql/sql.h"
 
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -59,6 +60,9 @@ static const struct {
     {1792, MY_REFUSED, HF_UNREACHABLE, "the session is read only, and takes no locks"},
     {1836, MY_REFUSED, HF_UNREACHABLE, "the server is read only, and takes no locks"},
     {1047, MY_REFUSED, HF_UNREACHABLE, NULL}, /* a node that is not part of its cluster */
+    {1095, MY_REFUSED, HF_DENIED, NULL},      /* to end another's session */
+    {1094, MY_REFUSED, HF_UNREACHABLE, NULL}, /* which has ended */
+    {1644, MY_REFUSED, HF_UNREACHABLE, NULL}, /* SIGNAL, in our own procedures */
     {1021, MY_REFUSED, HF_STORE_FULL, "the server's disk is full"},
     {1114, MY_REFUSED, HF_STORE_FULL, NULL},
 };
@@ -88,20 +92,27 @@ bool mysql_spells_out(struct mysql *my) {
     return can;
 }
 
-void mysql_fail(struct mysql *my, struct my_request *request, const struct my_result *result,
-                const char *why) {
-    struct store_op *op = request->op;
+enum store_outcome mysql_explain(const struct my_request *request, const struct my_result *result,
+                                 const char *why, int *ret_reason, char **ret_text) {
     size_t i = result && result->error ? find_error(result->error) : ERROR_COUNT;
     const char *text = result && result->error ? result->text : why;
     bool is_known = i < ERROR_COUNT;
+    *ret_text = NULL;
     if (is_known && errors[i].text)
-        op->text = error_format("%s", errors[i].text);
+        *ret_text = error_format("%s", errors[i].text);
     else if (text && *text)
-        op->text = error_format("%s%s", result && result->error ? "the server says: " : "", text);
-    op->reason = is_known ? errors[i].reason : result ? HF_BAD_STORE : request->reason;
+        *ret_text = error_format("%s%s", result && result->error ? "the server says: " : "", text);
+    *ret_reason = is_known ? errors[i].reason : result ? HF_BAD_STORE : request->reason;
     /* An error says so of this sending. One before it, whose reply was lost, may have acted. */
     bool was_not_done = is_known ? request->sends <= 1 : !request->sends;
-    store_complete(my->host, op, was_not_done ? STORE_REFUSED : STORE_UNKNOWN);
+    return was_not_done ? STORE_REFUSED : STORE_UNKNOWN;
+}
+
+void mysql_fail(struct mysql *my, struct my_request *request, const struct my_result *result,
+                const char *why) {
+    struct store_op *op = request->op;
+    enum store_outcome outcome = mysql_explain(request, result, why, &op->reason, &op->text);
+    store_complete(my->host, op, outcome);
 }
 
 bool mysql_has_rows(const struct my_result *result, unsigned columns) {
@@ -153,7 +164,7 @@ static int check_options(const struct url *url, char **ret_text) {
                                         "password_fd",   "socket",
                                         "plaintext",     "ca",
                                         "cert",          "key",
-                                        "server_name"};
+                                        "server_name",   "scheme"};
     for (size_t i = 0; i < url->option_count; i++) {
         bool found = false;
         for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++)
@@ -184,15 +195,35 @@ static int read_url(struct mysql *my, const struct url *url, char **ret_text) {
     return r;
 }
 
-/* ---- The driver ---- */
+/* ---- The drivers: that of leases, and that of scheme=for-update ---- */
 
 extern const struct store_driver holdfast_store_driver;
+static const struct store_driver for_update_driver;
+
+bool mysql_for_update(const struct mysql *my) {
+    return my->store.driver == &for_update_driver;
+}
+
+typedef void operation(struct mysql *my, struct store_op *op);
 
 static void mysql_submit(struct store *store, struct store_op *op) {
-    static void (*const operations[])(struct mysql *, struct store_op *) = {
+    static operation *const operations[] = {
         [STORE_ACQUIRE] = mysql_acquire, [STORE_RENEW] = mysql_renew,
         [STORE_RELEASE] = mysql_release, [STORE_BREAK] = mysql_break,
         [STORE_INSPECT] = mysql_look,    [STORE_LIST] = mysql_look,
+        [STORE_EXAMINE] = mysql_examine,
+    };
+    operations[op->type](container_of(store, struct mysql, store), op);
+}
+
+static void for_update_submit(struct store *store, struct store_op *op) {
+    static operation *const operations[] = {
+        [STORE_ACQUIRE] = mysql_session_acquire,
+        [STORE_RENEW] = mysql_session_renew,
+        [STORE_RELEASE] = mysql_session_release,
+        [STORE_BREAK] = mysql_session_break,
+        [STORE_INSPECT] = mysql_look,
+        [STORE_LIST] = mysql_look,
         [STORE_EXAMINE] = mysql_examine,
     };
     operations[op->type](container_of(store, struct mysql, store), op);
@@ -209,6 +240,7 @@ static void mysql_free(struct mysql *my) {
 
 static void mysql_close(struct store *store) {
     struct mysql *my = container_of(store, struct mysql, store);
+    sql_sessions_close(&my->sessions);
     my_link_close(&my->commands);
     my_link_close(&my->listener);
     mysql_free(my);
@@ -220,6 +252,8 @@ static int open_links(struct mysql *my) {
         return r;
     my->listener.listens = true;
     r = my_link_init(&my->listener, my);
+    if (!r && (r = sql_sessions_open(&my->sessions, my->host, &mysql_sessions)) < 0)
+        my_link_close(&my->listener);
     if (r < 0)
         my_link_close(&my->commands);
     return r;
@@ -233,11 +267,14 @@ static int mysql_open(struct store_host *host, const struct url *url, struct sto
     struct mysql *my = has_crypto ? calloc(1, sizeof(*my)) : NULL;
     if (!my)
         return HF_NO_MEMORY;
-    my->store.driver = &holdfast_store_driver;
     my->host = host;
     for (size_t i = 0; i < sizeof(host->identity.id); i++)
         snprintf(my->client + 2 * i, 3, "%02X", host->identity.id[i]);
-    int r = read_url(my, url, ret_text);
+    bool is_for_update;
+    int r = sql_read_scheme(host, url, &is_for_update, ret_text);
+    my->store.driver = is_for_update ? &for_update_driver : &holdfast_store_driver;
+    if (!r)
+        r = read_url(my, url, ret_text);
     if (!r)
         r = open_links(my);
     if (r < 0) {
@@ -256,5 +293,17 @@ const struct store_driver holdfast_store_driver __attribute__((visibility("defau
     .capabilities = MYSQL_CAPABILITIES,
     .open = mysql_open,
     .submit = mysql_submit,
+    .close = mysql_close,
+};
+
+static const struct store_driver for_update_driver = {
+    .abi = STORE_ABI,
+    .scheme = "mysql",
+    .tier = "best effort",
+    .port = DEFAULT_PORT,
+    .capabilities = SQL_FOR_UPDATE_CAPABILITIES,
+    .lacks = SQL_FOR_UPDATE_LACKS,
+    .open = mysql_open,
+    .submit = for_update_submit,
     .close = mysql_close,
 };

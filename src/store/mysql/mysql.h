@@ -4,10 +4,11 @@
 
 #include "net/login.h"
 #include "store/mysql/link.h"
+#include "store/sql/sessions.h"
 
 /* schema.sql, made into a constant by tools/embed_text. */
 extern const char mysql_schema[];
-enum { MYSQL_SCHEMA = 2 }; /* its version */
+enum { MYSQL_SCHEMA = 3 }; /* its version */
 
 /* The server's time in microseconds since 1970; the same within a statement. */
 #define MYSQL_NOW "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
@@ -20,6 +21,7 @@ struct mysql {
     struct net_security security;
     struct net_login login;
     char *server, *database, *socket; /* server: the name in `peer` */
+    struct sql_sessions sessions;     /* with scheme=for-update */
     int64_t timeout_us;
     bool spells_out; /* the procedures are not there, or not permitted */
     char client[33]; /* its id, in hex as the server writes it: user locks heed case */
@@ -33,7 +35,7 @@ char *mysql_write(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /* "X'616263'" for "abc", NULL for no memory; the text may be NULL, which is "". */
 char *mysql_quote(const char *text);
 
-enum my_procedure { MY_ACQUIRE, MY_RELEASE, MY_BREAK };
+enum my_procedure { MY_ACQUIRE, MY_RELEASE, MY_BREAK, MY_DRAW, MY_BREAK_SESSION };
 
 /* The call of a procedure, whose arguments are lines; or, if the user may not call or make
  * procedures, its text with the arguments in it. NULL: no memory. */
@@ -44,6 +46,22 @@ void mysql_acquire(struct mysql *my, struct store_op *op);
 void mysql_renew(struct mysql *my, struct store_op *op);
 void mysql_release(struct mysql *my, struct store_op *op);
 void mysql_break(struct mysql *my, struct store_op *op);
+
+/* Calls a procedure on the connection for requests; takes `arguments`. */
+void mysql_call(struct mysql *my, struct store_op *op, my_answered *answered,
+                enum my_procedure procedure, char *arguments);
+/* The arguments of a break; NULL: no memory. */
+char *mysql_write_break(const struct mysql *my, const struct store_op *op);
+/* The answer to a release or a break: 0 or 1. */
+void mysql_ended(struct mysql *my, struct my_request *request, const struct my_result *result,
+                 const char *why);
+
+/* sessions.c: the same with scheme=for-update, where each hold has a session of its own. */
+extern const struct sql_session_driver mysql_sessions;
+void mysql_session_acquire(struct mysql *my, struct store_op *op);
+void mysql_session_renew(struct mysql *my, struct store_op *op);
+void mysql_session_release(struct mysql *my, struct store_op *op);
+void mysql_session_break(struct mysql *my, struct store_op *op);
 
 /* look.c */
 void mysql_look(struct mysql *my, struct store_op *op);
@@ -59,6 +77,9 @@ void mysql_expect_wakes(struct mysql *my);
 void mysql_listen(struct mysql *my);
 
 /* mysql.c */
+
+/* Whether the URL says scheme=for-update. */
+bool mysql_for_update(const struct mysql *my);
 
 /* Sends the request, or refuses its operation if it is NULL. */
 void mysql_send(struct mysql *my, struct my_request *request, struct store_op *op);
@@ -80,7 +101,10 @@ bool mysql_is_denied(unsigned error);
 /* The procedures are missing, or not permitted. Whether requests are spelled out from now on. */
 bool mysql_spells_out(struct mysql *my);
 
-/* Completes the operation with what a result that is an error means, or the lack of one. */
+/* What a result that is an error means, or the lack of one. */
+enum store_outcome mysql_explain(const struct my_request *request, const struct my_result *result,
+                                 const char *why, int *ret_reason, char **ret_text);
+/* Completes the operation with that. */
 void mysql_fail(struct mysql *my, struct my_request *request, const struct my_result *result,
                 const char *why);
 

@@ -164,7 +164,7 @@ bool my_read_greeting(const struct my_packet *packet, struct my_greeting *ret) {
     ret->is_mariadb = strstr(version, "MariaDB");
     bool is_prefixed = strncmp(version, "5.5.5-", 6) == 0;
     snprintf(ret->version, sizeof(ret->version), "%s", version + (is_prefixed ? 6 : 0));
-    take(&c, 4); /* the session's number */
+    ret->session = take_number(&c, 4);
     take_nonce(&c, ret->nonce, 8);
     take(&c, 1);
     ret->capabilities = take_number(&c, 2);

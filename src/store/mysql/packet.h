@@ -39,6 +39,7 @@ enum my_next my_reader_next(struct my_reader *reader, struct my_packet *ret_pack
 
 struct my_greeting {
     char version[64]; /* MariaDB's without the "5.5.5-" that it puts before it */
+    uint32_t session; /* its number */
     bool is_mariadb;
     uint32_t capabilities;
     char plugin[32];

@@ -58,6 +58,30 @@ CREATE TABLE IF NOT EXISTS holdfast_fences (
     CONSTRAINT holdfast_token_is_stale CHECK (token > 0)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
 //
+-- For scheme=for-update: the rows that are locked, and who has locked one. Each session owns a user
+-- lock, "holdfast.", the client's id, "." and the session's number. The server releases it when the
+-- session ends, after its row locks. So a row of holdfast_sessions counts while that user lock is
+-- owned by that session.
+CREATE TABLE IF NOT EXISTS holdfast_rows (
+    name VARBINARY(255) NOT NULL PRIMARY KEY
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+//
+CREATE TABLE IF NOT EXISTS holdfast_sessions (
+    client BINARY(16) NOT NULL, -- with seq, the attempt's id
+    seq BIGINT NOT NULL,
+    name VARBINARY(255) NOT NULL,
+    session BIGINT NOT NULL, -- the server's number for it
+    weight INT NOT NULL,
+    token BIGINT NOT NULL,
+    since_us BIGINT NOT NULL,
+    pid BIGINT NOT NULL, -- for people, from here on
+    host VARBINARY(1024) NOT NULL,
+    command VARBINARY(4096) NOT NULL,
+    label VARBINARY(255) NOT NULL,
+    PRIMARY KEY (client, seq),
+    KEY by_name (name)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+//
 -- For people: who holds and who waits.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW holdfast_who AS
     SELECT CONVERT(c.name USING utf8mb4) AS name, ELT(c.state, 'holds', 'is next', 'waits') AS what, c.weight, l.capacity,
@@ -73,8 +97,8 @@ DROP PROCEDURE IF EXISTS holdfast_acquire
 -- Takes the lock, or a place in its queue. The same again asks while waiting, and repeats.
 --
 -- Answers 'done' with the token; 'queued' or 'busy' with the microseconds after which the lock may
--- be free; 'kind' with what the name is in use as; 'clock' with the server's time; 'spent' with the
--- token.
+-- be free; 'kind' with what the name is in use as; 'scheme': somebody holds it with
+-- scheme=for-update; 'clock' with the server's time; 'spent' with the token.
 CREATE PROCEDURE holdfast_acquire (
     the_name VARBINARY(255),
     the_kind TINYINT,
@@ -104,19 +128,7 @@ BEGIN
     --#include declare.sql
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     --#include begin.sql
-    SELECT kind, capacity, token, ticket INTO lock_kind, lock_capacity, lock_token, lock_ticket
-        FROM holdfast_locks WHERE name = the_name FOR UPDATE;
-    --#include now.sql
-    SET today = now_us DIV 86400000000;
-    IF lock_kind IS NULL THEN
-        --#include forget.sql
-        -- Not IGNORE: that would lock a row that another has just inserted in a way that others can, too.
-        INSERT INTO holdfast_locks (name, kind, capacity, used_day) VALUES (the_name, the_kind, the_capacity, today)
-            ON DUPLICATE KEY UPDATE used_day = today;
-        SELECT kind, capacity, token, ticket INTO lock_kind, lock_capacity, lock_token, lock_ticket
-            FROM holdfast_locks WHERE name = the_name;
-        --#include now.sql
-    END IF;
+    --#include row.sql
 
     IF EXISTS (SELECT 1 FROM holdfast_claims WHERE name = the_name) THEN
         SELECT state INTO my_state FROM holdfast_claims WHERE client = me AND seq = my_seq FOR UPDATE;
@@ -132,19 +144,16 @@ BEGIN
             FROM holdfast_claims WHERE name = the_name AND state < 3;
         SELECT ticket INTO head FROM holdfast_claims WHERE name = the_name AND state = 3 ORDER BY ticket LIMIT 1;
     END IF;
+    SELECT EXISTS (SELECT 1 FROM holdfast_sessions WHERE name = the_name
+        AND IS_USED_LOCK(CONCAT('holdfast.', HEX(client), '.', session)) = session) INTO is_used;
     SET my_ticket = COALESCE(my_ticket, lock_ticket + 1 - IF(barges, 4503599627370496, 0));
 
     IF (used > 0 OR head IS NOT NULL) AND (lock_kind <> the_kind OR lock_capacity <> the_capacity) THEN
         SET answer = 'kind';
+    ELSEIF is_used THEN
+        SET answer = 'scheme';
     ELSEIF my_state < 3 OR (used + the_weight <= the_capacity AND (head IS NULL OR barges)) THEN
-        SET most_us = GREATEST(now_us, base) + 86400000000; -- a day ahead
-        SET number = IF(my_state = 1, my_token, lock_token);
-        IF proposed > most_us AND number = 0 THEN
-            SET answer = 'clock', number = now_us;
-        ELSE
-            SET number = GREATEST(IF(my_state = 1, number, number + 1), LEAST(proposed, most_us), base);
-            SET answer = IF(number < 9007199254740992, 'done', 'spent');
-        END IF;
+        --#include token.sql
         IF answer <> 'done' THEN
             DELETE FROM holdfast_claims WHERE client = me AND seq = my_seq;
         ELSE
@@ -239,6 +248,100 @@ BEGIN
     SELECT holder IS NOT NULL;
 END
 //
+DROP PROCEDURE IF EXISTS holdfast_draw
+//
+-- Takes the token for a session that has locked the row of a name, and writes who it is. A session
+-- cannot commit anything while it holds the lock, so another one calls this.
+--
+-- Answers 'done' with the token; 'clock' and 'spent' as holdfast_acquire does; 'scheme': somebody
+-- holds a lease on the name.
+CREATE PROCEDURE holdfast_draw (
+    the_name VARBINARY(255),
+    the_weight INT,
+    me BINARY(16),
+    my_seq BIGINT,
+    my_session BIGINT,
+    proposed BIGINT,
+    base BIGINT,
+    my_pid BIGINT,
+    my_host VARBINARY(1024),
+    my_command VARBINARY(4096),
+    my_label VARBINARY(255)
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE the_kind TINYINT DEFAULT 2;
+    DECLARE the_capacity INT DEFAULT 2147483647;
+    DECLARE lock_kind, my_state TINYINT;
+    DECLARE lock_capacity, today INT;
+    DECLARE lock_token, lock_ticket, my_token, most_us, number BIGINT;
+    DECLARE answer VARCHAR(8) DEFAULT 'scheme';
+    --#include declare.sql
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    --#include begin.sql
+    --#include row.sql
+    SET dead_name = the_name;
+    --#include sweep.sql
+    --#include advance.sql
+    SELECT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = the_name AND state < 4) INTO is_used;
+    IF NOT is_used THEN
+        SELECT 1, token INTO my_state, my_token FROM holdfast_sessions WHERE client = me AND seq = my_seq;
+        --#include token.sql
+    END IF;
+    IF answer = 'done' THEN
+        UPDATE holdfast_locks SET kind = the_kind, capacity = the_capacity, token = GREATEST(token, number),
+            used_day = today WHERE name = the_name;
+        INSERT INTO holdfast_sessions VALUES (me, my_seq, the_name, my_session, the_weight, number, now_us,
+            my_pid, my_host, my_command, my_label) ON DUPLICATE KEY UPDATE session = my_session, token = number;
+    END IF;
+    COMMIT;
+    --#include wake.sql
+    SELECT answer, number;
+END
+//
+DROP PROCEDURE IF EXISTS holdfast_break_session
+//
+-- Ends the session that holds the lock with this token. Answers 0 if there is none. It fails if the
+-- user may not end the holder's session.
+CREATE PROCEDURE holdfast_break_session (
+    the_name VARBINARY(255),
+    the_token BIGINT,
+    breaker VARBINARY(1024),
+    reason VARBINARY(255)
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE lock_capacity INT;
+    DECLARE holder BINARY(16);
+    DECLARE holder_seq BIGINT;
+    DECLARE holder_lock VARCHAR(64);
+    DECLARE looks INT DEFAULT 0;
+    --#include declare.sql
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    --#include begin.sql
+    SELECT capacity INTO lock_capacity FROM holdfast_locks WHERE name = the_name FOR UPDATE;
+    SELECT client, seq, CONCAT('holdfast.', HEX(client), '.', session) INTO holder, holder_seq, holder_lock
+        FROM holdfast_sessions WHERE name = the_name AND token = the_token
+        AND IS_USED_LOCK(CONCAT('holdfast.', HEX(client), '.', session)) = session LIMIT 1;
+    IF holder IS NOT NULL THEN
+        BEGIN
+            DECLARE CONTINUE HANDLER FOR 1094 BEGIN END; -- it has just ended by itself
+            KILL IS_USED_LOCK(holder_lock);
+        END;
+        WHILE IS_USED_LOCK(holder_lock) IS NOT NULL DO
+            IF looks = 200 THEN
+                SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the session of the holder does not end';
+            END IF;
+            DO SLEEP(0.005);
+            SET looks = looks + 1;
+        END WHILE;
+        DELETE FROM holdfast_sessions WHERE client = holder AND seq = holder_seq;
+        --#include now.sql
+        UPDATE holdfast_locks SET token = token + 1, used_day = now_us DIV 86400000000, broken_us = now_us,
+            broken_token = the_token, broken_by = breaker, broken_reason = reason WHERE name = the_name;
+    END IF;
+    COMMIT;
+    SELECT holder IS NOT NULL;
+END
+//
 -- The last step: whoever reads this finds everything.
-ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 2'
+ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 3'
 //

@@ -35,7 +35,8 @@ char *mysql_quote(const char *text) {
     return quoted;
 }
 
-static const char *const names[] = {"holdfast_acquire", "holdfast_release", "holdfast_break"};
+static const char *const names[] = {"holdfast_acquire", "holdfast_release", "holdfast_break",
+                                    "holdfast_draw", "holdfast_break_session"};
 
 static char *write_call(const char *name, const char *arguments) {
     char *text = mysql_write("CALL %s(%s)", name, arguments);

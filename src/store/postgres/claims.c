@@ -1,7 +1,6 @@
 /* Acquire, renew, release, break: from operations to requests, and from results to outcomes. The
  * rules are in schema.sql; here its functions are called, and nothing is decided that they did not
  * say. */
-#include "base/error.h"
 #include "store/postgres/postgres.h"
 #include "store/sql/sql.h"
 
@@ -28,11 +27,7 @@ static void acquire_answered(struct postgres *pg, struct pg_request *request,
         postgres_granted(pg);
     if (has_row && strcmp(values[SQL_ANSWER], "queued") == 0)
         postgres_expect_wakes(pg);
-    if (has_row && strcmp(values[SQL_ANSWER], "scheme") == 0)
-        store_refuse(pg->host, request->op, HF_WRONG_KIND,
-                     error_format("it is held with scheme=for-update, and this client uses "
-                                  "leases"));
-    else if (!has_row || !sql_acquire_answered(pg->host, request->op, values))
+    if (!has_row || !sql_acquire_answered(pg->host, request->op, values))
         postgres_fail(pg, request, result, why);
 }
 

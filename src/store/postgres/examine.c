@@ -2,6 +2,7 @@
  * are messages in the server's log of changes, which nobody reads. */
 #include "store/findings.h"
 #include "store/postgres/postgres.h"
+#include "store/sql/sql.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -148,15 +149,6 @@ static void examine_connection(struct examining *x, const struct postgres *pg) {
             "the client is connected to the server itself");
 }
 
-static void examine_scheme(struct examining *x, const struct postgres *pg) {
-    if (postgres_for_update(pg))
-        ADD(x, HF_WARNING, "scheme",
-            "a lock ends with the connection of its holder, or with the server, before its "
-            "deadline: somebody else may have it before the holder knows",
-            "leave out scheme=for-update if the lock must last until its deadline",
-            "scheme=for-update: each lock is a row lock, on a connection of its own");
-}
-
 static void examine_clock(struct examining *x, const PGresult *row, int64_t now_us) {
     int64_t server_us = number(row, CLOCK_US);
     int64_t ahead_us = server_us > now_us        ? server_us - now_us
@@ -237,7 +229,8 @@ static void settings_answered(struct postgres *pg, struct pg_request *request,
     examine_replication(x, result);
     examine_isolation(x, result);
     examine_connection(x, pg);
-    examine_scheme(x, pg);
+    if (postgres_for_update(pg))
+        x->no_memory |= !sql_find_for_update(x->out);
     examine_clock(x, result, world_wall_us(pg->host->world));
     examine_size(x, result);
     write_once(pg, request, x);

@@ -18,6 +18,7 @@
 #include "base/url.h"
 #include "net/options.h"
 #include "store/postgres/capabilities.h"
+#include "store/sql/sql.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -367,26 +368,6 @@ static void for_update_submit(struct store *store, struct store_op *op) {
     operations[op->type](container_of(store, struct postgres, store), op);
 }
 
-/* HF_OK, and the driver is that of the scheme that the URL names. */
-static int read_scheme(struct postgres *pg, const struct url *url, char **ret_text) {
-    const char *scheme = url_option(url, "scheme");
-    pg->store.driver = &holdfast_store_driver;
-    if (!scheme || strcmp(scheme, "lease") == 0)
-        return HF_OK;
-    if (strcmp(scheme, "for-update") != 0) {
-        *ret_text = error_format("scheme=%s: there are lease, the default, and for-update", scheme);
-        return HF_BAD_URL;
-    }
-    if (pg->host->identity.guard_pid) {
-        *ret_text = error_format(
-            "with scheme=for-update a lock ends with the connection of its client, while what it "
-            "protects may go on in another process: leave out scheme=for-update");
-        return HF_UNSUPPORTED;
-    }
-    pg->store.driver = &for_update_driver;
-    return HF_OK;
-}
-
 static void wipe(char *text) {
     if (text)
         explicit_bzero(text, strlen(text));
@@ -452,7 +433,9 @@ static int postgres_open(struct store_host *host, const struct url *url, struct 
     for (size_t i = 0; i < sizeof(host->identity.id); i++)
         snprintf(pg->client + 2 * i, 3, "%02x", host->identity.id[i]);
     snprintf(pg->listen, sizeof(pg->listen), "LISTEN holdfast_%s", pg->client);
-    int r = read_scheme(pg, url, ret_text);
+    bool is_for_update;
+    int r = sql_read_scheme(host, url, &is_for_update, ret_text);
+    pg->store.driver = is_for_update ? &for_update_driver : &holdfast_store_driver;
     if (!r)
         r = read_url(pg, url, ret_text);
     if (!r)
@@ -481,8 +464,8 @@ static const struct store_driver for_update_driver = {
     .scheme = "postgres",
     .tier = "best effort",
     .port = DEFAULT_PORT,
-    .capabilities = POSTGRES_FOR_UPDATE_CAPABILITIES,
-    .lacks = "with scheme=for-update a lock is a row lock, which cannot be counted",
+    .capabilities = SQL_FOR_UPDATE_CAPABILITIES,
+    .lacks = SQL_FOR_UPDATE_LACKS,
     .open = postgres_open,
     .submit = for_update_submit,
     .close = postgres_close,

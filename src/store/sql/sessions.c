@@ -14,7 +14,8 @@
  * The server ends a session that has been silent for the lease (or the wait lease, before the lock
  * is taken). Each renewal is a BEAT, which makes this time begin again. So it counts from when the
  * server has received the BEAT, later than the engine counts. It is the longest lease that was
- * asked for: a renewal must not shorten it.
+ * asked for: a renewal must not shorten it. The server may be late, or count whole seconds, so it
+ * may still have a session whose lease has ended. Such a session is not renewed any more.
  *
  * A session that is over stays in memory until the reaper comes, because its connection may be at
  * work when it says so. Calls on the connection for requests outlive the session; then their
@@ -103,7 +104,7 @@ static bool can_start_again(const struct sql_session *s, int reason) {
            (s->state == SQL_TAKING || s->was_used);
 }
 
-void sql_session_ended(struct sql_session *s, int reason, const char *why, bool was_said) {
+void sql_session_ended(struct sql_session *s, int reason, const char *why, bool is_certain) {
     struct sql_sessions *sessions = s->of;
     struct store_host *host = sessions->host;
     uint64_t seq = s->seq;
@@ -130,7 +131,7 @@ void sql_session_ended(struct sql_session *s, int reason, const char *why, bool 
         retire(s);
         break;
     case SQL_ENDING:
-        retire_with(s, was_said && !s->has_left ? STORE_NOT_YOURS : STORE_UNKNOWN, HF_UNREACHABLE,
+        retire_with(s, is_certain && !s->has_left ? STORE_NOT_YOURS : STORE_UNKNOWN, HF_UNREACHABLE,
                     NULL);
     }
 }
@@ -202,6 +203,17 @@ static bool tell(struct sql_session *s, enum sql_step step) {
     return !s->is_over;
 }
 
+/* ---- Leases ---- */
+
+static void keep_for(struct sql_session *s, int64_t lease_us) {
+    s->lease_us = s->lease_us > lease_us ? s->lease_us : lease_us;
+}
+
+/* The server has answered a beat. */
+static void was_kept(struct sql_session *s) {
+    s->over_us = world_now_us(s->of->host->world) + s->lease_us;
+}
+
 /* ---- Taking the lock ---- */
 
 static void taken(struct sql_session *s) {
@@ -237,6 +249,7 @@ static void taking_beaten(struct sql_session *s, struct sql_reply *reply) {
         return;
     }
     s->has_beaten = true;
+    was_kept(s);
     taken(s);
 }
 
@@ -283,10 +296,6 @@ static void drawn(struct sql_session *s, struct sql_reply *reply) {
         taken(s);
     else
         tell(s, SQL_BEAT);
-}
-
-static void keep_for(struct sql_session *s, int64_t lease_us) {
-    s->lease_us = s->lease_us > lease_us ? s->lease_us : lease_us;
 }
 
 static void take(struct sql_session *s, struct store_op *op) {
@@ -404,6 +413,8 @@ static void beaten(struct sql_session *s, const struct sql_call *call,
     item->outcome = is_over                     ? STORE_NOT_YOURS
                     : reply->said == SQL_SILENT ? STORE_UNKNOWN
                                                 : STORE_DONE;
+    if (item->outcome == STORE_DONE)
+        was_kept(s);
     if (reply->said == SQL_FAILED && !s->is_over)
         retire(s);
     count_beat(call->round);
@@ -413,8 +424,11 @@ static void beat_session(struct sql_sessions *sessions, struct sql_round *round,
     struct store_renewal *item = &round->op->renewals[index];
     const struct store_op *of = item->of;
     struct sql_session *s = of ? find(sessions, of->seq) : NULL;
-    if (!s || s->state != SQL_HELD) {
-        item->outcome = STORE_NOT_YOURS;
+    item->outcome = STORE_NOT_YOURS;
+    if (!s || s->state != SQL_HELD)
+        return;
+    if (s->over_us <= world_now_us(sessions->host->world)) {
+        retire(s);
         return;
     }
     keep_for(s, item->lease_us);

@@ -97,7 +97,8 @@ struct sql_session {
     char *name;             /* of the lock */
     struct store_op *op;    /* that waits for it: an ACQUIRE, or a RELEASE */
     struct sql_call *aside; /* on the connection for requests: DRAW, or CANCEL */
-    int64_t lease_us;       /* the longest that was asked for */
+    int64_t lease_us;       /* the longest that was asked for … */
+    int64_t over_us;        /* … and when it ends without a beat */
 };
 
 /* HF_OK or HF_NO_MEMORY. */
@@ -115,8 +116,8 @@ void sql_answered(struct sql_call *call, struct sql_reply reply);
 /* Something that is part of a step, or of connecting, failed. Takes `text`, which may be NULL. */
 void sql_session_failed(struct sql_session *session, int reason, char *text);
 
-/* The connection has ended, and with it whatever the session had. `was_said`: the server said so,
- * and has executed nothing since. */
-void sql_session_ended(struct sql_session *session, int reason, const char *why, bool was_said);
+/* The connection has ended, and with it whatever the session had. `is_certain`: what the server has
+ * not answered was not done. */
+void sql_session_ended(struct sql_session *session, int reason, const char *why, bool is_certain);
 
 #endif

@@ -1,10 +1,40 @@
 #include "store/sql/sql.h"
 
 #include "base/error.h"
+#include "base/url.h"
+#include "store/findings.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- The scheme ---- */
+
+int sql_read_scheme(const struct store_host *host, const struct url *url, bool *ret_for_update,
+                    char **ret_text) {
+    const char *scheme = url_option(url, "scheme");
+    *ret_for_update = scheme && strcmp(scheme, "for-update") == 0;
+    if (scheme && !*ret_for_update && strcmp(scheme, "lease") != 0) {
+        *ret_text = error_format("scheme=%s: there are lease, the default, and for-update", scheme);
+        return HF_BAD_URL;
+    }
+    if (*ret_for_update && host->identity.guard_pid) {
+        *ret_text = error_format(
+            "with scheme=for-update a lock ends with the connection of its client, while what it "
+            "protects may go on in another process: leave out scheme=for-update");
+        return HF_UNSUPPORTED;
+    }
+    return HF_OK;
+}
+
+bool sql_find_for_update(hf_examination *out) {
+    return findings_add(
+        out, HF_WARNING, "scheme",
+        "a lock ends with the connection of its holder, or with the server, before its deadline: "
+        "somebody else may have it before the holder knows",
+        "leave out scheme=for-update if the lock must last until its deadline",
+        "scheme=for-update: each lock is a row lock, on a connection of its own");
+}
 
 /* ---- Acquire ---- */
 
@@ -42,6 +72,11 @@ static void answered_kind(const struct answer *a) {
                                      (uint32_t)number_of(a, SQL_IN_USE_CAPACITY)));
 }
 
+static void answered_scheme(const struct answer *a) {
+    store_refuse(a->host, a->op, HF_WRONG_KIND,
+                 error_format("it is held with scheme=for-update, and this client uses leases"));
+}
+
 static void answered_clock(const struct answer *a) {
     store_refuse(a->host, a->op, HF_CLOCK,
                  error_format("the client's clock proposes the token %" PRIu64
@@ -59,8 +94,9 @@ static const struct {
     const char *word;
     void (*handle)(const struct answer *answer);
 } answers[] = {
-    {"done", answered_done}, {"queued", answered_queued}, {"busy", answered_busy},
-    {"kind", answered_kind}, {"clock", answered_clock},   {"spent", answered_spent},
+    {"done", answered_done},   {"queued", answered_queued}, {"busy", answered_busy},
+    {"kind", answered_kind},   {"scheme", answered_scheme}, {"clock", answered_clock},
+    {"spent", answered_spent},
 };
 
 bool sql_acquire_answered(struct store_host *host, struct store_op *op,

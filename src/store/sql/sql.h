@@ -1,13 +1,31 @@
-/* What stores in SQL databases have in common, once the database's answers are texts: what the
- * answer to an acquire means, which holds were renewed, and what rows say about locks. */
+/* What stores in SQL databases have in common, once the database's answers are texts: the
+ * scheme, what the answer to an acquire means, which holds were renewed, and what rows say about
+ * locks. */
 #ifndef SQL_SQL_H
 #define SQL_SQL_H
 
 #include "store/locks.h"
 
+/* ---- The scheme ---- */
+
+/* The scheme that the URL names. HF_OK or an hf_error, then with malloc'd particulars. */
+int sql_read_scheme(const struct store_host *host, const struct url *url, bool *ret_for_update,
+                    char **ret_text);
+
+/* What `doctor` says about scheme=for-update. False: no memory. */
+bool sql_find_for_update(hf_examination *out);
+
+#define SQL_FOR_UPDATE_LACKS "with scheme=for-update a lock is a row lock, which cannot be counted"
+
+/* With scheme=for-update. */
+#define SQL_FOR_UPDATE_CAPABILITIES                                              \
+    (STORE_CAN_SHARE | STORE_CAN_LEASE_EACH | STORE_CAN_FLOOR | STORE_CAN_LOOK | \
+     STORE_CAN_EXAMINE | STORE_SESSION_BOUND | STORE_IN_ORDER)
+
 /* ---- Acquire ---- */
 
-/* The columns of the answer. Its first one is a word: done, queued, busy, kind, clock, spent. */
+/* The columns of the answer. Its first one is a word: done, queued, busy, kind,
+ * scheme, clock, spent. */
 enum {
     SQL_ANSWER,
     SQL_NUMBER,
