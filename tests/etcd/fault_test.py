@@ -363,7 +363,7 @@ def row_48_a_holder_that_is_cut_off_together_with_the_leader_is_told_by_its_dead
 def disk(folder):
     """A file system of its own, that can be frozen."""
     if os.geteuid() != 0:
-        raise Skipped("only root can mount a file system")
+        raise Skipped("not permitted here: only root can mount a file system")
     image = folder / "image"
     mount = folder / "mount"
     mount.mkdir()
@@ -372,7 +372,7 @@ def disk(folder):
     subprocess.run(["mkfs.ext4", "-q", image], check=True)
     done = subprocess.run(["mount", "-o", "loop", image, mount], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Skipped(f"no file system can be mounted: {done.stderr.strip()}")
+        raise Skipped(f"not permitted here: {done.stderr.strip()}")
     try:
         yield mount
     finally:
