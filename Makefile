@@ -9,7 +9,8 @@
 #   make fuzz [SECONDS=60] [TARGET=url]
 #   make sim [SEED=n | N=250000]   the simulator: one history as a story, or many (sim/main.c)
 #   make soak                 the simulator from a random seed on, until it is stopped or finds something: soak.txt
-#   make models | bench       the Spin models, with the long searches | the measurements
+#   make models               the Spin models, with the long searches
+#   make bench [B=etcd]       the measurements, or one of them
 #   make asan | tsan          sanitizer builds, in build-asan and build-tsan
 #   make abi-record           put the library's symbols and structs on record, as they are now
 #   make clean
@@ -69,7 +70,7 @@ models: test-needs
 
 bench: test-needs
 	@tools/build plain
-	@tools/meson test -C build-plain --benchmark --verbose --num-processes 1
+	@tools/meson test -C build-plain --benchmark --verbose --num-processes 1 $(B)
 
 asan tsan: test-needs
 	@tools/build $@

@@ -13,12 +13,10 @@
  * URL is the store, DATABASE the same for the client library. Give it a server of its own that
  * commits durably. */
 #include "compare.h"
+#include "crew.h"
 #include "sql_raw.h"
 
-#include <errno.h>
 #include <holdfast/holdfast.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +24,8 @@
 #include <unistd.h>
 
 enum {
-    SLICE_US = 200000,
     RETRY_US = 1000, /* after which a naive lock is tried again */
-    THREADS_MAX = 64,
+    THREADS_MAX = CREW_MAX,
     HELD = 10000,
     HELD_LEASE_MS = 30000,
     NAME_SIZE = 24,
@@ -64,84 +61,34 @@ static void give(hf_hold *hold) {
 
 /* ---- Threads ---- */
 
-/* Threads that each take a lock and give it back until the slice is over: through one client, or on
- * a bare connection each. */
-struct crew {
-    int count;
-    hf_client *client; /* NULL: bare */
+static void own_pair(struct crew *crew, int index, const char *name) {
+    hf_hold *hold = take(crew->arg, name);
+    crew_holds(crew, index);
+    give(hold);
+}
+
+static struct crew own_crew(int count, bool one_name, hf_client *client) {
+    return (struct crew){
+        .count = count, .one_name = one_name, .names = "own", .pair = own_pair, .arg = client};
+}
+
+/* A bare connection for each thread. */
+struct bare {
     struct raw_connection **to;
     enum raw_way way;
-    bool one_name;
-    atomic_int last;   /* the last holder */
-    atomic_long pairs; /* of all */
-    long changes;      /* of holder; whoever holds the lock counts */
-    pthread_barrier_t start;
-    atomic_bool stop;
 };
 
-struct member {
-    struct crew *crew;
-    int index;
-    pthread_t thread;
-};
-
-/* Called with the lock. */
-static void note_holder(struct crew *crew, int index) {
-    if (crew->one_name && atomic_exchange(&crew->last, index) != index)
-        crew->changes++;
-}
-
-static void do_pair(struct crew *crew, int index, const char *name) {
-    if (crew->client) {
-        hf_hold *hold = take(crew->client, name);
-        note_holder(crew, index);
-        give(hold);
-        return;
-    }
-    while (!raw_take(crew->to[index], crew->way, name))
+static void bare_pair(struct crew *crew, int index, const char *name) {
+    const struct bare *bare = crew->arg;
+    while (!raw_take(bare->to[index], bare->way, name))
         pause_us(RETRY_US);
-    note_holder(crew, index);
-    raw_give(crew->to[index], crew->way, name);
+    crew_holds(crew, index);
+    raw_give(bare->to[index], bare->way, name);
 }
 
-static void *work(void *arg) {
-    const struct member *member = arg;
-    struct crew *crew = member->crew;
-    char name[NAME_SIZE];
-    snprintf(name, sizeof(name), "name-%d-%d", crew->way, crew->one_name ? -1 : member->index);
-    long pairs = 0;
-    pthread_barrier_wait(&crew->start);
-    do {
-        do_pair(crew, member->index, name);
-        pairs++;
-    } while (!atomic_load(&crew->stop));
-    atomic_fetch_add(&crew->pairs, pairs);
-    return NULL;
-}
-
-/* Pairs, or changes of holder, in a second. */
-static double crew_slice(void *arg) {
-    struct crew *crew = arg;
-    static struct member members[THREADS_MAX];
-    pthread_barrier_init(&crew->start, NULL, (unsigned)crew->count + 1);
-    atomic_store(&crew->stop, false);
-    atomic_store(&crew->last, -1);
-    atomic_store(&crew->pairs, 0);
-    crew->changes = 0;
-    for (int i = 0; i < crew->count; i++) {
-        members[i] = (struct member){.crew = crew, .index = i};
-        if (pthread_create(&members[i].thread, NULL, work, &members[i]))
-            raw_die("thread", strerror(errno));
-    }
-    pthread_barrier_wait(&crew->start);
-    int64_t began = compare_now_ns();
-    pause_us(SLICE_US);
-    atomic_store(&crew->stop, true);
-    for (int i = 0; i < crew->count; i++)
-        pthread_join(members[i].thread, NULL);
-    pthread_barrier_destroy(&crew->start);
-    double seconds = (double)(compare_now_ns() - began) / 1e9;
-    return (double)(crew->one_name ? crew->changes : atomic_load(&crew->pairs)) / seconds;
+static struct crew bare_crew(int count, bool one_name, struct bare *bare) {
+    return (struct crew){
+        .count = count, .one_name = one_name, .names = "bare", .pair = bare_pair, .arg = bare};
 }
 
 /* The bare crews share their connections: they work one after the other. */
@@ -162,16 +109,19 @@ static void close_all(struct raw_connection **to, int count) {
 
 static void measure_pairs_of(int count) {
     struct raw_connection **to = connect_all(count);
-    struct crew own = {.count = count, .client = open_client()};
-    struct crew bare[4];
-    for (int i = 0; i < 4; i++)
-        bare[i] = (struct crew){.count = count, .to = to, .way = (enum raw_way)i};
+    hf_client *client = open_client();
+    struct crew own = own_crew(count, false, client), crews[4];
+    struct bare bare[4];
+    for (int i = 0; i < 4; i++) {
+        bare[i] = (struct bare){to, (enum raw_way)i};
+        crews[i] = bare_crew(count, false, &bare[i]);
+    }
     const struct contender contenders[] = {
-        {raw_way_names[RAW_SAME], crew_slice, &bare[RAW_SAME], NULL},
+        {raw_way_names[RAW_SAME], crew_slice, &crews[RAW_SAME], NULL},
         {"holdfast, one client", crew_slice, &own, count == 1 ? raw_goal_of_one : NULL},
-        {raw_way_names[RAW_INSERT], crew_slice, &bare[RAW_INSERT], NULL},
-        {raw_way_names[RAW_SESSION], crew_slice, &bare[RAW_SESSION], NULL},
-        {raw_way_names[RAW_EMPTY], crew_slice, &bare[RAW_EMPTY], NULL},
+        {raw_way_names[RAW_INSERT], crew_slice, &crews[RAW_INSERT], NULL},
+        {raw_way_names[RAW_SESSION], crew_slice, &crews[RAW_SESSION], NULL},
+        {raw_way_names[RAW_EMPTY], crew_slice, &crews[RAW_EMPTY], NULL},
     };
     static struct comparison c;
     char title[64];
@@ -180,7 +130,7 @@ static void measure_pairs_of(int count) {
     compare(title, "pairs/s", contenders, 5, &c);
     compare_others(&c, 1, 2, "holdfast, to insert and delete",
                    count == 1 ? NULL : raw_goal_of_many);
-    hf_client_close(own.client);
+    hf_client_close(client);
     close_all(to, count);
 }
 
@@ -191,9 +141,10 @@ static void measure_pair(void) {
 
 static void measure_one_name_of(int count) {
     struct raw_connection **to = connect_all(count);
-    struct crew own = {.count = count, .client = open_client(), .one_name = true};
-    struct crew naive = {.count = count, .to = to, .way = RAW_INSERT, .one_name = true};
-    struct crew session = {.count = count, .to = to, .way = RAW_SESSION, .one_name = true};
+    hf_client *client = open_client();
+    struct bare inserts = {to, RAW_INSERT}, locks = {to, RAW_SESSION};
+    struct crew own = own_crew(count, true, client), naive = bare_crew(count, true, &inserts),
+                session = bare_crew(count, true, &locks);
     const struct contender contenders[] = {
         {raw_way_names[RAW_INSERT], crew_slice, &naive, NULL},
         {"holdfast, one client", crew_slice, &own, NULL},
@@ -204,7 +155,7 @@ static void measure_one_name_of(int count) {
     snprintf(title, sizeof(title), "%d threads on one name", count);
     compare(title, "changes/s", contenders, 3, &c);
     compare_others(&c, 1, 2, "holdfast, to the database's own lock", NULL);
-    hf_client_close(own.client);
+    hf_client_close(client);
     close_all(to, count);
 }
 
@@ -257,7 +208,7 @@ static void measure_pair_costs(struct raw_connection *to, hf_client *client) {
 
 /* A change of holder: what it takes to wait, to be handed the lock, and to release it. */
 static void measure_hand_off_costs(struct raw_connection *to, hf_client *client) {
-    struct crew crew = {.count = THREADS_MAX, .client = client, .one_name = true};
+    struct crew crew = own_crew(THREADS_MAX, true, client);
     struct raw_cost each[COMPARE_ROUNDS_MAX] = {0};
     for (int round = 0; round < compare_rounds; round++) {
         struct raw_cost before = raw_cost(to);

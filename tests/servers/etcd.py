@@ -89,10 +89,10 @@ class Member(Process):
 
 
 class Etcd:
-    """members: how many. tls: the Authority for certificates, of the members and of clients. options: of etcd."""
+    """members: how many. tls: the Authority for certificates, of the members and of clients. options: of etcd. durable: on a disk."""
 
-    def __init__(self, members=1, tls=None, options=()):
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-etcd-", dir=MEMORY))
+    def __init__(self, members=1, tls=None, options=(), durable=False):
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-etcd-", dir=None if durable else MEMORY))
         self.certificate = tls.issue("etcd") if tls else None
         self.mine = tls.issue("client") if tls else None
         # A lease is not shorter than one and a half times the time for an election. One member needs none.
@@ -208,11 +208,13 @@ def main():
     parser.add_argument("--members", type=int, default=1)
     parser.add_argument("--tls", action="store_true", help="over TLS, with client certificates")
     parser.add_argument("--role", action="store_true", help="as a user with the documented rights")
+    parser.add_argument("--durable", action="store_true", help="with its data on a disk")
     parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the cluster's URL")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    with Authority() as authority, Etcd(options.members, authority if options.tls else None) as cluster, \
+    with Authority() as authority, \
+            Etcd(options.members, authority if options.tls else None, durable=options.durable) as cluster, \
             Process() as program:
         user = cluster.as_documented() if options.role else None
         program.launch([word.replace("{url}", patient(cluster.url(user=user))) for word in options.words])

@@ -285,13 +285,18 @@ def main():
     parser.add_argument("--ensemble", action="store_true", help="three servers")
     parser.add_argument("--tls", action="store_true", help="a URL with TLS")
     parser.add_argument("--login", action="store_true", help="a URL with a user and a password, and a chroot")
+    parser.add_argument("--durable", action="store_true", help="it waits for its disk; one server")
     parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the server's URL")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     with contextlib.ExitStack() as stack:
         tls = stack.enter_context(Authority()) if options.tls else None
-        server = stack.enter_context(Ensemble(tls=tls) if options.ensemble else Zookeeper(tls=tls))
+        server = Ensemble(tls=tls) if options.ensemble else Zookeeper(tls=tls)
+        if options.durable:
+            server.java.insert(1, "-Dzookeeper.forceSync=yes")
+            server.java.remove("-Dzookeeper.forceSync=no")
+        stack.enter_context(server)
         program = stack.enter_context(Process())
         url = patient(server.url(login="tester:secret@" if options.login else "", path="/apps/one" if options.login else ""))
         program.launch([word.replace("{url}", url) for word in options.words])

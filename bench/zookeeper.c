@@ -1,0 +1,156 @@
+/* The ZooKeeper store beside its limits, in one run, each slice between two slices of the limit,
+ * medians of rounds. What counts are the ratios.
+ *
+ * The limit is the store's own requests, sent on bare connections: create a sequential node and
+ * list the children at the same time, then delete it. Beside that are the same three one after the
+ * other, Curator's InterProcessMutex and kazoo's Lock (one client each, too).
+ *
+ * usage: bench-zookeeper [-r ROUNDS] URL
+ *
+ * Give it a server of its own that commits durably. */
+#include "consensus.h"
+#include "store/zookeeper/codec.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SESSION_MS = 30000 };
+
+struct raw {
+    int fd;
+    int32_t xid;
+    struct codec_out out;
+    struct codec_frames frames;
+};
+
+static void flush(struct raw *to) {
+    if (to->out.failed ||
+        send(to->fd, to->out.bytes, to->out.size, MSG_NOSIGNAL) != (ssize_t)to->out.size)
+        die("send", strerror(errno));
+    to->out.size = 0;
+}
+
+static void read_frame(struct raw *to, struct codec_in *ret) {
+    char bytes[4096];
+    while (codec_frames_next(&to->frames, ret) == 0) {
+        ssize_t size = recv(to->fd, bytes, sizeof(bytes), 0);
+        if (size <= 0 || !codec_frames_feed(&to->frames, bytes, (size_t)size))
+            die("recv", size < 0 ? strerror(errno) : "the server hung up");
+    }
+}
+
+/* The error of the next reply; of a create, `ret_path` is the node's. */
+static int32_t read_reply(struct raw *to, char *ret_path, size_t size) {
+    struct codec_in in;
+    read_frame(to, &in);
+    struct codec_header header = codec_header(&in);
+    if (ret_path && header.error == ZK_OK) {
+        struct codec_text path = codec_text(&in);
+        snprintf(ret_path, size, "%.*s", (int)path.size, path.bytes);
+    }
+    return header.error;
+}
+
+static void must(int32_t error) {
+    if (error != ZK_OK)
+        die("a request", codec_error_text(error) ? codec_error_text(error) : "it failed");
+}
+
+struct raw *raw_connect(const char *host, uint16_t port) {
+    struct raw *to = calloc(1, sizeof(*to));
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    struct codec_in in;
+    if (!to || inet_pton(AF_INET, host, &address.sin_addr) != 1)
+        die(host, "not an address");
+    to->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(to->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    if (to->fd < 0 || connect(to->fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+        die(host, strerror(errno));
+    codec_connect(&to->out, &(struct codec_session){.timeout_ms = SESSION_MS});
+    flush(to);
+    read_frame(to, &in);
+    return to;
+}
+
+void raw_close(struct raw *to) {
+    close(to->fd);
+    codec_out_free(&to->out);
+    codec_frames_free(&to->frames);
+    free(to);
+}
+
+/* ---- Requests ---- */
+
+/* The lock's node; if it is not there, it is made. */
+static void make_lock(struct raw *to, const char *lock) {
+    codec_create_container(&to->out, ++to->xid, lock, ACL_ANYBODY);
+    flush(to);
+    int32_t error = read_reply(to, NULL, 0);
+    if (error != ZK_NODE_EXISTS)
+        must(error);
+}
+
+static void take(struct raw *to, const char *lock, bool together, char *ret_path, size_t size) {
+    static const char data[] =
+        "{\"host\":\"here\",\"pid\":1,\"command\":\"bench\",\"lease\":30000}";
+    char claim[160];
+    snprintf(claim, sizeof(claim), "%s/x-00112233445566778899aabbccddeeff-1-", lock);
+    for (;;) {
+        codec_create_claim(&to->out, ++to->xid, claim, data, ACL_ANYBODY);
+        if (!together)
+            flush(to);
+        int32_t error = ZK_OK;
+        if (!together)
+            error = read_reply(to, ret_path, size);
+        codec_get_children(&to->out, ++to->xid, lock, false);
+        flush(to);
+        if (together)
+            error = read_reply(to, ret_path, size);
+        read_reply(to, NULL, 0);
+        if (error != ZK_NO_NODE) {
+            must(error);
+            return;
+        }
+        make_lock(to, lock);
+    }
+}
+
+static void pair(struct raw *to, const char *name, bool together) {
+    char lock[80], path[240];
+    snprintf(lock, sizeof(lock), "/bare-%s", name);
+    take(to, lock, together, path, sizeof(path));
+    codec_delete(&to->out, ++to->xid, path);
+    flush(to);
+    must(read_reply(to, NULL, 0));
+}
+
+static void same_pair(struct raw *to, const char *name) {
+    pair(to, name, true);
+}
+
+static void one_by_one(struct raw *to, const char *name) {
+    pair(to, name, false);
+}
+
+int main(int argc, char **argv) {
+    const char *sources = getenv("BENCH_SOURCES");
+    char curator[400], kazoo[400];
+    snprintf(curator, sizeof(curator), "%s/CuratorPeer.java", sources ? sources : ".");
+    snprintf(kazoo, sizeof(kazoo), "%s/kazoo_peer.py", sources ? sources : ".");
+    const struct consensus zookeeper = {
+        .ways = {{"the same requests (limit)", same_pair},
+                 {"create, list and delete, one after the other", one_by_one}},
+        .peers = {{"Curator",
+                   {"java", "-cp",
+                    "/usr/share/java/curator-recipes.jar:/usr/share/java/slf4j-nop.jar", curator}},
+                  {"kazoo", {"/usr/bin/python3", kazoo}}},
+        .peer_count = 2,
+    };
+    return consensus_main(argc, argv, &zookeeper);
+}
