@@ -81,14 +81,42 @@ static struct etcd_attempt *attempt_new(struct etcd *etcd, const struct store_op
 }
 
 void etcd_attempt_free(struct etcd *etcd, struct etcd_attempt *attempt) {
+    if (attempt->ending)
+        attempt->ending->context = NULL;
     etcd_watch_stop(etcd, attempt);
     list_remove(&attempt->link);
     map_remove(&etcd->attempts, &attempt->by_seq);
     free(attempt);
 }
 
-static void deleted_by_the_way(struct etcd *etcd, struct etcd_call *call) {
-    (void)etcd, (void)call;
+/* Nobody wants it any more. From `until_us` on its key is deleted with the next keep-alive of its
+ * lease, which would keep it otherwise. */
+static void retire(struct etcd *etcd, struct etcd_attempt *attempt, int64_t until_us) {
+    etcd_watch_stop(etcd, attempt);
+    attempt->held = attempt->queued = false;
+    attempt->is_released = true;
+    attempt->until_us = until_us;
+}
+
+/* Its key is deleted. But a request whose answer was lost may still be under way, and write it
+ * again. So it is then deleted once more, after the longest time that this can take. */
+static void forget(struct etcd *etcd, struct etcd_attempt *attempt) {
+    bool may_come_back = attempt->may_be_late && attempt->lease;
+    attempt->may_be_late = false;
+    if (may_come_back)
+        retire(etcd, attempt, etcd_now_us(etcd) + LATE_US);
+    else if (!attempt->users)
+        etcd_attempt_free(etcd, attempt);
+}
+
+static void ended(struct etcd *etcd, struct etcd_call *call) {
+    struct etcd_attempt *attempt = call->context;
+    if (!attempt)
+        return;
+    attempt->ending = NULL;
+    bool may_be_there = call->reason && attempt->lease; /* until the next keep-alive */
+    if (!may_be_there)
+        forget(etcd, attempt);
 }
 
 static struct etcd_call *delete_call(const struct etcd_key *key, etcd_answered *answered,
@@ -99,10 +127,11 @@ static struct etcd_call *delete_call(const struct etcd_key *key, etcd_answered *
 }
 
 void etcd_attempt_end(struct etcd *etcd, struct etcd_attempt *attempt) {
-    struct etcd_call *call = delete_call(&attempt->key, deleted_by_the_way, NULL);
-    if (call)
-        etcd_send(etcd, call, etcd_now_us(etcd) + etcd->timeout_us);
-    etcd_attempt_free(etcd, attempt);
+    int64_t now_us = etcd_now_us(etcd);
+    attempt->ending = delete_call(&attempt->key, ended, attempt);
+    retire(etcd, attempt, now_us);
+    if (attempt->ending)
+        etcd_send(etcd, attempt->ending, now_us + etcd->timeout_us);
 }
 
 /* ---- The end of a job ---- */
@@ -124,7 +153,7 @@ static void finish(struct job *job, enum store_outcome outcome) {
     etcd_lengthened *done = job->lengthened;
     void *context = job->context;
     size_t index = job->index;
-    attempt->is_busy = false;
+    attempt->users--;
     attempt->may_be_late |= outcome == STORE_UNKNOWN;
     bool is_there = attempt->held || attempt->queued || attempt->may_be_late;
     if (op && outcome == STORE_REFUSED && !is_there)
@@ -198,6 +227,7 @@ static void granted(struct job *job) {
     job->may_have_acted = true;
     if (token >= STORE_TOKEN_LIMIT) {
         job->may_have_acted = false;
+        job->attempt->users--;
         etcd_attempt_end(job->etcd, job->attempt);
         job->attempt = NULL;
         struct store_op *op = job->op;
@@ -216,6 +246,10 @@ static void granted(struct job *job) {
 static void advance(struct job *job) {
     if (job->pending > 0)
         return;
+    if (!job->op && job->attempt->is_released) {
+        finish(job, STORE_NOT_YOURS);
+        return;
+    }
     bool over = job->lease_is_over || job->kept == 0;
     job->lease_is_over = false;
     if (over) {
@@ -475,10 +509,11 @@ static int64_t left_us(const struct job *job, const struct claim *blocker) {
 static void refuse(struct job *job, int reason, char *text) {
     job->op->reason = reason;
     job->op->text = text;
+    job->attempt->users--;
     if (job->attempt->queued)
         etcd_attempt_end(job->etcd, job->attempt);
     else
-        etcd_attempt_free(job->etcd, job->attempt);
+        forget(job->etcd, job->attempt);
     struct etcd *etcd = job->etcd;
     struct store_op *op = job->op;
     job_free(job);
@@ -633,7 +668,7 @@ static struct job *job_new(struct etcd *etcd, struct etcd_attempt *attempt, int6
     job->give_up_us = job->asked_us + etcd->timeout_us;
     etcd_base_key(etcd, &job->base);
     list_init(&job->tenant.link);
-    attempt->is_busy = true;
+    attempt->users++;
     return job;
 }
 
@@ -657,7 +692,7 @@ void etcd_acquire(struct etcd *etcd, struct store_op *op) {
 
 bool etcd_lengthen(struct etcd *etcd, struct etcd_attempt *attempt, int64_t lease_us,
                    etcd_lengthened *done, void *context, size_t index) {
-    struct job *job = attempt->is_busy ? NULL : job_new(etcd, attempt, lease_us);
+    struct job *job = attempt->users ? NULL : job_new(etcd, attempt, lease_us);
     if (!job)
         return false;
     job->lengthened = done;
@@ -673,8 +708,8 @@ static void released(struct etcd *etcd, struct etcd_call *call) {
     Etcd__DeleteRangeResponse *response =
         call->reason ? NULL
                      : etcd__delete_range_response__unpack(NULL, call->message_size, call->message);
-    assert(attempt); /* it is busy since */
-    attempt->is_busy = false;
+    assert(attempt); /* it was in use since */
+    attempt->users--;
     map_remove(&etcd->releasing, &attempt->by_name);
     if (!response) {
         etcd_fail(etcd, op, call, may_have_acted(call));
@@ -683,14 +718,7 @@ static void released(struct etcd *etcd, struct etcd_call *call) {
     }
     bool was_there = response->deleted > 0;
     etcd__delete_range_response__free_unpacked(response, NULL);
-    /* A request whose answer was lost may still be under way, and write the key again. The lease
-     * would keep it: so it is deleted once more, after the longest time that this can take. */
-    bool may_come_back = attempt->may_be_late && attempt->lease;
-    attempt->held = attempt->queued = false;
-    attempt->is_released = true;
-    attempt->until_us = etcd_now_us(etcd) + LATE_US;
-    if (!may_come_back)
-        etcd_attempt_free(etcd, attempt);
+    forget(etcd, attempt);
     store_complete(etcd->host, op,
                    was_there         ? STORE_DONE
                    : call->sends > 1 ? STORE_UNKNOWN
@@ -707,9 +735,9 @@ void etcd_release(struct etcd *etcd, struct store_op *op) {
         store_refuse(etcd->host, op, HF_NO_MEMORY, NULL);
         return;
     }
-    attempt->is_busy = true;
+    retire(etcd, attempt, etcd_now_us(etcd));
+    attempt->users++;
     map_add(&etcd->releasing, &attempt->by_name, map_hash(op->name, strlen(op->name), 0));
-    etcd_watch_stop(etcd, attempt);
     etcd_send(etcd, call, etcd_now_us(etcd) + etcd->timeout_us);
 }
 

@@ -58,10 +58,11 @@ struct etcd_attempt {
     uint64_t seq;
     int64_t until_us; /* when its own lease, or its place in the queue, ends */
     bool held, queued;
-    bool is_busy;            /* an operation of it is being carried out */
-    struct map_node by_name; /* while it is being released */
-    bool is_released;        /* and only kept because it may be late */
-    bool may_be_late;        /* a request that writes its key may still be under way */
+    unsigned users;           /* operations that are being carried out, with it or on it */
+    struct map_node by_name;  /* while it is being released */
+    bool is_released;         /* and only kept until its key is certainly gone */
+    bool may_be_late;         /* a request that writes its key may still be under way */
+    struct etcd_call *ending; /* deletes its key, and nobody waits for that; NULL: none */
     struct map_node by_watch;
     int64_t watch;          /* the id of its watcher; 0: none */
     int64_t watched_create; /* the key that is watched, by its create revision; 0: the own one */
@@ -231,7 +232,7 @@ void etcd_note_base(struct etcd *etcd, const Etcd__RangeResponse *range);
 
 struct etcd_attempt *etcd_attempt_find(struct etcd *etcd, uint64_t seq);
 void etcd_attempt_free(struct etcd *etcd, struct etcd_attempt *attempt);
-/* Deletes its key, whatever becomes of that, and frees it. */
+/* Deletes its key, again with each keep-alive until that is confirmed, and then frees it. */
 void etcd_attempt_end(struct etcd *etcd, struct etcd_attempt *attempt);
 
 /* Gives a hold a longer lease. `done` says how that ended: STORE_DONE, STORE_NOT_YOURS or

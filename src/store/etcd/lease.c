@@ -68,13 +68,25 @@ static bool may_be_over(const struct etcd_lease *lease, int64_t now_us) {
     return lease->is_over || (lease->id && lease->until_us <= now_us);
 }
 
-/* Forgets leases that have ended and that nobody needs. */
+static bool is_needed(const struct etcd_lease *lease) {
+    list_each(node, &lease->attempts) {
+        struct etcd_attempt *attempt = container_of(node, struct etcd_attempt, link);
+        if (!attempt->is_released || attempt->users || attempt->ending)
+            return true;
+    }
+    return !list_empty(&lease->waiting);
+}
+
+/* Forgets leases that have ended and that nobody needs, with the attempts whose keys went with
+ * them. */
 static void forget_old(struct etcd *etcd, int64_t now_us) {
     list_each_safe(node, &etcd->leases) {
         struct etcd_lease *lease = container_of(node, struct etcd_lease, link);
-        if (may_be_over(lease, now_us) && list_empty(&lease->attempts) &&
-            list_empty(&lease->waiting))
-            lease_free(lease);
+        if (!may_be_over(lease, now_us) || is_needed(lease))
+            continue;
+        list_each_safe(at, &lease->attempts)
+            etcd_attempt_free(etcd, container_of(at, struct etcd_attempt, link));
+        lease_free(lease);
     }
 }
 
@@ -154,7 +166,7 @@ static void sweep(struct etcd *etcd, struct etcd_lease *lease) {
     list_each_safe(node, &lease->attempts) {
         struct etcd_attempt *attempt = container_of(node, struct etcd_attempt, link);
         bool is_done_with = attempt->held || attempt->is_released;
-        if (is_done_with && attempt->until_us <= now_us && !attempt->is_busy)
+        if (is_done_with && attempt->until_us <= now_us && !attempt->users && !attempt->ending)
             etcd_attempt_end(etcd, attempt);
     }
 }
@@ -318,7 +330,7 @@ static void note_outcome(struct etcd *etcd, struct renewing *job, size_t index) 
         return;
     if (renewal->outcome == STORE_DONE && attempt->until_us < job->asked_us + renewal->lease_us)
         attempt->until_us = job->asked_us + renewal->lease_us;
-    else if (renewal->outcome == STORE_NOT_YOURS && !attempt->is_busy)
+    else if (renewal->outcome == STORE_NOT_YOURS && !attempt->users)
         etcd_attempt_end(etcd, attempt);
 }
 
