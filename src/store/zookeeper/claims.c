@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { RETRY_US = 1000000 }; /* after a deletion that failed */
+
 static int64_t min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
@@ -127,25 +129,35 @@ int64_t claim_lease_us(const struct zk_task *task, int64_t asked_us) {
     return lease_us > 0 ? lease_us : 1;
 }
 
-void claim_hold_until(struct zk_claim *claim, int64_t until_us) {
-    struct zookeeper *zk = claim->zk;
-    claim->until_us = until_us;
-    if (!zk->expiry.node.place || until_us < zk->expiry.node.at)
-        world_timer_set(zk->host->world, &zk->expiry, until_us);
+static void expire_at(struct zookeeper *zk, int64_t at_us) {
+    if (!zk->expiry.node.place || at_us < zk->expiry.node.at)
+        world_timer_set(zk->host->world, &zk->expiry, at_us);
 }
 
-/* A hold that is not renewed ends, although the session goes on. */
+void claim_hold_until(struct zk_claim *claim, int64_t until_us) {
+    claim->until_us = until_us;
+    expire_at(claim->zk, until_us);
+}
+
+void claim_end_later(struct zk_claim *claim) {
+    struct zookeeper *zk = claim->zk;
+    expire_at(zk, world_now_us(zk->host->world) + RETRY_US);
+}
+
+/* A hold that is not renewed ends, although the session goes on. So does what could not be deleted
+ * before. */
 void zookeeper_expire(struct zookeeper *zk) {
     int64_t now_us = world_now_us(zk->host->world), next_us = WORLD_NEVER;
     list_each_safe(node, &zk->claim_list) {
         struct zk_claim *claim = container_of(node, struct zk_claim, link);
-        if (claim->until_us && claim->until_us <= now_us && !claim->task)
+        bool is_over = claim->doomed || (claim->until_us && claim->until_us <= now_us);
+        if (is_over && !claim->task)
             claim_end(claim);
         else if (claim->until_us)
             next_us = min(next_us, claim->until_us > now_us ? claim->until_us : now_us + 1000);
     }
     if (next_us != WORLD_NEVER)
-        world_timer_set(zk->host->world, &zk->expiry, next_us);
+        expire_at(zk, next_us);
 }
 
 /* ---- The session ---- */

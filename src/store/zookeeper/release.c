@@ -91,11 +91,13 @@ static void release_start(struct zk_task *task) {
 }
 
 static void start(struct zk_claim *claim, struct store_op *op) {
-    struct zk_task *task = task_new(claim->zk, op, release_start);
-    if (!task)
-        return;
     claim->doomed = true;
     claim->until_us = 0;
+    struct zk_task *task = task_new(claim->zk, op, release_start);
+    if (!task) {
+        claim_end_later(claim);
+        return;
+    }
     claim->task = task;
     task->claim = claim;
     task->work = calloc(1, sizeof(struct releasing));

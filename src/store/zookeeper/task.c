@@ -25,9 +25,11 @@ static void settle(struct zk_task *task, enum store_outcome outcome) {
     struct zk_claim *claim = task->claim;
     bool acquires = task->op && task->op->type == STORE_ACQUIRE;
     claim->is_expected |= acquires && outcome != STORE_REFUSED;
-    bool is_stray = acquires && !claim->is_expected && (claim->path || claim->may_exist);
+    bool stays = (claim->path || claim->may_exist) && !task->zk->is_closing;
     claim_settle(claim);
-    if (is_stray && !task->zk->is_closing)
+    if (stays && claim->doomed)
+        claim_end_later(claim);
+    else if (stays && acquires && !claim->is_expected)
         claim_end(claim);
 }
 

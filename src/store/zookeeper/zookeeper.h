@@ -112,6 +112,9 @@ int64_t claim_lease_us(const struct zk_task *task, int64_t asked_us);
 void claim_hold_until(struct zk_claim *claim, int64_t until_us);
 /* Deletes it; nobody waits for that. (release.c) */
 void claim_end(struct zk_claim *claim);
+/* The same after a moment, since it has failed: for lack of memory, or because the server refused
+ * it. */
+void claim_end_later(struct zk_claim *claim);
 
 void zookeeper_ended(struct zookeeper *zk);  /* the session has */
 void zookeeper_expire(struct zookeeper *zk); /* holds that were not renewed */
