@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """How clients reach a MariaDB server: TLS, passwords, rights, names: connection_test.py HOLDFAST PUPPET."""
-import contextlib
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,20 +36,9 @@ def fails(url, *words, **env):
         assert word in done.stderr, f"{word!r} is not in {done.stderr!r}"
 
 
-@contextlib.contextmanager
-def tls_server(certificate):
-    with MariaDB() as server:
-        for name in ("cert", "key"):
-            shutil.copy(getattr(certificate, name), server.folder / name)
-            server.own(server.folder / name)
-        server.config = ["--ssl", f"--ssl-cert={server.folder}/cert", f"--ssl-key={server.folder}/key"]
-        server.restart()
-        yield server
-
-
 @test
 def tls_verifies_the_certificate():
-    with Authority() as authority, Authority("other") as other, tls_server(authority.issue("server")) as server:
+    with Authority() as authority, Authority("other") as other, MariaDB(tls=authority.issue("server")) as server:
         server.command("ALTER USER holder@'%' REQUIRE SSL")
         for scheme in ("mysqls", "mariadbs"):
             works(f"{server.url(scheme=scheme)}?ca={authority.ca}")
@@ -66,7 +53,7 @@ def tls_verifies_the_certificate():
 
 @test
 def a_certificate_of_another_host_is_refused():
-    with Authority() as authority, tls_server(authority.issue("server", names="DNS:elsewhere.example")) as server:
+    with Authority() as authority, MariaDB(tls=authority.issue("server", names="DNS:elsewhere.example")) as server:
         url = f"{server.url(scheme='mysqls')}?ca={authority.ca}"
         works(f"{url}&server_name=elsewhere.example")
         fails(url, "elsewhere.example")

@@ -66,7 +66,8 @@ class Rows(ABC):
 def command(url, *words):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "PG"))}
     return subprocess.run([HOLDFAST, *words], capture_output=True, text=True, check=False, timeout=LIMIT_S,
-                          env=environment | {"HOLDFAST_URL": url, "XDG_CONFIG_HOME": "/nonexistent"}, stdin=subprocess.DEVNULL)
+                          env=environment | {"HOLDFAST_URL": url, "XDG_CONFIG_HOME": "/nonexistent"},
+                          stdin=subprocess.DEVNULL)
 
 
 # ---- A hold ends with its connection ----

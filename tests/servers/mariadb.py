@@ -5,10 +5,12 @@
         server.command("SELECT 1")
         ... server.url() ... server.stop() ... server.cont() ... server.crash() ... server.restart()
 
-    tests/servers/mariadb.py [--unix] [--scheme SCHEME] [--config OPTION] -- program arguments
+    tests/servers/mariadb.py [--unix | --tls] [--role] [--scheme SCHEME] [--config OPTION] -- program arguments
 
 The second form runs a program with a server: every {url} in its arguments becomes the server's URL, and its exit
-status is passed on. The URL gives the server much time to answer: a machine that runs many tests is busy.
+status is passed on. The URL gives the server much time to answer: a machine that runs many tests is busy. With --role, the
+program's user has the documented rights, and no others; the schema is what the command prints, in the folder above
+that of the program.
 
 MariaDB refuses to run as root. So root runs it as nobody. New data are copied from a folder that is made once.
 """
@@ -29,6 +31,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.certificates import Authority
 from servers.process import LIMIT_S, Process, reserve_port
 from servers.redis import Clock
 
@@ -84,9 +87,10 @@ def template():
 
 
 class MariaDB(Process):
-    """config: options to add. clock: the shim with which its clock can be changed (servers.redis.Clock)."""
+    """config: options to add. clock: the shim with which its clock can be changed (servers.redis.Clock). tls: its
+    certificate (servers.certificates)."""
 
-    def __init__(self, config=(), clock=None):
+    def __init__(self, config=(), clock=None, tls=None):
         self.config = list(config)
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-mariadb-"))
         self.data, self.log, self.socket = self.folder / "data", self.folder / "log", self.folder / "socket"
@@ -94,6 +98,9 @@ class MariaDB(Process):
         self.port = self.reserved.getsockname()[1]
         self.environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"} | {"LC_ALL": "C"}
         self.clock = Clock(clock, self.folder / "clock") if clock else None
+        self.tls = tls
+        if tls:
+            self.config += ["--ssl", f"--ssl-cert={self.folder}/cert", f"--ssl-key={self.folder}/key"]
 
     def __enter__(self):
         try:
@@ -119,6 +126,9 @@ class MariaDB(Process):
                 os.chown(path, nobody().pw_uid, nobody().pw_gid)
 
     def create(self):
+        for name in ("cert", "key") if self.tls else ():
+            shutil.copy(getattr(self.tls, name), self.folder / name)
+            self.own(self.folder / name)
         shutil.copytree(template(), self.data)
         self.own(self.folder, self.data, *self.data.rglob("*"))
 
@@ -175,6 +185,14 @@ class MariaDB(Process):
         if done.returncode:
             raise MariaDBError(done.stderr)
         return done.stdout.rstrip("\n")
+
+    def make_role(self, holdfast, database=DATABASE):
+        """A user, app, with exactly the documented rights, in the schema that the command prints; returns the user."""
+        printed = subprocess.run([holdfast, "schema", "--dialect", "mariadb"], capture_output=True, text=True, check=True,
+                                 timeout=LIMIT_S).stdout
+        self.command(printed, database=database)
+        self.command(f"CREATE OR REPLACE USER app@'%' IDENTIFIED BY '{PASSWORD}';" + documented("rights"), database=database)
+        return f"app:{PASSWORD}"
 
     def sessions(self, where="true"):
         """The numbers of the sessions of clients."""
@@ -253,14 +271,19 @@ def documented(title):
 def main():
     parser = argparse.ArgumentParser(description="Runs a program with a MariaDB server.")
     parser.add_argument("--unix", action="store_true", help="a URL with the unix socket")
+    parser.add_argument("--tls", action="store_true", help="over TLS")
+    parser.add_argument("--role", action="store_true", help="as a user with the documented rights")
     parser.add_argument("--config", action="append", default=[], metavar="OPTION", help="an option of the server")
     parser.add_argument("--scheme", default="lease", help="for-update, or lease")
     parser.add_argument("words", nargs="+", metavar="program", help="{url} and {database} become URLs")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    with MariaDB(config=options.config) as server, Process() as program_:
-        url = server.url(unix=options.unix)
+    with Authority() as authority, \
+            MariaDB(options.config, tls=authority.issue("server") if options.tls else None) as server, Process() as program_:
+        how = {"user": server.make_role(Path(options.words[0]).parents[1] / "holdfast")} if options.role else {}
+        url = server.url(unix=options.unix, scheme="mysqls" if options.tls else "mysql", **how)
+        url += f"?ca={authority.ca}" if options.tls else ""
         store = f"{patient(url)}&scheme={options.scheme}"
         program_.launch([word.replace("{url}", store).replace("{database}", url) for word in options.words])
         status = program_.child.wait()
