@@ -1,11 +1,7 @@
 #!/usr/bin/env python3
 """Clients that know nothing but SQL, beside holdfast, as docs/stores/postgres.md says: interop_test.py HOLDFAST PUPPET."""
 import contextlib
-import fcntl
-import os
-import random
 import secrets
-import signal
 import sys
 import time
 from pathlib import Path
@@ -13,8 +9,8 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers import suite
+from servers.fleet import FLEET_S, is_noticed, play
 from servers.postgres import Postgres, Session, documented, patient
-from servers.process import LIMIT_S
 from servers.puppet import Puppet
 from servers.scene import LONG_MS, PUPPET, one_of, wait_until
 from servers.suite import equal, main, test
@@ -22,7 +18,6 @@ from servers.suite import equal, main, test
 FINE, TAKEN = "00000", "23505"
 KINDS = ("exclusive", "shared", "2/3")
 LEASE_S = 6  # much longer than a member of the fleet works
-FLEET_S = float(os.environ.get("HOLDFAST_FLEET_S", 4))
 suite.LIMIT_S = int(FLEET_S) + 150
 shared = Postgres()  # each test has a database of its own
 
@@ -216,45 +211,6 @@ def a_claim_that_has_expired_is_nobody_to_whoever_locks_the_row():
 # ---- A fleet ----
 
 
-class Member:
-    """A process that takes the lock again and again in its own way, and is a witness: the file is locked by whoever
-    works, and the kernel unlocks it with its death."""
-
-    def __init__(self, way, name, folder, finish):
-        self.way, self.turns = way, folder / f"{way.__name__}.turns"
-        self.turns.touch()
-        self.pid = os.fork()
-        if self.pid == 0:
-            status = 1
-            try:
-                way(name, lambda: self.work(folder), lambda: os.path.exists(finish))
-                status = 0
-            except BaseException as error:  # pylint: disable=broad-except
-                print(f"# {way.__name__}: {error!r}", flush=True)
-            finally:
-                os._exit(status)
-
-    def work(self, folder):
-        with open(folder / "witness", "ab") as witness:
-            fcntl.flock(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)  # or somebody else is at work
-            time.sleep(random.choice((0, 0.001, 0.02)))
-            with open(self.turns, "ab") as turns:
-                turns.write(b".")
-
-    def count(self):
-        return self.turns.stat().st_size
-
-    def kill_at_work(self):
-        """When it has just worked, most likely with the lock still held; it is gone when this returns."""
-        count = self.count()
-        wait_until(lambda: self.count() > count, "its next turn")
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-
-    def wait(self):
-        equal(os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]), 0)
-
-
 def by_holdfast(name, work, finished):
     with Puppet(PUPPET, url_of(name)) as puppet:
         while not finished():
@@ -311,46 +267,17 @@ def of_no_use(name, work, finished):
                 work()
 
 
-def play(ways, kills):
-    with database() as (name, puppet):
-        folder = Path(shared.folder) / name
-        folder.mkdir()
-        finish = folder / "finish"
-        members = [Member(way, name, folder, finish) for way in ways]
-        try:
-            wait_until(lambda: all(member.count() for member in members) or not alive(members), "everybody's first turn",
-                       2 * LIMIT_S)
-            for number in kills:
-                members[number].kill_at_work()
-                members[number] = Member(ways[number], name, folder, finish)
-                before = [member.count() for member in members]
-                wait_until(lambda: all(member.count() > count for member, count in zip(members, before)),
-                           "everybody's next turn", 2 * LIMIT_S)
-            time.sleep(FLEET_S)
-        finally:
-            finish.touch()
-        for member in members:
-            member.wait()
-        assert puppet.hold("last", "orders", wait_ms=-1).token
-        print("#", *(f"{member.way.__name__}: {member.count()}" for member in members))
-
-
-def alive(members):
-    return all(os.waitid(os.P_PID, member.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None for member in members)
-
-
 @test
 def a_mixed_fleet_is_never_two_at_a_time_whoever_is_killed():
-    play([by_holdfast, by_insert, by_version, by_row_lock], range(4))
+    with database() as (name, puppet):
+        play(name, shared.folder, [by_holdfast, by_insert, by_version, by_row_lock], range(4))
+        assert puppet.hold("last", "orders", wait_ms=-1).token
 
 
 @test
 def the_witness_notices_a_client_that_only_looks():
-    try:
-        play([by_holdfast, by_insert, of_no_use], ())
-    except AssertionError:
-        return
-    raise AssertionError("nobody noticed")
+    with database() as (name, _):
+        assert is_noticed(name, shared.folder, [by_holdfast, by_insert, of_no_use])
 
 
 if __name__ == "__main__":
