@@ -51,6 +51,7 @@ static struct etcd_key take_as_another(const char *name) {
     struct etcd_key key = {0};
     key.size = (size_t)snprintf((char *)key.bytes, sizeof(key.bytes), "holdfast/%s/1f", name);
     request.key = etcd_bytes(&key);
+    request.value.data = (uint8_t *)"";
     request.lease = 0x1f;
     server.revision++;
     put(&request);
