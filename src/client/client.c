@@ -219,6 +219,7 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
     c->on_event_arg = options->on_event_arg;
     c->host.wait_lease_us = options->wait_lease_ms * 1000;
     c->host.max_lease_us = options->max_lease_ms * 1000;
+    c->host.drift_ppm = options->drift_ppm;
     c->host.token_floor = options->token_floor;
     c->host.completed = completed;
     c->host.wake = wake;

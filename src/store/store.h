@@ -172,6 +172,7 @@ struct store_host {
     struct world *world;
     struct store_identity identity;
     int64_t wait_lease_us, max_lease_us;
+    uint32_t drift_ppm;   /* how much clocks may run apart */
     uint64_t token_floor; /* raise the store's token base to this */
     void (*completed)(struct store_host *host, struct store_op *op);
     void (*wake)(struct store_host *host, uint64_t seq);
@@ -208,7 +209,7 @@ struct store {
     const struct store_driver *driver;
 };
 
-#define STORE_ABI 9
+#define STORE_ABI 10
 
 struct store_driver {
     unsigned abi; /* STORE_ABI of the tree that it was built in */

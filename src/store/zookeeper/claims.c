@@ -118,14 +118,15 @@ static void ahead_fired(struct zk_watch *watch, enum codec_event_type type) {
 /* ---- Leases ---- */
 
 /* Clients take the drift of clocks off the lease, but not off the time from the anchor until they
- * asked: a twelfth of that is more than any drift. */
+ * asked. */
 int64_t claim_lease_us(const struct zk_task *task, int64_t asked_us) {
     const struct zk_session *session = &task->zk->session;
     int64_t left_us = zk_session_valid_until_us(session) - task->started_us;
     int64_t age_us = task->started_us - session->anchor_us;
+    const struct store_host *host = task->zk->host;
     if (age_us > 0)
-        left_us -= age_us / 12;
-    int64_t lease_us = min(min(asked_us, left_us), task->zk->host->max_lease_us);
+        left_us -= age_us * host->drift_ppm / 1000000;
+    int64_t lease_us = min(min(asked_us, left_us), host->max_lease_us);
     return lease_us > 0 ? lease_us : 1;
 }
 
