@@ -143,6 +143,18 @@ def row_19_a_late_release_does_not_touch_the_next_owner():
 
 
 @test
+def row_6_the_lease_allows_for_the_drift_since_the_session_was_last_known_to_be_kept():
+    """Which is half of its timeout ago, or more. So half of the session is left, and a quarter if clocks may differ by a half;
+    the holder counts on a half of that."""
+    with Puppet(PUPPET, slowly(shared.url()), drift_ppm=500000) as one:
+        hold(one, fresh(), lease_ms=3000)
+        session_ms = 3000 * 5 // 2
+        time.sleep(session_ms / 2 / 1000)
+        grant = one.hold("lock", fresh(), lease_ms=3000, wait_ms=-1)
+        assert grant.left_ms <= session_ms / 8, grant
+
+
+@test
 @patient
 def row_23_a_lost_connection_costs_no_lock():
     lock = fresh()
@@ -351,6 +363,24 @@ def row_30_tokens_rise_although_the_locks_node_was_deleted():
         assert nodes.delete(lock)
         assert one.hold("again", lock).token > token
         assert nodes.claims(lock)[0].endswith("-0000000000")  # the number began again
+
+
+@test
+def row_16_a_raised_base_does_not_change_the_token_of_a_hold():
+    path = f"/{fresh()}"
+    with puppets(2, slowly(shared.url(path=path))) as (one, two):
+        token = hold(one, "before")
+        hold(one, "during")
+        two.acquire("during", "during", wait_ms=-1)
+        with Puppet(PUPPET, slowly(shared.url(path=path)), token_floor=token + 1000) as raising:
+            hold(raising, "other")
+        equal(one.release("during"), "OK")
+        tokens = {"before": token, "during": two.granted("during").token, "after": hold(two, "after")}
+        assert token < tokens["during"] < tokens["after"] and tokens["after"] > token + 1000, tokens
+        for lock, token in tokens.items():
+            found = two.inspect(lock)
+            equal((found["token"], [party.token for party in found["holders"]]), (token, [token]))
+            equal(two.break_lock(lock, token), "OK")
 
 
 @test

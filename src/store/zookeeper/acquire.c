@@ -16,7 +16,9 @@
  *
  * A token is the transaction that created the node (czxid) plus the token base, which is read after
  * the claim was seen to hold. The claim before it was deleted in a transaction that is part of that
- * view, and its owner had read the base before; so the base that is read is at least as large. */
+ * view, and its owner had read the base before; so the base that is read is at least as large. It is
+ * written into the node before the grant counts, unless it is there, since it may be raised while
+ * the lock is held. */
 #include "base/error.h"
 #include "store/zookeeper/look.h"
 #include "store/zookeeper/zookeeper.h"
@@ -92,11 +94,13 @@ static void note_children(struct zk_task *task, struct codec_in *in) {
         task->no_memory = true;
 }
 
-static void note_base(struct acquiring *a, const struct codec_header *header, struct codec_in *in) {
+static void note_base(struct zk_task *task, const struct codec_header *header,
+                      struct codec_in *in) {
+    struct acquiring *a = task->work;
     struct codec_text text = codec_text(in);
     a->base_version = codec_stat(in).version;
     a->base_error = header->error;
-    a->base = header->error == ZK_OK ? look_number(text) : 0;
+    a->base = task->zk->base = header->error == ZK_OK ? look_number(text) : 0;
 }
 
 static void acquire_answered(struct zk_request *request, const struct codec_header *header,
@@ -119,9 +123,10 @@ static void acquire_answered(struct zk_request *request, const struct codec_head
         a->error = header->error ? header->error : codec_multi_result(in, &index);
         break;
     case PART_OWN:
-        codec_text(in);
-        if (header->error == ZK_OK)
+        if (header->error == ZK_OK) {
+            task->claim->base = look_base(codec_text(in));
             task->claim->czxid = codec_stat(in).czxid;
+        }
         break;
     case PART_CHILDREN:
         a->children_error = header->error;
@@ -129,7 +134,7 @@ static void acquire_answered(struct zk_request *request, const struct codec_head
             note_children(task, in);
         break;
     case PART_BASE:
-        note_base(a, header, in);
+        note_base(task, header, in);
         break;
     case PART_FIND:
         task->no_memory |= !claim_found(task->claim, header, in);
@@ -230,7 +235,8 @@ static void create(struct zk_task *task) {
     struct zookeeper *zk = task->zk;
     struct zk_claim *claim = task->claim;
     char *path = error_format("%s/%s", claim->lock, claim->prefix);
-    char *data = look_format_party(zk->host, task->op);
+    char *data = look_format_party(zk->host, task->op, zk->base);
+    claim->base = zk->base;
     task_step(task, created);
     struct zk_request *request = task_request(task, acquire_answered, PART_CREATE);
     task->no_memory |= !path || !data;
@@ -350,7 +356,7 @@ static void ignore_answer(struct zk_request *request, const struct codec_header 
 /* Permits that waited: those behind may fit as well, now that this claim is known to. */
 static void announce_taken(struct zk_claim *claim, const struct store_op *op) {
     struct zookeeper *zk = claim->zk;
-    char *data = look_format_party(zk->host, op);
+    char *data = look_format_party(zk->host, op, claim->base);
     struct zk_request *request = zk_request_new(&zk->session, ignore_answer, NULL, 0);
     if (data && request) {
         request->give_up_us = WORLD_NEVER;
@@ -394,6 +400,40 @@ static void raise_base(struct zk_task *task) {
     task_sent(task);
 }
 
+static void grant(struct zk_task *task);
+
+static void base_written(struct zk_task *task) {
+    struct acquiring *a = task->work;
+    if (a->error == ZK_NO_NODE) {
+        claim_forget_node(task->claim); /* somebody has deleted it */
+        acquire_start(task);
+    } else if (a->error != ZK_OK) {
+        task_fail(task, a->error);
+    } else {
+        task->claim->base = a->base;
+        grant(task);
+    }
+}
+
+/* Has the node say which base its token is counted from. */
+static void write_base(struct zk_task *task) {
+    struct acquiring *a = task->work;
+    char *data = look_format_party(task->zk->host, task->op, a->base);
+    a->error = ZK_OK;
+    task_step(task, base_written);
+    struct zk_request *request = task_request(task, acquire_answered, PART_PLAIN);
+    task->no_memory |= !data;
+    if (data && request) {
+        request->writes = true;
+        codec_set_data(&request->out, request->xid, task->claim->path, data, ANY_VERSION);
+        task_send(task, request);
+    } else {
+        free(request);
+    }
+    free(data);
+    task_sent(task);
+}
+
 static void grant(struct zk_task *task) {
     struct acquiring *a = task->work;
     struct zk_claim *claim = task->claim;
@@ -409,6 +449,10 @@ static void grant(struct zk_task *task) {
     }
     if (token >= STORE_TOKEN_LIMIT) {
         withdraw(task, HF_BAD_STORE, error_format("the token would not be below 2^53"));
+        return;
+    }
+    if (claim->base != a->base) {
+        write_base(task);
         return;
     }
     op->token = token;

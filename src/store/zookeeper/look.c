@@ -32,7 +32,7 @@ static char *value_buffer(const char *const *values, size_t count, size_t *ret_r
     return calloc(1, *ret_room);
 }
 
-char *look_format_party(const struct store_host *host, const struct store_op *op) {
+char *look_format_party(const struct store_host *host, const struct store_op *op, uint64_t base) {
     const struct store_identity *who = &host->identity;
     const char *values[] = {who->host, who->command, op->label};
     size_t room;
@@ -44,6 +44,8 @@ char *look_format_party(const struct store_host *host, const struct store_op *op
     append_value(text, room, "command", who->command);
     append_value(text, room, "label", op->label);
     error_append(text, room, "lease_ms %" PRId64 "\n", op->lease_us / 1000);
+    if (base)
+        error_append(text, room, "token_base %" PRIu64 "\n", base);
     return text;
 }
 
@@ -78,6 +80,18 @@ static const char *cut(const char *data, char ret_value[VALUE_SIZE]) {
 static int64_t number_of(const char *data, const char *word) {
     char value[VALUE_SIZE];
     return strtoll(value_of(data, word, value), NULL, 10);
+}
+
+static uint64_t base_of(const char *data) {
+    int64_t base = number_of(data, "token_base");
+    return base > 0 && base < (int64_t)STORE_TOKEN_LIMIT ? (uint64_t)base : 0;
+}
+
+uint64_t look_base(struct codec_text data) {
+    char *text = strndup(data.bytes, data.size);
+    uint64_t base = text ? base_of(text) : 0;
+    free(text);
+    return base;
 }
 
 uint64_t look_number(struct codec_text text) {
@@ -289,6 +303,14 @@ static void read_views(struct zk_task *task, zk_step *then) {
 
 /* ---- What people see ---- */
 
+/* Of a claim that holds. The base may have been raised since. */
+static uint64_t token_of(const struct view *view, size_t index) {
+    const struct party *party = &view->parties[index];
+    assert(view->claims);
+    bool has_base = party->data && !view->claims[index].is_foreign;
+    return (uint64_t)party->stat.czxid + (has_base ? base_of(party->data) : 0);
+}
+
 static bool add_party(struct looking *l, const struct view *view, size_t index) {
     const struct party *party = &view->parties[index];
     const struct names_claim *claim = &view->claims[index];
@@ -303,7 +325,7 @@ static bool add_party(struct looking *l, const struct view *view, size_t index) 
         .label =
             claim->is_foreign ? cut(party->data, label) : value_of(party->data, "label", label),
         .pid = number_of(party->data, "pid"),
-        .token = holds ? (uint64_t)party->stat.czxid + l->base : 0,
+        .token = holds ? token_of(view, index) : 0,
         .weight = claim->weight,
         .since_ms = party->stat.ctime_ms,
         .left_ms = claim->is_foreign ? -1 : number_of(party->data, "lease_ms"),
@@ -316,7 +338,7 @@ static bool add_party(struct looking *l, const struct view *view, size_t index) 
 static uint64_t last_token(const struct looking *l, const struct view *view) {
     uint64_t token = 0;
     for (size_t i = 0; i < view->holders; i++) {
-        uint64_t of_holder = (uint64_t)view->parties[i].stat.czxid + l->base;
+        uint64_t of_holder = token_of(view, i);
         token = of_holder > token ? of_holder : token;
     }
     return view->holders ? token : (uint64_t)view->last_zxid + l->base;
@@ -507,9 +529,7 @@ static void break_hold(struct zk_task *task) {
     struct looking *l = task->work;
     const struct view *view = &l->views[0];
     size_t i = 0;
-    while (i < view->holders &&
-           (!view->parties[i].data ||
-            (uint64_t)view->parties[i].stat.czxid + l->base != task->op->token))
+    while (i < view->holders && (!view->parties[i].data || token_of(view, i) != task->op->token))
         i++;
     if (i == view->holders) {
         task_done(task, task->uncertain ? STORE_UNKNOWN : STORE_NOT_YOURS);

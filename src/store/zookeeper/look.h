@@ -8,8 +8,10 @@
 struct store_host;
 struct store_op;
 
-/* The data of a claim: who it is. To be freed; NULL: no memory. */
-char *look_format_party(const struct store_host *host, const struct store_op *op);
+/* The data of a claim: who it is, and what its token is counted from. To be freed; NULL: no
+ * memory. */
+char *look_format_party(const struct store_host *host, const struct store_op *op, uint64_t base);
+uint64_t look_base(struct codec_text data);
 
 /* A decimal number that is the whole text; 0: none. */
 uint64_t look_number(struct codec_text text);

@@ -19,6 +19,7 @@ struct zk_claim {
     char *lock;                    /* the path of the lock's node */
     char *path;                    /* of the claim's own node; NULL: it is not known to exist */
     int64_t czxid;                 /* of that */
+    uint64_t base;                 /* of tokens, as the node says */
     int64_t until_us;              /* held: until when it was renewed; 0: it is not held */
     char prefix[NAMES_CLAIM_SIZE]; /* of the name of its node */
     struct zk_watch own, ahead;    /* on its node; on what it waits for */
@@ -40,6 +41,7 @@ struct zookeeper {
     char *credentials;
     const struct names_layout *layout;
     char *root;         /* "/chroot/holdfast"; in a foreign layout "/chroot" */
+    uint64_t base;      /* of tokens, as it was last read */
     enum codec_acl acl; /* of new nodes */
     struct map claims;
     struct list claim_list;
