@@ -182,16 +182,19 @@ static bool add_parameter(struct postgres *pg, const char *key, const char *valu
     return pg->keys[n] && pg->values[n];
 }
 
-/* The hosts or ports of the URL, with commas between them. */
-static bool add_list(struct postgres *pg, const struct url *url, const char *key, bool ports) {
-    char list[URL_LENGTH_MAX] = "";
+/* The hosts of the URL, and their ports if it names any: lists with commas. */
+static bool add_hosts(struct postgres *pg, const struct url *url) {
+    char hosts[URL_LENGTH_MAX] = "", ports[URL_LENGTH_MAX] = "";
+    bool has_port = false;
     for (size_t i = 0; i < url->host_count; i++) {
-        char port[8] = "";
-        if (url->hosts[i].port)
-            snprintf(port, sizeof(port), "%u", (unsigned)url->hosts[i].port);
-        error_append(list, sizeof(list), "%s%s", i ? "," : "", ports ? port : url->hosts[i].host);
+        const char *comma = i ? "," : "";
+        unsigned port = url->hosts[i].port;
+        error_append(hosts, sizeof(hosts), "%s%s", comma, url->hosts[i].host);
+        error_append(ports, sizeof(ports), "%s%u", comma, port ? port : DEFAULT_PORT);
+        has_port |= port != 0;
     }
-    return add_parameter(pg, key, list);
+    return (!*hosts || add_parameter(pg, "host", hosts)) &&
+           (!has_port || add_parameter(pg, "port", ports));
 }
 
 static int read_password(struct postgres *pg, const struct url *url, char **ret_text) {
@@ -216,9 +219,7 @@ static int read_parameters(struct postgres *pg, const struct url *url, char **re
               add_parameter(pg, "tcp_user_timeout", user_timeout) &&
               add_parameter(pg, "target_session_attrs", "read-write") &&
               add_parameter(pg, "keepalives_idle", "10") &&
-              add_parameter(pg, "keepalives_interval", "5") &&
-              (!url->host_count ||
-               (add_list(pg, url, "host", false) && add_list(pg, url, "port", true))) &&
+              add_parameter(pg, "keepalives_interval", "5") && add_hosts(pg, url) &&
               (!url->path[0] || !url->path[1] || add_parameter(pg, "dbname", url->path + 1)) &&
               (!url->user || add_parameter(pg, "user", url->user));
     for (size_t i = 0; ok && i < url->option_count; i++) {
@@ -261,7 +262,7 @@ static int read_hosts(struct postgres *pg, const PQconninfoOption *options) {
     for (size_t i = 0; i < count; i++) {
         struct pg_target *host = &pg->hosts[i];
         host->host = nth(hosts, i, "");
-        host->port = nth(ports, i, "");
+        host->port = nth(ports, i, "5432");
         if (*addresses)
             host->address = nth(addresses, i, "");
         if (!host->host || !host->port || (*addresses && !host->address))
