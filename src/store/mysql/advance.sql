@@ -3,7 +3,7 @@
 -- locked, and lock_capacity and now_us are set.
 ending: LOOP
     SET next_client = NULL;
-    SELECT client, seq INTO next_client, next_seq FROM holdfast_claims
+    SELECT client, seq INTO next_client, next_seq FROM holdfast_claims FORCE INDEX (by_name)
         WHERE name = the_name AND state IN (1, 2, 4) AND until_us <= now_us LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF next_client IS NULL THEN
         LEAVE ending;

@@ -8,7 +8,7 @@ forgetting: LOOP
         LEAVE forgetting;
     END IF;
     SET old_count = old_count + 1;
-    DELETE FROM holdfast_claims WHERE name = old_name AND until_us < now_us - 86400000000;
+    DELETE c FROM holdfast_claims c FORCE INDEX (by_name) WHERE c.name = old_name AND c.until_us < now_us - 86400000000;
     SET dead_name = old_name;
     --#include sweep.sql
     SELECT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = old_name)

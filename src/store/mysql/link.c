@@ -393,18 +393,10 @@ static void answered(struct my_link *link, const struct my_result *result) {
         my_link_break(link, HF_UNREACHABLE, why);
 }
 
-static void rows_complete(struct my_link *link) {
-    struct my_request *request = first_of(&link->sent);
-    if (link->state == MY_READY && request && request->answered && request->early)
-        request->early(link->my, request, &link->answer.result, NULL);
-}
-
 /* False: the connection is of no use any more. */
 static bool take_answer(struct my_link *link, const struct my_packet *packet) {
     enum my_step step = my_answer_take(&link->answer, packet);
-    if (step == MY_ROWS_COMPLETE)
-        rows_complete(link);
-    if (step == MY_GOES_ON || step == MY_ROWS_COMPLETE)
+    if (step == MY_GOES_ON)
         return true;
     struct my_result result = link->answer.result;
     link->answer = (struct my_answer){0};

@@ -28,8 +28,6 @@ typedef void my_answered(struct mysql *my, struct my_request *request,
 struct my_request {
     struct list link;
     my_answered *answered; /* NULL: it was given up, and keeps its place among the results */
-    /* Called in addition, as soon as the rows of a statement are there and others follow. */
-    my_answered *early;
     struct store_op *op;
     void *context;
     char *sql;           /* the query, or the arguments of a call */

@@ -394,5 +394,5 @@ enum my_step my_answer_take(struct my_answer *answer, const struct my_packet *pa
     answer->at = MY_AT_START;
     struct cursor c = start_of(packet);
     take(&c, 3);
-    return take_number(&c, 2) & MORE_RESULTS ? MY_ROWS_COMPLETE : MY_ENDED;
+    return take_number(&c, 2) & MORE_RESULTS ? MY_GOES_ON : MY_ENDED;
 }

@@ -105,9 +105,9 @@ struct my_answer {
     struct my_result result;
 };
 
-enum my_step { MY_GOES_ON, MY_ROWS_COMPLETE, MY_ENDED, MY_BROKEN, MY_NO_MEMORY };
+enum my_step { MY_GOES_ON, MY_ENDED, MY_BROKEN, MY_NO_MEMORY };
 
-/* Takes the next packet. MY_ROWS_COMPLETE: the rows of one statement are there; more follows. */
+/* Takes the next packet. */
 enum my_step my_answer_take(struct my_answer *answer, const struct my_packet *packet);
 
 #endif

@@ -14,7 +14,9 @@
 --
 -- Everything relies on READ COMMITTED, which each session of holdfast sets: it makes InnoDB lock
 -- rows and not the gaps between them, where other names would be. For the same reason no index but
--- the primary keys is unique.
+-- the primary keys is unique, and nothing but a SELECT reads: in the condition of an IF or of a
+-- DELETE, InnoDB locks each row that it looks at. Rows to be locked are found by a key; a search
+-- through the table would lock those of other names on its way.
 --
 -- Times are in microseconds since 1970, by the server's clock, whatever the time zone is. The time
 -- is read by a statement of its own, since it stands still within a statement.
@@ -130,7 +132,8 @@ BEGIN
     --#include begin.sql
     --#include row.sql
 
-    IF EXISTS (SELECT 1 FROM holdfast_claims WHERE name = the_name) THEN
+    SELECT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = the_name) INTO is_used;
+    IF is_used THEN
         SELECT state INTO my_state FROM holdfast_claims WHERE client = me AND seq = my_seq FOR UPDATE;
         IF my_state = 4 THEN
             DELETE FROM holdfast_claims WHERE client = me AND seq = my_seq;
@@ -205,7 +208,8 @@ BEGIN
     SELECT IF(state < 4, until_us, 0) INTO ends_us FROM holdfast_claims WHERE client = me AND seq = my_seq FOR UPDATE;
     DELETE FROM holdfast_claims WHERE client = me AND seq = my_seq;
     --#include now.sql
-    IF EXISTS (SELECT 1 FROM holdfast_claims WHERE name = the_name) THEN
+    SELECT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = the_name) INTO is_used;
+    IF is_used THEN
         --#include advance.sql
     END IF;
     IF lock_day < now_us DIV 86400000000 THEN
@@ -235,6 +239,7 @@ BEGIN
     SELECT capacity INTO lock_capacity FROM holdfast_locks WHERE name = the_name FOR UPDATE;
     --#include now.sql
     SELECT client, seq INTO holder, holder_seq FROM holdfast_claims
+        FORCE INDEX (by_name)
         WHERE name = the_name AND state = 1 AND token = the_token AND until_us > now_us LIMIT 1 FOR UPDATE;
     IF holder IS NOT NULL THEN
         UPDATE holdfast_claims SET state = 4 WHERE client = holder AND seq = holder_seq;
@@ -343,5 +348,5 @@ BEGIN
 END
 //
 -- The last step: whoever reads this finds everything.
-ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 3'
+ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 4'
 //

@@ -40,7 +40,6 @@ CREATE TABLE IF NOT EXISTS holdfast.locks (
     broken_by bytea,
     broken_reason bytea
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-CREATE INDEX IF NOT EXISTS locks_by_day ON holdfast.locks (used_day);
 
 CREATE TABLE IF NOT EXISTS holdfast.claims (
     client uuid NOT NULL, -- with seq, the attempt's id
@@ -58,7 +57,6 @@ CREATE TABLE IF NOT EXISTS holdfast.claims (
     label bytea NOT NULL,
     PRIMARY KEY (client, seq)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-CREATE UNIQUE INDEX IF NOT EXISTS claims_by_name ON holdfast.claims (name, state, ticket);
 
 -- The largest token that guarded transactions have shown, for each name.
 CREATE TABLE IF NOT EXISTS holdfast.fences (
@@ -99,7 +97,20 @@ CREATE TABLE IF NOT EXISTS holdfast.sessions (
     label bytea NOT NULL,
     PRIMARY KEY (client, seq)
 );
-CREATE INDEX IF NOT EXISTS sessions_by_name ON holdfast.sessions (name);
+
+-- To make an index, even IF NOT EXISTS, is to wait for all who write to its table. If the schema is
+-- there already, they may in turn wait for a table that is locked here.
+DO $$ BEGIN
+    IF to_regclass('holdfast.locks_by_day') IS NULL THEN
+        CREATE INDEX locks_by_day ON holdfast.locks (used_day);
+    END IF;
+    IF to_regclass('holdfast.claims_by_name') IS NULL THEN
+        CREATE UNIQUE INDEX claims_by_name ON holdfast.claims (name, state, ticket);
+    END IF;
+    IF to_regclass('holdfast.sessions_by_name') IS NULL THEN
+        CREATE INDEX sessions_by_name ON holdfast.sessions (name);
+    END IF;
+END $$;
 
 -- Whether a transaction is open. One that is not known yet is from before a backup was restored.
 CREATE OR REPLACE FUNCTION holdfast.is_open(xact bigint) RETURNS boolean LANGUAGE plpgsql AS $$
