@@ -43,6 +43,7 @@ CONFIG = ["--bind-address=127.0.0.1", "--skip-name-resolve", "--max-connections=
           "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M", "--innodb-fast-shutdown=2", "--aria-pagecache-buffer-size=1M",
           "--key-buffer-size=1M", "--performance-schema=OFF",
           "--innodb-flush-method=nosync"]  # a server that is killed loses nothing by that
+REPLICATED = ["--log-bin=binlog", "--server-id=1"]
 
 
 class MariaDBError(Exception):
@@ -88,10 +89,14 @@ def template():
 
 class MariaDB(Process):
     """config: options to add. clock: the shim with which its clock can be changed (servers.redis.Clock). tls: its
-    certificate (servers.certificates)."""
+    certificate (servers.certificates). follows: a server with the options of REPLICATED whose replica this one is, which
+    it reaches at `through`, the port of a proxy, if that is given."""
 
-    def __init__(self, config=(), clock=None, tls=None):
+    def __init__(self, config=(), clock=None, tls=None, follows=None, through=None):
         self.config = list(config)
+        self.follows, self.through = follows, through
+        if follows:
+            self.config += [*REPLICATED, "--server-id=2", "--read-only"]
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-mariadb-"))
         self.data, self.log, self.socket = self.folder / "data", self.folder / "log", self.folder / "socket"
         self.reserved = reserve_port()
@@ -106,6 +111,9 @@ class MariaDB(Process):
         try:
             self.create()
             self.start()
+            if self.follows:
+                self.follow()
+                return self
             self.command(f"CREATE DATABASE {DATABASE}", database="mysql")
             self.command(f"CREATE USER holder@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO holder@'%'")
         except BaseException:
@@ -147,6 +155,21 @@ class MariaDB(Process):
                 if not self.running() or time.monotonic() > until:
                     raise RuntimeError(f"mariadbd: {error}\n{self.log.read_text()}") from error
             time.sleep(0.02)
+
+    def follow(self):
+        """From the first event of the server's log on."""
+        self.command(f"CHANGE MASTER TO master_host = '127.0.0.1', master_port = {self.through or self.follows.port},"
+                     f" master_user = 'holder', master_password = '{PASSWORD}', master_use_gtid = slave_pos; START SLAVE",
+                     database="mysql")
+
+    def promote(self):
+        """Makes a replica the primary; it then has what it had received."""
+        self.command("STOP SLAVE IO_THREAD", database="mysql")
+        until = time.monotonic() + LIMIT_S
+        while "Slave has read all relay log" not in self.command("SHOW SLAVE STATUS", database="mysql"):
+            assert time.monotonic() < until, self.command("SHOW SLAVE STATUS", database="mysql")
+            time.sleep(0.02)
+        self.command("STOP SLAVE; RESET SLAVE ALL; SET GLOBAL read_only = OFF", database="mysql")
 
     def shut_down(self):
         if self.running():
