@@ -7,7 +7,7 @@ sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.doctor import contains, doctor, severities
 from servers.mariadb import MariaDB, patient
-from servers.scene import SHIM
+from servers.scene import SHIM, puppets
 from servers.suite import equal, main, test
 
 
@@ -22,6 +22,10 @@ def a_server_with_the_usual_settings_is_strict():
         found, answer = examine(server)
         equal((severities(found), answer["tier"]), ({}, "strict"))
         contains(found["version"]["found"], "MariaDB 10.")
+        with puppets(1, patient(server.url())) as (one,):
+            for number, names in enumerate(("0 names", "1 name", "2 names")):
+                equal(examine(server)[0]["size"]["found"], names)
+                one.hold(f"lock{number}", f"lock{number}")
         equal(sorted(set(found) & {"durability", "replication", "procedures", "clock", "size"}),
               ["clock", "durability", "procedures", "replication", "size"])
         equal(server.command("SELECT COUNT(*) FROM holdfast_locks"), "0")

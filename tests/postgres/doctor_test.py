@@ -7,7 +7,7 @@ sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.doctor import contains, doctor, severities
 from servers.postgres import Postgres, patient
-from servers.scene import SHIM
+from servers.scene import SHIM, puppets
 from servers.suite import equal, main, test
 
 DURABLE = ["fsync = on"]
@@ -24,6 +24,10 @@ def a_server_with_the_usual_settings_is_strict():
         found, answer = examine(server)
         equal((severities(found), answer["tier"]), ({}, "strict"))
         contains(found["version"]["found"], "PostgreSQL 1")
+        with puppets(1, patient(server.url())) as (one,):
+            for number, names in enumerate(("0 names", "1 name", "2 names")):
+                equal(examine(server)[0]["size"]["found"], names)
+                one.hold(f"lock{number}", f"lock{number}")
         equal(sorted(set(found) & {"durability", "replication", "isolation", "connection", "clock", "size"}),
               ["clock", "connection", "durability", "isolation", "replication", "size"])
 

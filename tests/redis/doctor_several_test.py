@@ -102,7 +102,7 @@ def slots_nodes_and_replicas_of_a_cluster_are_counted():
         contains(found["replicas"]["found"], "0 of 3 masters have no replica")
         contains(found["replica-lag"]["found"], "3 replicas, the slowest")
         cluster.replica_of(cluster.nodes[0]).kill()
-        wait_until(lambda: is_told(url, "1 node failing") and is_told(url, "1 of 3 masters have no replica"),
+        wait_until(lambda: is_told(url, "1 node failing") and is_told(url, "1 of 3 masters has no replica"),
                    "a replica less", LIMIT_S)
         for node in cluster.nodes[:3]:
             node.command("CLUSTER", "DELSLOTS", 0)

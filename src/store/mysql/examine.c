@@ -144,7 +144,8 @@ static void examine_replication(struct examining *x, int64_t replicas) {
         ADD(x, HF_WARNING, "replication",
             "a replica that is promoted may not have the last locks: two may hold one",
             "use semi-synchronous replication, and promote only a replica that was in sync",
-            "%" PRId64 " replicas follow asynchronously", replicas);
+            "%" PRId64 " replica%s asynchronously", replicas,
+            replicas == 1 ? " follows" : "s follow");
     else if (x->logs && !x->syncs)
         ADD(x, HF_NOTE, "replication",
             "after a crash of the server's host, replicas may lack the last locks",
@@ -188,7 +189,8 @@ static void examine_engine(struct examining *x, int64_t others) {
     if (others)
         ADD(x, HF_PROBLEM, "engine", "without row locks and transactions two may hold a lock",
             "ALTER TABLE holdfast_locks ENGINE = InnoDB, and the same for the other tables",
-            "%" PRId64 " tables of holdfast are not in InnoDB", others);
+            "%" PRId64 " table%s not in InnoDB", others,
+            others == 1 ? " of holdfast is" : "s of holdfast are");
 }
 
 static void examine_clock(struct examining *x, int64_t server_us, int64_t now_us) {
@@ -272,8 +274,8 @@ static void state_answered(struct mysql *my, struct my_request *request,
     examine_engine(x, my_number(result, 0, ENGINES));
     examine_procedures(x, &my->commands.greeting, my_number(result, 0, PROCEDURES));
     examine_clock(x, my_number(result, 0, CLOCK_US), world_wall_us(my->host->world));
-    ADD(x, HF_FINE, "size", "a name is forgotten a week after its last use", "", "%s names",
-        my_value(result, 0, NAMES));
+    ADD(x, HF_FINE, "size", "a name is forgotten a week after its last use", "", "%s name%s",
+        my_value(result, 0, NAMES), my_number(result, 0, NAMES) == 1 ? "" : "s");
     write_once(my, request, x);
 }
 

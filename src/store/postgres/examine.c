@@ -118,7 +118,8 @@ static void examine_replication(struct examining *x, const PGresult *row) {
         ADD(x, HF_WARNING, "replication",
             "a standby that is promoted may not have the last locks: two may hold one",
             "name the standbys in synchronous_standby_names, and promote only one that was in sync",
-            "%s standbys follow asynchronously", text(row, REPLICAS));
+            "%s standby%s asynchronously", text(row, REPLICAS),
+            number(row, REPLICAS) == 1 ? " follows" : "s follow");
     else if (is_synchronous(row))
         ADD(x, HF_FINE, "replication", "a standby that was in sync has every lock that was granted",
             "", "synchronous_standby_names is \"%s\"", text(row, STANDBYS));
@@ -175,8 +176,8 @@ static void examine_size(struct examining *x, const PGresult *row) {
             "end the transaction (pg_stat_activity shows whose it is)",
             "the oldest transaction of this database has been open for %s s", text(row, OLDEST_S));
     else
-        ADD(x, HF_FINE, "size", "a name is forgotten a week after its last use", "", "%s names",
-            text(row, NAMES));
+        ADD(x, HF_FINE, "size", "a name is forgotten a week after its last use", "", "%s name%s",
+            text(row, NAMES), number(row, NAMES) == 1 ? "" : "s");
 }
 
 /* ---- Asking ---- */

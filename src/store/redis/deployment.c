@@ -219,7 +219,8 @@ static bool report_nodes(const char *nodes, hf_examination *to) {
                                  "until it is back"
                                : "when a master dies, a replica takes over",
                       t->alone ? "add a replica to each master" : "",
-                      "%" PRId64 " of %" PRId64 " masters have no replica", t->alone, t->masters);
+                      "%" PRId64 " of %" PRId64 " masters %s no replica", t->alone, t->masters,
+                      t->alone == 1 ? "has" : "have");
     free(t);
     return ok;
 }

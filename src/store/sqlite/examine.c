@@ -194,7 +194,7 @@ static void examine_size(struct examining *x) {
             "%" PRId64 "%s names in %" PRId64 " KB", names, more, kb);
     else
         ADD(x, HF_FINE, "size", "a name is forgotten a week after its last use", "",
-            "%" PRId64 " names in %" PRId64 " KB", names, kb);
+            "%" PRId64 " name%s in %" PRId64 " KB", names, names == 1 ? "" : "s", kb);
 }
 
 static void examine_log(struct examining *x) {
@@ -223,7 +223,7 @@ static void examine_clock(struct examining *x) {
              " FROM meta",
              NAMES_COUNTED);
     ask(x, sql, tokens, 2);
-    int64_t ahead_us = tokens[0] - wall_us;
+    int64_t ahead_us = tokens[0] - wall_us, days = ahead_us / (INT64_C(86400) * 1000000);
     if (wall_us < CLOCK_BEGIN_US || wall_us > CLOCK_END_US)
         ADD(x, HF_WARNING, "clock",
             "leases are unaffected; tokens rise only by counting, so that they go down if the "
@@ -240,8 +240,8 @@ static void examine_clock(struct examining *x) {
             "correct the clock; if it is right, holdfast was used while it was ahead: move the "
             "file "
             "away once the resources that check tokens can be reset",
-            "a token was granted %" PRId64 " days ahead of the wall clock",
-            ahead_us / (INT64_C(86400) * 1000000));
+            "a token was granted %" PRId64 " day%s ahead of the wall clock", days,
+            days == 1 ? "" : "s");
     else
         ADD(x, HF_FINE, "clock",
             "holders and the store share this clock, and setting the time of day does not move it: "
