@@ -10,7 +10,7 @@ sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.process import LIMIT_S
 from servers.proxy import Proxy
-from servers.puppet import Puppet
+from servers.puppet import Puppet, boot_us
 from servers.scene import (KINDS, LONG_MS, PUPPET, deadline_us, in_time, is_lost, one_of, outcome, patient, puppets,
                            sleep_until, sockets_of, wait_until)
 from servers.suite import equal, main, test
@@ -97,6 +97,53 @@ def row_27_an_attempt_that_is_given_up_without_an_answer_leaves_nothing():
         one_of(outcome(far, lock), ("UNKNOWN", "TIMEOUT", "UNREACHABLE"))
         proxy.accept()
         wait_until(lambda: not claims(lock), "the node's end")
+
+
+@test
+def row_27_a_client_that_is_closed_before_its_claim_is_confirmed_leaves_nothing():
+    lock = fresh()
+    with Proxy(shared.port) as proxy, Puppet(PUPPET, slowly(shared.url(port=proxy.port))) as far:
+        far.hold("before", lock, lease_ms=LONG_MS)  # so the lock's node is there, and the session is a long one
+        equal(far.release("before"), "OK")
+        proxy.hold("down")
+        far.acquire("lock", lock, lease_ms=LONG_MS, wait_ms=-1)
+        wait_until(lambda: claims(lock), "the claim")
+        far.close()
+        wait_until(lambda: not claims(lock), "the claim's end")
+
+
+@test
+@patient
+def row_7_the_deadline_counts_from_the_request_for_the_session():
+    lock, delay_us = fresh(), 1500000
+    with Proxy(shared.port) as proxy, Puppet(PUPPET, slowly(shared.url())) as near, \
+            Puppet(PUPPET, slowly(shared.url(port=proxy.port))) as far:
+        hold(near, lock)
+        equal(near.release(lock), "OK")  # so the lock's node is there
+        proxy.delay(delay_us // 1000, "down")
+        grant = far.hold("first", lock, lease_ms=6000, wait_ms=-1)
+        asked_us = grant.at_us - 2 * delay_us  # or before: the answers for the session and for the claim were late
+        proxy.delay(0, "down")
+        far.hold("second", fresh(), lease_ms=LONG_MS, wait_ms=-1)  # which gets what is left of the session
+        earliest_us, _ = deadline_us(far, "second")
+        assert earliest_us <= asked_us + 6000000 * 5 // 2, (earliest_us, asked_us)
+
+
+@test
+def row_24_a_renewal_that_arrives_with_the_release_does_nothing():
+    lock = fresh()
+    with Proxy(shared.port) as proxy, Puppet(PUPPET, slowly(shared.url(port=proxy.port))) as far:
+        for direction in ("up", "down"):
+            hold(far, lock, lease_ms=LONG_MS)
+            proxy.hold(direction)
+            far.send("renew", lock, 0)
+            proxy.wait(lambda: proxy.held[direction] > 0)
+            far.send("release", lock)
+            far.wait(f"renewed {lock} RELEASED")
+            proxy.let_go()
+            equal(far.wait(f"released {lock}").words[2], "OK")
+            far.free(lock)
+            equal(claims(lock), [])
 
 
 @test

@@ -223,7 +223,16 @@ static void zookeeper_free(struct zookeeper *zk) {
     free(zk);
 }
 
-/* Without claims, the session is of no use to anybody. Otherwise it ends by itself. */
+static bool holds_any(const struct zookeeper *zk) {
+    list_each(node, &zk->claim_list) {
+        if (container_of(node, struct zk_claim, link)->until_us)
+            return true;
+    }
+    return false;
+}
+
+/* Without holds the session is of no use to anybody, and what is left of claims goes with it.
+ * Otherwise it ends by itself. */
 static void zookeeper_close(struct store *store) {
     struct zookeeper *zk = container_of(store, struct zookeeper, store);
     zk->is_closing = true;
@@ -232,7 +241,7 @@ static void zookeeper_close(struct store *store) {
         if (task->cancel)
             task->cancel(task);
     }
-    zk_session_close(&zk->session, list_empty(&zk->claim_list));
+    zk_session_close(&zk->session, !holds_any(zk));
     zookeeper_drop_claims(zk);
     world_timer_drop(zk->host->world, &zk->expiry);
     zookeeper_free(zk);
