@@ -19,9 +19,10 @@ from servers.zookeeper import Zookeeper, patient
 def run(url, fd=None, **env):
     """Runs a command under the lock "x": what it says."""
     keep = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
-    return subprocess.run([HOLDFAST, "run", "-n", "--store-wait", "2s", "x", "--", "echo", "done"], capture_output=True,
-                          text=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL, pass_fds=[fd] if fd else [],
-                          env=keep | {"HOLDFAST_URL": url, "HOME": "/nonexistent", "XDG_CONFIG_HOME": "/nonexistent"} | env)
+    keep |= {"HOLDFAST_URL": url, "HOME": "/nonexistent", "XDG_CONFIG_HOME": "/nonexistent"}
+    return subprocess.run([HOLDFAST, "run", "-n", "--store-wait", "2s", "x", "--", "echo", "done"], env=keep | env,
+                          capture_output=True, text=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
+                          pass_fds=[fd] if fd else [])
 
 
 def works(url, **options):

@@ -307,6 +307,7 @@ def row_15_who_may_not_read_the_token_base_leaves_no_claim():
 def row_15_a_full_disk_ends_the_server_and_grants_nothing_twice():
     with Zookeeper() as server, puppets(2, server.url() + "?timeout=1000&connect_timeout=1000") as (one, two):
         token = hold(one, "lock", lease_ms=2000)
+        two.inspect("lock")  # it knows the server, so it waits for it
         server.fill()
         two.acquire("lock", "lock", wait_ms=-1)
         lost = one.wait("lost lock")
@@ -328,8 +329,8 @@ def wake_ups(server):
 @test
 def each_hand_off_wakes_one_of_two_hundred_waiters():
     each = 10
-    with Zookeeper() as server, puppets(20, slowly(server.url())) as waiting, Puppet(PUPPET, slowly(server.url())) as first, \
-            Nodes(server) as nodes:
+    with Zookeeper() as server, puppets(20, slowly(server.url())) as waiting, \
+            Puppet(PUPPET, slowly(server.url())) as first, Nodes(server) as nodes:
         hold(first, "lock", lease_ms=LONG_MS)
         for number, puppet in enumerate(waiting, 1):
             for lock in range(each):

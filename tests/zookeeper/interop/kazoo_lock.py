@@ -2,6 +2,7 @@
 import sys
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
 
 client = KazooClient(f"127.0.0.1:{sys.argv[1]}", timeout=int(sys.argv[2]) / 1000)
 client.start(timeout=30)
@@ -13,9 +14,10 @@ def does(word, kind=None, path=None):
     if word in ("acquire", "wait"):
         lock = KINDS[kind](path, "a kazoo client")
         return lock.acquire(blocking=word == "wait")
-    if word == "has":
-        return bool(client.exists(f"{lock.path}/{lock.node}"))
-    return lock.release()
+    try:
+        return bool(client.exists(f"{lock.path}/{lock.node}")) if word == "has" else lock.release()
+    except KazooException:
+        return False
 
 
 for line in sys.stdin:
