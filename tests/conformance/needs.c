@@ -42,6 +42,13 @@ static const char *const needs_permits[] = {
     "permits are not counted up beyond what is held",
     "several names may be of any kind",
     "a name of another kind leaves all the others free",
+    "a look tells who holds and who waits",
+    "many permits are not starved by few",
+    "permits are handed to all who fit",
+};
+
+static const char *const needs_floor[] = {
+    "tokens are not below the floor that was set",
 };
 
 static const char *const needs_push[] = {
@@ -72,18 +79,21 @@ static bool starts_with(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-static void leave_out(const char *name) {
-    bool found = false;
-    for (struct test_case **at = &test_first; *at;) {
-        if (!starts_with((*at)->name, name)) {
-            at = &(*at)->next;
-            continue;
-        }
-        found = true;
-        *at = (*at)->next;
-    }
-    if (!found)
+static void check_exists(const char *name) {
+    const struct test_case *at = test_first;
+    while (at && !starts_with(at->name, name))
+        at = at->next;
+    if (!at)
         test_fail(__FILE__, __LINE__, "there is no test \"%s\"", name);
+}
+
+static void leave_out(const char *name) {
+    for (struct test_case **at = &test_first; *at;) {
+        if (starts_with((*at)->name, name))
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+    }
 }
 
 enum {
@@ -93,7 +103,8 @@ enum {
     LACKS_BARGING = 8,
     LACKS_LEASE_EACH = 16,
     LACKS_LEASES = 32,
-    LACKS = 63
+    LACKS_FLOOR = 64,
+    LACKS = 127
 };
 
 /* Asks a client in a process of its own, which leaves nothing behind for the tests. */
@@ -105,7 +116,7 @@ static int what_the_store_lacks(void) {
         exit((store->queues ? 0 : LACKS_QUEUE) | (store->permits ? 0 : LACKS_PERMITS) |
              (store->pushes ? 0 : LACKS_PUSH) |
              (store->queues && store->barges ? 0 : LACKS_BARGING) |
-             (store->lease_each ? 0 : LACKS_LEASE_EACH) |
+             (store->lease_each ? 0 : LACKS_LEASE_EACH) | (store->token_floor ? 0 : LACKS_FLOOR) |
              (store->session_bound ? LACKS_LEASES : 0));
     }
     int status;
@@ -126,7 +137,12 @@ static void leave_out_what_the_store_lacks(void) {
         {LACKS_BARGING, needs_barging, sizeof needs_barging / sizeof *needs_barging},
         {LACKS_LEASE_EACH, needs_lease_each, sizeof needs_lease_each / sizeof *needs_lease_each},
         {LACKS_LEASES, needs_leases, sizeof needs_leases / sizeof *needs_leases},
+        {LACKS_FLOOR, needs_floor, sizeof needs_floor / sizeof *needs_floor},
     };
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        for (size_t j = 0; j < needs[i].count; j++)
+            check_exists(needs[i].tests[j]);
+    }
     int lacks = what_the_store_lacks();
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         for (size_t j = 0; lacks & needs[i].lack && j < needs[i].count; j++)

@@ -7,7 +7,7 @@
     with Ensemble(3) as ensemble:
         ... ensemble.url() ... ensemble.leader().crash() ... ensemble.cut(member) ... ensemble.lag(300) ... ensemble.heal()
 
-    tests/servers/zookeeper.py [--ensemble] [--tls] [--login] -- program arguments
+    tests/servers/zookeeper.py [--ensemble] [--tls] [--login] [--layout NAME] -- program arguments
 
 The last form runs a program with one server, or with an ensemble of three: every {url} in its arguments becomes the
 URL, and the program's exit status is passed on. The URL gives the servers much time to answer: a machine that runs
@@ -216,7 +216,7 @@ class Ensemble:
 class Nodes:
     """A session that looks at the nodes of a server, and deletes some. parent: of the locks."""
 
-    CHILDREN, DELETE, EXISTS = 8, 2, 3
+    CHILDREN, DELETE, EXISTS, GET, SET = 8, 2, 3, 4, 5
 
     def __init__(self, server, parent="/holdfast/locks"):
         self.parent = parent
@@ -267,6 +267,16 @@ class Nodes:
         """The lock's own node."""
         return self.ask(self.EXISTS, self.text(f"{self.parent}/{lock}") + b"\0")[0] == 0
 
+    def read(self, lock):
+        """The data of the lock's own node."""
+        error, rest = self.ask(self.GET, self.text(f"{self.parent}/{lock}") + b"\0")
+        assert not error, f"{lock} has no node"
+        return rest[4:4 + struct.unpack(">i", rest[:4])[0]].decode()
+
+    def write(self, lock, data):
+        error, _ = self.ask(self.SET, self.text(f"{self.parent}/{lock}") + self.text(data) + struct.pack(">i", -1))
+        assert not error, f"{lock} has no node"
+
     def delete(self, lock, claim=""):
         """A claim, or the lock's own node."""
         path = f"{self.parent}/{lock}" + (f"/{claim}" if claim else "")
@@ -286,6 +296,7 @@ def main():
     parser.add_argument("--tls", action="store_true", help="a URL with TLS")
     parser.add_argument("--login", action="store_true", help="a URL with a user and a password, and a chroot")
     parser.add_argument("--durable", action="store_true", help="it waits for its disk; one server")
+    parser.add_argument("--layout", help="whose locks are shared; in a chroot")
     parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the server's URL")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -298,7 +309,9 @@ def main():
             server.java.remove("-Dzookeeper.forceSync=no")
         stack.enter_context(server)
         program = stack.enter_context(Process())
-        url = patient(server.url(login="tester:secret@" if options.login else "", path="/apps/one" if options.login else ""))
+        path = "/apps/one" if options.login or options.layout else ""
+        url = patient(server.url(login="tester:secret@" if options.login else "", path=path))
+        url += f"&layout={options.layout}" if options.layout else ""
         program.launch([word.replace("{url}", url) for word in options.words])
         status = program.child.wait()
         sys.exit(status if status >= 0 else 128 - status)

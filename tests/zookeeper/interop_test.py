@@ -161,7 +161,12 @@ def a_lock_of_others_is_shown_and_can_be_broken():
         (holder,) = json.loads(shown)["holders"]
         equal((holder["label"], holder["pid"]), ("a kazoo client", 0))
         equal(ours.break_lock("x", holder["token"]), "OK")
-        assert ours.granted("x").token > int(holder["token"])
+        token = ours.granted("x").token
+        assert token > int(holder["token"]), (token, holder)
+        equal(ours.inspect("x")["broken"], int(holder["token"]))
+        nodes.write("x", "theirs")
+        equal(ours.break_lock("x", token), "OK")
+        equal(nodes.read("x"), "theirs")
 
 
 @test

@@ -524,6 +524,11 @@ static char *format_break(const struct zk_task *task) {
     return text;
 }
 
+/* In the layout of another library, somebody may keep something else there. */
+static bool has_room_for_break(const struct view *view) {
+    return !view->data || !*view->data || number_of(view->data, "broken_us") > 0;
+}
+
 /* The node of a hold is never used for another, so deleting it cannot end another's. */
 static void break_hold(struct zk_task *task) {
     struct looking *l = task->work;
@@ -544,7 +549,7 @@ static void break_hold(struct zk_task *task) {
         request->writes = true;
         codec_multi_begin(&request->out, request->xid);
         codec_multi_delete(&request->out, path);
-        if (!task->zk->layout->is_foreign) /* where that may belong to somebody */
+        if (has_room_for_break(view))
             codec_multi_set_data(&request->out, view->path, data);
         codec_multi_end(&request->out);
         task_send(task, request);
