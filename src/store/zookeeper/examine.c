@@ -42,11 +42,12 @@ static bool add_members(struct examining *x) {
         return findings_add(x->out, HF_NOTE, "members",
                             "an even number of voting members tolerates no more failures than one "
                             "member less",
-                            "use an odd number", "%u voting members, %u observers", x->members,
-                            x->observers);
+                            "use an odd number", "%u voting members, %u observer%s", x->members,
+                            x->observers, x->observers == 1 ? "" : "s");
     return findings_add(x->out, HF_FINE, "members",
                         "locks stay available while a majority of the members runs", "",
-                        "%u voting members, %u observers", x->members, x->observers);
+                        "%u voting member%s, %u observer%s", x->members, x->members == 1 ? "" : "s",
+                        x->observers, x->observers == 1 ? "" : "s");
 }
 
 static bool add_session(struct examining *x, const struct zk_session *session) {
@@ -210,7 +211,7 @@ static bool add_connections(struct examining *x, const char *conf) {
                         "each client keeps one connection open, and more from one address than "
                         "this are refused",
                         is_few ? "raise maxClientCnxns" : "",
-                        "%" PRId64 " connections for each address", most);
+                        "%" PRId64 " connection%s for each address", most, most == 1 ? "" : "s");
 }
 
 static bool add_limits(struct examining *x, const struct zookeeper *zk) {
