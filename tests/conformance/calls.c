@@ -198,8 +198,9 @@ static void go_on(hf_call *call, void *arg) {
 
 BOTH_FORMS(a_notice_may_start_the_next_call_and_free_its_own) {
     hf_client *a = open_client(), *b = open_client();
-    struct chain chains[2] = {{a, fresh_name("chain"), 100}};
-    chains[1] = (struct chain){b, chains[0].name, 100};
+    int steps = 3 + times(97);
+    struct chain chains[2] = {{a, fresh_name("chain"), steps}};
+    chains[1] = (struct chain){b, chains[0].name, steps};
     for (size_t i = 0; i < 2; i++) {
         hf_call *call = start(chains[i].client, chains[i].name, as_exclusive(HF_FOREVER));
         CHECK_IS(hf_call_notify(call, go_on, &chains[i]), HF_OK);

@@ -114,7 +114,7 @@ static int what_the_store_lacks(void) {
     if (child == 0) {
         const hf_store_info *store = hf_client_store(open_client());
         exit((store->queues ? 0 : LACKS_QUEUE) | (store->permits ? 0 : LACKS_PERMITS) |
-             (store->pushes ? 0 : LACKS_PUSH) |
+             (store->pushes && !is_slice("pooler") ? 0 : LACKS_PUSH) |
              (store->queues && store->barges ? 0 : LACKS_BARGING) |
              (store->lease_each ? 0 : LACKS_LEASE_EACH) | (store->token_floor ? 0 : LACKS_FLOOR) |
              (store->session_bound ? LACKS_LEASES : 0));
@@ -148,7 +148,7 @@ static void leave_out_what_the_store_lacks(void) {
         for (size_t j = 0; lacks & needs[i].lack && j < needs[i].count; j++)
             leave_out(needs[i].tests[j]);
     }
-    if (!(lacks & LACKS_PUSH))
+    if (!(lacks & LACKS_PUSH) || is_slice("pooler"))
         leave_out("a store that does not push refuses to watch");
     take_slice();
 }

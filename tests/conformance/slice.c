@@ -1,5 +1,6 @@
 /* The slice for transports: the tests of the files above this one, in the form that blocks. The
- * rest is left out if HOLDFAST_TEST_SLICE is "transport".
+ * rest is left out if HOLDFAST_TEST_SLICE is "transport", or "pooler": a transport that cannot
+ * notify a client of anything.
  *
  * A transport can lose, cut and reorder what is under way, refuse a right, send a request to
  * another server, or not tell of a wake-up. It cannot change what a lease, a kind or a token means:
@@ -19,9 +20,13 @@ static bool is_in_a_loop(const struct test_case *test) {
     return size >= sizeof words && strcmp(test->name + size + 1 - sizeof words, words) == 0;
 }
 
-static void take_slice(void) {
+static bool is_slice(const char *name) {
     const char *slice = getenv("HOLDFAST_TEST_SLICE");
-    if (!slice || strcmp(slice, "transport") != 0)
+    return slice && strcmp(slice, name) == 0;
+}
+
+static void take_slice(void) {
+    if (!is_slice("transport") && !is_slice("pooler"))
         return;
     *slice_end = NULL;
     for (struct test_case **at = &test_first; *at;) {

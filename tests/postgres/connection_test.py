@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
-from postgres.pooler import Pooler
+from servers.pgbouncer import Pooler
 from servers.certificates import Authority
 from servers.postgres import Postgres, documented, patient
 from servers.process import LIMIT_S, reserve_port
@@ -42,23 +42,16 @@ def fails(url, *words, **env):
 
 
 @contextlib.contextmanager
-def tls_server(authority, certificate):
+def tls_server(certificate):
     with Postgres() as server:
-        for name in ("cert", "key"):
-            path = server.folder / name
-            shutil.copy(getattr(certificate, name), path)
-            os.chown(path, server.folder.stat().st_uid, server.folder.stat().st_gid)
-            path.chmod(0o600)
-        server.config = ["ssl = on", f"ssl_cert_file = '{server.folder}/cert'", f"ssl_key_file = '{server.folder}/key'"]
-        (server.data / "pg_hba.conf").write_text("local all all trust\nhostssl all all all trust\n")
-        server.restart()
+        server.use_tls(certificate)
         yield server
 
 
 @test
 def tls_verifies_the_certificate():
     with Authority() as authority, Authority("other") as other, \
-            tls_server(authority, authority.issue("server")) as server:
+            tls_server(authority.issue("server")) as server:
         works(f"{server.url()}?sslmode=verify-full&sslrootcert={authority.ca}")
         fails(f"{server.url()}?sslmode=verify-full&sslrootcert={other.ca}", "certificate verify failed")
         fails(f"{server.url()}?sslmode=disable", "pg_hba.conf")
@@ -67,7 +60,7 @@ def tls_verifies_the_certificate():
 @test
 def a_certificate_of_another_host_is_refused():
     with Authority() as authority, \
-            tls_server(authority, authority.issue("server", names="DNS:elsewhere.example")) as server:
+            tls_server(authority.issue("server", names="DNS:elsewhere.example")) as server:
         works(f"{server.url()}?sslmode=verify-ca&sslrootcert={authority.ca}")
         fails(f"{server.url()}?sslmode=verify-full&sslrootcert={authority.ca}", "elsewhere.example")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
-from postgres.pooler import Pooler
+from servers.pgbouncer import Pooler
 from servers.for_update import Rows, for_update
 from servers.postgres import Postgres, Session
 from servers.puppet import Puppet

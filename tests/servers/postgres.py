@@ -5,7 +5,7 @@
         server.command("SELECT 1")
         ... server.url() ... server.stop() ... server.cont() ... server.crash() ... server.restart()
 
-    tests/servers/postgres.py [--unix] [--scheme SCHEME] [--config LINE] -- program arguments
+    tests/servers/postgres.py [--unix|--tls|--pooler] [--role] [--scheme SCHEME] [--config LINE] -- program arguments
 
 The second form runs a program with a server: every {url} in its arguments becomes the server's URL for holdfast,
 {database} that for libpq, and its exit status is passed on. The URL for holdfast gives the server much time to answer: a
@@ -29,10 +29,13 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.certificates import Authority
+from servers.pgbouncer import Pooler
 from servers.process import LIMIT_S, Process, reserve_port
 from servers.redis import Clock
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/stores/postgres.md"
+TREE = Path(__file__).resolve().parents[2]
+PAGE, SCHEMA = TREE / "docs/stores/postgres.md", TREE / "src/store/postgres/schema.sql"
 USER = "postgres"
 PATIENCE = "timeout=20000&connect_timeout=20000"
 CONFIG = ["listen_addresses = '127.0.0.1'", "max_connections = 200", "shared_buffers = '16MB'",
@@ -159,6 +162,23 @@ class Postgres(Process):
         self.shut_down()
         self.start()
 
+    def use_tls(self, certificate):
+        """From now on, with this certificate, on all but the unix socket. It starts again."""
+        owner = self.folder.stat()
+        for name in ("cert", "key"):
+            path = shutil.copy(getattr(certificate, name), self.folder / name)
+            os.chown(path, owner.st_uid, owner.st_gid)
+            os.chmod(path, 0o600)
+        self.config += ["ssl = on", f"ssl_cert_file = '{self.folder}/cert'", f"ssl_key_file = '{self.folder}/key'"]
+        (self.data / "pg_hba.conf").write_text("local all all trust\nhostssl all all all trust\n")
+        self.restart()
+
+    def make_role(self):
+        """A user with exactly the documented rights, and the schema that it needs: its name."""
+        self.command(SCHEMA.read_text())
+        self.command("CREATE ROLE app LOGIN;" + documented("rights"))
+        return "app"
+
     def promote(self):
         """Makes a standby the primary; it then has what it had received."""
         self.command(f"SELECT pg_promote(true, {LIMIT_S})")
@@ -244,13 +264,24 @@ def main():
     parser.add_argument("--unix", action="store_true", help="a URL with the unix socket")
     parser.add_argument("--config", action="append", default=[], metavar="LINE", help="a line for postgresql.conf")
     parser.add_argument("--scheme", default="lease", help="for-update, or lease")
+    parser.add_argument("--role", action="store_true", help="as a user with the documented rights")
+    parser.add_argument("--tls", action="store_true", help="over TLS, with a certificate that is verified")
+    parser.add_argument("--pooler", action="store_true", help="through pgbouncer, which pools transactions")
     parser.add_argument("words", nargs="+", metavar="program", help="{url} and {database} become URLs")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    with Postgres(config=options.config) as server, Process() as program:
-        url = server.url(unix=options.unix)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(Postgres(config=options.config))
+        user = server.make_role() if options.role else USER
+        port = stack.enter_context(Pooler(server)).port if options.pooler else None
+        url = server.url(user=user, unix=options.unix, port=port)
         store = f"{patient(url)}&scheme={options.scheme}"
+        if options.tls:
+            authority = stack.enter_context(Authority())
+            server.use_tls(authority.issue("server"))
+            store += f"&sslmode=verify-full&sslrootcert={authority.ca}"
+        program = stack.enter_context(Process())
         program.launch([word.replace("{url}", store).replace("{database}", url) for word in options.words])
         status = program.child.wait()
         sys.exit(status if status >= 0 else 128 - status)
