@@ -8,6 +8,9 @@
  *   QUEUE    write the own key, as one that waits, and look
  *   TAKE     it is our turn, if nothing has changed that could have changed that: the own key, as
  *            one that is held
+ *   FOLLOW   the claim in front is gone: take it, if nobody is ahead any more. Only who wants all
+ *            of it can put that as a condition. So a hand-off is one round trip, and costs the same
+ *            however many wait.
  *   CONFIRM  the own key is held already, by a request whose answer was lost: is its lease alive?
  *   MOVE     the same, and put it on a lease of the right length
  *
@@ -29,7 +32,7 @@
 
 enum { LATE_US = 60000000, BREAK_SECONDS = 7 * 24 * 3600, ROUNDS_MAX = 1000 };
 
-enum phase { TRY, LOOK, QUEUE, TAKE, CONFIRM, MOVE };
+enum phase { TRY, LOOK, QUEUE, TAKE, FOLLOW, CONFIRM, MOVE };
 
 struct job {
     struct etcd_tenant tenant;
@@ -328,10 +331,17 @@ static bool pack_claim(struct job *job, bool held, ProtobufCBinaryData *ret) {
     return ret->data;
 }
 
-/* The conditions of a step, and what it writes. */
-static void fill(struct job *job, struct txn *txn, const ProtobufCBinaryData *value) {
+/* Makes the range that of the claims that barge. */
+static void narrow_range(struct job *job) {
+    job->range.bytes[job->range.size++] = '!';
+    etcd_end_of(&job->range, &job->end);
+}
+
+/* The conditions of a step, and what it writes. `all` are the keys of the name. */
+static void fill(struct job *job, struct txn *txn, const ProtobufCBinaryData *value,
+                 const struct etcd_key *all, const struct etcd_key *all_end) {
     struct etcd_attempt *attempt = job->attempt;
-    bool takes = job->phase == TRY || job->phase == TAKE;
+    bool takes = job->phase == TRY || job->phase == TAKE || job->phase == FOLLOW;
     if (takes)
         txn_if_mod(txn, &job->base, NULL, ETCD__COMPARE__RESULT__EQUAL, job->etcd->base_revision);
     switch (job->phase) {
@@ -341,17 +351,24 @@ static void fill(struct job *job, struct txn *txn, const ProtobufCBinaryData *va
         txn_if_mod(txn, &job->range, &job->end, ETCD__COMPARE__RESULT__EQUAL, 0);
         break;
     case QUEUE:
-        txn_if_create(txn, &attempt->key, ETCD__COMPARE__RESULT__EQUAL, 0);
+        txn_if_create(txn, &attempt->key, NULL, ETCD__COMPARE__RESULT__EQUAL, 0);
         break;
     case TAKE:
         /* A claim that is in the queue is overtaken only by those that barge, whose keys are in a
          * range of their own. One that is not must find everything as it was. */
         if (attempt->queued && attempt->key.bytes[attempt->range_size] != '!') {
-            txn_if_create(txn, &attempt->key, ETCD__COMPARE__RESULT__GREATER, 0);
-            job->range.bytes[job->range.size++] = '!';
-            etcd_end_of(&job->range, &job->end);
+            txn_if_create(txn, &attempt->key, NULL, ETCD__COMPARE__RESULT__GREATER, 0);
+            narrow_range(job);
         }
         txn_if_mod(txn, &job->range, &job->end, ETCD__COMPARE__RESULT__LESS, job->seen + 1);
+        break;
+    case FOLLOW:
+        /* Ahead of it could be claims that were created before it, and those that barge. One that
+         * was created later and does not barge cannot be held: this one is ahead of it. */
+        txn_if_create(txn, &attempt->key, NULL, ETCD__COMPARE__RESULT__EQUAL, attempt->create);
+        txn_if_create(txn, all, all_end, ETCD__COMPARE__RESULT__GREATER, attempt->create - 1);
+        narrow_range(job);
+        txn_if_mod(txn, &job->range, &job->end, ETCD__COMPARE__RESULT__EQUAL, 0);
         break;
     case CONFIRM:
     case MOVE:
@@ -379,7 +396,7 @@ static struct etcd_call *make_call(struct job *job) {
     all = job->range;
     all_end = job->end;
     if (txn) {
-        fill(job, txn, writes ? &value : NULL);
+        fill(job, txn, writes ? &value : NULL, &all, &all_end);
         for (int then = job->phase == LOOK || job->phase == QUEUE; then >= 0; then--) {
             txn_get(txn, then, &all, &all_end);
             txn_get(txn, then, &job->base, NULL);
@@ -542,6 +559,7 @@ static void decide(struct job *job, const struct claims *claims, const struct cl
     struct verdict verdict;
     claims_judge(claims, &wish, &verdict);
     job->attempt->queued = own;
+    job->attempt->create = own ? own->kv->create_revision : 0;
     struct etcd_lease *lease = own ? etcd_lease_find(job->etcd, own->kv->lease) : NULL;
     if (lease)
         etcd_lease_attach(lease, job->attempt);
@@ -605,7 +623,12 @@ static void evaluate(struct job *job) {
 static void floor_read(struct etcd *etcd, struct etcd_call *call);
 
 static void start(struct job *job) {
-    step(job, job->op && !job->attempt->queued && !job->attempt->held ? TRY : LOOK);
+    struct etcd_attempt *attempt = job->attempt;
+    const struct store_op *op = job->op;
+    bool follows = op && attempt->queued && attempt->is_woken && op->weight == op->capacity &&
+                   !(op->flags & STORE_BARGE);
+    attempt->is_woken = false;
+    step(job, follows ? FOLLOW : op && !attempt->queued && !attempt->held ? TRY : LOOK);
 }
 
 /* Raises the base, if need be, so that the next token is not below the floor. */

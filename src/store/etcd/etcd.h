@@ -66,6 +66,8 @@ struct etcd_attempt {
     struct map_node by_watch;
     int64_t watch;          /* the id of its watcher; 0: none */
     int64_t watched_create; /* the key that is watched, by its create revision; 0: the own one */
+    int64_t create;         /* queued: the create revision of the own key */
+    bool is_woken;          /* queued: what it waited for is gone */
     struct list young;      /* held for less than a moment */
     int64_t young_until_us;
     int64_t revision;  /* HELD: at which its key was seen */
@@ -148,8 +150,8 @@ void etcd_end_of(const struct etcd_key *key, struct etcd_key *ret_end);
 void etcd_range_of(struct etcd_key *key, struct etcd_key *ret_end);
 
 /* Conditions: the key's, or of a range each key's, create or mod revision. */
-void txn_if_create(struct txn *txn, const struct etcd_key *key, Etcd__Compare__Result result,
-                   int64_t revision);
+void txn_if_create(struct txn *txn, const struct etcd_key *key, const struct etcd_key *end,
+                   Etcd__Compare__Result result, int64_t revision);
 void txn_if_mod(struct txn *txn, const struct etcd_key *key, const struct etcd_key *end,
                 Etcd__Compare__Result result, int64_t revision);
 

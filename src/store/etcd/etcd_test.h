@@ -58,7 +58,7 @@ static struct server {
     const char *refused; /* requests whose path has this fail with this status and these words */
     const char *status, *why;
     bool refuses_once;
-    size_t logins;
+    size_t logins, txns;
 } server;
 
 /* ---- Keys ---- */
@@ -190,6 +190,7 @@ static void txn(struct request *request) {
         etcd__txn_request__unpack(NULL, request->in_size - 5, request->in + 5);
     Etcd__TxnResponse response = ETCD__TXN_RESPONSE__INIT;
     CHECK(asked);
+    server.txns++;
     response.succeeded = true;
     for (size_t i = 0; i < asked->n_compare; i++)
         response.succeeded = response.succeeded && is_true(asked->compare[i]);

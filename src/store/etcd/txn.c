@@ -46,19 +46,21 @@ void etcd_range_of(struct etcd_key *key, struct etcd_key *ret_end) {
 }
 
 static Etcd__Compare *add_compare(struct txn *txn, const struct etcd_key *key,
-                                  Etcd__Compare__Result result) {
+                                  const struct etcd_key *end, Etcd__Compare__Result result) {
     size_t n = txn->request.n_compare++;
     assert(n < TXN_COMPARES);
     Etcd__Compare *compare = txn->compare_list[n] = &txn->compares[n];
     etcd__compare__init(compare);
     compare->key = etcd_bytes(key);
     compare->result = result;
+    if (end)
+        compare->range_end = etcd_bytes(end);
     return compare;
 }
 
-void txn_if_create(struct txn *txn, const struct etcd_key *key, Etcd__Compare__Result result,
-                   int64_t revision) {
-    Etcd__Compare *compare = add_compare(txn, key, result);
+void txn_if_create(struct txn *txn, const struct etcd_key *key, const struct etcd_key *end,
+                   Etcd__Compare__Result result, int64_t revision) {
+    Etcd__Compare *compare = add_compare(txn, key, end, result);
     compare->target = ETCD__COMPARE__TARGET__CREATE;
     compare->target_union_case = ETCD__COMPARE__TARGET_UNION_CREATE_REVISION;
     compare->create_revision = revision;
@@ -66,12 +68,10 @@ void txn_if_create(struct txn *txn, const struct etcd_key *key, Etcd__Compare__R
 
 void txn_if_mod(struct txn *txn, const struct etcd_key *key, const struct etcd_key *end,
                 Etcd__Compare__Result result, int64_t revision) {
-    Etcd__Compare *compare = add_compare(txn, key, result);
+    Etcd__Compare *compare = add_compare(txn, key, end, result);
     compare->target = ETCD__COMPARE__TARGET__MOD;
     compare->target_union_case = ETCD__COMPARE__TARGET_UNION_MOD_REVISION;
     compare->mod_revision = revision;
-    if (end)
-        compare->range_end = etcd_bytes(end);
 }
 
 static struct txn_op *add_op(struct txn *txn, bool then) {

@@ -64,6 +64,7 @@ static void happened(struct etcd *etcd, struct etcd_attempt *attempt,
     for (size_t i = 0; i < response->n_events; i++)
         ended |= response->events[i]->type == ETCD__EVENT__TYPE__DELETE;
     if (attempt->queued) {
+        attempt->is_woken = ended;
         etcd->host->wake(etcd->host, attempt->seq);
         etcd_watch_stop(etcd, attempt);
     } else if (attempt->held && ended) {

@@ -1,0 +1,82 @@
+/* A hand-off: who was woken takes the lock in one transaction, if nobody is ahead of it. */
+#include "store/etcd/etcd_test.h"
+
+static struct rig rig;
+static struct asked holds, waits, last, again;
+
+static void start(void) {
+    server_start();
+    rig_open(&rig, "etcd://a");
+    fake_serve(rig.world, serve_etcd, NULL);
+    ask_acquire(&rig, &holds, "x", 0);
+    CHECK_EQ_INT(holds.op.outcome, STORE_DONE);
+    ask_acquire(&rig, &waits, "x", STORE_WAIT);
+    CHECK_EQ_INT(waits.op.outcome, STORE_QUEUED);
+}
+
+static void over(void) {
+    rig_close(&rig);
+    server_stop();
+}
+
+static void release(const struct asked *of) {
+    static struct asked release;
+    release = (struct asked){.op = {.type = STORE_RELEASE, .name = "x", .seq = of->op.seq}};
+    list_init(&release.op.link);
+    rig_submit(&rig, &release);
+    fake_settle(rig.world);
+    CHECK_EQ_INT(release.op.outcome, STORE_DONE);
+}
+
+/* Asks again, as one that was woken does. */
+static enum store_outcome ask_again(const struct asked *waiter) {
+    CHECK_EQ_INT(rig.woken_count, 1);
+    CHECK_EQ_INT(rig.woken[0], waiter->op.seq);
+    make_acquire(&again, "x", STORE_WAIT);
+    again.op.seq = waiter->op.seq;
+    rig_submit(&rig, &again);
+    fake_settle(rig.world);
+    return again.op.outcome;
+}
+
+TEST(a_hand_off_is_one_transaction) {
+    start();
+    release(&holds);
+    size_t before = server.txns;
+    CHECK_EQ_INT(ask_again(&waits), STORE_DONE);
+    CHECK_EQ_INT(server.txns, before + 1);
+    CHECK(again.op.token > holds.op.token);
+    over();
+}
+
+TEST(who_is_woken_because_one_in_front_has_left_waits_on) {
+    start();
+    ask_acquire(&rig, &last, "x", STORE_WAIT);
+    CHECK_EQ_INT(last.op.outcome, STORE_QUEUED);
+    release(&waits);
+    CHECK_EQ_INT(ask_again(&last), STORE_QUEUED);
+    over();
+}
+
+TEST(who_barges_in_before_it_asks_is_ahead) {
+    start();
+    release(&holds);
+    ask_acquire(&rig, &last, "x", STORE_BARGE);
+    CHECK_EQ_INT(last.op.outcome, STORE_DONE);
+    CHECK_EQ_INT(ask_again(&waits), STORE_QUEUED);
+    over();
+}
+
+TEST(a_place_that_has_ended_is_no_claim) {
+    start();
+    struct etcd_key place = {0};
+    for (size_t i = 0; i < server.count; i++) /* the last that was written */
+        place = server.events[i].key;
+    server.revision++;
+    delete_key(etcd_bytes(&place)); /* by etcd, with its lease */
+    release(&holds);
+    ask_acquire(&rig, &last, "x", 0);
+    CHECK_EQ_INT(last.op.outcome, STORE_DONE);
+    CHECK_EQ_INT(ask_again(&waits), STORE_QUEUED); /* it begins again, behind */
+    over();
+}
