@@ -19,8 +19,8 @@ from servers.etcd import patient as slowly
 from servers.process import LIMIT_S
 from servers.proxy import Proxy
 from servers.puppet import Puppet, boot_us
-from servers.scene import (KINDS, LONG_MS, PUPPET, SLACK_US, deadline_us, is_lost, is_there, one_of, outcome, patient, puppets,
-                           sockets_of, wait_until)
+from servers.scene import (KINDS, LONG_MS, PUPPET, SLACK_US, TooSlow, deadline_us, is_lost, is_there, one_of, outcome, patient,
+                           puppets, sockets_of, wait_until)
 from servers.suite import equal, main, test
 from support.tap import Skipped
 
@@ -265,18 +265,28 @@ def row_13_a_revoked_lease_loses_all_its_holds():
 
 
 @test
-def compaction_during_a_watch_is_mended():
+@patient
+def row_22_a_watch_from_a_revision_that_was_compacted_is_repeated():
+    """The watch for the holder's end is asked for behind the release, and behind a compaction that swallowed it."""
     prefix = fresh()
-    with puppets(2, url_of(prefix), wait_lease_ms=LONG_MS) as (one, two):
+    with Proxy(shared.members[0].port) as proxy, Puppet(PUPPET, url_of(prefix)) as one, \
+            Puppet(PUPPET, url_of(prefix, port=proxy.port), wait_lease_ms=300000) as two:  # it does not ask again
+        two.inspect("none")  # it is connected
         one.hold("lock", "lock", lease_ms=LONG_MS)
+        proxy.delay(1000, "down")
         two.acquire("lock", "lock", wait_ms=-1)
-        waits(one, "lock")
-        two.stop()
-        for number in range(5):
-            shared.command("put", f"{prefix}noise", number)
-        shared.command("compact", shared.revision())
-        two.cont()
+        waits(one, "lock")  # it will know in a second
+        proxy.hold("up")
+        proxy.delay(0, "down")
+        until = time.monotonic() + 3
+        while not proxy.held["up"]:  # the watch
+            if time.monotonic() > until:
+                raise TooSlow("it knew before")
+            time.sleep(0.01)
         equal(one.release("lock"), "OK")
+        shared.command("put", f"{prefix}noise", "")
+        shared.command("compact", shared.revision())
+        proxy.let_go()
         two.granted("lock")
 
 
