@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -47,6 +48,16 @@ def tls_verifies_both_sides():
 
 
 @test
+def the_certificate_names_the_user():
+    with Authority() as authority, Etcd(tls=authority) as cluster:
+        user = authority.issue(cluster.as_documented().split(":")[0])
+        url = f"etcds://127.0.0.1:{cluster.members[0].port}?ca={user.ca}&cert={user.cert}&key={user.key}"
+        works(url)
+        fails(url + "&prefix=elsewhere/", "not permit", "permission denied")
+        fails(cluster.url(), "not permit")  # the certificate of somebody else
+
+
+@test
 def a_public_address_needs_tls():
     fails("etcd://192.0.2.1", "192.0.2.1", "etcds", "plaintext=yes")
 
@@ -83,12 +94,14 @@ def passwords_come_from_where_the_url_says():
 
 @test
 def a_token_that_the_server_forgot_is_renewed_and_a_login_that_begins_to_be_needed_is_made():
-    with Etcd() as cluster:
+    with Etcd(options=["--auth-token-ttl", "1"]) as cluster:
         with Puppet(PUPPET, patient(cluster.url(user="holdfast:secret"))) as one:
             one.hold("lock", "lock", lease_ms=LONG_MS)
             cluster.as_documented()  # which enables it
             equal(one.renew("lock"), "OK")
             one.hold("other", "other", lease_ms=LONG_MS)
+            time.sleep(3)  # longer than a token lasts that is not used
+            equal(one.renew("lock"), "OK")
             member, = cluster.members
             member.kill()  # it keeps tokens in memory
             member.start()

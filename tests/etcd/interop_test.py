@@ -2,6 +2,7 @@
 """Our locks in etcd and those of `etcdctl lock` exclude each other, both ways: interop_test.py HOLDFAST PUPPET."""
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -36,8 +37,8 @@ time.sleep(0.05)
 class Other(Process):
     """`etcdctl lock NAME`, that holds until it is ended."""
 
-    def __init__(self, name, ttl=10):
-        self.words = shared.etcdctl("lock", "--ttl", ttl, f"holdfast/{name}")
+    def __init__(self, name, ttl=10, prefix="holdfast/"):
+        self.words = shared.etcdctl("lock", "--ttl", ttl, prefix + name)
 
     def __enter__(self):
         self.launch(self.words, stdout=subprocess.PIPE, text=True, env=os.environ | {"ETCDCTL_API": "3"})
@@ -112,6 +113,34 @@ def a_break_frees_the_lock_of_an_etcdctl():
         holder, = one.inspect("e")["holders"]
         equal(one.break_lock("e", holder.token), "OK")
         one.hold("lock", "e")
+
+
+@test
+def with_an_empty_prefix_both_have_the_same_names():
+    with Puppet(PUPPET, patient(shared.url(options="prefix=")), wait_lease_ms=LONG_MS) as one:
+        one.hold("first", "f", lease_ms=LONG_MS)
+        with Other("f", prefix="") as other:
+            wait_until(lambda: len(one.inspect("f")["waiters"]) == 1, "the other's place")
+            equal(one.release("first"), "OK")
+            assert other.wait_held().startswith("f/")
+            one.acquire("second", "f", wait_ms=-1)
+            wait_until(lambda: len(one.inspect("f")["waiters"]) == 1, "the waiter")
+            other.child.send_signal(signal.SIGINT)
+            one.granted("second")
+
+
+@test
+def etcdctl_waits_for_names_below_its_own_and_holdfast_does_not():
+    with Puppet(PUPPET, patient(shared.url())) as one:
+        one.hold("below", "g/a", lease_ms=LONG_MS)
+        one.hold("above", "g", lease_ms=LONG_MS)
+        equal(one.release("above"), "OK")
+        with Other("g") as other:
+            wait_until(lambda: len(keys_of("g")) == 2, "the other's place")
+            equal(select.select([other.child.stdout], [], [], 0.5)[0], [])
+            equal(one.release("below"), "OK")
+            other.wait_held()
+            one.hold("again", "g/a")
 
 
 @test
