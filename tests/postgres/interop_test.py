@@ -186,6 +186,26 @@ def whoever_has_locked_the_row_and_found_nobody_is_alone(kind):
 
 
 @test
+def so_are_they_and_the_holders_of_row_locks():
+    with database() as (name, _), Puppet(PUPPET, url_of(name) + "&scheme=for-update") as puppet, \
+            Session(shared, database=name) as plain:
+        token = puppet.hold("a", "orders", lease_ms=LONG_MS).token
+        equal(plain.say(INSERT), TAKEN)
+        assert not take_row(plain)
+        equal(plain.say("ROLLBACK"), FINE)
+        equal(puppet.release("a"), "OK")
+        assert take_row(plain)
+        puppet.acquire("b", "orders", lease_ms=LONG_MS, wait_ms=-1)
+        wait_for_blocked(name)
+        equal(plain.say("COMMIT"), FINE)
+        assert puppet.granted("b").token > token
+        equal(puppet.release("b"), "OK")
+        equal(plain.say(INSERT), FINE)
+        puppet.acquire("c", "orders")
+        equal(puppet.failed("c"), "WRONG_KIND")
+
+
+@test
 def a_row_lock_does_not_end_a_hold_and_dies_with_its_connection():
     with database() as (name, puppet), Session(shared, database=name) as two:
         with Session(shared, database=name) as one:
