@@ -3,7 +3,7 @@
 #   make                      the library and build/holdfast
 #   make demo                 a small show
 #   make install [PREFIX=/usr/local] [DESTDIR=...]
-#   make test [T=part]        every test, or one part (engine, memory, lint, models, fuzz, ...)
+#   make test [T=part]        every test, or one part (engine, memory, models, fuzz, ...)
 #   make fresh                the first hour of a user and of a developer in an empty Debian (as root)
 #   make lint | format        check the sources | format them
 #   make fuzz [SECONDS=60] [TARGET=url]
