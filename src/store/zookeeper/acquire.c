@@ -56,6 +56,7 @@ struct acquiring {
     bool peeked;    /* the lock looked free */
     bool has_base;  /* and the session's deadline is recent: the last step wrote something */
     bool was_taken; /* the claim that it waits for has taken its permits */
+    bool is_old;    /* the claim's node is of an earlier session */
     int refusal;    /* withdrawing: why */
     char *text;
 };
@@ -83,6 +84,16 @@ static void note_created(struct zk_task *task, const struct codec_header *header
     claim->czxid = stat.czxid;
     claim->may_exist = !claim->path;
     task->no_memory |= !claim->path;
+}
+
+static void note_own(struct zk_task *task, const struct codec_header *header, struct codec_in *in) {
+    struct acquiring *a = task->work;
+    if (header->error != ZK_OK)
+        return;
+    task->claim->base = look_base(codec_text(in));
+    struct codec_stat stat = codec_stat(in);
+    task->claim->czxid = stat.czxid;
+    a->is_old = stat.owner != task->zk->session.id.id;
 }
 
 static void note_children(struct zk_task *task, struct codec_in *in) {
@@ -123,10 +134,7 @@ static void acquire_answered(struct zk_request *request, const struct codec_head
         a->error = header->error ? header->error : codec_multi_result(in, &index);
         break;
     case PART_OWN:
-        if (header->error == ZK_OK) {
-            task->claim->base = look_base(codec_text(in));
-            task->claim->czxid = codec_stat(in).czxid;
-        }
+        note_own(task, header, in);
         break;
     case PART_CHILDREN:
         a->children_error = header->error;
@@ -254,11 +262,13 @@ static void create(struct zk_task *task) {
     task_sent(task);
 }
 
+/* There may be another with the same id, of an earlier session: a leader that was replaced says that
+ * a session has expired, and its successor keeps the session for another timeout. */
 static struct names_claim *own_of(const struct zk_task *task) {
     const struct acquiring *a = task->work;
+    const char *node = task->claim->path ? strrchr(task->claim->path, '/') + 1 : "";
     for (size_t i = 0; i < a->count; i++) {
-        if (a->claims[i].seq == task->claim->seq &&
-            memcmp(a->claims[i].client, task->zk->host->identity.id, 16) == 0)
+        if (strcmp(a->claims[i].node, node) == 0)
             return &a->claims[i];
     }
     return NULL;
@@ -282,8 +292,8 @@ static void find(struct zk_task *task) {
 
 static void asked(struct zk_task *task) {
     struct acquiring *a = task->work;
-    if (a->error == ZK_NO_NODE || a->children_error == ZK_NO_NODE) {
-        claim_forget_node(task->claim); /* somebody has deleted it */
+    if (a->error == ZK_NO_NODE || a->children_error == ZK_NO_NODE || a->is_old) {
+        claim_forget_node(task->claim); /* somebody has deleted it, or will */
         acquire_start(task);
     } else if (a->error != ZK_OK || a->children_error != ZK_OK) {
         task_fail(task, a->error ? a->error : a->children_error);
@@ -298,7 +308,7 @@ static void ask(struct zk_task *task, bool write) {
     struct acquiring *a = task->work;
     struct zk_claim *claim = task->claim;
     task_step(task, asked);
-    claim->woken = false;
+    claim->woken = a->is_old = false;
     a->error = ZK_OK;
     a->has_base = write;
     struct zk_request *request = write ? task_request(task, acquire_answered, PART_CHECK) : NULL;
@@ -499,7 +509,7 @@ static void watch(struct zk_task *task, size_t own) {
     bool first = own == names_holders(a->claims, a->count);
     bool of_children = task->op->kind == STORE_PERMITS && first;
     while (a->claims[own].weight == 1 && task->op->kind == STORE_LOCK && before > 0 &&
-           a->claims[before].weight == 1)
+           a->claims[before].weight == 1 && a->claims[before].kind == STORE_LOCK)
         before--;
     char *path = of_children ? strdup(claim->lock)
                              : error_format("%s/%s", claim->lock, a->claims[before].node);

@@ -136,6 +136,8 @@ static void expire_at(struct zookeeper *zk, int64_t at_us) {
 }
 
 void claim_hold_until(struct zk_claim *claim, int64_t until_us) {
+    if (until_us < claim->until_us)
+        return; /* its owner counts on the time that it was given before */
     claim->until_us = until_us;
     expire_at(claim->zk, until_us);
 }
@@ -180,14 +182,14 @@ void zookeeper_ended(struct zookeeper *zk) {
     }
 }
 
-/* `in` lists the claims on the lock. */
+/* `in` lists the claims on the lock, of which the last with this id counts. */
 bool claim_found(struct zk_claim *claim, const struct codec_header *header, struct codec_in *in) {
     struct names_claim *claims = NULL;
     size_t count = 0;
     if (header->error == ZK_OK && names_read_claims(claim->zk->layout, in, &claims, &count) < 0)
         return false;
     claim->may_exist = false;
-    for (size_t i = 0; i < count && !claim->path && !claim->may_exist; i++) {
+    for (size_t i = count; i-- > 0 && !claim->path && !claim->may_exist;) {
         if (claims[i].seq != claim->seq ||
             memcmp(claims[i].client, claim->zk->host->identity.id, sizeof(claims[i].client)) != 0)
             continue;

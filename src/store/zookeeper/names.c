@@ -190,7 +190,9 @@ int names_read_claims(const struct names_layout *layout, struct codec_in *in,
 size_t names_holders(const struct names_claim *claims, size_t count) {
     uint64_t weight = 0;
     size_t holders = 0;
-    while (holders < count && (weight += claims[holders].weight) <= claims[0].capacity)
+    while (holders < count && claims[holders].kind == claims[0].kind &&
+           claims[holders].capacity == claims[0].capacity &&
+           (weight += claims[holders].weight) <= claims[0].capacity)
         holders++;
     return holders;
 }

@@ -67,7 +67,8 @@ bool names_parse_claim(const struct names_layout *layout, struct codec_text node
 int names_read_claims(const struct names_layout *layout, struct codec_in *in,
                       struct names_claim **ret_claims, size_t *ret_count);
 
-/* How many of these hold the lock: as many as fit, from the first on. */
+/* How many of these hold the lock: as many as fit, from the first on, and none behind a claim of
+ * another kind. So who holds it goes on holding it, whoever goes away before it. */
 size_t names_holders(const struct names_claim *claims, size_t count);
 
 #endif

@@ -198,6 +198,12 @@ TEST(those_hold_a_lock_that_fit_from_the_first_on) {
     CHECK_EQ_INT(holders((const char *[]){"p1of4", "p2of4", "p1of4", "p1of4"}, 4), 3);
 }
 
+/* Otherwise the third would hold it, and the second as well once the first is gone. */
+TEST(nobody_holds_a_lock_behind_a_claim_of_another_kind) {
+    CHECK_EQ_INT(holders((const char *[]){"p2of4", "p1of1", "p1of4"}, 3), 1);
+    CHECK_EQ_INT(holders((const char *[]){"s", "p1of4", "s"}, 3), 1);
+}
+
 TEST(the_order_survives_the_wrap_of_the_numbers) {
     static const char *const kinds[] = {"x", "x", "x"};
     static const char *const numbers[] = {"-2147483647", "2147483647", "-2147483648"};
