@@ -7,8 +7,8 @@
 #   make fresh                the first hour of a user and of a developer in an empty Debian (as root)
 #   make lint | format        check the sources | format them
 #   make fuzz [SECONDS=60] [TARGET=url]
-#   make sim [SEED=n | N=250000]   the simulator: one history as a story, or many (sim/main.c)
-#   make soak                 the simulator from a random seed on, until it is stopped or finds something: soak.txt
+#   make sim [S=redis] [SEED=n | N=250000]   the simulator: one history as a story, or many (sim/main.c)
+#   make soak [S=redis]       the simulator from a random seed on, until it is stopped or finds something: soak.txt
 #   make models               the Spin models, with the long searches
 #   make bench [B=etcd]       the measurements, or one of them
 #   make asan | tsan          sanitizer builds, in build-asan and build-tsan
@@ -20,6 +20,7 @@
 
 SECONDS = 60
 N = 250000
+S = redis
 PREFIX = /usr/local
 
 .PHONY: all demo install test fresh lint format fuzz sim soak models bench asan tsan abi-record clean needs test-needs
@@ -59,11 +60,11 @@ fuzz: test-needs
 
 sim: test-needs
 	@tools/build plain
-	@build-plain/sim/sim $(if $(SEED),$(SEED),-n $(N))
+	@build-plain/sim/sim -s $(S) $(if $(SEED),$(SEED),-n $(N))
 
 soak: test-needs
 	@tools/build plain
-	@sim/soak
+	@sim/soak $(S)
 
 models: test-needs
 	@models/run large

@@ -25,7 +25,12 @@ static int64_t true_us(const struct check *check) {
 }
 
 static bool is_set(const struct check *check) {
-    return check->plan->server_count > 1;
+    return check->plan->voter_count > 1;
+}
+
+/* Who waits may have its token already. */
+static bool has_own_tokens(const struct check *check) {
+    return check->plan->service->driver->capabilities & STORE_OWN_TOKENS;
 }
 
 /* ---- What servers do ---- */
@@ -222,7 +227,9 @@ static void broken(struct check *check, struct sim_server *server, int name, uin
         if (attempt->name == name && vote->granted && vote->token == token) {
             released(server, attempt);
             vote->forgot = vote->denied = true;
-            check->names[name].counters[server->index].last_token = token + 1;
+            vote->broken_us = true_us(check);
+            if (!has_own_tokens(check)) /* a break takes a token */
+                check->names[name].counters[server->index].last_token = token + 1;
         }
     }
 }
@@ -313,12 +320,12 @@ static bool believes(const struct check *check, const struct attempt *attempt) {
 
 /* So many servers may forget a grant, and it still holds. */
 static int spare_of(const struct check *check) {
-    return 2 * check->plan->quorum - check->plan->server_count - 1;
+    return 2 * check->plan->quorum - check->plan->voter_count - 1;
 }
 
 static bool is_voided(const struct check *check, const struct attempt *attempt) {
     int forgot = 0;
-    for (int i = 0; i < check->plan->server_count; i++)
+    for (int i = 0; i < check->plan->voter_count; i++)
         forgot += attempt->votes[i].forgot;
     return forgot > spare_of(check);
 }
@@ -359,7 +366,7 @@ static int64_t vote_ends_us(const struct check *check, const struct attempt *att
  * the last. */
 static int64_t quorum_ends_us(const struct check *check, const struct attempt *attempt) {
     int64_t ends_us[SIM_SERVERS_MAX];
-    for (int i = 0; i < check->plan->server_count; i++) {
+    for (int i = 0; i < check->plan->voter_count; i++) {
         int64_t one_us = vote_ends_us(check, attempt, i);
         int place = i;
         for (; place > 0 && ends_us[place - 1] < one_us; place--)
@@ -369,10 +376,26 @@ static int64_t quorum_ends_us(const struct check *check, const struct attempt *a
     return ends_us[check->plan->quorum - 1];
 }
 
+/* What a client asks for with its first renewal, so as to be told, takes a moment. */
+static void check_told(struct check *check, const struct attempt *attempt) {
+    enum { SETTLED_US = 100000 };
+    int64_t within_us = check->plan->service->told_within_us;
+    int64_t broken_us = attempt->votes[0].broken_us;
+    if (within_us && !check->troubled && attempt->renewed_us && believes(check, attempt) &&
+        broken_us > attempt->renewed_us + SETTLED_US && true_us(check) > broken_us + within_us)
+        check_fail(check, VERDICT_SAFETY,
+                   "told: %.8s-%s believes in \"%s\", which was taken away %" PRId64 " us ago",
+                   attempt->owner, attempt->owner + 33, plan_name_text(attempt->name),
+                   true_us(check) - broken_us);
+}
+
 void check_looked(struct check *check, struct attempt *attempt) {
     const struct hold *hold = &attempt->hold->hold;
+    check_told(check, attempt);
     if (attempt->deadline_us == hold->deadline_us || !counts(check, attempt))
         return;
+    if (attempt->deadline_us && !attempt->renewed_us)
+        attempt->renewed_us = true_us(check);
     attempt->deadline_us = hold->deadline_us;
     int64_t believed_us = sim_clock_when(&attempt->machine->now, hold->deadline_us);
     int64_t given_us = quorum_ends_us(check, attempt);
@@ -399,7 +422,7 @@ static bool precedes(const struct check *check, const struct attempt *one,
 static bool is_excused(const struct check *check, const struct attempt *one,
                        const struct attempt *later) {
     int lost = 0;
-    for (int i = 0; i < check->plan->server_count; i++)
+    for (int i = 0; i < check->plan->voter_count; i++)
         lost += one->votes[i].counter_lost;
     return lost > spare_of(check) && later->floor <= one->held_token;
 }
@@ -408,7 +431,7 @@ static bool is_excused(const struct check *check, const struct attempt *one,
  * while the others were waited for.) */
 static void check_votes(struct check *check, struct attempt *attempt) {
     int granted = 0, agreed = 0, quorum = check->plan->quorum;
-    for (int i = 0; i < check->plan->server_count; i++) {
+    for (int i = 0; i < check->plan->voter_count; i++) {
         struct vote *vote = &attempt->votes[i];
         if (vote->at_us < attempt->asked_us)
             *vote = (struct vote){.denied = vote->denied};
@@ -458,7 +481,7 @@ struct attempt *check_granted(struct check *check, struct sim_machine *machine, 
     }
     attempt->machine = machine;
     attempt->hold = hold;
-    attempt->deadline_us = 0;
+    attempt->deadline_us = attempt->renewed_us = 0;
     attempt->held_us = true_us(check);
     attempt->asked_us = sim_clock_when(&machine->now, hold->hold.asked_us);
     attempt->held_token = hf_hold_token(hold);
@@ -507,7 +530,8 @@ void check_wrote(struct check *check, struct attempt *attempt) {
 
 /* ---- The end ---- */
 
-void check_fault(struct check *check, bool begins, int64_t felt_us, bool client) {
+void check_fault(struct check *check, bool begins, int64_t felt_us, bool client, bool calm) {
+    check->troubled |= !calm;
     check->faults += begins ? 1 : -1;
     if (check->fault_us < true_us(check) + felt_us)
         check->fault_us = true_us(check) + felt_us;

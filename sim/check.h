@@ -13,6 +13,7 @@
  *   ownership   no server renews what has ended or was lost
  *   once        every request completes
  *   progress    and it completes soon, once faults have ended
+ *   told        who has renewed its hold knows soon that it was taken away, if that is promised
  *   calm        who waits does not ask without end
  *   withheld    what was released is soon free on every server that can be reached
  *   remains     nothing stays on a server but counters, and they expire
@@ -49,6 +50,7 @@ struct vote {
     bool counter_lost; /* since it was granted */
     bool released;     /* or a release came that found nothing */
     bool denied;       /* a renewal was refused, or it was broken */
+    int64_t broken_us; /* when, in true time; 0: it was not */
     int64_t at_us;     /* when it was granted first, in true time */
     int64_t until_us;  /* when it ends, by the server's clock */
     uint64_t token;
@@ -76,6 +78,7 @@ struct attempt {
     struct sim_machine *machine; /* NULL: it does not believe that it holds the lock */
     hf_hold *hold;
     int64_t deadline_us; /* when it was last checked */
+    int64_t renewed_us;  /* when its client first had another deadline, in true time; 0: not yet */
     int64_t ends_us;     /* its last deadline while it was held, by its client's clock */
     bool lost_event;     /* there was an event of its loss */
 };
@@ -113,6 +116,7 @@ struct check {
     int faults;        /* that are under way */
     int64_t fault_us;  /* when the last effect of a fault ended */
     bool clients_fail; /* some died, or paused */
+    bool troubled;     /* there was a fault that may keep messages from arriving */
     enum verdict verdict;
     char what[256]; /* the first failure */
     struct check_name names[PLAN_NAMES_MAX];
@@ -147,8 +151,8 @@ void check_forgot(struct check *check, struct sim_server *server, int name,
 void check_time_went_back(struct check *check);
 
 /* A fault begins or ends, and its effects last for `felt_us` more; `client`: a client dies or
- * pauses. */
-void check_fault(struct check *check, bool begins, int64_t felt_us, bool client);
+ * pauses; `calm`: everything goes on working. */
+void check_fault(struct check *check, bool begins, int64_t felt_us, bool client, bool calm);
 
 /* At the end, after every lease has run out. */
 void check_remains(struct check *check, struct sim_server *server);

@@ -405,8 +405,9 @@ static void worker_due(struct sim_event *event) {
 static const char *url_of(const struct plan *plan) {
     static char url[250];
     const struct service_type *service = plan->service;
-    if (plan->server_count == 1)
-        snprintf(url, sizeof(url), "%s://s0?%s", service->scheme, service->url_options);
+    if (plan->voter_count == 1)
+        snprintf(url, sizeof(url), "%s://%.*s?%s", service->scheme, 3 * plan->server_count - 1,
+                 "s0,s1,s2,s3,s4", service->url_options);
     else
         snprintf(url, sizeof(url),
                  "quorum+%s://s0,s1,%ss%d?%s&node_timeout=%" PRId64 "&quorum=%d&id=sim%s",
@@ -638,6 +639,7 @@ static void server_fault(struct history *h, struct sim_server *server,
     case FAULT_OWN:
         sim_server_tell_time(server);
         server->service->type->befall(server->service, fault->what->number, fault, begins);
+        sim_net_end_connections(&h->net);
         break;
     case FAULT_WALL:
     case FAULT_PAUSE:
@@ -646,9 +648,15 @@ static void server_fault(struct history *h, struct sim_server *server,
     }
 }
 
+static bool is_calm(const struct service_fault *fault) {
+    return fault->calm || fault->kind == FAULT_BREAK || fault->kind == FAULT_WALL ||
+           fault->kind == FAULT_SLEW;
+}
+
 static void change(struct history *h, const struct plan_fault *fault, bool begins) {
     check_fault(&h->check, begins, fault->what->kind == FAULT_DELAY ? fault->amount * 200 : 0,
-                fault->what->kind == FAULT_KILL || fault->what->kind == FAULT_PAUSE);
+                fault->what->kind == FAULT_KILL || fault->what->kind == FAULT_PAUSE,
+                is_calm(fault->what));
     if (fault->what->kind == FAULT_WALL || fault->what->kind == FAULT_PAUSE ||
         fault->what->kind == FAULT_KILL) {
         client_fault(h, fault, begins);
@@ -758,7 +766,7 @@ static void server_init(struct history *h, int index) {
     plan->service->reset(server->service);
     server->wall = (struct sim_clock){.shown_us = INT64_C(1000000) * WALL_START_S,
                                       .ppm = plan->server_ppm[index]};
-    if (plan->server_count == 1)
+    if (plan->voter_count == 1)
         return;
     sim_server_tell_time(server);
     plan->service->join(server->service, &(struct service_set){.server_count = plan->server_count,
@@ -766,6 +774,16 @@ static void server_init(struct history *h, int index) {
                                                                .number = index + 1,
                                                                .max_lease_ms = PLAN_MAX_LEASE_MS,
                                                                .durable = plan->durable});
+}
+
+/* The servers are the members of one ensemble, if the service has such. */
+static void unite_servers(struct history *h) {
+    if (!h->plan->service->unite)
+        return;
+    for (int i = 0; i < h->plan->server_count; i++)
+        h->net.servers[i].speaker = &h->net.servers[0];
+    sim_server_tell_time(&h->net.servers[0]);
+    h->plan->service->unite(the_services, h->plan->server_count);
 }
 
 static void start(struct history *h) {
@@ -778,6 +796,7 @@ static void start(struct history *h) {
     list_init(&h->net.pipes);
     for (int i = 0; i < h->plan->server_count; i++)
         server_init(h, i);
+    unite_servers(h);
     h->check.plan = h->plan;
     h->check.net = &h->net;
     for (int i = 0; i < h->plan->client_count; i++)
@@ -815,7 +834,7 @@ static void finish(struct history *h) {
     int64_t until_us = h->time.now_us + h->back_us + 2 * (PLAN_MAX_LEASE_MS + 26000) * 1000;
     while (sim_time_step(&h->time, until_us))
         ;
-    for (int i = 0; i < h->plan->server_count && !h->check.verdict; i++)
+    for (int i = 0; i < h->plan->voter_count && !h->check.verdict; i++)
         check_remains(&h->check, &h->net.servers[i]);
     sim_net_end(&h->net);
     sim_time_free(&h->time);

@@ -34,6 +34,7 @@ struct pipe {
     struct list inbox;         /* at a server that is paused */
     int64_t last_us[2];        /* when what was sent last arrives */
     bool cut;                  /* as soon as the request that is executed is done */
+    bool closing;              /* likewise, by the server, after what it has sent */
     int64_t late_us;           /* added to what is on its way to the server */
     char *out;                 /* sent by the client and not flushed */
     size_t out_size, out_room;
@@ -155,8 +156,8 @@ static const struct service_type *type_of(const struct pipe *pipe) {
 }
 
 void sim_server_tell_time(struct sim_server *server) {
-    server->service->type->set_time(server->service,
-                                    sim_clock_read(&server->wall, server->net->time->now_us));
+    server->service->type->set_time(
+        server->service, sim_clock_read(&server->speaker->wall, server->net->time->now_us));
 }
 
 static void server_sends(void *context, const char *bytes, size_t size, bool pushed) {
@@ -166,10 +167,36 @@ static void server_sends(void *context, const char *bytes, size_t size, bool pus
         return;
     if (!pushed && link->lose_reply && !type_of(pipe)->listens(pipe->connection)) {
         link->lose_reply = false;
-        pipe->cut = true;
+        pipe->cut = pipe->server->net->has_ended = true;
         return;
     }
     put(pipe, DOWN, BYTES, bytes, size, NULL);
+}
+
+static void server_ends(void *context) {
+    struct pipe *pipe = context;
+    pipe->closing = pipe->server->net->has_ended = true;
+}
+
+/* The caller still needs the pipe that it `keeps`. */
+static void end_connections(struct sim_net *net, const struct pipe *keeps) {
+    if (!net->has_ended)
+        return;
+    net->has_ended = false;
+    list_each_safe(node, &net->pipes) {
+        struct pipe *pipe = container_of(node, struct pipe, of_net);
+        if (!pipe->cut && !pipe->closing)
+            continue;
+        if (pipe->cut) {
+            cut(pipe, "Connection reset by peer");
+        } else if (pipe->connection) {
+            server_closes(pipe);
+            put(pipe, DOWN, CLOSES, NULL, 0, "the server closed the connection");
+        }
+        pipe->cut = pipe->closing = false;
+        if (pipe != keeps)
+            free_if_done(pipe);
+    }
 }
 
 static void server_executed(void *context, const char *line, bool minor) {
@@ -180,9 +207,7 @@ static void server_executed(void *context, const char *line, bool minor) {
 static void serve(struct pipe *pipe, const char *bytes, size_t size) {
     for (size_t used; size && pipe->connection; bytes += used, size -= used) {
         used = type_of(pipe)->feed(pipe->connection, bytes, size);
-        if (pipe->cut)
-            cut(pipe, "Connection reset by peer");
-        pipe->cut = false;
+        end_connections(pipe->server->net, pipe);
     }
 }
 
@@ -217,14 +242,43 @@ void sim_server_pause(struct sim_server *server) {
     server->paused = true;
 }
 
-void sim_server_resume(struct sim_server *server) {
-    server->paused = false;
-    list_each_safe(node, &server->pipes) {
+static struct pipe *first_with_inbox(const struct sim_server *server) {
+    list_each(node, &server->pipes) {
         struct pipe *pipe = container_of(node, struct pipe, of_server);
-        while (!list_empty(&pipe->inbox))
-            server_takes(pipe, container_of(list_pop(&pipe->inbox), struct chunk, link));
+        if (!list_empty(&pipe->inbox))
+            return pipe;
+    }
+    return NULL;
+}
+
+void sim_server_resume(struct sim_server *server) {
+    struct pipe *pipe;
+    server->paused = false;
+    while ((pipe = first_with_inbox(server))) {
+        server_takes(pipe, container_of(list_pop(&pipe->inbox), struct chunk, link));
         free_if_done(pipe);
     }
+}
+
+/* ---- What a service does by itself ---- */
+
+void sim_net_end_connections(struct sim_net *net) {
+    end_connections(net, NULL);
+}
+
+static void server_due(struct sim_event *event) {
+    struct sim_server *server = container_of(event, struct sim_server, due);
+    sim_server_tell_time(server);
+    server->service->type->expire(server->service);
+    sim_net_end_connections(server->net);
+}
+
+static void server_arms(struct service_host *host, int64_t at_us) {
+    struct sim_server *server = container_of(host, struct sim_server, host);
+    if (at_us == INT64_MAX)
+        sim_event_clear(server->net->time, &server->due);
+    else
+        sim_event_set(server->net->time, &server->due, sim_clock_when(&server->wall, at_us));
 }
 
 static bool listens(const struct pipe *pipe) {
@@ -245,15 +299,21 @@ void sim_server_cut(struct sim_server *server, int machine_index, bool listening
 void sim_server_init(struct sim_server *server, struct sim_net *net, int index) {
     server->net = net;
     server->index = index;
+    server->speaker = server;
     server->host.send = server_sends;
+    server->host.close = server_ends;
+    server->host.arm = server_arms;
     server->host.executed = server_executed;
     server->paused = server->down = false;
     list_init(&server->pipes);
+    sim_event_add(net->time, &server->due, server_due);
 }
 
 void sim_net_end(struct sim_net *net) {
     list_each_safe(node, &net->pipes)
         pipe_free(container_of(node, struct pipe, of_net));
+    for (int i = 0; i < net->server_count; i++)
+        sim_event_drop(net->time, &net->servers[i].due);
 }
 
 void sim_machine_delay(struct sim_net *net, int machine_index, int server, int64_t us) {

@@ -33,8 +33,10 @@ struct sim_server {
     struct service_host host;
     struct service *service;
     struct sim_clock wall;
-    bool paused; /* takes nothing in, and answers nothing */
-    bool down;   /* refuses connections */
+    struct sim_server *speaker; /* whose clock counts: its own, or that of its ensemble */
+    struct sim_event due;       /* when the service asked to be called */
+    bool paused;                /* takes nothing in, and answers nothing */
+    bool down;                  /* refuses connections */
     struct list pipes;
 };
 
@@ -57,6 +59,7 @@ struct sim_net {
     struct list pipes;
     struct sim_server servers[SIM_SERVERS_MAX];
     int server_count;
+    bool has_ended; /* a server has ended a connection, which is still there */
     struct sim_link links[SIM_MACHINES_MAX][SIM_SERVERS_MAX];
     void (*run)(struct sim_machine *machine); /* something came, or a timer is due */
     /* A server has executed a client's request (service.h). */
@@ -76,6 +79,8 @@ void sim_machine_kill(struct sim_machine *machine);
 
 /* The rest of the server's `host` is the caller's, who opens the service. */
 void sim_server_init(struct sim_server *server, struct sim_net *net, int index);
+/* Closes the connections that servers have ended; after something happened to one of them. */
+void sim_net_end_connections(struct sim_net *net);
 /* Frees the connections that are left. */
 void sim_net_end(struct sim_net *net);
 /* Tells the service the time: before something happens to it, and before it is looked at. */

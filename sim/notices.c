@@ -33,8 +33,8 @@ static int64_t deadline_us(const struct notices_handle *handle) {
 /* ---- Whether it is lost ---- */
 
 static bool was_taken_away(const struct check *check, const struct attempt *attempt) {
-    int denied = 0, servers = check->plan->server_count - check->plan->listed_twice;
-    for (int i = 0; i < check->plan->server_count; i++)
+    int denied = 0, servers = check->plan->voter_count - check->plan->listed_twice;
+    for (int i = 0; i < check->plan->voter_count; i++)
         denied += attempt->votes[i].denied;
     return denied > servers - check->plan->quorum;
 }

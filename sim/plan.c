@@ -131,6 +131,11 @@ static void forbid_permits(struct plan *plan) {
     }
 }
 
+static uint8_t choose_servers(int count, struct sim_random *random) {
+    return (uint8_t)(sim_random_one_in(random, 4) ? sim_random_between(random, 1, (1 << count) - 1)
+                                                  : 1 << sim_random_below(random, (uint64_t)count));
+}
+
 /* Turns a plan for one server into one for a set. Most faults befall one of its servers. A
  * step takes the simulator several times as long as with one server, so there are fewer. */
 static void make_set(struct plan *plan, struct sim_random *random) {
@@ -154,12 +159,8 @@ static void make_set(struct plan *plan, struct sim_random *random) {
     }
     for (int i = 1; i < count; i++)
         plan->server_ppm[i] = sim_random_between(random, -3000, 3000);
-    for (int i = 0; i < plan->fault_count; i++) {
-        struct plan_fault *fault = &plan->faults[i];
-        fault->servers = (uint8_t)(sim_random_one_in(random, 4)
-                                       ? sim_random_between(random, 1, (1 << count) - 1)
-                                       : 1 << sim_random_below(random, (uint64_t)count));
-    }
+    for (int i = 0; i < plan->fault_count; i++)
+        plan->faults[i].servers = choose_servers(count, random);
     for (int i = 0; i < plan->step_count; i++) {
         struct plan_step *step = &plan->steps[i];
         if (step->lease_ms == 4000) /* here the longest that is allowed */
@@ -168,6 +169,21 @@ static void make_set(struct plan *plan, struct sim_random *random) {
             step->lease_ms = 600;
     }
     forbid_permits(plan);
+}
+
+/* Turns a plan for one server into one for an ensemble, mostly of several members. Most faults
+ * befall one of them. */
+static void make_ensemble(struct plan *plan, struct sim_random *random) {
+    static const int counts[] = {1, 3, 3, 5};
+    plan->server_count = counts[sim_random_below(random, 4)];
+    for (int i = 0; i < plan->fault_count; i++)
+        plan->faults[i].servers = choose_servers(plan->server_count, random);
+}
+
+/* Nobody can barge in where the order is fixed. */
+static void forbid_barging(struct plan *plan) {
+    for (int i = 0; i < plan->step_count; i++)
+        plan->steps[i].barges = false;
 }
 
 /* What edition 2 adds. It has random numbers of its own, so the rest of a plan stays as it was. */
@@ -207,6 +223,11 @@ void plan_make(struct plan *plan, uint64_t seed, const struct plan_choice *choic
     bool is_set = sim_random_one_in(&set_random, SETS_ONE_IN) || choice->mix == PLAN_SETS;
     if (is_set && plan->service->join)
         make_set(plan, &set_random);
+    plan->voter_count = plan->server_count;
+    if (plan->service->unite)
+        make_ensemble(plan, &set_random);
+    if (plan->service->driver->capabilities & STORE_IN_ORDER)
+        forbid_barging(plan);
     for (int i = 0; i < plan->step_count; i++)
         plan->steps[i].capacity = plan->names[plan->steps[i].name].capacity;
     if (choice->edition > 1)

@@ -105,7 +105,9 @@ struct plan_fault {
 struct plan {
     uint64_t seed;
     const struct service_type *service;
-    int server_count, quorum; /* 1, or the nodes of a set */
+    int server_count; /* 1, or the nodes of a set, or the members of an ensemble */
+    int voter_count;  /* the servers that grant, each by itself: an ensemble is one */
+    int quorum;       /* of those */
     int64_t node_timeout_ms;
     bool far;          /* its servers are far from its clients */
     bool durable;      /* its clients say that the servers forget nothing when they restart */

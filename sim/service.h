@@ -65,6 +65,10 @@ enum service_forgotten {
 struct service_host {
     /* Bytes for a client: a reply, or something that it did not ask for (`pushed`). */
     void (*send)(void *context, const char *bytes, size_t size, bool pushed);
+    /* The server closes a connection, after what it has sent. `disconnect` follows. */
+    void (*close)(void *context);
+    /* Have `expire` called at this time. Only the last such request counts. */
+    void (*arm)(struct service_host *host, int64_t at_us);
     /* A request was executed; `line` says which, and the answer. If it is `minor`, only a story has
      * it. */
     void (*executed)(void *context, const char *line, bool minor);
@@ -102,6 +106,7 @@ struct service_fault {
     enum fault_kind kind;
     int number;
     const char *text;
+    bool calm; /* everything goes on working */
 };
 
 struct service_type;
@@ -120,6 +125,9 @@ struct service_type {
     const char *scheme;                /* of the URL that clients open */
     const char *url_options;           /* that they need here */
     const struct store_driver *driver; /* the store that speaks to it */
+    /* How soon a client that has renewed its hold must know that somebody took it away, while
+     * nothing else goes wrong; 0: by its next renewal. */
+    int64_t told_within_us;
 
     /* All that may befall it, in an order that seeds rely on. */
     const struct service_fault *faults;
@@ -132,11 +140,15 @@ struct service_type {
     /* Makes it what `open` returned. There are no connections. */
     void (*reset)(struct service *service);
     void (*set_time)(struct service *service, int64_t wall_us);
-    /* Drops what has ended, as a server does from time to time. */
+    /* Drops what has ended, as a server does from time to time, and does whatever else is due. */
     void (*expire)(struct service *service);
     void (*save)(struct service *service);
     /* There are no connections. */
     void (*restart)(struct service *service, enum service_keep keep);
+    /* Makes these services the members of one ensemble, a single one as well. To clients and to
+     * checkers they are one service: the first one's clock counts, and it alone reports, arms and
+     * is looked at. NULL: the servers of this service know nothing of each other. */
+    void (*unite)(struct service *const *members, int count);
     /* It becomes a voter of a set. NULL: this service cannot. */
     void (*join)(struct service *service, const struct service_set *set);
     /* A fault of its own begins, or ends. */
