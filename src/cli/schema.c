@@ -27,7 +27,9 @@ static const char mysql_rights[] =
     "-- GRANT EXECUTE ON PROCEDURE holdfast_release TO app@'%';\n"
     "-- GRANT EXECUTE ON PROCEDURE holdfast_break TO app@'%';\n"
     "-- GRANT EXECUTE ON PROCEDURE holdfast_draw TO app@'%';\n"
-    "-- GRANT EXECUTE ON PROCEDURE holdfast_break_session TO app@'%';\n";
+    "-- GRANT EXECUTE ON PROCEDURE holdfast_break_session TO app@'%';\n"
+    "-- GRANT EXECUTE ON PROCEDURE holdfast_acquire_free TO app@'%';\n"
+    "-- GRANT EXECUTE ON PROCEDURE holdfast_release_quiet TO app@'%';\n";
 
 struct settings {
     const char *dialect;

@@ -9,17 +9,18 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
-from servers.mariadb import MariaDB
+from servers.mariadb import MariaDB, Session
 from servers.mariadb import patient as slowly
 from servers.process import LIMIT_S
 from servers.proxy import Proxy
 from servers.puppet import Puppet, boot_us
 from servers.redis import Clock
-from servers.scene import (KINDS, LONG_MS, PUPPET, SHIM, deadline_us, is_lost, is_there, one_of, outcome, patient,
-                           puppets, sockets_of, wait_until)
+from servers.scene import (KINDS, LONG_MS, PUPPET, SHIM, deadline_us, gathering, is_lost, is_there, one_of, outcome,
+                           patient, puppets, sockets_of, use_once, wait_until)
 from servers.suite import equal, main, test
 
 WAIT_LEASE_MS = 1500  # a waiter asks again at a third of that
+MANY = [f"name-{number}" for number in range(12)]
 shared = MariaDB()  # for tests that leave the server alone; each has a database of its own
 
 
@@ -64,6 +65,85 @@ def hold_shortly(puppet, name):
         if outcome(puppet, number) == "OK":
             return number
     raise AssertionError("the machine was too slow each time")
+
+
+@contextlib.contextmanager
+def many():
+    """A database where MANY names have been used before; a proxy, and a puppet behind it."""
+    with database() as name, Proxy(shared.port) as proxy, Puppet(PUPPET, url_of(name, port=proxy.port)) as far:
+        use_once(far, MANY)
+        yield name, proxy, far
+
+
+def holders(name):
+    return count(shared, "state = 1 AND name LIKE 'name-%'", name)
+
+
+# ---- Requests that share a transaction ----
+
+
+@test
+def requests_that_have_gathered_share_a_transaction():
+    with many() as (name, proxy, far):
+        with gathering(proxy, far):
+            for lock in MANY:
+                far.acquire(lock, lock, lease_ms=LONG_MS)
+        tokens = {lock: far.granted(lock).token for lock in MANY}
+        equal(holders(name), len(MANY))
+        equal(shared.command("SELECT COUNT(DISTINCT since_us) FROM holdfast_claims WHERE name LIKE 'name-%'", database=name), "1")
+        for lock in MANY:
+            equal(token_in(name, lock), tokens[lock])
+            far.send("release", lock)
+        for lock in MANY:
+            equal(far.wait(("released", lock)).words[2], "OK")
+        equal(holders(name), 0)
+
+
+@test
+def what_cannot_be_done_at_once_does_not_hold_up_the_others():
+    held, locked, twice, new = MANY[0], MANY[1], MANY[2], "new"
+    with many() as (name, proxy, far), Puppet(PUPPET, url_of(name)) as near, Session(shared) as locker:
+        near.hold("held", held)
+        equal(locker.say("BEGIN"), 0)
+        equal(locker.say(f"SELECT 1 FROM {name}.holdfast_locks WHERE name = '{locked}' FOR UPDATE"), 0)
+        with gathering(proxy, far):
+            for lock in [*MANY, new]:
+                far.acquire(lock, lock, lease_ms=LONG_MS, wait_ms=-1)
+            far.acquire("again", twice, wait_ms=-1)
+        for lock in set(MANY) - {held, locked, twice, new}:
+            far.granted(lock)
+        equal(locker.say("COMMIT"), 0)
+        for lock in (locked, twice, new):
+            far.granted(lock)
+        wait_until(lambda: waits(shared, name) == 2, "the waiters")
+        equal(near.release("held"), "OK")
+        far.granted(held)
+        equal(far.release(twice), "OK")
+        far.granted("again")
+
+
+@test
+def row_17_requests_that_shared_a_transaction_whose_reply_was_lost_are_done_once():
+    with many() as (name, proxy, far), Puppet(PUPPET, url_of(name)) as near:
+        with gathering(proxy, far):
+            for lock in MANY:
+                far.acquire(lock, lock, lease_ms=LONG_MS)
+            dropped = proxy.drop_reply_to("holdfast_acquire_free")
+        assert dropped.wait(LIMIT_S)
+        tokens = {lock: far.granted(lock).token for lock in MANY}
+        equal(holders(name), len(MANY))
+        for lock in MANY:
+            equal([party.token for party in near.inspect(lock)["holders"]], [tokens[lock]])
+        equal(far.release("first"), "OK")
+        far.free("first")
+        with gathering(proxy, far):
+            for lock in MANY:
+                far.send("release", lock)
+            dropped = proxy.drop_reply_to("holdfast_release_quiet")
+        assert dropped.wait(LIMIT_S)
+        for lock in MANY:
+            one_of(far.wait(("released", lock)).words[2], ("OK", "UNKNOWN"))
+        equal(holders(name), 0)
 
 
 # ---- Messages ----

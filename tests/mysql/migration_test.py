@@ -35,7 +35,7 @@ def acquire(client, wait_ms=0):
             "1, 0, 1, 'host', 'command', 'label')")
 
 
-@test("1", "2", "3")
+@test("1", "2", "3", "4")
 def holds_and_places_outlive_a_migration_and_clients_that_are_connected_go_on(old):
     with MariaDB() as server, Session(server) as holder, Session(server) as waiter:
         make(server, old)

@@ -23,7 +23,7 @@ from servers.watch import watching
 def run(url, *words, **env):
     """Runs a command under the lock "x": what it says."""
     keep = {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "PG"))}
-    return subprocess.run([HOLDFAST, "run", "-n", "x", *words, "--", "echo", "done"], capture_output=True, text=True,
+    return subprocess.run([HOLDFAST, "run", "-qn", "x", *words, "--", "echo", "done"], capture_output=True, text=True,
                           timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
                           env=keep | {"HOLDFAST_URL": patient(url), "HOME": "/nonexistent",
                                       "XDG_CONFIG_HOME": "/nonexistent"} | env)

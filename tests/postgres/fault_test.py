@@ -15,12 +15,13 @@ from servers.process import LIMIT_S
 from servers.proxy import Proxy
 from servers.puppet import Puppet
 from servers.redis import Clock
-from servers.scene import (KINDS, LONG_MS, PUPPET, SHIM, deadline_us, is_lost, is_there, one_of, outcome, patient,
-                           puppets, sockets_of, wait_until)
+from servers.scene import (KINDS, LONG_MS, PUPPET, SHIM, deadline_us, gathering, is_lost, is_there, one_of, outcome,
+                           patient, puppets, sockets_of, use_once, wait_until)
 from servers.suite import equal, main, test
 
 VERY_LONG_MS = 600000  # nobody renews within the test
 WAIT_LEASE_MS = 1500  # a waiter asks again at a third of that
+MANY = [f"name-{number}" for number in range(12)]
 shared = Postgres()  # for tests that leave the server alone; each has a database of its own
 
 
@@ -69,35 +70,11 @@ def hold_shortly(puppet, name):
     raise AssertionError("the machine was too slow each time")
 
 
-MANY = [f"name-{number}" for number in range(12)]
-
-
-def hold_many(puppet, names=MANY, **options):
-    """Takes locks, one after the other: returns their tokens."""
-    return {name: puppet.hold(name, name, **options).token for name in names}
-
-
-@contextlib.contextmanager
-def gathering(proxy, puppet):
-    """What is requested within goes in one turn: until then, a request of an earlier one is on its way."""
-    proxy.hold("up")
-    puppet.send("acquire", "first", "first", "exclusive", None, 0)
-    proxy.wait(lambda: proxy.held["up"] > 0)
-    yield
-    puppet.left("spare")  # it has read all that came before
-    proxy.let_go()
-    puppet.granted("first")
-
-
 @contextlib.contextmanager
 def many():
-    """A database where names have been used before; a proxy; a puppet behind it, which has a hold, "spare"."""
+    """A database where MANY names have been used before; a proxy, and a puppet behind it."""
     with database() as name, Proxy(shared.port) as proxy, Puppet(PUPPET, url_of(name, port=proxy.port)) as far:
-        hold_many(far, lease_ms=LONG_MS)
-        for lock in MANY:
-            equal(far.release(lock), "OK")
-            far.free(lock)
-        far.hold("spare", "spare", lease_ms=LONG_MS)
+        use_once(far, MANY)
         yield name, proxy, far
 
 

@@ -74,6 +74,28 @@ def puppets(count, url, **options):
         yield [stack.enter_context(Puppet(PUPPET, url, **options)) for _ in range(count)]
 
 
+def use_once(puppet, names):
+    """Takes and releases each of these locks, so that the store knows them; holds "spare" from then on."""
+    for name in names:
+        puppet.hold(name, name, lease_ms=LONG_MS)
+        assert puppet.release(name) == "OK", name
+        puppet.free(name)
+    puppet.hold("spare", "spare", lease_ms=LONG_MS)
+
+
+@contextlib.contextmanager
+def gathering(proxy, puppet):
+    """What is requested within is sent together: until then, an acquire of "first" is on its way. The puppet must have
+    a hold, "spare"."""
+    proxy.hold("up")
+    puppet.acquire("first", "first")
+    proxy.wait(lambda: proxy.held["up"] > 0)
+    yield
+    puppet.left("spare")  # it has read all that came before
+    proxy.let_go()
+    puppet.granted("first")
+
+
 def deadline_us(puppet, lock):
     """Between which times the hold's deadline is; it has not passed yet."""
     asked_us = boot_us()

@@ -13,8 +13,10 @@
 void mysql_call(struct mysql *my, struct store_op *op, my_answered *answered,
                 enum my_procedure procedure, char *arguments) {
     struct my_request *request = my_request_new(my, op, answered, arguments);
-    if (request)
+    if (request) {
         request->procedure = procedure;
+        request->shares = procedure == MY_ACQUIRE || procedure == MY_RELEASE;
+    }
     mysql_send(my, request, op);
 }
 
@@ -55,16 +57,20 @@ void mysql_acquire(struct mysql *my, struct store_op *op) {
 /* ---- Release, break ---- */
 
 /* After an earlier sending whose reply was lost, "not mine" may be its own doing. */
+void mysql_end(struct mysql *my, struct my_request *request, bool was_there) {
+    store_complete(my->host, request->op,
+                   was_there            ? STORE_DONE
+                   : request->sends > 1 ? STORE_UNKNOWN
+                                        : STORE_NOT_YOURS);
+}
+
 void mysql_ended(struct mysql *my, struct my_request *request, const struct my_result *result,
                  const char *why) {
     if (!mysql_has_rows(result, 1) || result->rows != 1) {
         mysql_fail(my, request, result, why);
         return;
     }
-    store_complete(my->host, request->op,
-                   my_number(result, 0, 0) ? STORE_DONE
-                   : request->sends > 1    ? STORE_UNKNOWN
-                                           : STORE_NOT_YOURS);
+    mysql_end(my, request, my_number(result, 0, 0));
 }
 
 void mysql_release(struct mysql *my, struct store_op *op) {

@@ -18,7 +18,7 @@ static const char settings_sql[] =
     " 'rpl_semi_sync_source_enabled', 'wsrep_on')";
 
 enum { CLOCK_US, NAMES, REPLICAS, ENGINES, PROCEDURES, STATE_COLUMNS };
-enum { PROCEDURE_COUNT = 5 };
+enum { PROCEDURE_COUNT = 7 };
 static const char state_sql[] =
     "SELECT " MYSQL_NOW ", (SELECT COUNT(*) FROM holdfast_locks),"
     " (SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'),"
@@ -27,7 +27,8 @@ static const char state_sql[] =
     " AND engine <> 'InnoDB'),"
     " (SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE()"
     " AND routine_name IN ('holdfast_acquire', 'holdfast_release', 'holdfast_break',"
-    " 'holdfast_draw', 'holdfast_break_session'))";
+    " 'holdfast_draw', 'holdfast_break_session',"
+    " 'holdfast_acquire_free', 'holdfast_release_quiet'))";
 
 struct examining {
     hf_examination *out;

@@ -15,7 +15,9 @@
 #include "store/mysql/link.h"
 
 #include "base/error.h"
+#include "store/mysql/batch.h"
 #include "store/mysql/mysql.h"
+#include "store/sql/turn.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -38,6 +40,7 @@ struct my_request *my_request_new(struct mysql *my, struct store_op *op, my_answ
         return NULL;
     }
     list_init(&request->link);
+    list_init(&request->members);
     request->op = op;
     request->answered = answered;
     request->sql = sql;
@@ -46,7 +49,8 @@ struct my_request *my_request_new(struct mysql *my, struct store_op *op, my_answ
     return request;
 }
 
-static void free_request(struct my_request *request) {
+void my_request_free(struct my_request *request) {
+    assert(list_empty(&request->members));
     list_remove(&request->link);
     free(request->sql);
     free(request);
@@ -56,14 +60,19 @@ static struct my_request *first_of(struct list *list) {
     return list_empty(list) ? NULL : container_of(list->next, struct my_request, link);
 }
 
-/* Ends the request, with its result or without. */
+void my_request_end(struct mysql *my, struct my_request *request, const struct my_result *result,
+                    int reason, const char *why) {
+    list_remove(&request->link);
+    request->reason = reason;
+    if (request->answered)
+        request->answered(my, request, result, why);
+    my_request_free(request);
+}
+
 static void give_back(struct my_link *link, struct my_request *request,
                       const struct my_result *result, const char *why) {
-    list_remove(&request->link);
-    request->reason = link->reason;
-    if (request->answered)
-        request->answered(link->my, request, result, why);
-    free_request(request);
+    link->in_turn -= request->in_turn;
+    my_request_end(link->my, request, result, link->reason, why);
 }
 
 /* ---- Time ---- */
@@ -114,10 +123,12 @@ static void take_back_sent(struct my_link *link) {
     while (!list_empty(&link->sent)) {
         struct my_request *last = container_of(link->sent.prev, struct my_request, link);
         list_remove(&last->link);
-        if (last->answered && !link->listens)
+        if (last->answered && !link->listens) {
             list_insert_before(link->waiting.next, &last->link);
-        else
-            free_request(last);
+        } else {
+            link->in_turn -= last->in_turn;
+            my_request_free(last);
+        }
     }
 }
 
@@ -207,9 +218,47 @@ static bool send_request(struct my_link *link, const struct my_request *request)
     return ok;
 }
 
-static void send_waiting(struct my_link *link) {
+static const struct store_op *op_in_turn(const struct list *node) {
+    const struct my_request *request = container_of(node, struct my_request, link);
+    return request->shares ? request->op : NULL;
+}
+
+/* Puts one request in the place of several, if there is memory for it. */
+static void combine(struct my_link *link, struct list *requests, const struct my_batch *type) {
+    bool are_several = requests->next != requests->prev;
+    struct my_request *batch = are_several ? my_batch_new(link->my, type, requests) : NULL;
+    if (batch)
+        list_append(requests, &batch->link);
+}
+
+static void send_in_turn(struct my_link *link, struct list *requests) {
     struct my_request *request;
-    while (link->state == MY_READY && (request = first_of(&link->waiting))) {
+    while ((request = first_of(requests))) {
+        list_remove(&request->link);
+        list_append(&link->waiting, &request->link);
+        request->shares = false;
+        request->in_turn = true;
+        link->in_turn++;
+    }
+}
+
+static void begin_turn(struct my_link *link) {
+    struct sql_turn turn;
+    sql_turn_take(&turn, &link->waiting, op_in_turn);
+    combine(link, &turn.releases, &my_release_batch);
+    combine(link, &turn.acquires, &my_acquire_batch);
+    send_in_turn(link, &turn.alone);
+    send_in_turn(link, &turn.releases);
+    send_in_turn(link, &turn.acquires);
+}
+
+static void send_waiting(struct my_link *link) {
+    if (link->state == MY_READY && !link->in_turn)
+        begin_turn(link);
+    list_each_safe(node, &link->waiting) {
+        struct my_request *request = container_of(node, struct my_request, link);
+        if (link->state != MY_READY || request->shares)
+            continue;
         if (!send_request(link, request)) {
             link->reason = HF_NO_MEMORY;
             give_back(link, request, NULL, NULL);
@@ -220,6 +269,21 @@ static void send_waiting(struct my_link *link) {
         request->sent_us = world_now_us(world_of(link));
         list_append(&link->sent, &request->link);
     }
+}
+
+static void flusher_called(struct world_flusher *flusher) {
+    struct my_link *link = container_of(flusher, struct my_link, flusher);
+    send_waiting(link);
+    set_timer(link);
+}
+
+/* Requests are sent at the next flush, with those that other threads submit until then. Those of
+ * the listener belong to this session, and are sent at once. */
+static void ask_to_send(struct my_link *link) {
+    if (link->listens)
+        send_waiting(link);
+    else if (link->state == MY_READY && !list_empty(&link->waiting))
+        world_flusher_ask(world_of(link), &link->flusher);
 }
 
 /* ---- The greeting ---- */
@@ -261,7 +325,8 @@ static void prepare_session(struct my_link *link) {
         snprintf(lasting, sizeof(lasting), LASTING, link->my->client);
     int size = snprintf(sql, sizeof(sql),
                         "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES',"
-                        " innodb_lock_wait_timeout = %d, lock_wait_timeout = %d;"
+                        " innodb_lock_wait_timeout = %d, lock_wait_timeout = %d,"
+                        " group_concat_max_len = 100000;"
                         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;%s" ASK_VERSION,
                         seconds, seconds, lasting);
     ask(link, SESSION, sql, (size_t)size);
@@ -272,7 +337,7 @@ static void ready(struct my_link *link) {
     link->heard = false;
     if (link->listens)
         mysql_listen(link->my);
-    send_waiting(link);
+    ask_to_send(link);
 }
 
 /* The version of the schema; 0: there is none; -1: something else has that name. */
@@ -520,8 +585,7 @@ static void wire_received(struct net_wire *wire, const char *bytes, size_t size)
         take_packet(link, &packet);
     if (link->state >= MY_LOGIN && next == MY_BAD_PACKET)
         my_link_break(link, HF_UNREACHABLE, "the server's answer is too long");
-    if (link->state == MY_READY)
-        send_waiting(link);
+    ask_to_send(link);
     set_timer(link);
 }
 
@@ -583,9 +647,13 @@ void my_link_want(struct my_link *link) {
 
 void my_link_submit(struct my_link *link, struct my_request *request) {
     list_append(&link->waiting, &request->link);
-    if (link->state == MY_READY)
-        send_waiting(link);
+    ask_to_send(link);
     my_link_want(link);
+}
+
+void my_link_submit_first(struct my_link *link, struct my_request *request) {
+    list_insert_before(link->waiting.next, &request->link);
+    ask_to_send(link);
 }
 
 /* Gives up those that were sent and whose time is over; they keep their places. */
@@ -622,6 +690,7 @@ int my_link_init(struct my_link *link, struct mysql *my) {
     link->reason = HF_UNREACHABLE;
     list_init(&link->waiting);
     list_init(&link->sent);
+    world_flusher_init(&link->flusher, flusher_called);
     int r = net_wire_init(&link->wire, my->host->world, &my->peer, &my->security, &events);
     if (r < 0)
         return r;
@@ -633,6 +702,7 @@ int my_link_init(struct my_link *link, struct mysql *my) {
 
 void my_link_close(struct my_link *link) {
     net_wire_drop(&link->wire);
+    world_flusher_drop(&link->flusher);
     link->state = MY_DOWN;
     take_back_sent(link);
     give_back_all(link, "the client was closed");

@@ -4,9 +4,11 @@
  * A link opens when there is something to send (or when it is `wanted`). It logs in, prepares the
  * session, and finds or makes the schema. Then it sends what waits in one write. The server
  * executes queries in their order, each in a transaction of its own, and results are matched to
- * requests by their order. When the connection is lost, requests without a result are sent again
- * over the next one until their time is over, which every request permits. The link of a session
- * (see sessions.c) is not restored: what it has locked ended with its connection. */
+ * requests by their order. Acquires and releases take turns (turn.h).
+ *
+ * When the connection is lost, requests without a result are sent again over the next one until
+ * their time is over, which every request permits. The link of a session (see sessions.c) is not
+ * restored: what it has locked ended with its connection. */
 #ifndef MYSQL_LINK_H
 #define MYSQL_LINK_H
 
@@ -17,6 +19,7 @@
 #include "world/world.h"
 
 struct mysql;
+struct my_batch;
 struct my_link;
 struct my_request;
 
@@ -27,7 +30,11 @@ typedef void my_answered(struct mysql *my, struct my_request *request,
 
 struct my_request {
     struct list link;
-    my_answered *answered; /* NULL: it was given up, and keeps its place among the results */
+    bool shares;                 /* an acquire or release: it waits for its turn */
+    bool in_turn;                /* the next turn waits for its result */
+    struct list members;         /* of a batch: the requests that it is for … */
+    const struct my_batch *type; /* … and what it does */
+    my_answered *answered;       /* NULL: it was given up, and keeps its place among the results */
     struct store_op *op;
     void *context;
     char *sql;           /* the query, or the arguments of a call */
@@ -45,6 +52,7 @@ struct my_link {
     struct mysql *my;
     struct net_wire wire;
     struct world_timer timer;
+    struct world_flusher flusher;
     enum my_state state;
     struct my_reader reader;
     struct my_answer answer;
@@ -56,6 +64,7 @@ struct my_link {
     int64_t connect_by_us;
     struct list waiting; /* requests to send */
     struct list sent;    /* requests without a result, in order */
+    unsigned in_turn;    /* how many of both are of this turn */
     bool wanted;         /* keep it open even if nothing waits */
     bool listens;        /* to wake-ups: needs no schema */
     bool is_over;        /* of a session: its connection has ended */
@@ -83,6 +92,14 @@ void my_link_break(struct my_link *link, int reason, const char *why);
 
 /* Sends a request, now or as soon as it can, and frees it when it was answered. */
 void my_link_submit(struct my_link *link, struct my_request *request);
+
+/* The same, ahead of those that wait. */
+void my_link_submit_first(struct my_link *link, struct my_request *request);
+
+/* Ends a request, with its result or without, and frees it. `reason` counts if there is none. */
+void my_request_end(struct mysql *my, struct my_request *request, const struct my_result *result,
+                    int reason, const char *why);
+void my_request_free(struct my_request *request);
 
 /* Makes a request; takes `sql`, which is malloc'd. NULL: no memory, or `sql` is NULL. */
 struct my_request *my_request_new(struct mysql *my, struct store_op *op, my_answered *answered,

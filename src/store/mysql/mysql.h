@@ -8,7 +8,7 @@
 
 /* schema.sql, made into a constant by tools/embed_text. */
 extern const char mysql_schema[];
-enum { MYSQL_SCHEMA = 4 }; /* its version */
+enum { MYSQL_SCHEMA = 5 }; /* its version */
 
 /* The server's time in microseconds since 1970; the same within a statement. */
 #define MYSQL_NOW "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
@@ -35,7 +35,15 @@ char *mysql_write(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /* "X'616263'" for "abc", NULL for no memory; the text may be NULL, which is "". */
 char *mysql_quote(const char *text);
 
-enum my_procedure { MY_ACQUIRE, MY_RELEASE, MY_BREAK, MY_DRAW, MY_BREAK_SESSION };
+enum my_procedure {
+    MY_ACQUIRE,
+    MY_RELEASE,
+    MY_BREAK,
+    MY_DRAW,
+    MY_BREAK_SESSION,
+    MY_ACQUIRE_FREE,
+    MY_RELEASE_QUIET,
+};
 
 /* The call of a procedure, whose arguments are lines; or, if the user may not call or make
  * procedures, its text with the arguments in it. NULL: no memory. */
@@ -46,6 +54,8 @@ void mysql_acquire(struct mysql *my, struct store_op *op);
 void mysql_renew(struct mysql *my, struct store_op *op);
 void mysql_release(struct mysql *my, struct store_op *op);
 void mysql_break(struct mysql *my, struct store_op *op);
+/* Completes a release or a break: whether there was what it should end. */
+void mysql_end(struct mysql *my, struct my_request *request, bool was_there);
 
 /* Calls a procedure on the connection for requests; takes `arguments`. */
 void mysql_call(struct mysql *my, struct store_op *op, my_answered *answered,

@@ -12,6 +12,11 @@
 -- A claim that has expired is removed before anything is granted, not just ignored: it may be in the
 -- middle of being renewed. What remains counts, whatever its time.
 --
+-- holdfast_acquire_free and holdfast_release_quiet do many requests in one transaction, and leave
+-- those out that would have to wait: they skip rows that somebody else has locked. So they keep no
+-- other name waiting for longer than their commit takes, and cannot be part of a circle. They find
+-- every row by its key, in the order of what is asked (STRAIGHT_JOIN): a scan would lock others.
+--
 -- Everything relies on READ COMMITTED, which each session of holdfast sets: it makes InnoDB lock
 -- rows and not the gaps between them, where other names would be. For the same reason no index but
 -- the primary keys is unique, and nothing but a SELECT reads: in the condition of an IF or of a
@@ -190,6 +195,61 @@ BEGIN
     SELECT answer, number, is_head, lock_kind, lock_capacity;
 END
 //
+DROP PROCEDURE IF EXISTS holdfast_acquire_free
+//
+-- Takes locks that nobody holds or waits for, for many attempts at once, each with a name of its own.
+-- `asked` is JSON, [[name, kind, capacity, weight, seq, lease_us, barges, proposed, label], ...] with
+-- bytes in hex. Answers with the number and the token of each attempt that was granted its lock. The
+-- others have to ask holdfast_acquire: those whose names are new or in use, whose rows are locked, and
+-- whose tokens are not plain.
+--
+-- The rows are locked by a statement of their own, since what holds afterwards is seen only by the
+-- next one.
+CREATE PROCEDURE holdfast_acquire_free (
+    asked LONGTEXT,
+    me BINARY(16),
+    base BIGINT,
+    my_pid BIGINT,
+    my_host VARBINARY(1024),
+    my_command VARBINARY(4096)
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE now_us BIGINT;
+    DECLARE locked, free LONGTEXT; -- numbers of attempts
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    --#include begin.sql
+    SELECT GROUP_CONCAT(a.seq) INTO locked
+        FROM JSON_TABLE(asked, '$[*]' COLUMNS (name VARCHAR(510) PATH '$[0]', seq BIGINT PATH '$[4]')) a
+        STRAIGHT_JOIN holdfast_locks l ON l.name = UNHEX(a.name) FOR UPDATE SKIP LOCKED;
+    --#include now.sql
+    SELECT GROUP_CONCAT(a.seq) INTO free
+        FROM JSON_TABLE(asked, '$[*]' COLUMNS (name VARCHAR(510) PATH '$[0]', capacity INT PATH '$[2]',
+            weight INT PATH '$[3]', seq BIGINT PATH '$[4]', proposed BIGINT PATH '$[7]')) a
+        STRAIGHT_JOIN holdfast_locks l ON l.name = UNHEX(a.name)
+        WHERE FIND_IN_SET(a.seq, locked) AND a.weight <= a.capacity
+        AND a.proposed <= GREATEST(now_us, base) + 86400000000
+        AND GREATEST(l.token + 1, a.proposed, base) < 9007199254740992
+        AND NOT EXISTS (SELECT 1 FROM holdfast_claims c WHERE c.name = l.name)
+        AND NOT EXISTS (SELECT 1 FROM holdfast_sessions s WHERE s.name = l.name);
+    INSERT INTO holdfast_claims
+        SELECT me, a.seq, l.name, 1, l.ticket + 1 - IF(a.barges, 4503599627370496, 0), a.weight, now_us + a.lease_us,
+            GREATEST(l.token + 1, a.proposed, base), now_us, my_pid, my_host, my_command, UNHEX(a.label)
+        FROM JSON_TABLE(asked, '$[*]' COLUMNS (name VARCHAR(510) PATH '$[0]', weight INT PATH '$[3]', seq BIGINT PATH '$[4]',
+            lease_us BIGINT PATH '$[5]', barges TINYINT PATH '$[6]', proposed BIGINT PATH '$[7]',
+            label VARCHAR(510) PATH '$[8]')) a
+        STRAIGHT_JOIN holdfast_locks l ON l.name = UNHEX(a.name) WHERE FIND_IN_SET(a.seq, free);
+    UPDATE JSON_TABLE(asked, '$[*]' COLUMNS (name VARCHAR(510) PATH '$[0]', kind TINYINT PATH '$[1]',
+            capacity INT PATH '$[2]', seq BIGINT PATH '$[4]', proposed BIGINT PATH '$[7]')) a
+        STRAIGHT_JOIN holdfast_locks l ON l.name = UNHEX(a.name)
+        SET l.kind = a.kind, l.capacity = a.capacity, l.token = GREATEST(l.token + 1, a.proposed, base),
+            l.ticket = l.ticket + 1, l.used_day = now_us DIV 86400000000
+        WHERE FIND_IN_SET(a.seq, free);
+    COMMIT;
+    SELECT c.seq, c.token
+        FROM JSON_TABLE(asked, '$[*]' COLUMNS (seq BIGINT PATH '$[4]')) a
+        STRAIGHT_JOIN holdfast_claims c ON c.client = me AND c.seq = a.seq WHERE FIND_IN_SET(a.seq, free);
+END
+//
 DROP PROCEDURE IF EXISTS holdfast_release
 //
 -- Ends a hold, or a place in the queue. Answers 0 if there is none, or its time has passed.
@@ -218,6 +278,44 @@ BEGIN
     COMMIT;
     --#include wake.sql
     SELECT ends_us > now_us;
+END
+//
+DROP PROCEDURE IF EXISTS holdfast_release_quiet
+//
+-- Ends the claims of many attempts at once, where nobody waits. `asked` is JSON, [[name, seq], ...].
+-- Answers with the number of each that has ended, and whether its time had not passed. The others have
+-- to ask holdfast_release.
+CREATE PROCEDURE holdfast_release_quiet (
+    asked LONGTEXT,
+    me BINARY(16)
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE now_us BIGINT;
+    DECLARE locked, ended LONGTEXT;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    --#include begin.sql
+    --#include now.sql
+    SELECT GROUP_CONCAT(a.seq) INTO locked
+        FROM JSON_TABLE(asked, '$[*]' COLUMNS (name VARCHAR(510) PATH '$[0]', seq BIGINT PATH '$[1]')) a
+        STRAIGHT_JOIN holdfast_locks l ON l.name = UNHEX(a.name)
+        WHERE l.used_day >= now_us DIV 86400000000 FOR UPDATE SKIP LOCKED;
+    SELECT GROUP_CONCAT(a.seq) INTO locked
+        FROM JSON_TABLE(asked, '$[*]' COLUMNS (name VARCHAR(510) PATH '$[0]', seq BIGINT PATH '$[1]')) a
+        WHERE FIND_IN_SET(a.seq, locked)
+        AND NOT EXISTS (SELECT 1 FROM holdfast_claims w WHERE w.name = UNHEX(a.name) AND w.state = 3);
+    SELECT GROUP_CONCAT(a.seq) INTO ended
+        FROM JSON_TABLE(asked, '$[*]' COLUMNS (seq BIGINT PATH '$[1]')) a
+        STRAIGHT_JOIN holdfast_claims c ON c.client = me AND c.seq = a.seq
+        WHERE FIND_IN_SET(a.seq, locked) FOR UPDATE SKIP LOCKED;
+    --#include now.sql
+    SELECT c.seq, c.state < 4 AND c.until_us > now_us
+        FROM JSON_TABLE(asked, '$[*]' COLUMNS (seq BIGINT PATH '$[1]')) a
+        STRAIGHT_JOIN holdfast_claims c ON c.client = me AND c.seq = a.seq
+        WHERE FIND_IN_SET(a.seq, ended);
+    DELETE c FROM JSON_TABLE(asked, '$[*]' COLUMNS (seq BIGINT PATH '$[1]')) a
+        STRAIGHT_JOIN holdfast_claims c ON c.client = me AND c.seq = a.seq
+        WHERE FIND_IN_SET(a.seq, ended);
+    COMMIT;
 END
 //
 DROP PROCEDURE IF EXISTS holdfast_break
@@ -348,5 +446,5 @@ BEGIN
 END
 //
 -- The last step: whoever reads this finds everything.
-ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 4'
+ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 5'
 //

@@ -35,8 +35,9 @@ char *mysql_quote(const char *text) {
     return quoted;
 }
 
-static const char *const names[] = {"holdfast_acquire", "holdfast_release", "holdfast_break",
-                                    "holdfast_draw", "holdfast_break_session"};
+static const char *const names[] = {
+    "holdfast_acquire",       "holdfast_release",      "holdfast_break",        "holdfast_draw",
+    "holdfast_break_session", "holdfast_acquire_free", "holdfast_release_quiet"};
 
 static char *write_call(const char *name, const char *arguments) {
     char *text = mysql_write("CALL %s(%s)", name, arguments);

@@ -66,7 +66,7 @@ const struct pg_batch pg_release_batch = {
 /* The row of the result that is about this member; -1: there is none. As a rule the rows come in
  * the order of the members, so the search begins at `likely`. */
 static int row_of(const PGresult *result, int likely, const struct pg_request *member) {
-    int count = PQntuples(result);
+    int count = postgres_has_rows(result, 2) ? PQntuples(result) : 0;
     for (int i = 0; i < count; i++) {
         int row = (likely + i) % count;
         if (strtoull(PQgetvalue(result, row, 0), NULL, 10) == member->op->seq)
@@ -84,15 +84,16 @@ static struct pg_request *take_member(struct pg_request *batch) {
 /* An error concerns all of them, or only the batch: each goes alone, and finds out. */
 static void batch_answered(struct postgres *pg, struct pg_request *batch, const PGresult *result,
                            const char *why) {
-    bool has_rows = postgres_has_rows(result, 2);
     int likely = 0;
     while (!list_empty(&batch->members)) {
         struct pg_request *member = take_member(batch);
-        int row = has_rows ? row_of(result, likely, member) : -1;
         member->sends += batch->sends;
         if (!result) {
             pg_request_end(pg, member, NULL, batch->reason, why);
-        } else if (row >= 0) {
+            continue;
+        }
+        int row = row_of(result, likely, member);
+        if (row >= 0) {
             likely = row + 1;
             batch->type->done(pg, member, PQgetvalue(result, row, 1));
             pg_request_free(member);
@@ -166,6 +167,7 @@ struct pg_request *pg_batch_new(struct postgres *pg, const struct pg_batch *type
         struct pg_request *member = container_of(members->next, struct pg_request, link);
         list_remove(&member->link);
         list_append(&batch->members, &member->link);
+        member->shares = false;
         if (member->give_up_us < batch->give_up_us)
             batch->give_up_us = member->give_up_us;
     }

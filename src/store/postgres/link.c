@@ -10,11 +10,6 @@
  * A result counts only when its sync has come back. Before that the server has executed the
  * statement, but not committed it.
  *
- * A turn has what has gathered. Which of the requests for different names comes first does not
- * matter. A name that is asked for more than once is contended: its requests go one by one, in
- * their order, and not in a batch. What follows them waits for the next turn. So, when a batch has
- * left a request undone, nothing that came later for its name has overtaken it.
- *
  * Only errors of the severity ERROR are answers. FATAL ends the connection, maybe after the
  * commit. */
 #include "store/postgres/link.h"
@@ -22,7 +17,7 @@
 #include "base/error.h"
 #include "store/postgres/batch.h"
 #include "store/postgres/postgres.h"
-#include "store/sql/names.h"
+#include "store/sql/turn.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -32,7 +27,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { PING_US = 5000000, NUMBER_SIZE = 24, TURN_MAX = 128 };
+enum { PING_US = 5000000, NUMBER_SIZE = 24 };
 
 static struct world *world_of(const struct pg_link *link) {
     return link->pg->host->world;
@@ -351,59 +346,39 @@ static bool send_request(struct pg_link *link, struct pg_request *request) {
     return true;
 }
 
-static void join_turn(struct pg_link *link, struct pg_request *request) {
-    request->in_turn = true;
-    link->in_turn++;
+static const struct store_op *op_in_turn(const struct list *node) {
+    const struct pg_request *request = container_of(node, struct pg_request, link);
+    return request->shares ? request->op : NULL;
 }
 
-/* Moves what may be part of a batch to the list of its type; the rest of the turn goes alone. */
-static void sort_turn(struct pg_link *link, struct list *acquires, struct list *releases) {
-    struct sql_names once = {0}, often = {0};
-    unsigned count = 0, left = TURN_MAX;
-    list_each(node, &link->waiting) {
-        const struct pg_request *request = container_of(node, struct pg_request, link);
-        if (!request->shares || count++ >= TURN_MAX)
-            continue;
-        if (!sql_names_add(&once, request->op->name))
-            sql_names_add(&often, request->op->name);
-    }
-    list_each_safe(node, &link->waiting) {
-        struct pg_request *request = container_of(node, struct pg_request, link);
-        if (!request->shares || !left)
-            continue;
-        left--;
-        request->shares = false;
-        if (sql_names_has(&often, request->op->name)) {
-            join_turn(link, request);
-            continue;
-        }
-        list_remove(&request->link);
-        list_append(request->op->type == STORE_ACQUIRE ? acquires : releases, &request->link);
-    }
-}
-
-/* Puts them back as one request. If there is but one, or no memory for that, each goes alone. */
-static void add_batch(struct pg_link *link, struct list *members, const struct pg_batch *type) {
-    struct pg_request *batch =
-        members->next == members->prev ? NULL : pg_batch_new(link->pg, type, members);
+/* Puts one request in the place of several, if there is memory for it. */
+static void combine(struct pg_link *link, struct list *requests, const struct pg_batch *type) {
+    bool are_several = requests->next != requests->prev;
+    struct pg_request *batch = are_several ? pg_batch_new(link->pg, type, requests) : NULL;
     if (batch)
-        list_append(members, &batch->link);
-    while (!list_empty(members)) {
-        struct pg_request *request = first_of(members);
+        list_append(requests, &batch->link);
+}
+
+static void send_in_turn(struct pg_link *link, struct list *requests) {
+    struct pg_request *request;
+    while ((request = first_of(requests))) {
         list_remove(&request->link);
         list_append(&link->waiting, &request->link);
-        join_turn(link, request);
+        request->shares = false;
+        request->in_turn = true;
+        link->in_turn++;
     }
 }
 
 /* Releases come first: they do not wait for the disk. */
 static void begin_turn(struct pg_link *link) {
-    struct list acquires, releases;
-    list_init(&acquires);
-    list_init(&releases);
-    sort_turn(link, &acquires, &releases);
-    add_batch(link, &releases, &pg_release_batch);
-    add_batch(link, &acquires, &pg_acquire_batch);
+    struct sql_turn turn;
+    sql_turn_take(&turn, &link->waiting, op_in_turn);
+    combine(link, &turn.releases, &pg_release_batch);
+    combine(link, &turn.acquires, &pg_acquire_batch);
+    send_in_turn(link, &turn.alone);
+    send_in_turn(link, &turn.releases);
+    send_in_turn(link, &turn.acquires);
 }
 
 static void send_waiting(struct pg_link *link) {

@@ -7,9 +7,7 @@
  * trip. Each request has a sync of its own, which makes it a transaction of its own: one that fails
  * does not concern the others.
  *
- * Commits on a connection follow each other, and each waits for the disk. So acquires and releases
- * take turns: while one turn is under way, those that come gather, and go together in the next, as
- * one request for many (batch.c).
+ * Acquires and releases take turns (turn.h).
  *
  * When the connection is lost, requests without a result are sent again over the next one until
  * their time is over, which every request permits. The link of a session (see sessions.c) is not

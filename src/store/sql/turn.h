@@ -1,0 +1,27 @@
+/* What a link sends together. Commits on a connection follow each other, and each waits for the
+ * disk. So acquires and releases take turns: while one turn is under way, those that come gather,
+ * and go together in the next, as one request for many (batch.c of each store).
+ *
+ * Which of the requests for different names comes first does not matter. A name that is asked for
+ * more than once is contended: its requests go alone, in their order. What follows them waits for
+ * the next turn. So, when a batch has left a request undone, nothing that came later for its name
+ * has overtaken it. */
+#ifndef SQL_TURN_H
+#define SQL_TURN_H
+
+#include "store/store.h"
+
+/* The operation of a request; NULL: it takes no part. */
+typedef const struct store_op *sql_op_of(const struct list *request);
+
+struct sql_turn {
+    struct list acquires, releases; /* each for a name of its own, of the whole turn */
+    struct list alone;
+};
+
+enum { SQL_TURN_MAX = 128 };
+
+/* Moves requests from the front of those that wait, SQL_TURN_MAX at most. */
+void sql_turn_take(struct sql_turn *turn, struct list *waiting, sql_op_of *op_of);
+
+#endif
