@@ -11,7 +11,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.process import LIMIT_S
 from servers.proxy import Proxy
 from servers.puppet import Puppet, boot_us
-from servers.scene import (KINDS, LONG_MS, PUPPET, deadline_us, in_time, is_lost, one_of, outcome, patient, puppets,
+from servers.scene import (KINDS, LONG_MS, PUPPET, SLACK_US, deadline_us, in_time, is_lost, one_of, outcome, patient, puppets,
                            sleep_until, sockets_of, wait_until)
 from servers.suite import equal, main, test
 from servers.zookeeper import Nodes, Zookeeper
@@ -232,7 +232,10 @@ def row_28_who_is_cut_off_knows_of_its_loss_before_another_is_granted_the_lock()
         near.acquire(lock, lock, wait_ms=-1)
         wait_until(lambda: len(claims(lock)) == 2, "the waiter")
         proxy.blackhole()
+        far.left(lock)  # what was in flight has arrived
+        least_us, most_us = deadline_us(far, lock)
         lost = far.wait(f"lost {lock}")
+        assert least_us <= lost.at_us <= most_us + SLACK_US, (least_us, lost, most_us)
         grant = near.granted(lock)
         assert grant.token > token and grant.at_us >= lost.at_us, (grant, lost)
         proxy.pass_all()
