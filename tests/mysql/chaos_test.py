@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
-from servers.chaos import NetworkChaos, endure
+from servers.chaos import SECONDS, Massacre, NetworkChaos, endure
 from servers.mariadb import MariaDB, patient
 from servers.proxy import Proxy
 from servers.suite import main, test
@@ -33,6 +33,13 @@ def row_37_never_two_at_a_time_tokens_rise_and_all_finish_whatever_happens():
         endure(lambda players: Chaos(players, server, proxy),
                f"{server.url(port=proxy.port)}?timeout=600&connect_timeout=600", KINDS,
                last_url=patient(server.url()), wait_lease_ms=1500)
+        assert "WE ROLL BACK" not in server.log.read_text(), server.log.read_text()
+
+
+@test
+def row_37_fifty_clients_of_whom_some_are_killed_again_and_again():
+    with MariaDB(config=["--innodb-print-all-deadlocks"]) as server:
+        endure(Massacre, patient(server.url()), KINDS, clients=50, seconds=SECONDS / 2, wait_lease_ms=1500)
         assert "WE ROLL BACK" not in server.log.read_text(), server.log.read_text()
 
 

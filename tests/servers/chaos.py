@@ -91,7 +91,15 @@ class NetworkChaos(Chaos):
         self.pause(0.1, 1)
 
 
-def endure(new_chaos, url, kinds, *, clients=8, least=4, last_url=None, **options):
+class Massacre(Chaos):
+    """kill -9, and nothing else."""
+
+    def __init__(self, players):
+        super().__init__(players)
+        self.faults = [self.kill]
+
+
+def endure(new_chaos, url, kinds, *, clients=8, seconds=SECONDS, least=4, last_url=None, **options):
     """Never two at a time, tokens rise, all finish, and nothing outlives its lease. new_chaos(players) makes the chaos; kinds:
     those of each name; least: how many holds there are at least, or the run shows nothing; last_url: for who looks in the
     end; options: of clients."""
@@ -103,7 +111,7 @@ def endure(new_chaos, url, kinds, *, clients=8, least=4, last_url=None, **option
         stack.callback(lambda: [player.puppet.__exit__() for player in players])  # some are no longer those of the start
         chaos = new_chaos(players)
         with playing(players):
-            until, played = time.monotonic() + SECONDS, []
+            until, played = time.monotonic() + seconds, []
             while time.monotonic() < until:
                 played.append(chaos.play())
                 chaos.pause(0, 0.1, 0.5)
