@@ -1,9 +1,10 @@
 /* The ZooKeeper store beside its limits, in one run, each slice between two slices of the limit,
  * medians of rounds. What counts are the ratios.
  *
- * The limit is the store's own requests, sent on bare connections: create a sequential node and
- * list the children at the same time, then delete it. Beside that are the same three one after the
- * other, Curator's InterProcessMutex and kazoo's Lock (one client each, too).
+ * The limit is the store's own requests, sent on bare connections: create a sequential node,
+ * list the children and read the token base at the same time, then delete the node. Beside that are
+ * create, list and delete one after the other, Curator's InterProcessMutex and kazoo's Lock (one
+ * client each, too).
  *
  * usage: bench-zookeeper [-r ROUNDS] URL
  *
@@ -87,6 +88,8 @@ void raw_close(struct raw *to) {
 
 /* ---- Requests ---- */
 
+static const char data[] = "{\"host\":\"here\",\"pid\":1,\"command\":\"bench\",\"lease\":30000}";
+
 /* The lock's node; if it is not there, it is made. */
 static void make_lock(struct raw *to, const char *lock) {
     codec_create_container(&to->out, ++to->xid, lock, ACL_ANYBODY);
@@ -96,46 +99,57 @@ static void make_lock(struct raw *to, const char *lock) {
         must(error);
 }
 
-static void take(struct raw *to, const char *lock, bool together, char *ret_path, size_t size) {
-    static const char data[] =
-        "{\"host\":\"here\",\"pid\":1,\"command\":\"bench\",\"lease\":30000}";
-    char claim[160];
-    snprintf(claim, sizeof(claim), "%s/x-00112233445566778899aabbccddeeff-1-", lock);
-    for (;;) {
-        codec_create_claim(&to->out, ++to->xid, claim, data, ACL_ANYBODY);
-        if (!together)
-            flush(to);
-        int32_t error = ZK_OK;
-        if (!together)
-            error = read_reply(to, ret_path, size);
-        codec_get_children(&to->out, ++to->xid, lock, false);
-        flush(to);
-        if (together)
-            error = read_reply(to, ret_path, size);
-        read_reply(to, NULL, 0);
-        if (error != ZK_NO_NODE) {
-            must(error);
-            return;
-        }
-        make_lock(to, lock);
-    }
+/* False: there is no such lock yet. */
+static bool is_there(int32_t error) {
+    if (error != ZK_NO_NODE)
+        must(error);
+    return error == ZK_OK;
 }
 
-static void pair(struct raw *to, const char *name, bool together) {
-    char lock[80], path[240];
+/* As the store does it: with the list and the token base, in one round trip. */
+static bool take_together(struct raw *to, const char *lock, const char *claim, char *ret_path,
+                          size_t size) {
+    codec_create_claim(&to->out, ++to->xid, claim, data, ACL_ANYBODY);
+    codec_get_children(&to->out, ++to->xid, lock, false);
+    codec_get_data(&to->out, ++to->xid, "/holdfast/token-base", false);
+    flush(to);
+    int32_t error = read_reply(to, ret_path, size);
+    read_reply(to, NULL, 0);
+    read_reply(to, NULL, 0);
+    return is_there(error);
+}
+
+static bool take_step_by_step(struct raw *to, const char *lock, const char *claim, char *ret_path,
+                              size_t size) {
+    codec_create_claim(&to->out, ++to->xid, claim, data, ACL_ANYBODY);
+    flush(to);
+    if (!is_there(read_reply(to, ret_path, size)))
+        return false;
+    codec_get_children(&to->out, ++to->xid, lock, false);
+    flush(to);
+    must(read_reply(to, NULL, 0));
+    return true;
+}
+
+typedef bool take(struct raw *to, const char *lock, const char *claim, char *ret_path, size_t size);
+
+static void pair(struct raw *to, const char *name, take *take_it) {
+    char lock[80], claim[160], path[240];
     snprintf(lock, sizeof(lock), "/bare-%s", name);
-    take(to, lock, together, path, sizeof(path));
+    snprintf(claim, sizeof(claim), "%s/x-00112233445566778899aabbccddeeff-1-", lock);
+    while (!take_it(to, lock, claim, path, sizeof(path)))
+        make_lock(to, lock);
     codec_delete(&to->out, ++to->xid, path);
     flush(to);
     must(read_reply(to, NULL, 0));
 }
 
 static void same_pair(struct raw *to, const char *name) {
-    pair(to, name, true);
+    pair(to, name, take_together);
 }
 
 static void one_by_one(struct raw *to, const char *name) {
-    pair(to, name, false);
+    pair(to, name, take_step_by_step);
 }
 
 int main(int argc, char **argv) {
