@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
 """How clients reach an etcd cluster: TLS, passwords, rights, several members: connection_test.py HOLDFAST PUPPET."""
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -10,31 +8,17 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.certificates import Authority
+from servers.connecting import fails, run
 from servers.etcd import Etcd, patient
-from servers.process import LIMIT_S, reserve_port
+from servers.process import reserve_port
 from servers.puppet import Puppet
-from servers.scene import HOLDFAST, LONG_MS, PUPPET, wait_until
+from servers.scene import LONG_MS, PUPPET, wait_until
 from servers.suite import equal, main, test
-
-
-def run(url, **env):
-    """Runs a command under the lock "x": what it says."""
-    keep = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
-    return subprocess.run([HOLDFAST, "run", "-n", "x", "--", "echo", "done"], capture_output=True, text=True,
-                          timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
-                          env=keep | {"HOLDFAST_URL": url, "HOME": "/nonexistent", "XDG_CONFIG_HOME": "/nonexistent"} | env)
 
 
 def works(url, **env):
     done = run(patient(url), **env)
     equal((done.returncode, done.stdout), (0, "done\n"))  # it may say that it waits: a login takes long
-
-
-def fails(url, *words, **env):
-    done = run(url, **env)
-    equal(done.stdout, "")
-    for word in words:
-        assert word in done.stderr, f"{word!r} is not in {done.stderr!r}"
 
 
 @test

@@ -16,16 +16,39 @@ sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.etcd import Etcd, EtcdError
 from servers.etcd import patient as slowly
+from servers.faults import faults, holders
 from servers.process import LIMIT_S
 from servers.proxy import Proxy
 from servers.puppet import Puppet, boot_us
-from servers.scene import (KINDS, LONG_MS, PUPPET, SLACK_US, TooSlow, deadline_us, is_lost, is_there, one_of, outcome, patient,
-                           puppets, sockets_of, wait_until)
+from servers.scene import (KINDS, LONG_MS, PUPPET, SLACK_US, TooSlow, deadline_us, is_lost, is_there, one_of, patient, puppets,
+                           wait_until)
 from servers.suite import equal, main, test
 from support.tap import Skipped
 
 WAIT_LEASE_MS = 3000
 shared = Etcd()  # for tests that leave it alone; each has a prefix of its own
+
+
+class Place:
+    """Where a test of servers.faults has its locks: a prefix of its own."""
+
+    connections = 1  # for all that a client does
+
+    @contextlib.contextmanager
+    def fresh(self):
+        yield fresh()
+
+    def port(self):
+        return shared.members[0].port
+
+    def url(self, prefix, **options):
+        return url_of(prefix, **options)
+
+    def seen(self, name):
+        return name
+
+
+faults.add(Place())
 
 
 def fresh():
@@ -41,11 +64,6 @@ def lease_of(key, cluster=shared):
     """In hex, as etcdctl wants it."""
     answer = json.loads(cluster.command("get", key, "-w", "json"))
     return f"{answer['kvs'][0]['lease']:x}"
-
-
-def holders(puppet, name):
-    found = puppet.inspect(name)
-    return found["holders"] if found else []
 
 
 def waits(puppet, name, count=1):
@@ -101,57 +119,6 @@ def row_2_a_grant_that_arrives_after_its_lease_is_not_used():
         one_of(one.failed("a"), ("SHORT", "BUSY"))
         equal(two.renew("b"), "OK")
         equal([party.token for party in two.inspect("lock")["holders"]], [token])
-
-
-@test(*KINDS)
-def row_17_an_acquire_whose_reply_was_lost_finds_its_own_grant(kinds):
-    prefix = fresh()
-    with Proxy(shared.members[0].port) as proxy, \
-            Puppet(PUPPET, url_of(prefix, port=proxy.port)) as far, Puppet(PUPPET, url_of(prefix)) as near:
-        far.hold("other", "other", lease_ms=LONG_MS)  # it has a lease
-        for wait_ms in (0, -1):
-            lock = f"lock{wait_ms}"
-            proxy.refuse()  # so that it is not repeated yet
-            dropped = proxy.drop_reply_to(lock)
-            far.acquire(lock, lock, kind=KINDS[kinds][0], lease_ms=LONG_MS, wait_ms=wait_ms)
-            assert dropped.wait(LIMIT_S)
-            wait_until(lambda: holders(near, lock), "the grant")
-            token = holders(near, lock)[0].token
-            proxy.accept()
-            equal(far.granted(lock).token, token)
-            equal(far.check(lock), "OK")
-            equal(len(near.inspect(lock)["holders"]), 1)
-            near.acquire(lock, lock, kind=KINDS[kinds][1])
-            equal(near.failed(lock), "BUSY")
-            equal(far.release(lock), "OK")
-            equal(shared.keys(prefix + lock), [])
-
-
-@test
-def row_17_a_release_whose_reply_was_lost_is_done():
-    prefix = fresh()
-    with Proxy(shared.members[0].port) as proxy, \
-            Puppet(PUPPET, url_of(prefix, port=proxy.port)) as far, Puppet(PUPPET, url_of(prefix)) as near:
-        far.hold("lock", "the-lock", lease_ms=LONG_MS)
-        dropped = proxy.drop_reply_to("the-lock")
-        far.send("release", "lock")
-        assert dropped.wait(LIMIT_S)
-        one_of(far.wait("released lock").words[2], ("OK", "UNKNOWN"))
-        near.hold("lock", "the-lock")
-
-
-@test
-def row_19_a_late_release_does_not_touch_the_next_owner():
-    with puppets(2, url_of(fresh())) as (one, two):
-        for number in range(20):
-            one.acquire(number, "lock", lease_ms=1000, flags="no_renew", wait_ms=-1)
-            if outcome(one, number) == "OK":
-                break
-        one.lost(number)
-        token = two.hold("b", "lock", wait_ms=-1).token
-        one_of(one.release(number), ("LOST", "NOT_YOURS"))
-        equal([party.token for party in two.inspect("lock")["holders"]], [token])
-        equal(two.renew("b"), "OK")
 
 
 @test
@@ -470,15 +437,6 @@ def row_16_a_restored_snapshot_is_mended_by_a_token_floor():
                 assert two.hold("lock", "lock").token >= token + 1000
                 equal(two.release("lock"), "OK")
             assert one.hold("last", "lock").token > token + 1000
-
-
-@test
-def row_40_connections_are_closed_on_exec():
-    with puppets(2, url_of(fresh())) as (one, two):
-        one.hold("a", "lock")
-        two.acquire("b", "lock", wait_ms=-1)
-        waits(one, "lock")
-        equal(list(sockets_of(two.pid).values()), [True])  # one connection for all
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """How clients reach a MariaDB server: TLS, passwords, rights, names: connection_test.py HOLDFAST PUPPET."""
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers import connecting
 from servers.certificates import Authority
 from servers.mariadb import PASSWORD, MariaDB, documented, patient
 from servers.process import LIMIT_S
@@ -15,25 +15,12 @@ from servers.scene import HOLDFAST, PUPPET, puppets
 from servers.suite import equal, main, test
 
 
-def run(url, *words, **env):
-    """Runs a command under the lock "x": what it says."""
-    keep = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
-    return subprocess.run([HOLDFAST, "run", "-qn", "x", *words, "--", "echo", "done"], capture_output=True, text=True,
-                          timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
-                          env=keep | {"HOLDFAST_URL": patient(url), "HOME": "/nonexistent",
-                                      "XDG_CONFIG_HOME": "/nonexistent"} | env)
-
-
 def works(url, **env):
-    done = run(url, **env)
-    equal((done.stdout, done.stderr), ("done\n", ""))
+    connecting.works(patient(url), **env)
 
 
 def fails(url, *words, **env):
-    done = run(url, **env)
-    equal(done.stdout, "")
-    for word in words:
-        assert word in done.stderr, f"{word!r} is not in {done.stderr!r}"
+    connecting.fails(patient(url), *words, **env)
 
 
 @test

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.for_update import Rows, command, for_update
-from servers.mariadb import MariaDB, Session, documented
+from servers.mariadb import MariaDB, Shared, documented
 from servers.puppet import Puppet
 from servers.scene import LONG_MS, PUPPET, is_there, puppets, wait_until
 from servers.suite import equal, main, test
@@ -18,22 +18,17 @@ from servers.suite import equal, main, test
 WAITS = "info LIKE 'SELECT 1 FROM holdfast_rows%' AND info NOT LIKE '%SKIP%'"
 
 
-class MariaDBRows(Rows):
+class MariaDBRows(Rows, Shared):
     draw = "holdfast_draw"
-    server = MariaDB()
-    new_server = MariaDB
 
     def waiting(self, name):
-        return len(self.server.sessions(f"db = '{name}' AND {WAITS}"))
+        return self.sessions(name, WAITS)
 
     def end_holder(self, name):
-        self.server.command(f"KILL {self.server.command('SELECT session FROM holdfast_sessions', database=name)}")
+        self.server.command(f"KILL {self.ask(name, 'SELECT session FROM holdfast_sessions')}")
 
     def end_waiter(self, name):
-        self.end_all(name, WAITS)
-
-    def end_all(self, name, where="true"):
-        assert self.server.end_sessions(f"db = '{name}' AND {where}") > 0
+        equal(self.end_sessions(name, WAITS), 1)
 
 
 rows = MariaDBRows()
@@ -47,7 +42,7 @@ def waiting_query(name):
 
 @test
 def a_wait_that_the_server_ends_goes_on():
-    with rows.database() as name, puppets(2, rows.url(name), wait_lease_ms=100) as (one, two):
+    with rows.fresh() as name, puppets(2, rows.url(name), wait_lease_ms=100) as (one, two):
         one.hold("lock", "lock", lease_ms=LONG_MS)
         two.acquire("lock", "lock", wait_ms=-1)
         rows.waits(name)
@@ -60,11 +55,11 @@ def a_wait_that_the_server_ends_goes_on():
 
 @test
 def row_37_a_token_that_is_drawn_too_late_is_not_used():
-    with rows.database() as name, puppets(2, rows.url(name)) as (one, two):
+    with rows.fresh() as name, puppets(2, rows.url(name)) as (one, two):
         for puppet in (one, two):
             puppet.hold("before", "lock")
             equal(puppet.release("before"), "OK")
-        with Session(rows.server, database=name) as locker:
+        with rows.session(name) as locker:
             equal((locker.say("BEGIN"), locker.say("SELECT 1 FROM holdfast_locks FOR UPDATE")), (0, 0))
             one.acquire("lock", "lock", wait_ms=-1)
             wait_until(lambda: drawing(name) == 1, "the draw of the first")
@@ -83,14 +78,14 @@ def row_37_a_token_that_is_drawn_too_late_is_not_used():
 
 
 def drawing(name):
-    return len(rows.server.sessions(f"db = '{name}' AND info LIKE '%holdfast_locks%' AND command = 'Query'"))
+    return rows.sessions(name, "info LIKE '%holdfast_locks%' AND command = 'Query'")
 
 
 @test
 def a_lease_that_ends_while_it_is_renewed_still_counts():
     """The renewal has found it in time, and commits later."""
-    with rows.database() as name, Puppet(PUPPET, rows.url(name)) as row, \
-            Puppet(PUPPET, rows.url(name, scheme="lease")) as lease, Session(rows.server, database=name) as renewal:
+    with rows.fresh() as name, Puppet(PUPPET, rows.url(name)) as row, \
+            Puppet(PUPPET, rows.url(name, scheme="lease")) as lease, rows.session(name) as renewal:
         lease.hold("lock", "lock", lease_ms=LONG_MS, flags="no_renew")
         equal(renewal.say("UPDATE holdfast_claims SET until_us = 1"), 0)  # it is over
         equal(renewal.say("BEGIN"), 0)
@@ -136,7 +131,7 @@ class Numbering:
 
 @test
 def row_33_a_proxy_that_has_its_own_sessions_is_refused_with_the_reason():
-    with rows.database() as name, Numbering(rows.server.port) as proxy:
+    with rows.fresh() as name, Numbering(rows.server.port) as proxy:
         done = command(rows.url(name, port=proxy.port), "ls")
         assert done.returncode and "there is a proxy in between" in done.stderr, done
         with Puppet(PUPPET, rows.url(name, port=proxy.port)) as one:
@@ -148,10 +143,10 @@ def row_33_a_proxy_that_has_its_own_sessions_is_refused_with_the_reason():
 
 @test
 def who_may_not_end_the_holders_session_cannot_break_its_lock():
-    with MariaDB() as server, Puppet(PUPPET, rows.with_scheme(server.url())) as one:
+    with MariaDB() as server, Puppet(PUPPET, rows.patient(server.url(), scheme="for-update")) as one:
         token = one.hold("lock", "lock", lease_ms=LONG_MS).token
         server.command("CREATE USER app@'%' IDENTIFIED BY 'word';" + documented("rights"))
-        url = rows.with_scheme(server.url(user="app:word"))
+        url = rows.patient(server.url(user="app:word"), scheme="for-update")
         with Puppet(PUPPET, url) as other:
             other.hold("a", "other")
             equal((other.renew("a"), other.release("a")), ("OK", "OK"))
@@ -165,7 +160,7 @@ def who_may_not_end_the_holders_session_cannot_break_its_lock():
 
 @test
 def a_user_without_procedures_gets_the_same_locks():
-    with rows.database() as name:
+    with rows.fresh() as name:
         rows.server.command(f"CREATE OR REPLACE USER plain@'%' IDENTIFIED BY 'word';"
                             f"GRANT CREATE, ALTER, SELECT, INSERT, UPDATE, DELETE ON {name}.* TO plain@'%'")
         with puppets(2, rows.url(name, user="plain:word")) as (one, two):
@@ -178,5 +173,5 @@ def a_user_without_procedures_gets_the_same_locks():
 
 
 if __name__ == "__main__":
-    with rows.server:
+    with rows:
         main()

@@ -2,16 +2,15 @@
 """How clients reach a PostgreSQL server: TLS, passwords, rights, several hosts, a pooler: connection_test.py HOLDFAST
 PUPPET."""
 import contextlib
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
-from servers.pgbouncer import Pooler
+from servers import connecting
 from servers.certificates import Authority
+from servers.pgbouncer import Pooler
 from servers.postgres import Postgres, documented, patient
 from servers.process import LIMIT_S, reserve_port
 from servers.puppet import Puppet
@@ -20,25 +19,16 @@ from servers.suite import equal, main, test
 from servers.watch import watching
 
 
-def run(url, *words, **env):
-    """Runs a command under the lock "x": what it says."""
-    keep = {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "PG"))}
-    return subprocess.run([HOLDFAST, "run", "-qn", "x", *words, "--", "echo", "done"], capture_output=True, text=True,
-                          timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
-                          env=keep | {"HOLDFAST_URL": patient(url), "HOME": "/nonexistent",
-                                      "XDG_CONFIG_HOME": "/nonexistent"} | env)
+def run(url, **env):
+    return connecting.run(patient(url), **env)
 
 
 def works(url, **env):
-    done = run(url, **env)
-    equal((done.stdout, done.stderr), ("done\n", ""))
+    connecting.works(patient(url), **env)
 
 
 def fails(url, *words, **env):
-    done = run(url, **env)
-    equal(done.stdout, "")
-    for word in words:
-        assert word in done.stderr, f"{word!r} is not in {done.stderr!r}"
+    connecting.fails(patient(url), *words, **env)
 
 
 @contextlib.contextmanager

@@ -4,9 +4,7 @@
 
 A database says with such an object (Rows) how it is asked and how its sessions are ended.
 """
-import contextlib
 import os
-import secrets
 import subprocess
 from abc import ABC, abstractmethod
 
@@ -24,24 +22,12 @@ for_update = Tests()
 
 
 class Rows(ABC):
-    """A shared server, in which each test has a database of its own."""
+    """What a servers.database.Shared says besides."""
 
     draw = ""  # what the query that draws a token has in it
-    server = None
-    new_server = None  # makes another one
-
-    @contextlib.contextmanager
-    def database(self):
-        name = f"test_{secrets.token_hex(8)}"
-        self.server.command(f"CREATE DATABASE {name}")
-        yield name
-
-    @staticmethod
-    def with_scheme(url, scheme="for-update"):
-        return url + ("&" if "?" in url else "?") + f"timeout=20000&connect_timeout=20000&scheme={scheme}"
 
     def url(self, name, scheme="for-update", **options):
-        return self.with_scheme(self.server.url(database=name, **options), scheme)
+        return super().url(name, scheme=scheme, **options)
 
     @abstractmethod
     def waiting(self, name):
@@ -54,10 +40,6 @@ class Rows(ABC):
     @abstractmethod
     def end_waiter(self, name):
         """Ends the session of the one waiter."""
-
-    @abstractmethod
-    def end_all(self, name):
-        """Ends all sessions of clients."""
 
     def waits(self, name, count=1):
         wait_until(lambda: self.waiting(name) == count, f"{count} waiting")
@@ -75,7 +57,7 @@ def command(url, *words):
 
 @for_update.test(*KINDS)
 def a_holder_that_is_killed_is_succeeded_at_once(rows, kinds):
-    with rows.database() as name, puppets(2, rows.url(name)) as (one, two):
+    with rows.fresh() as name, puppets(2, rows.url(name)) as (one, two):
         token = one.hold("lock", "lock", kind=KINDS[kinds][0], lease_ms=LONG_MS).token
         two.acquire("lock", "lock", kind=KINDS[kinds][1], wait_ms=-1)
         rows.waits(name)
@@ -86,7 +68,7 @@ def a_holder_that_is_killed_is_succeeded_at_once(rows, kinds):
 
 @for_update.test
 def row_35_a_session_that_is_ended_is_a_loss_that_is_reported_at_once(rows):
-    with rows.database() as name, puppets(2, rows.url(name)) as (one, two):
+    with rows.fresh() as name, puppets(2, rows.url(name)) as (one, two):
         token = one.hold("lock", "lock", lease_ms=LONG_MS).token
         two.acquire("lock", "lock", wait_ms=-1)
         rows.waits(name)
@@ -100,7 +82,7 @@ def row_35_a_session_that_is_ended_is_a_loss_that_is_reported_at_once(rows):
 @for_update.test
 @patient
 def row_34_a_connection_that_goes_silent_frees_its_lock_after_the_lease(rows):
-    with rows.database() as name, Proxy(rows.server.port) as proxy, Puppet(PUPPET, rows.url(name)) as near, \
+    with rows.fresh() as name, Proxy(rows.port()) as proxy, Puppet(PUPPET, rows.url(name)) as near, \
             Puppet(PUPPET, rows.url(name, port=proxy.port)) as far:
         token = far.hold("lock", "lock", lease_ms=4000).token
         near.acquire("lock", "lock", wait_ms=-1)
@@ -116,7 +98,7 @@ def row_34_a_connection_that_goes_silent_frees_its_lock_after_the_lease(rows):
 @for_update.test
 @patient
 def row_1_who_was_stopped_past_its_lease_knows_it_at_once(rows):
-    with rows.database() as name, puppets(2, rows.url(name)) as (one, two):
+    with rows.fresh() as name, puppets(2, rows.url(name)) as (one, two):
         token = one.hold("lock", "lock", lease_ms=2000).token
         deadline_us(one, "lock")
         one.stop()
@@ -127,7 +109,7 @@ def row_1_who_was_stopped_past_its_lease_knows_it_at_once(rows):
 
 @for_update.test
 def a_waiter_that_is_stopped_costs_its_wait_lease(rows):
-    with rows.database() as name, puppets(3, rows.url(name), wait_lease_ms=WAIT_LEASE_MS) as (one, two, three):
+    with rows.fresh() as name, puppets(3, rows.url(name), wait_lease_ms=WAIT_LEASE_MS) as (one, two, three):
         one.hold("lock", "lock", lease_ms=LONG_MS)
         for number, puppet in enumerate((two, three), 1):
             puppet.acquire("lock", "lock", wait_ms=-1)
@@ -140,7 +122,7 @@ def a_waiter_that_is_stopped_costs_its_wait_lease(rows):
 
 @for_update.test
 def a_crash_of_the_server_is_a_loss_that_is_reported(rows):
-    with rows.new_server() as server, puppets(2, rows.with_scheme(server.url())) as (one, two):
+    with rows.new_server() as server, puppets(2, rows.patient(server.url(), scheme="for-update")) as (one, two):
         token = one.hold("lock", "lock", lease_ms=LONG_MS).token
         server.crash()
         one.lost("lock")
@@ -150,7 +132,7 @@ def a_crash_of_the_server_is_a_loss_that_is_reported(rows):
 
 @for_update.test
 def an_acquire_whose_token_was_not_answered_leaves_nothing_behind(rows):
-    with rows.database() as name, Proxy(rows.server.port) as proxy, \
+    with rows.fresh() as name, Proxy(rows.port()) as proxy, \
             Puppet(PUPPET, rows.url(name, port=proxy.port)) as far, Puppet(PUPPET, rows.url(name)) as near:
         far.inspect("none")  # it is connected
         dropped = proxy.drop_reply_to(rows.draw)
@@ -164,11 +146,11 @@ def an_acquire_whose_token_was_not_answered_leaves_nothing_behind(rows):
 
 @for_update.test
 def a_session_that_ended_while_nobody_needed_it_is_replaced(rows):
-    with rows.database() as name, Puppet(PUPPET, rows.url(name)) as one:
+    with rows.fresh() as name, Puppet(PUPPET, rows.url(name)) as one:
         for number in range(3):
             one.hold(number, "lock")
             equal(one.release(number), "OK")
-            rows.end_all(name)
+            rows.end_sessions(name)
 
 
 # ---- Waiting ----
@@ -176,7 +158,7 @@ def a_session_that_ended_while_nobody_needed_it_is_replaced(rows):
 
 @for_update.test
 def who_gives_up_waiting_leaves_the_servers_queue(rows):
-    with rows.database() as name, puppets(2, rows.url(name)) as (one, two):
+    with rows.fresh() as name, puppets(2, rows.url(name)) as (one, two):
         one.hold("lock", "lock", lease_ms=LONG_MS)
         two.acquire("lock", "lock", wait_ms=-1)
         rows.waits(name)
@@ -188,7 +170,7 @@ def who_gives_up_waiting_leaves_the_servers_queue(rows):
 
 @for_update.test
 def a_waiter_whose_session_is_ended_asks_again(rows):
-    with rows.database() as name, puppets(2, rows.url(name)) as (one, two):
+    with rows.fresh() as name, puppets(2, rows.url(name)) as (one, two):
         one.hold("lock", "lock", lease_ms=LONG_MS)
         two.acquire("lock", "lock", wait_ms=-1)
         rows.waits(name)
@@ -204,7 +186,7 @@ def a_waiter_whose_session_is_ended_asks_again(rows):
 
 @for_update.test
 def a_name_is_used_with_one_scheme_at_a_time(rows):
-    with rows.database() as name, Puppet(PUPPET, rows.url(name)) as row, \
+    with rows.fresh() as name, Puppet(PUPPET, rows.url(name)) as row, \
             Puppet(PUPPET, rows.url(name, scheme="lease")) as lease:
         row.hold("lock", "lock")
         lease.acquire("lock", "lock")
@@ -220,7 +202,7 @@ def a_name_is_used_with_one_scheme_at_a_time(rows):
 
 @for_update.test
 def what_outlives_its_client_is_not_protected_by_a_connection(rows):
-    with rows.database() as name:
+    with rows.fresh() as name:
         done = command(rows.url(name), "run", "lock", "--", "true")
         assert done.returncode and "ends with the connection" in done.stderr, done
         done = command(rows.url(name, scheme="nonsense"), "ls")
@@ -229,7 +211,7 @@ def what_outlives_its_client_is_not_protected_by_a_connection(rows):
 
 @for_update.test
 def the_doctor_says_that_a_lock_ends_with_its_connection(rows):
-    with rows.database() as name:
+    with rows.fresh() as name:
         _, found, answer = doctor(rows.url(name))
         equal(answer["tier"], "best effort")
         equal(severities(found)["scheme"], "warning")
@@ -237,7 +219,7 @@ def the_doctor_says_that_a_lock_ends_with_its_connection(rows):
 
 @for_update.test
 def ls_and_inspect_show_holders_without_a_time(rows):
-    with rows.database() as name, puppets(2, rows.url(name)) as (one, two):
+    with rows.fresh() as name, puppets(2, rows.url(name)) as (one, two):
         token = one.hold("lock", "lock", kind="shared").token
         other = two.hold("lock", "lock", kind="shared").token
         equal(sorted((party.token, party.left_ms) for party in one.inspect("lock")["holders"]),

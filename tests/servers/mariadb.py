@@ -17,6 +17,7 @@ MariaDB refuses to run as root. So root runs it as nobody. New data are copied f
 import argparse
 import contextlib
 import fcntl
+import functools
 import os
 import pwd
 import re
@@ -31,11 +32,11 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers import database
 from servers.certificates import Authority
 from servers.process import LIMIT_S, Process, reserve_port
 from servers.redis import Clock
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/stores/mysql.md"
 DATABASE = "locks"
 PASSWORD = "s3cret"
 PATIENCE = "timeout=20000&connect_timeout=20000"
@@ -44,6 +45,9 @@ CONFIG = ["--bind-address=127.0.0.1", "--skip-name-resolve", "--max-connections=
           "--key-buffer-size=1M", "--performance-schema=OFF",
           "--innodb-flush-method=nosync"]  # a server that is killed loses nothing by that
 REPLICATED = ["--log-bin=binlog", "--server-id=1"]
+
+
+documented = functools.partial(database.documented, "mysql")
 
 
 class MariaDBError(Exception):
@@ -230,11 +234,8 @@ class MariaDB(Process):
         return len(found)
 
 
-# ---- As a command ----
-
-
-class Session(Process):
-    """A client that is told statement after statement, so that a transaction can stay open between them.
+class Session(database.Dialogue):
+    """mariadb, as a client that is told statement after statement.
 
         with Session(server) as one:
             one.say("BEGIN")
@@ -242,27 +243,14 @@ class Session(Process):
             one.rows                        # of the last statement
     """
 
-    def __init__(self, server, user="root", password="", database=DATABASE):
-        self.arguments = ["mariadb", "--no-defaults", "-NBr", "--unbuffered", "--force", f"--socket={server.socket}",
-                          f"--user={user}", f"--password={password}", database]
-        self.environment, self.rows = server.environment, []
-
-    def __enter__(self):
-        self.launch(self.arguments, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL, text=True)
-        return self
-
-    def __exit__(self, *_):
-        super().__exit__()
-        self.child.stdin.close()
-        self.child.stdout.close()
+    def __init__(self, server, user="root", password="", database=DATABASE):  # pylint: disable=redefined-outer-name
+        super().__init__(["mariadb", "--no-defaults", "-NBr", "--unbuffered", "--force", f"--socket={server.socket}",
+                          f"--user={user}", f"--password={password}", database], server.environment)
 
     def ask(self, sql):
-        """Sends a statement, of which answer() returns the number of the error. Only a statement that uses a table
-        makes the server forget the errors before it."""
+        """Only a statement that uses a table makes the server forget the errors before it."""
         forget = "SELECT 1 FROM information_schema.schemata WHERE false"
-        self.child.stdin.write(f"{sql};\nSHOW ERRORS;\n{forget};\nSELECT '@';\n")
-        self.child.stdin.flush()
+        self.tell(f"{sql};\nSHOW ERRORS;\n{forget};\nSELECT '@';\n")
 
     def answer(self):
         self.rows, error = [], 0
@@ -275,20 +263,33 @@ class Session(Process):
                 self.rows.append(line.rstrip("\n"))
         raise MariaDBError(f"the client ended with {self.child.wait(LIMIT_S)}")
 
-    def say(self, sql):
-        self.ask(sql)
-        return self.answer()
+
+class Shared(database.Shared):
+    new_server = MariaDB
+    prefix = "holdfast_"
+    transaction = "since_us"
+    listens = "info LIKE '%GET_LOCK%'"
+    drop_all = "DROP TABLE holdfast_claims, holdfast_locks"
+    droppable = ("TABLE holdfast_claims", "TABLE holdfast_locks", "PROCEDURE holdfast_acquire")
+
+    def seen(self, name):
+        return name.encode().hex()
+
+    def session(self, name):
+        return Session(self.server, database=name)
+
+    def sessions(self, name, where="true"):
+        return len(self.server.sessions(f"db = '{name}' AND {where}"))
+
+    def end_sessions(self, name, where="true", how="KILL"):
+        return self.server.end_sessions(f"db = '{name}' AND {where}", lambda: how)
+
+
+# ---- As a command ----
 
 
 def patient(url):
     return url + ("&" if "?" in url else "?") + PATIENCE
-
-
-def documented(title):
-    """The code block behind <!-- title --> of the store's page."""
-    block = re.search(rf"^<!-- {title} -->\n+```[^\n]*\n(.*?)^```", PAGE.read_text(), re.M | re.S)
-    assert block, f"{PAGE} has no code block behind <!-- {title} -->"
-    return block[1]
 
 
 def main():

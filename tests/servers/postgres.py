@@ -15,9 +15,9 @@ PostgreSQL refuses to run as root. So root runs it as nobody.
 """
 import argparse
 import contextlib
+import functools
 import os
 import pwd
-import re
 import shutil
 import signal
 import subprocess
@@ -29,13 +29,13 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers import database
 from servers.certificates import Authority
 from servers.pgbouncer import Pooler
 from servers.process import LIMIT_S, Process, reserve_port
 from servers.redis import Clock
 
-TREE = Path(__file__).resolve().parents[2]
-PAGE, SCHEMA = TREE / "docs/stores/postgres.md", TREE / "src/store/postgres/schema.sql"
+SCHEMA = Path(__file__).resolve().parents[2] / "src/store/postgres/schema.sql"
 USER = "postgres"
 PATIENCE = "timeout=20000&connect_timeout=20000"
 CONFIG = ["listen_addresses = '127.0.0.1'", "max_connections = 200", "shared_buffers = '16MB'",
@@ -47,11 +47,7 @@ class PostgresError(Exception):
     """What the server, or the tool, answered: str() is its text."""
 
 
-def documented(title):
-    """The block of SQL of the store's page that has this title."""
-    block = re.search(rf"^<!-- {title} -->\n+```[^\n]*\n(.*?)^```", PAGE.read_text(), re.M | re.S)
-    assert block, f"{PAGE} has no code block behind <!-- {title} -->"
-    return block[1]
+documented = functools.partial(database.documented, "postgres")
 
 
 def programs():
@@ -209,8 +205,8 @@ class Postgres(Process):
         return done.stdout.rstrip("\n")
 
 
-class Session(Process):
-    """A psql that is told statement after statement, so that a transaction can stay open between them.
+class Session(database.Dialogue):
+    """psql, as a client that is told statement after statement.
 
         with Session(server) as one:
             one.say("BEGIN")
@@ -218,25 +214,13 @@ class Session(Process):
             one.rows, one.count             # of the last statement
     """
 
-    def __init__(self, server, user=USER, database="postgres"):
-        self.arguments = ["psql", "-XAtq", "-h", server.folder, "-p", str(server.port), "-U", user, "-d", database]
-        self.environment = server.environment
-        self.rows, self.count = [], 0
-
-    def __enter__(self):
-        self.launch(self.arguments, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL, text=True)
-        return self
-
-    def __exit__(self, *_):
-        super().__exit__()
-        self.child.stdin.close()
-        self.child.stdout.close()
+    def __init__(self, server, user=USER, database="postgres"):  # pylint: disable=redefined-outer-name
+        super().__init__(["psql", "-XAtq", "-h", server.folder, "-p", str(server.port), "-U", user, "-d", database],
+                         server.environment)
+        self.count = 0
 
     def ask(self, sql):
-        """Sends a statement, of which answer() returns the SQLSTATE."""
-        self.child.stdin.write(f"{sql};\n\\echo @ :SQLSTATE :ROW_COUNT\n")
-        self.child.stdin.flush()
+        self.tell(f"{sql};\n\\echo @ :SQLSTATE :ROW_COUNT\n")
 
     def answer(self):
         self.rows = []
@@ -247,9 +231,27 @@ class Session(Process):
             self.rows.append(line.rstrip("\n"))
         raise PostgresError(f"psql ended with {self.child.wait(LIMIT_S)}")
 
-    def say(self, sql):
-        self.ask(sql)
-        return self.answer()
+
+class Shared(database.Shared):
+    new_server = Postgres
+    prefix = "holdfast."
+    transaction = "xmin::text"
+    listens = "query LIKE 'LISTEN%'"
+    drop_all = "DROP SCHEMA holdfast CASCADE"
+    droppable = ("SCHEMA holdfast CASCADE", "FUNCTION holdfast.tell", "TABLE holdfast.claims CASCADE")
+
+    def session(self, name):
+        return Session(self.server, database=name)
+
+    def of_sessions(self, what, name, where):
+        return int(self.server.command(f"SELECT count({what}) FROM pg_stat_activity WHERE "
+                                       f"datname = '{name}' AND application_name = 'holdfast' AND {where}"))
+
+    def sessions(self, name, where="true"):
+        return self.of_sessions("*", name, where)
+
+    def end_sessions(self, name, where="true"):
+        return self.of_sessions("pg_terminate_backend(pid)", name, where)
 
 
 # ---- As a command ----

@@ -1,0 +1,28 @@
+"""Whether the command reaches a store: it runs something under the lock "x"."""
+import os
+import subprocess
+
+from servers.process import LIMIT_S
+from servers.scene import HOLDFAST
+from servers.suite import equal
+
+
+def run(url, **env):
+    """What the command says."""
+    keep = {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "PG"))}
+    return subprocess.run([HOLDFAST, "run", "-qn", "x", "--", "echo", "done"], capture_output=True, text=True,
+                          timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
+                          env=keep | {"HOLDFAST_URL": url, "HOME": "/nonexistent", "XDG_CONFIG_HOME": "/nonexistent"} | env)
+
+
+def works(url, **env):
+    done = run(url, **env)
+    equal((done.stdout, done.stderr), ("done\n", ""))
+
+
+def fails(url, *words, **env):
+    done = run(url, **env)
+    equal(done.stdout, "")
+    assert done.returncode, done
+    for word in words:
+        assert word in done.stderr, f"{word!r} is not in {done.stderr!r}"
