@@ -1,6 +1,6 @@
-/* A store over streams that lead to the test (fake_streams.h), as its client sees it: the rig submits
- * operations, counts their completions and keeps what the store reports. The store is the one that
- * the program is linked with. */
+/* A store over streams that lead to the test (fake_streams.h), as its client sees it: the rig
+ * submits operations, counts their completions and keeps what the store reports. The store is the
+ * one that the program is linked with. */
 #ifndef TESTS_SUPPORT_RIG_H
 #define TESTS_SUPPORT_RIG_H
 

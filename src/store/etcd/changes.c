@@ -161,9 +161,10 @@ static bool add_change(struct etcd *etcd, const Etcd__WatchResponse *response, s
         return true; /* a hold has moved to another lease */
     char *name =
         strndup((const char *)claim->kv->key.data + strlen(etcd->prefix), claim->name_size);
-    struct entry *entry = name ? calloc(1, sizeof(*entry)) : NULL;
     bool is_wanted = name && strncmp(name, changes->names, strlen(changes->names)) == 0;
-    if (entry && is_wanted) {
+    struct entry *entry = is_wanted ? calloc(1, sizeof(*entry)) : NULL;
+    bool ok = name && (entry || !is_wanted);
+    if (entry) {
         Etcd__Break *record = is_deleted ? read_break(etcd, response, index, name) : NULL;
         list_append(&changes->queue, &entry->link);
         entry->is_old = event->kv->mod_revision <= changes->old_until;
@@ -173,11 +174,9 @@ static bool add_change(struct etcd *etcd, const Etcd__WatchResponse *response, s
             ask_lease(etcd, entry, claim->kv->lease);
         if (record)
             etcd__break__free_unpacked(record, NULL);
-    } else {
-        free(entry);
     }
     free(name);
-    return entry;
+    return ok;
 }
 
 /* False: what happened is not known, for lack of memory or because it was compacted. */

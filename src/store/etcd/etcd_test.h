@@ -559,7 +559,9 @@ static char *take_output(struct connection *connection, size_t *ret_size) {
     ssize_t size;
     *ret_size = 0;
     while ((size = nghttp2_session_mem_send(connection->session, &bytes)) > 0) {
-        all = realloc(all, *ret_size + (size_t)size);
+        char *grown = realloc(all, *ret_size + (size_t)size);
+        CHECK(grown);
+        all = grown;
         memcpy(all + *ret_size, bytes, (size_t)size);
         *ret_size += (size_t)size;
     }
