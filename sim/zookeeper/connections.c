@@ -436,7 +436,8 @@ static void log_in(struct ensemble_connection *connection, int32_t xid, struct c
     struct codec_text credentials = codec_text(in);
     free(connection->user);
     connection->user = tree_text(credentials.bytes, credentials.size);
-    begin_reply(connection, &frame, xid, MODEL_OK);
+    frame_begin(&frame);
+    frame_header(&frame, xid, 0, MODEL_OK);
     tell(connection, OP_AUTH, NULL, MODEL_OK);
     send_frame(connection, &frame, false);
 }

@@ -74,7 +74,7 @@ void frame_stat(struct frame *frame, const struct tree_node *node) {
     frame_int(frame, stat->version);
     frame_int(frame, 2 * stat->created - node->child_count);
     frame_int(frame, 0);
-    frame_long(frame, stat->owner);
+    frame_long(frame, stat->owner == TREE_CONTAINER ? 0 : stat->owner);
     frame_int(frame, (int32_t)strlen(node->data));
     frame_int(frame, node->child_count);
     frame_long(frame, stat->pzxid);
