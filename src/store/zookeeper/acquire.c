@@ -16,9 +16,9 @@
  *
  * A token is the transaction that created the node (czxid) plus the token base, which is read after
  * the claim was seen to hold. The claim before it was deleted in a transaction that is part of that
- * view, and its owner had read the base before; so the base that is read is at least as large. It is
- * written into the node before the grant counts, unless it is there, since it may be raised while
- * the lock is held. */
+ * view, and its owner had read the base before; so the base that is read is at least as large. It
+ * is written into the node before the grant counts, unless it is there, since it may be raised
+ * while the lock is held. */
 #include "base/error.h"
 #include "store/zookeeper/look.h"
 #include "store/zookeeper/zookeeper.h"
@@ -262,8 +262,8 @@ static void create(struct zk_task *task) {
     task_sent(task);
 }
 
-/* There may be another with the same id, of an earlier session: a leader that was replaced says that
- * a session has expired, and its successor keeps the session for another timeout. */
+/* There may be another with the same id, of an earlier session: a leader that was replaced says
+ * that a session has expired, and its successor keeps the session for another timeout. */
 static struct names_claim *own_of(const struct zk_task *task) {
     const struct acquiring *a = task->work;
     const char *node = task->claim->path ? strrchr(task->claim->path, '/') + 1 : "";
