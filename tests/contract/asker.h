@@ -24,29 +24,29 @@ struct asker {
     const char *watched;
 };
 
-static void note_completed(struct store_host *host, struct store_op *op) {
+static inline void note_completed(struct store_host *host, struct store_op *op) {
     (void)op;
     container_of(host, struct asker, host)->completed++;
 }
 
-static void note_wake(struct store_host *host, uint64_t seq) {
+static inline void note_wake(struct store_host *host, uint64_t seq) {
     struct asker *asker = container_of(host, struct asker, host);
     asker->wakes++;
     asker->last_wake = seq;
 }
 
-static void note_gone(struct store_host *host, uint64_t seq) {
+static inline void note_gone(struct store_host *host, uint64_t seq) {
     struct asker *asker = container_of(host, struct asker, host);
     asker->gones++;
     asker->last_gone = seq;
 }
 
 /* These tests renew when they mean to. */
-static void ignore_check(struct store_host *host, uint64_t seq) {
+static inline void ignore_check(struct store_host *host, uint64_t seq) {
     (void)host, (void)seq;
 }
 
-static void note_change(struct store_host *host, const struct store_change *change) {
+static inline void note_change(struct store_host *host, const struct store_change *change) {
     struct asker *asker = container_of(host, struct asker, host);
     const hf_lock_info *lock = hf_locks_at(change->locks, 0);
     asker->watching += change->type == HF_CHANGE_WATCHING;
@@ -57,20 +57,20 @@ static void note_change(struct store_host *host, const struct store_change *chan
     hf_locks_free(change->locks);
 }
 
-static void parse(const char *text, struct url *ret_url) {
+static inline void parse(const char *text, struct url *ret_url) {
     const char *why;
     CHECK_EQ_INT(url_parse(text, ret_url, &why), HF_OK);
 }
 
-static const struct store_driver *driver_of(const struct url *url) {
+static inline const struct store_driver *driver_of(const struct url *url) {
     const struct store_driver *driver;
     char *text = NULL;
     CHECK_EQ_INT(store_find(url->scheme, &driver, &text), HF_OK);
     return driver;
 }
 
-static struct asker *asker_open(struct world *world, const char *url_text, int64_t wait_lease_us,
-                                uint64_t token_floor) {
+static inline struct asker *asker_new_in(struct world *world, int64_t wait_lease_us,
+                                         uint64_t token_floor) {
     struct asker *asker = calloc(1, sizeof *asker);
     CHECK(asker != NULL && world_epoch_start());
     asker->host = (struct store_host){
@@ -86,6 +86,12 @@ static struct asker *asker_open(struct world *world, const char *url_text, int64
         .changed = note_change,
     };
     world_random(world, asker->host.identity.id, sizeof asker->host.identity.id);
+    return asker;
+}
+
+static inline struct asker *asker_open(struct world *world, const char *url_text,
+                                       int64_t wait_lease_us, uint64_t token_floor) {
+    struct asker *asker = asker_new_in(world, wait_lease_us, token_floor);
     struct url url;
     char *text = NULL;
     parse(url_text, &url);
@@ -94,20 +100,20 @@ static struct asker *asker_open(struct world *world, const char *url_text, int64
     return asker;
 }
 
-static void asker_free(struct asker *asker) {
+static inline void asker_free(struct asker *asker) {
     asker->store->driver->close(asker->store);
     world_close(asker->host.world);
     free(asker);
 }
 
 /* Does what is due in the asker's world, or comes within this time. */
-static void listen_for_us(struct asker *asker, int64_t us) {
+static inline void listen_for_us(struct asker *asker, int64_t us) {
     world_flush(asker->host.world);
     world_wait_for(asker->host.world, us);
     world_dispatch(asker->host.world);
 }
 
-static void submit(struct asker *asker, struct store_op *op) {
+static inline void submit(struct asker *asker, struct store_op *op) {
     list_init(&op->link);
     op->outcome = 0;
     op->reason = 0;
@@ -115,7 +121,7 @@ static void submit(struct asker *asker, struct store_op *op) {
 }
 
 /* Submits the operation and waits for its outcome, which comes once. */
-static enum store_outcome ask(struct asker *asker, struct store_op *op) {
+static inline enum store_outcome ask(struct asker *asker, struct store_op *op) {
     int before = asker->completed;
     submit(asker, op);
     int64_t until_us = world_now_us(asker->host.world) + PATIENCE_US;
@@ -129,14 +135,14 @@ static enum store_outcome ask(struct asker *asker, struct store_op *op) {
     return op->outcome;
 }
 
-static enum store_outcome release(struct asker *asker, const struct store_op *of) {
+static inline enum store_outcome release(struct asker *asker, const struct store_op *of) {
     struct store_op op = *of;
     op.type = STORE_RELEASE;
     return ask(asker, &op);
 }
 
 /* For the lease that `of` says, which becomes the one that was granted. */
-static enum store_outcome renew(struct asker *asker, struct store_op *of) {
+static inline enum store_outcome renew(struct asker *asker, struct store_op *of) {
     struct store_renewal renewal = {.of = of, .lease_us = of->lease_us};
     struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
     CHECK_EQ_INT(ask(asker, &op), STORE_DONE);

@@ -119,10 +119,17 @@ static void listening(struct postgres *pg, struct pg_request *request, const PGr
 
 /* The statement takes no parameters: the channel is in its text, which has the life of the
  * store. */
-void postgres_listen(struct postgres *pg) {
+static void listen_soon(struct postgres *pg) {
     struct pg_request *request = pg_request_new(pg, NULL, listening, pg->listen, "");
+    pg->is_deaf = !request;
     if (request)
         pg_link_submit(&pg->listener, request);
+    else
+        world_timer_set(pg->host->world, &pg->poll, world_now_us(pg->host->world) + POLL_US);
+}
+
+void postgres_listen(struct postgres *pg) {
+    listen_soon(pg);
     postgres_watch_connected(pg);
 }
 
@@ -139,6 +146,8 @@ void postgres_expect_wakes(struct postgres *pg) {
 
 static void poll_due(struct world_timer *timer) {
     struct postgres *pg = container_of(timer, struct postgres, poll);
+    if (pg->is_deaf && pg->listener.state == PG_READY)
+        listen_soon(pg);
     pg->host->wake(pg->host, STORE_ALL_WAITING);
 }
 

@@ -28,11 +28,12 @@ struct postgres {
     struct store_host *host;
     struct pg_link commands, listener;
     struct watching watching;
-    struct world_timer poll;      /* behind a pooler, which forbids LISTEN: when to ask again */
+    struct world_timer poll;      /* without notifications: when to ask again */
     struct sql_sessions sessions; /* with scheme=for-update */
     int64_t timeout_us, connect_timeout_us;
     bool exposed;    /* plaintext=yes */
-    bool pooled;     /* the connection is to a pooler */
+    bool pooled;     /* the connection is to a pooler, which forbids LISTEN */
+    bool is_deaf;    /* there was no memory to listen: it is tried again with the next poll */
     char client[33]; /* its id */
     char listen[64]; /* the statement */
     /* Parameters for libpq, without those of a target. */

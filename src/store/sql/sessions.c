@@ -90,7 +90,8 @@ void sql_session_failed(struct sql_session *s, int reason, char *text) {
         free(text);
         return;
     }
-    retire_with(s, STORE_REFUSED, reason, text);
+    /* A release ends with the connection, if not before. */
+    retire_with(s, s->state == SQL_ENDING ? STORE_UNKNOWN : STORE_REFUSED, reason, text);
     if (asks_again)
         host->wake(host, seq);
 }
@@ -409,13 +410,15 @@ static void count_beat(struct sql_round *round) {
 static void beaten(struct sql_session *s, const struct sql_call *call,
                    const struct sql_reply *reply) {
     struct store_renewal *item = &call->round->op->renewals[call->index];
-    bool is_over = s->is_over || reply->said == SQL_ENDED || reply->said == SQL_FAILED;
-    item->outcome = is_over                     ? STORE_NOT_YOURS
-                    : reply->said == SQL_SILENT ? STORE_UNKNOWN
-                                                : STORE_DONE;
+    bool was_sent = reply->said != SQL_FAILED || reply->reason != HF_NO_MEMORY;
+    bool has_failed = reply->said == SQL_FAILED && was_sent;
+    bool is_silent = reply->said == SQL_SILENT || !was_sent;
+    item->outcome = s->is_over || reply->said == SQL_ENDED || has_failed ? STORE_NOT_YOURS
+                    : is_silent                                          ? STORE_UNKNOWN
+                                                                         : STORE_DONE;
     if (item->outcome == STORE_DONE)
         was_kept(s);
-    if (reply->said == SQL_FAILED && !s->is_over)
+    if (has_failed && !s->is_over)
         retire(s);
     count_beat(call->round);
 }
