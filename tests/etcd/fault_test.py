@@ -123,21 +123,6 @@ def row_2_a_grant_that_arrives_after_its_lease_is_not_used():
 
 @test
 @patient
-def row_23_an_outage_shorter_than_the_lease_loses_nothing():
-    prefix = fresh()
-    with Proxy(shared.members[0].port) as proxy, Puppet(PUPPET, url_of(prefix, port=proxy.port, timeout_ms=1000)) as far:
-        far.hold("lock", "lock", lease_ms=12000)
-        proxy.refuse()
-        proxy.reset()
-        equal(far.renew("lock") in ("UNREACHABLE", "UNKNOWN"), True)
-        proxy.accept()
-        wait_until(lambda: far.renew("lock") == "OK", "a renewal")
-        assert not is_lost(far, "lock")
-        equal(far.release("lock"), "OK")
-
-
-@test
-@patient
 def row_25_a_connection_that_goes_silent_frees_its_lock_after_the_lease_and_its_holder_is_told():
     prefix = fresh()
     with Proxy(shared.members[0].port) as proxy, \

@@ -92,6 +92,38 @@ def row_19_a_late_release_does_not_touch_the_next_owner(store):
 
 
 @faults.test
+def row_23_an_outage_shorter_than_the_lease_loses_nothing(store):
+    with store.fresh() as place, Proxy(store.port()) as proxy, \
+            Puppet(PUPPET, store.url(place)) as near, \
+            Puppet(PUPPET, store.url(place, port=proxy.port, timeout_ms=2000)) as far:
+        near.inspect("none")  # a database has its schema
+        far.hold("lock", "lock", lease_ms=LONG_MS, wait_ms=-1)
+        proxy.refuse()
+        proxy.reset()
+        one_of(far.renew("lock"), ("UNREACHABLE", "UNKNOWN"))
+        proxy.accept()
+        wait_until(lambda: far.renew("lock") == "OK", "a renewal")
+        assert not is_lost(far, "lock")
+        equal(far.release("lock"), "OK")
+
+
+@faults.test("up", "down")
+def row_24_a_renewal_that_arrives_with_the_release_does_nothing(store, direction):
+    with store.fresh() as place, Proxy(store.port()) as proxy, \
+            Puppet(PUPPET, store.url(place, port=proxy.port)) as far, Puppet(PUPPET, store.url(place)) as near:
+        far.hold("lock", "lock", lease_ms=LONG_MS)
+        proxy.hold(direction)
+        far.send("renew", "lock", 0)
+        proxy.wait(lambda: proxy.held[direction] > 0)
+        far.send("release", "lock")
+        far.wait("renewed lock RELEASED")
+        proxy.let_go()
+        equal(far.wait("released lock").words[2], "OK")
+        equal(holders(near, "lock"), [])
+        near.hold("lock", "lock")
+
+
+@faults.test
 def row_40_connections_are_closed_on_exec(store):
     with store.fresh() as place, puppets(2, store.url(place)) as (one, two):
         one.hold("a", "lock", lease_ms=LONG_MS)
