@@ -4,8 +4,8 @@
  *    mysqls://...                                                   over TLS; mariadbs:// too
  *    mysql://USER@/DATABASE?socket=PATH
  *
- * Options are timeout and connect_timeout in ms, password_file, password_env and password_fd, scheme,
- * and those of net/security.h.
+ * Options are timeout and connect_timeout in ms, password_file, password_env and password_fd,
+ * scheme, and those of net/security.h.
  *
  * A client has two links: commands, and the listener, whose session waits until somebody wakes it
  * (listen.c). With scheme=for-update there is a link for each hold instead (sessions.c). */

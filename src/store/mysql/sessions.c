@@ -3,8 +3,8 @@
  *
  * The server ends a silent session by wait_timeout, in whole seconds, which is set again when the
  * row is asked for, and by every beat. A beat also returns to a savepoint, which changes nothing,
- * but fails if the transaction that has locked the row has ended. So a beat after the token has been
- * drawn proves that the row was still locked then.
+ * but fails if the transaction that has locked the row has ended. So a beat after the token has
+ * been drawn proves that the row was still locked then.
  *
  * The server does not notice that the client of a session that waits for a row has gone. So nobody
  * waits for more than LONG_WAIT wait leases at a time, and then asks again.
