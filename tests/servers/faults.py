@@ -240,6 +240,18 @@ def what_cannot_be_done_at_once_does_not_hold_up_the_others(store):
 
 
 @database_faults.test
+def releases_that_wait_for_their_turn_are_sent_when_the_client_closes(store):
+    with many(store) as (place, proxy, far):
+        for lock in MANY:
+            far.hold(lock, lock, lease_ms=LONG_MS)
+        proxy.hold("down")  # no release is answered
+        for lock in MANY:
+            far.send("release", lock)
+        far.close()
+        wait_until(lambda: holder_count(store, place) == 0, "the releases")
+
+
+@database_faults.test
 def row_17_requests_that_shared_a_transaction_whose_reply_was_lost_are_done_once(store):
     with many(store) as (place, proxy, far), Puppet(PUPPET, store.url(place)) as near:
         with gathering(proxy, far):

@@ -700,7 +700,20 @@ int my_link_init(struct my_link *link, struct mysql *my) {
     return r;
 }
 
+/* The releases that wait for their turn are sent now: nobody will ask again. */
+static void send_releases(struct my_link *link) {
+    list_each(node, &link->waiting) {
+        struct my_request *request = container_of(node, struct my_request, link);
+        if (request->shares && request->op->type == STORE_RELEASE)
+            request->shares = false;
+    }
+    send_waiting(link);
+    world_flush(world_of(link));
+}
+
 void my_link_close(struct my_link *link) {
+    if (link->state == MY_READY && !link->ended)
+        send_releases(link);
     net_wire_drop(&link->wire);
     world_flusher_drop(&link->flusher);
     link->state = MY_DOWN;

@@ -873,7 +873,21 @@ int pg_link_init(struct pg_link *link, struct postgres *pg) {
     return world_timer_add(pg->host->world, &link->timer, timer_due);
 }
 
+/* The releases that wait for their turn are sent now: nobody will ask again. */
+static void send_releases(struct pg_link *link) {
+    list_each(node, &link->waiting) {
+        struct pg_request *request = container_of(node, struct pg_request, link);
+        if (request->shares && request->op->type == STORE_RELEASE)
+            request->shares = false;
+    }
+    send_waiting(link);
+    if (link->state == PG_READY)
+        flush(link);
+}
+
 void pg_link_close(struct pg_link *link) {
+    if (link->state == PG_READY && !link->ended)
+        send_releases(link);
     disconnect(link);
     link->state = PG_DOWN;
     take_back_sent(link);
