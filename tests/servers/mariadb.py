@@ -305,7 +305,7 @@ def main():
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     with Authority() as authority, \
             MariaDB(options.config, tls=authority.issue("server") if options.tls else None) as server, Process() as program_:
-        how = {"user": server.make_role(Path(options.words[0]).parents[1] / "holdfast")} if options.role else {}
+        how = {"user": server.make_role(Path(options.words[0]).resolve().parents[1] / "holdfast")} if options.role else {}
         url = server.url(unix=options.unix, scheme="mysqls" if options.tls else "mysql", **how)
         url += f"?ca={authority.ca}" if options.tls else ""
         store = f"{patient(url)}&scheme={options.scheme}"
