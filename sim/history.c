@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     SECOND_US = 1000000,
@@ -80,6 +81,19 @@ struct history {
 /* Histories run one after the other and share the services, which are slow to open. */
 static struct history the_history;
 static struct service *the_services[SIM_SERVERS_MAX];
+
+/* ---- Where it runs ---- */
+
+/* Clients write these into the store, and a history must not depend on them. They take the place
+ * of the C library's. */
+pid_t getpid(void) {
+    return 4711;
+}
+
+int gethostname(char *name, size_t size) {
+    snprintf(name, size, "sim");
+    return 0;
+}
 
 /* ---- The story ---- */
 
