@@ -92,19 +92,24 @@ void etcd_attempt_free(struct etcd *etcd, struct etcd_attempt *attempt) {
     free(attempt);
 }
 
-/* Nobody wants it any more. From `until_us` on its key is deleted with the next keep-alive of its
- * lease, which would keep it otherwise. */
+/* Nobody wants it any more. From `until_us` on its key is deleted with the next keep-alive, of
+ * whichever lease: a request that came late may have given it any. */
 static void retire(struct etcd *etcd, struct etcd_attempt *attempt, int64_t until_us) {
     etcd_watch_stop(etcd, attempt);
     attempt->held = attempt->queued = false;
     attempt->is_released = true;
     attempt->until_us = until_us;
+    if (!attempt->lease)
+        return; /* it was never written, or is there already */
+    attempt->lease = NULL;
+    list_remove(&attempt->link);
+    list_append(&etcd->late, &attempt->link);
 }
 
 /* Its key is deleted. But a request whose answer was lost may still be under way, and write it
  * again. So it is then deleted once more, after the longest time that this can take. */
 static void forget(struct etcd *etcd, struct etcd_attempt *attempt) {
-    bool may_come_back = attempt->may_be_late && attempt->lease;
+    bool may_come_back = attempt->may_be_late && !list_empty(&attempt->link);
     attempt->may_be_late = false;
     if (may_come_back)
         retire(etcd, attempt, etcd_now_us(etcd) + LATE_US);
@@ -117,7 +122,7 @@ static void ended(struct etcd *etcd, struct etcd_call *call) {
     if (!attempt)
         return;
     attempt->ending = NULL;
-    bool may_be_there = call->reason && attempt->lease; /* until the next keep-alive */
+    bool may_be_there = call->reason && !list_empty(&attempt->link); /* until the next one */
     if (!may_be_there)
         forget(etcd, attempt);
 }
@@ -156,16 +161,17 @@ static void finish(struct job *job, enum store_outcome outcome) {
     etcd_lengthened *done = job->lengthened;
     void *context = job->context;
     size_t index = job->index;
+    int reason = job->reason;
     attempt->users--;
     attempt->may_be_late |= outcome == STORE_UNKNOWN;
     bool is_there = attempt->held || attempt->queued || attempt->may_be_late;
-    if (op && outcome == STORE_REFUSED && !is_there)
+    if (op && outcome == STORE_REFUSED && !is_there && !attempt->users)
         etcd_attempt_free(etcd, attempt);
     job_free(job);
     if (op)
         store_complete(etcd->host, op, outcome);
     else
-        done(etcd, context, index, outcome);
+        done(etcd, context, index, outcome, reason);
 }
 
 static void fail(struct job *job) {
@@ -213,7 +219,7 @@ static void hold(struct job *job, uint64_t token) {
     if (attempt->until_us < job->asked_us + job->lease_us || !attempt->held)
         attempt->until_us = job->asked_us + job->lease_us;
     attempt->held = true;
-    attempt->queued = false;
+    attempt->queued = attempt->is_released = false;
     etcd_watch_hold(job->etcd, attempt, job->seen);
     if (job->op)
         job->op->token = token;
@@ -240,7 +246,7 @@ static void granted(struct job *job) {
                      error_format("the tokens are used up, at %" PRIu64, token));
         return;
     }
-    if (job->is_fresh || (job->kept > 0 && (uint64_t)job->kept >= header->raft_term))
+    if (job->is_fresh || etcd_lease_counts(job->kept, header->raft_term))
         hold(job, token);
     else
         step(job, LOOK); /* the leader has changed, or the lease is over: see what is left */
@@ -407,10 +413,11 @@ static struct etcd_call *make_call(struct job *job) {
     return call;
 }
 
+/* Only LOOK has no lease. */
 static void send_step(struct job *job, struct etcd_lease *lease) {
     struct etcd *etcd = job->etcd;
     struct etcd_call *call = make_call(job);
-    bool needs_time = job->phase != LOOK && job->phase != QUEUE;
+    bool needs_time = lease && job->phase != QUEUE;
     if (!call) {
         fail_with(job, HF_NO_MEMORY, NULL);
         return;
@@ -419,8 +426,8 @@ static void send_step(struct job *job, struct etcd_lease *lease) {
     job->pending = 1;
     if (needs_time && !job->is_fresh)
         job->pending += etcd_lease_keep(etcd, lease, kept_alive, job, job->give_up_us);
-    if (job->phase != LOOK && job->phase != CONFIRM)
-        etcd_lease_attach(lease, job->attempt);
+    if (lease && job->phase != MOVE)
+        etcd_lease_attach(lease, job->attempt); /* a hold is moved when that is done */
     etcd_send(etcd, call, job->give_up_us);
 }
 
@@ -540,6 +547,7 @@ static void refuse(struct job *job, int reason, char *text) {
 static void queue_up(struct job *job, const struct verdict *verdict) {
     struct etcd_attempt *attempt = job->attempt;
     const struct claim *blocker = verdict->blocker;
+    attempt->is_released = false;
     attempt->until_us = job->asked_us + job->etcd->host->wait_lease_us;
     if (verdict->is_head)
         job->op->flags |= STORE_HEAD;

@@ -1,5 +1,6 @@
-/* Keys whose deletion goes wrong: the lease that they share with other attempts must not keep them
- * for ever. The failures are those of rows 18, 24 and 29 of the ways a lock fails. */
+/* Keys whose deletion goes wrong, and those that do not get the lease they should: the lease that
+ * they share with other attempts must not keep them for ever, and a hold must not be taken for
+ * lost. The failures are those of rows 18, 24 and 29 of the ways a lock fails. */
 #include "store/etcd/etcd_test.h"
 
 static struct rig rig;
@@ -67,6 +68,25 @@ static void release(struct asked *release, const struct asked *hold) {
     CHECK_EQ_INT(release->completions, 1);
 }
 
+/* The requests of the first connection that were not answered are executed only now. */
+static void take_late(const char *name) {
+    CHECK(!has_key(name));
+    for (struct request *late = server.connections[0].requests; late; late = late->next) {
+        if (strstr(late->path, "KV/Txn"))
+            serve_request(late);
+    }
+    CHECK(has_key(name));
+}
+
+static void check_keep_alives_delete(const char *name) {
+    for (int i = 0; i < 5; i++) {
+        fake_pass_us(rig.world, 15 * S);
+        renew(&kept);
+    }
+    CHECK(!has_key(name));
+    CHECK(has_key("kept"));
+}
+
 TEST(a_hold_that_was_not_renewed_is_deleted_although_the_first_deletion_was_lost) {
     connected();
     ask_acquire(&rig, &a, "ended", 0);
@@ -118,18 +138,51 @@ TEST(a_refused_attempt_that_takes_the_lock_late_is_deleted) {
     CHECK_EQ_INT(a.op.outcome, STORE_REFUSED);
     CHECK_EQ_INT(a.op.reason, HF_BUSY);
     delete_key(etcd_bytes(&other));
-    CHECK(!has_key("x"));
-    for (struct request *late = server.connections[0].requests; late; late = late->next) {
-        if (strstr(late->path, "KV/Txn"))
-            serve_request(late);
-    }
-    CHECK(has_key("x"));
-    for (int i = 0; i < 5; i++) {
-        fake_pass_us(rig.world, 15 * S);
-        renew(&kept);
-    }
-    CHECK(!has_key("x"));
-    CHECK(has_key("kept"));
+    take_late("x");
+    check_keep_alives_delete("x");
+    over();
+}
+
+/* The first request asks for the lease of a hold, which "kept" has as well. The place in the queue
+ * has another one, and nobody keeps that. */
+TEST(a_released_place_that_takes_the_lock_late_is_deleted_whatever_its_lease) {
+    connected();
+    struct etcd_key other = take_as_another("x");
+    struct asked done;
+    server.is_silent = true;
+    ask_acquire(&rig, &a, "x", STORE_WAIT);
+    server.is_silent = false;
+    fake_hang_up(fake_last(rig.world), "reset");
+    CHECK_EQ_INT(a.op.outcome, STORE_QUEUED);
+    release(&done, &a);
+    CHECK_EQ_INT(done.op.outcome, STORE_DONE);
+    asked_clear(&done);
+    delete_key(etcd_bytes(&other));
+    take_late("x");
+    check_keep_alives_delete("x");
+    over();
+}
+
+/* A lease of the right length is there, as another hold has it, but the key cannot be written. */
+TEST(a_hold_whose_longer_lease_is_refused_is_still_held) {
+    connected();
+    make_acquire(&b, "long", 0);
+    b.op.lease_us = 60 * S;
+    rig_submit(&rig, &b);
+    fake_settle(rig.world);
+    ask_acquire(&rig, &a, "x", 0);
+    server.is_full = true;
+    struct asked renewal;
+    submit_renewal(&renewal, &a, 60 * S);
+    fake_pass_us(rig.world, 2 * S);
+    CHECK_EQ_INT(renewal.completions, 1);
+    CHECK_EQ_INT(renewal.renewals[0].outcome, STORE_REFUSED);
+    CHECK_EQ_INT(renewal.renewals[0].reason, HF_STORE_FULL);
+    asked_clear(&renewal);
+    submit_renewal(&renewal, &a, 30 * S);
+    fake_pass_us(rig.world, 2 * S);
+    CHECK_EQ_INT(renewal.renewals[0].outcome, STORE_DONE);
+    asked_clear(&renewal);
     over();
 }
 

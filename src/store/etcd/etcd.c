@@ -250,6 +250,7 @@ static int open_store(struct store_host *host, const struct url *url, struct sto
     map_init(&etcd->releasing);
     list_init(&etcd->held_back);
     list_init(&etcd->leases);
+    list_init(&etcd->late);
     int r = read_url(etcd, url, ret_text);
     if (!r)
         r = etcd_watch_init(etcd);

@@ -104,6 +104,7 @@ struct etcd {
     struct map releasing;  /* attempts by the hash of the name */
     struct list held_back; /* operations */
     struct list leases;
+    struct list late;      /* attempts that nobody wants, whose keys are to be deleted */
     uint64_t base;         /* of tokens, as far as it is known */
     int64_t base_revision; /* at which it was written; 0: there is none */
     bool floor_is_set;     /* the base is not below what token_floor asks for */
@@ -237,10 +238,10 @@ void etcd_attempt_free(struct etcd *etcd, struct etcd_attempt *attempt);
 /* Deletes its key, again with each keep-alive until that is confirmed, and then frees it. */
 void etcd_attempt_end(struct etcd *etcd, struct etcd_attempt *attempt);
 
-/* Gives a hold a longer lease. `done` says how that ended: STORE_DONE, STORE_NOT_YOURS or
- * STORE_UNKNOWN. False: no memory. */
-typedef void etcd_lengthened(struct etcd *etcd, void *context, size_t index,
-                             enum store_outcome how);
+/* Gives a hold a longer lease. `done` says how that ended; of STORE_REFUSED also why. False: no
+ * memory. */
+typedef void etcd_lengthened(struct etcd *etcd, void *context, size_t index, enum store_outcome how,
+                             int reason);
 bool etcd_lengthen(struct etcd *etcd, struct etcd_attempt *attempt, int64_t lease_us,
                    etcd_lengthened *done, void *context, size_t index);
 
@@ -269,6 +270,9 @@ bool etcd_lease_keep(struct etcd *etcd, struct etcd_lease *lease, etcd_answered 
 /* What the answer says: above 0: the term in which it was kept; 0: the lease is over; below 0: not
  * known. */
 int64_t etcd_lease_kept(struct etcd *etcd, int64_t id, const struct etcd_call *call);
+
+/* Whether it counts, together with a linearizable answer of this term. */
+bool etcd_lease_counts(int64_t kept, uint64_t term);
 
 void etcd_renew(struct etcd *etcd, struct store_op *op);
 

@@ -1,6 +1,6 @@
 /* An etcd over streams that lead to the test (support/rig.h): keys with revisions, leases that
  * never end, transactions and watches, as far as the store uses them. It says yes to every login.
- * The test can make it silent, or have it refuse a kind of request. */
+ * The test can make it silent or full, or have it refuse a kind of request. */
 #ifndef ETCD_ETCD_TEST_H
 #define ETCD_ETCD_TEST_H
 
@@ -55,6 +55,7 @@ static struct server {
     struct connection connections[CONNECTIONS_MAX];
     size_t connection_count;
     bool is_silent;      /* it reads, and says nothing */
+    bool is_full;        /* it grants no lease, and executes no transaction that puts a key */
     const char *refused; /* requests whose path has this fail with this status and these words */
     const char *status, *why;
     bool refuses_once;
@@ -125,6 +126,11 @@ static bool delete_key(ProtobufCBinaryData key) {
 /* ---- Messages ---- */
 
 static void answer(struct request *request, const void *message);
+static void refuse(struct request *request, const char *status, const char *why);
+
+static void refuse_as_full(struct request *request) {
+    refuse(request, "8", "etcdserver: mvcc: database space exceeded");
+}
 
 static void kv_of(const struct written *event, Etcd__KeyValue *ret) {
     etcd__key_value__init(ret);
@@ -181,6 +187,14 @@ static bool is_true(const Etcd__Compare *c) {
     return true;
 }
 
+static bool puts_a_key(const Etcd__TxnRequest *asked) {
+    for (size_t i = 0; i < asked->n_success; i++) {
+        if (asked->success[i]->request_case == ETCD__REQUEST_OP__REQUEST_PUT)
+            return true;
+    }
+    return false;
+}
+
 static void txn(struct request *request) {
     enum { OPS = 70 };
     static Etcd__ResponseOp ops[OPS], *list[OPS];
@@ -190,6 +204,11 @@ static void txn(struct request *request) {
         etcd__txn_request__unpack(NULL, request->in_size - 5, request->in + 5);
     Etcd__TxnResponse response = ETCD__TXN_RESPONSE__INIT;
     CHECK(asked);
+    if (server.is_full && puts_a_key(asked)) {
+        refuse_as_full(request);
+        etcd__txn_request__free_unpacked(asked, NULL);
+        return;
+    }
     server.txns++;
     response.succeeded = true;
     for (size_t i = 0; i < asked->n_compare; i++)
@@ -254,6 +273,10 @@ static void delete_range(struct request *request) {
 
 static void grant_lease(struct request *request) {
     Etcd__LeaseGrantResponse response = ETCD__LEASE_GRANT_RESPONSE__INIT;
+    if (server.is_full) {
+        refuse_as_full(request);
+        return;
+    }
     response.header = header_now();
     response.id = ++server.last_lease;
     response.ttl = 60;
@@ -437,6 +460,12 @@ static void answer(struct request *request, const void *message) {
     send_out(request);
 }
 
+static void refuse(struct request *request, const char *status, const char *why) {
+    request->status = status;
+    request->why = why;
+    send_out(request);
+}
+
 static void serve_request(struct request *request) {
     static const struct {
         const char *path;
@@ -457,9 +486,7 @@ static void serve_request(struct request *request) {
         return;
     if (server.refused && strstr(request->path, server.refused)) {
         server.refused = server.refuses_once ? NULL : server.refused;
-        request->status = server.status;
-        request->why = server.why;
-        send_out(request);
+        refuse(request, server.status, server.why);
         return;
     }
     size_t before = server.count, method = 0;

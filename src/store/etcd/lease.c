@@ -68,25 +68,13 @@ static bool may_be_over(const struct etcd_lease *lease, int64_t now_us) {
     return lease->is_over || (lease->id && lease->until_us <= now_us);
 }
 
-static bool is_needed(const struct etcd_lease *lease) {
-    list_each(node, &lease->attempts) {
-        struct etcd_attempt *attempt = container_of(node, struct etcd_attempt, link);
-        if (!attempt->is_released || attempt->users || attempt->ending)
-            return true;
-    }
-    return !list_empty(&lease->waiting);
-}
-
-/* Forgets leases that have ended and that nobody needs, with the attempts whose keys went with
- * them. */
+/* Forgets leases that have ended and that nobody needs. */
 static void forget_old(struct etcd *etcd, int64_t now_us) {
     list_each_safe(node, &etcd->leases) {
         struct etcd_lease *lease = container_of(node, struct etcd_lease, link);
-        if (!may_be_over(lease, now_us) || is_needed(lease))
-            continue;
-        list_each_safe(at, &lease->attempts)
-            etcd_attempt_free(etcd, container_of(at, struct etcd_attempt, link));
-        lease_free(lease);
+        if (may_be_over(lease, now_us) && list_empty(&lease->attempts) &&
+            list_empty(&lease->waiting))
+            lease_free(lease);
     }
 }
 
@@ -161,9 +149,9 @@ void etcd_lease_get(struct etcd *etcd, struct etcd_tenant *tenant, int64_t secon
 
 /* Ends the attempts of a lease whose own time is over: it is to be kept alive for the others. Only
  * such as will never ask again: a place in the queue is left alone. */
-static void sweep(struct etcd *etcd, struct etcd_lease *lease) {
+static void sweep(struct etcd *etcd, struct list *attempts) {
     int64_t now_us = etcd_now_us(etcd);
-    list_each_safe(node, &lease->attempts) {
+    list_each_safe(node, attempts) {
         struct etcd_attempt *attempt = container_of(node, struct etcd_attempt, link);
         bool is_done_with = attempt->held || attempt->is_released;
         if (is_done_with && attempt->until_us <= now_us && !attempt->users && !attempt->ending)
@@ -191,6 +179,10 @@ int64_t etcd_lease_kept(struct etcd *etcd, int64_t id, const struct etcd_call *c
     return term;
 }
 
+bool etcd_lease_counts(int64_t kept, uint64_t term) {
+    return kept > 0 && term && (uint64_t)kept >= term;
+}
+
 static void kept_by_the_way(struct etcd *etcd, struct etcd_call *call) {
     Etcd__LeaseKeepAliveRequest *request =
         etcd__lease_keep_alive_request__unpack(NULL, call->size, call->bytes);
@@ -208,7 +200,8 @@ bool etcd_lease_keep(struct etcd *etcd, struct etcd_lease *lease, etcd_answered 
                                            answered ? answered : kept_by_the_way, context);
     if (!call)
         return false;
-    sweep(etcd, lease);
+    sweep(etcd, &lease->attempts);
+    sweep(etcd, &etcd->late);
     lease->kept_us = etcd_now_us(etcd);
     etcd_send(etcd, call, give_up_us);
     return true;
@@ -259,6 +252,7 @@ struct item {
     bool is_asked; /* in its chunk's transaction */
     bool is_there;
     uint8_t outcome; /* already decided; 0: not yet */
+    int reason;      /* for that */
 };
 
 struct renewing {
@@ -316,7 +310,7 @@ static enum store_outcome outcome_of(const struct renewing *job, size_t index) {
         return item->outcome;
     if (chunk->term && !item->is_there)
         return STORE_NOT_YOURS;
-    bool counts = chunk->term && kept && kept->term > 0 && (uint64_t)kept->term >= chunk->term;
+    bool counts = kept && etcd_lease_counts(kept->term, chunk->term);
     return counts ? STORE_DONE : job->was_sent || !job->reason ? STORE_UNKNOWN : STORE_REFUSED;
 }
 
@@ -325,7 +319,7 @@ static void note_outcome(struct etcd *etcd, struct renewing *job, size_t index) 
     struct store_renewal *renewal = &job->op->renewals[index];
     struct etcd_attempt *attempt = etcd_attempt_find(etcd, job->items[index].seq);
     renewal->outcome = outcome_of(job, index);
-    renewal->reason = job->reason;
+    renewal->reason = job->items[index].reason ? job->items[index].reason : job->reason;
     if (!attempt)
         return;
     if (renewal->outcome == STORE_DONE && attempt->until_us < job->asked_us + renewal->lease_us)
@@ -363,9 +357,21 @@ static void kept_alive(struct etcd *etcd, struct etcd_call *call) {
     renewed_some(etcd, kept->job);
 }
 
-static bool has_key(const Etcd__ResponseOp *response, const struct item *item) {
-    return response->response_case == ETCD__RESPONSE_OP__RESPONSE_RANGE && response->range->n_kvs &&
-           response->range->kvs[0]->lease == item->lease;
+/* The lease that its key has; 0: there is no key. */
+static int64_t lease_of(const Etcd__ResponseOp *response) {
+    bool is_there =
+        response->response_case == ETCD__RESPONSE_OP__RESPONSE_RANGE && response->range->n_kvs;
+    return is_there ? response->range->kvs[0]->lease : 0;
+}
+
+/* A request that moved it to another lease has lost its answer: the next renewal keeps that one. */
+static void find_moved(struct etcd *etcd, struct etcd_attempt *attempt, struct item *item,
+                       int64_t id) {
+    struct etcd_lease *lease = etcd_lease_find(etcd, id);
+    if (!lease || !attempt || !attempt->held)
+        return;
+    etcd_lease_attach(lease, attempt);
+    item->outcome = STORE_UNKNOWN;
 }
 
 static void read_keys(struct etcd *etcd, struct chunk *chunk, const Etcd__TxnResponse *response) {
@@ -376,7 +382,10 @@ static void read_keys(struct etcd *etcd, struct chunk *chunk, const Etcd__TxnRes
         struct etcd_attempt *attempt = etcd_attempt_find(etcd, item->seq);
         if (!item->is_asked || at == response->n_responses)
             continue;
-        item->is_there = has_key(response->responses[at++], item);
+        int64_t lease = lease_of(response->responses[at++]);
+        item->is_there = lease && lease == item->lease;
+        if (!item->is_there)
+            find_moved(etcd, attempt, item, lease);
         if (item->is_there && attempt)
             etcd_watch_again(etcd, attempt, response->header->revision);
     }
@@ -398,9 +407,11 @@ static void keys_read(struct etcd *etcd, struct etcd_call *call) {
 
 /* ---- What a renewal sends ---- */
 
-static void lengthened(struct etcd *etcd, void *context, size_t index, enum store_outcome how) {
+static void lengthened(struct etcd *etcd, void *context, size_t index, enum store_outcome how,
+                       int reason) {
     struct renewing *job = context;
     job->items[index].outcome = (uint8_t)how;
+    job->items[index].reason = reason;
     renewed_some(etcd, job);
 }
 
