@@ -570,6 +570,13 @@ static void client_fault(struct history *h, const struct plan_fault *fault, bool
     }
 }
 
+static void stand(struct sim_server *server, bool still) {
+    if (server->service->type->stand) {
+        sim_server_tell_time(server);
+        server->service->type->stand(server->service, still);
+    }
+}
+
 static void server_fault(struct history *h, struct sim_server *server,
                          const struct plan_fault *fault, bool begins) {
     struct sim_link *link = &h->net.links[fault->client][server->index];
@@ -616,6 +623,7 @@ static void server_fault(struct history *h, struct sim_server *server,
             sim_server_pause(server);
         else
             sim_server_resume(server);
+        stand(server, begins);
         break;
     case FAULT_RESTART_ALL:
     case FAULT_RESTART_NONE:
@@ -626,6 +634,7 @@ static void server_fault(struct history *h, struct sim_server *server,
                     fault->what->kind == FAULT_RESTART_ALL    ? SERVICE_KEEP_ALL
                     : fault->what->kind == FAULT_RESTART_NONE ? SERVICE_KEEP_NONE
                                                               : SERVICE_KEEP_SOME);
+        stand(server, begins);
         break;
     case FAULT_RESTART_SAVED:
         if (begins)
@@ -668,9 +677,10 @@ static bool is_calm(const struct service_fault *fault) {
 }
 
 static void change(struct history *h, const struct plan_fault *fault, bool begins) {
-    check_fault(&h->check, begins, fault->what->kind == FAULT_DELAY ? fault->amount * 200 : 0,
-                fault->what->kind == FAULT_KILL || fault->what->kind == FAULT_PAUSE,
-                is_calm(fault->what));
+    int64_t settles_us = begins ? 0 : fault->what->settles_us;
+    check_fault(
+        &h->check, begins, fault->what->kind == FAULT_DELAY ? fault->amount * 200 : settles_us,
+        fault->what->kind == FAULT_KILL || fault->what->kind == FAULT_PAUSE, is_calm(fault->what));
     if (fault->what->kind == FAULT_WALL || fault->what->kind == FAULT_PAUSE ||
         fault->what->kind == FAULT_KILL) {
         client_fault(h, fault, begins);

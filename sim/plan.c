@@ -180,6 +180,16 @@ static void make_ensemble(struct plan *plan, struct sim_random *random) {
         plan->faults[i].servers = choose_servers(plan->server_count, random);
 }
 
+/* Most leases are not shorter than those that the service grants: others are longer than was asked
+ * for, and so forgive much. */
+static void lengthen_leases(struct plan *plan) {
+    for (int i = 0; i < plan->step_count; i++) {
+        struct plan_step *step = &plan->steps[i];
+        if (i % 4 && step->lease_ms < plan->service->least_lease_ms)
+            step->lease_ms = plan->service->least_lease_ms;
+    }
+}
+
 /* Nobody can barge in where the order is fixed. */
 static void forbid_barging(struct plan *plan) {
     for (int i = 0; i < plan->step_count; i++)
@@ -226,6 +236,7 @@ void plan_make(struct plan *plan, uint64_t seed, const struct plan_choice *choic
     plan->voter_count = plan->server_count;
     if (plan->service->unite)
         make_ensemble(plan, &set_random);
+    lengthen_leases(plan);
     if (plan->service->driver->capabilities & STORE_IN_ORDER)
         forbid_barging(plan);
     for (int i = 0; i < plan->step_count; i++)

@@ -106,7 +106,8 @@ struct service_fault {
     enum fault_kind kind;
     int number;
     const char *text;
-    bool calm; /* everything goes on working */
+    bool calm;          /* everything goes on working */
+    int64_t settles_us; /* how long it is felt after its end */
 };
 
 struct service_type;
@@ -125,6 +126,7 @@ struct service_type {
     const char *scheme;                /* of the URL that clients open */
     const char *url_options;           /* that they need here */
     const struct store_driver *driver; /* the store that speaks to it */
+    int64_t least_lease_ms;            /* it grants no shorter ones */
     /* How soon a client that has renewed its hold must know that somebody took it away, while
      * nothing else goes wrong; 0: by its next renewal. */
     int64_t told_within_us;
@@ -149,6 +151,9 @@ struct service_type {
      * checkers they are one service: the first one's clock counts, and it alone reports, arms and
      * is looked at. NULL: the servers of this service know nothing of each other. */
     void (*unite)(struct service *const *members, int count);
+    /* A member of an ensemble stands still (it is stopped, or is down), or goes on. NULL: that is
+     * nothing to the others. */
+    void (*stand)(struct service *service, bool still);
     /* It becomes a voter of a set. NULL: this service cannot. */
     void (*join)(struct service *service, const struct service_set *set);
     /* A fault of its own begins, or ends. */
