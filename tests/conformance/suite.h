@@ -61,11 +61,12 @@ static int64_t now_ms(void) {
 static void idle(int64_t since_ms);
 
 /* Waits for something that no call waits for. */
-#define AWAIT(condition)                                                                       \
-    do {                                                                                       \
-        for (int64_t await_since = now_ms(); !(condition); idle(await_since))                  \
-            if (now_ms() > await_since + PATIENCE_MS)                                          \
-                test_fail(__FILE__, __LINE__, "%s: not after %d ms", #condition, PATIENCE_MS); \
+#define AWAIT(condition) AWAIT_FOR(PATIENCE_MS, condition)
+#define AWAIT_FOR(ms, condition)                                                        \
+    do {                                                                                \
+        for (int64_t await_since = now_ms(); !(condition); idle(await_since))           \
+            if (now_ms() > await_since + (ms))                                          \
+                test_fail(__FILE__, __LINE__, "%s: not after %d ms", #condition, (ms)); \
     } while (0)
 
 /* The text of the last failure of one of the helpers below, in either form. */
@@ -323,7 +324,7 @@ static hf_acquire_options for_only(hf_acquire_options options, int64_t lease_ms)
 static hf_hold *get(hf_client *client, const char *name, hf_acquire_options options) {
     hf_hold *hold = NULL;
     int status = acquire(client, name, options, &hold);
-    for (int i = 1; i < TRIES && status == HF_SHORT; i++) {
+    for (int i = 1; i < TRIES && (status == HF_SHORT || status == HF_UNREACHABLE); i++) {
         options.wait_ms = PATIENCE_MS;
         status = acquire(client, name, options, &hold);
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.redis import Redis, set_url
-from servers.secrets import OTHER, PASSWORD, check_child, check_hidden, holdfast, places, secret_file
+from servers.passwords import OTHER, PASSWORD, check_child, check_hidden, holdfast, places, secret_file
 from servers.sentinel import Sentinels
 from servers.suite import equal, main, test
 

@@ -21,6 +21,7 @@ from servers.cluster import Cluster
 from servers.process import LIMIT_S
 from servers.puppet import Puppet
 from servers.redis import Redis
+from servers.redis import patient as slowly
 from servers.sentinel import SERVICE, Sentinels
 from servers.suite import equal, main, test
 from support.everyone import copy_for_everyone
@@ -553,7 +554,7 @@ def connections_that_are_cut_after_any_byte_lose_nothing():
 
 @test
 def a_mebibyte_of_commands_goes_through_at_once():
-    with Redis(tls=OURS.issue("server")) as server, Puppet(PUPPET, server.url(), max_lease_ms=600000) as one:
+    with Redis(tls=OURS.issue("server")) as server, Puppet(PUPPET, slowly(server.url()), max_lease_ms=600000) as one:
         server.stop()
         count = 1500
         for number in range(count):

@@ -20,6 +20,7 @@
  * watcher says that it does not know.
  *
  * Locks of etcd's own clients are left to polls: whether such a key holds depends on others. */
+#include "base/error.h"
 #include "store/etcd/etcd.h"
 
 #include <stdlib.h>
@@ -159,8 +160,8 @@ static bool add_change(struct etcd *etcd, const Etcd__WatchResponse *response, s
     bool is_deleted = event->type == ETCD__EVENT__TYPE__DELETE;
     if (!is_deleted && claim->value->token)
         return true; /* a hold has moved to another lease */
-    char *name =
-        strndup((const char *)claim->kv->key.data + strlen(etcd->prefix), claim->name_size);
+    char *name = error_format("%.*s", (int)claim->name_size,
+                              (const char *)claim->kv->key.data + strlen(etcd->prefix));
     bool is_wanted = name && strncmp(name, changes->names, strlen(changes->names)) == 0;
     struct entry *entry = is_wanted ? calloc(1, sizeof(*entry)) : NULL;
     bool ok = name && (entry || !is_wanted);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Passwords on their way to the servers of each store but Redis, which has tests of its own: whoever the command runs
-gets none of them, and no output has them. secrets_test.py HOLDFAST"""
+gets none of them, and no output has them. passwords_test.py HOLDFAST"""
 import contextlib
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.etcd import Etcd
 from servers.mariadb import MariaDB
 from servers.postgres import Postgres
-from servers.secrets import OTHER, PASSWORD, check_child, check_hidden, holdfast, places, secret_file
+from servers.passwords import OTHER, PASSWORD, check_child, check_hidden, holdfast, places, secret_file
 from servers.suite import main, test
 from servers.zookeeper import Zookeeper
 
