@@ -87,7 +87,8 @@ int64_t ensemble_run(struct ensemble *e);
 
 struct ensemble_connection *ensemble_connect(struct ensemble *e, int member, void *context);
 void ensemble_disconnect(struct ensemble_connection *connection);
-/* Takes the first frame, which is there as a whole; returns its size. ensemble_run does the rest. */
+/* Takes the first frame, which is there as a whole; returns its size. ensemble_run does the
+ * rest. */
 size_t ensemble_feed(struct ensemble_connection *connection, const char *bytes, size_t size);
 
 /* ---- What befalls it ---- */
