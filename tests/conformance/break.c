@@ -58,6 +58,7 @@ BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
     client_options.on_event_arg = &told;
     hf_client *a = open_client_with(&client_options), *b = open_client();
     static hf_acquire_options (*const kinds[])(int64_t wait_ms) = {as_exclusive, as_shared};
+    int late = 0;
     for (size_t i = 0; i < 2; i++) {
         const char *name = fresh_name("why");
         hf_acquire_options options = breakable(kinds[i](0));
@@ -67,6 +68,11 @@ BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
         atomic_store(&told.losses, 0);
         CHECK_IS(break_hold_because(b, name, hf_hold_token(hold), "it is stuck"), HF_OK);
         AWAIT(atomic_load(&told.losses) == 2);
+        if (strcmp(told.cause, "expired") == 0 && late++ < TRIES) { /* a slow machine: once more */
+            hf_hold_free(hold);
+            i--;
+            continue;
+        }
         CHECK_EQ_STR(told.cause, "broken");
         CHECK(strncmp(told.text, "broken by ", 10) == 0 && strstr(told.text, ": it is stuck"));
         CHECK(strstr(told.error, told.text) && strstr(told.error, name));

@@ -61,12 +61,11 @@ static int64_t now_ms(void) {
 static void idle(int64_t since_ms);
 
 /* Waits for something that no call waits for. */
-#define AWAIT(condition) AWAIT_FOR(PATIENCE_MS, condition)
-#define AWAIT_FOR(ms, condition)                                                        \
-    do {                                                                                \
-        for (int64_t await_since = now_ms(); !(condition); idle(await_since))           \
-            if (now_ms() > await_since + (ms))                                          \
-                test_fail(__FILE__, __LINE__, "%s: not after %d ms", #condition, (ms)); \
+#define AWAIT(condition)                                                                       \
+    do {                                                                                       \
+        for (int64_t await_since = now_ms(); !(condition); idle(await_since))                  \
+            if (now_ms() > await_since + PATIENCE_MS)                                          \
+                test_fail(__FILE__, __LINE__, "%s: not after %d ms", #condition, PATIENCE_MS); \
     } while (0)
 
 /* The text of the last failure of one of the helpers below, in either form. */

@@ -6,8 +6,9 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.doctor import contains, doctor, severities
-from servers.postgres import Postgres, patient
-from servers.scene import SHIM, puppets
+from servers.pgbouncer import Pooler
+from servers.postgres import Postgres, Session, documented, patient
+from servers.scene import SHIM, puppets, wait_until
 from servers.suite import equal, main, test
 
 DURABLE = ["fsync = on"]
@@ -28,8 +29,7 @@ def a_server_with_the_usual_settings_is_strict():
             for number, names in enumerate(("0 names", "1 name", "2 names")):
                 equal(examine(server)[0]["size"]["found"], names)
                 one.hold(f"lock{number}", f"lock{number}")
-        equal(sorted(set(found) & {"durability", "replication", "isolation", "connection", "clock", "size"}),
-              ["clock", "connection", "durability", "isolation", "replication", "size"])
+        assert set(found) >= {"durability", "replication", "isolation", "connection", "clock", "size", "role", "rights"}
 
 
 @test
@@ -56,6 +56,64 @@ def clocks_that_differ_are_a_warning():
             found, _ = examine(server)
             equal(severities(found), {"clock": "warning"})
             contains(found["clock"]["found"], "ahead of" if step_s > 0 else "behind")
+
+
+@test
+def a_standby_that_follows_asynchronously_makes_it_best_effort():
+    with Postgres(config=DURABLE) as server, Postgres(config=DURABLE, follows=server) as standby:
+        wait_until(lambda: server.command("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == "1",
+                   "the standby")
+        found, answer = examine(server)
+        equal((severities(found), answer["tier"]), ({"replication": "warning"}, "best effort"))
+        contains(found["replication"]["found"], "1 standby follows asynchronously")
+        server.config.append("synchronous_standby_names = '*'")
+        server.restart()
+        wait_until(lambda: server.command("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "1",
+                   "the standby again")
+        found, answer = examine(server)
+        equal((severities(found), answer["tier"]), ({}, "strict"))
+        contains(doctor(patient(standby.url()))[1]["store"]["found"], "session is read-only")
+        found = doctor(patient(standby.url()) + "&target_session_attrs=any")[1]
+        equal(found["role"]["severity"], "problem")
+
+
+@test
+def a_pooler_is_noted():
+    with Postgres(config=DURABLE) as server, Pooler(server) as pooler:
+        url = patient(server.url(port=pooler.port))
+        wait_until(lambda: doctor(url)[2]["error"] is None, "the pooler")
+        equal(severities(doctor(url)[1]), {"connection": "note"})
+
+
+@test
+def what_keeps_old_rows_is_a_warning():
+    with Postgres(config=[*DURABLE, "autovacuum = off"], clock=SHIM) as server, Session(server) as old:
+        examine(server)
+        old.say("BEGIN")
+        old.say("SELECT 1")
+        server.clock.change(step_us=700 * 1000000)
+        found, _ = examine(server)
+        equal(severities(found), {"clock": "warning", "size": "warning"})
+        contains(found["size"]["found"], "has been open for")
+        old.say("COMMIT")
+        server.clock.change(step_us=-700 * 1000000)
+        server.command("INSERT INTO holdfast.locks (name, kind, capacity, used_day) SELECT ('n' || n)::bytea, 2, 1, 0 "
+                       "FROM generate_series(1, 60000) n; DELETE FROM holdfast.locks")
+        wait_until(lambda: severities(examine(server)[0]) == {"size": "warning"}, "the server has counted")
+        contains(examine(server)[0]["size"]["found"], "dead rows")
+
+
+@test
+def each_right_that_is_missing_is_named():
+    with Postgres(config=DURABLE) as server:
+        url = patient(server.url(user=server.make_role()))
+        equal(severities(doctor(url)[1]).get("rights"), None)
+        for table, right in (("claims", "INSERT"), ("locks", "DELETE"), ("sessions", "SELECT"), ("watchers", "UPDATE")):
+            server.command(f"REVOKE {right} ON holdfast.{table} FROM app")
+            found = doctor(url)[1]
+            equal(found["rights"]["severity"], "problem")
+            contains(found["rights"]["found"], f"lacks {right} on {table}")
+            server.command(documented("rights"))
 
 
 main()

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WRITES = 10, SKEW_US = 500000 };
+enum { WRITES = 10, SKEW_US = 500000, DEAD_ROWS = 50000 };
 
 enum {
     VERSION,
@@ -20,7 +20,10 @@ enum {
     ISOLATION,
     CLOCK_US,
     NAMES,
+    DEAD,
     OLDEST_S,
+    RECOVERY,
+    MISSING,
     COLUMN_COUNT
 };
 
@@ -31,9 +34,15 @@ static const char settings_sql[] =
     " current_setting('default_transaction_isolation'),"
     " (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,"
     " (SELECT count(*) FROM holdfast.locks),"
+    " (SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_user_tables WHERE schemaname = 'holdfast'),"
     " (SELECT coalesce(extract(epoch FROM max(now() - xact_start)), 0)::bigint FROM "
     "pg_stat_activity"
-    "  WHERE datname = current_database())";
+    "  WHERE datname = current_database()),"
+    " pg_is_in_recovery(),"
+    " (SELECT coalesce(string_agg(word || ' on ' || tab, ', '), '')"
+    "  FROM unnest(ARRAY['locks', 'claims', 'watchers', 'rows', 'sessions']) AS tab,"
+    "  unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS word"
+    "  WHERE NOT has_table_privilege('holdfast.' || tab, word))";
 
 struct examining {
     hf_examination *out;
@@ -175,9 +184,33 @@ static void examine_size(struct examining *x, const PGresult *row) {
             "on a lock takes longer",
             "end the transaction (pg_stat_activity shows whose it is)",
             "the oldest transaction of this database has been open for %s s", text(row, OLDEST_S));
+    else if (number(row, DEAD) > DEAD_ROWS)
+        ADD(x, HF_WARNING, "size",
+            "each operation on a lock reads past rows that have been deleted, and takes longer",
+            "see why autovacuum does not keep up; VACUUM holdfast.locks, holdfast.claims",
+            "%s name%s and %s dead rows", text(row, NAMES), number(row, NAMES) == 1 ? "" : "s",
+            text(row, DEAD));
     else
         ADD(x, HF_FINE, "size", "a name is forgotten a week after its last use", "", "%s name%s",
             text(row, NAMES), number(row, NAMES) == 1 ? "" : "s");
+}
+
+static void examine_role(struct examining *x, const PGresult *row) {
+    if (strcmp(text(row, RECOVERY), "f") != 0)
+        ADD(x, HF_PROBLEM, "role", "every acquire is refused",
+            "name the primary, or all servers: postgres://a,b/db?target_session_attrs=read-write",
+            "the server is a standby");
+    else
+        ADD(x, HF_FINE, "role", "it can grant locks", "", "the server is a primary");
+}
+
+static void examine_rights(struct examining *x, const PGresult *row) {
+    if (*text(row, MISSING))
+        ADD(x, HF_PROBLEM, "rights", "some requests are refused",
+            "grant what docs/stores/postgres.md lists: holdfast schema --dialect postgres",
+            "the user lacks %s", text(row, MISSING));
+    else
+        ADD(x, HF_FINE, "rights", "the user may do all that locks need", "", "no right is missing");
 }
 
 /* ---- Asking ---- */
@@ -226,6 +259,8 @@ static void settings_answered(struct postgres *pg, struct pg_request *request,
     }
     ADD(x, HF_FINE, "version", "holdfast is tested with PostgreSQL 15", "", "PostgreSQL %s",
         text(result, VERSION));
+    examine_role(x, result);
+    examine_rights(x, result);
     examine_durability(x, result);
     examine_replication(x, result);
     examine_isolation(x, result);
