@@ -136,8 +136,10 @@ static struct etcd_call *delete_call(const struct etcd_key *key, etcd_answered *
 
 void etcd_attempt_end(struct etcd *etcd, struct etcd_attempt *attempt) {
     int64_t now_us = etcd_now_us(etcd);
-    attempt->ending = delete_call(&attempt->key, ended, attempt);
     retire(etcd, attempt, now_us);
+    if (attempt->ending)
+        return; /* a deletion is under way, and is repeated if it fails */
+    attempt->ending = delete_call(&attempt->key, ended, attempt);
     if (attempt->ending)
         etcd_send(etcd, attempt->ending, now_us + etcd->timeout_us);
 }
