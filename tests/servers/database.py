@@ -58,11 +58,11 @@ class Shared(ABC):
 
     new_server: makes a server that is not shared. prefix: what the names of tables and functions begin with. listens: which
     sessions listen. drop_all: what removes the schema. droppable: parts of it, of which each can be dropped. transaction:
-    what claims of one transaction have in common.
+    what claims of one transaction have in common. fill: from then on the server says that its disk is full, until make_room.
     """
 
     new_server = None
-    prefix = listens = drop_all = transaction = ""
+    prefix = listens = drop_all = transaction = fill = make_room = ""
     droppable = ()
     connections = 2  # of a client that waits
 

@@ -316,6 +316,19 @@ def row_8_a_crash_of_the_server_loses_no_lock(store):
 
 
 @database_faults.test
+def row_15_a_full_disk_refuses_new_locks_and_keeps_those_that_are_held(store):
+    with store.fresh() as place, puppets(2, store.url(place)) as (one, two):
+        one.hold("held", "held", lease_ms=LONG_MS)
+        store.ask(place, store.fill)
+        two.acquire("lock", "lock")
+        equal(two.failed("lock"), "STORE_FULL")
+        equal(one.renew("held"), "OK")
+        equal(one.release("held"), "OK")
+        store.ask(place, store.make_room)
+        two.hold("again", "lock")
+
+
+@database_faults.test
 def row_13_what_is_deleted_is_reported_and_not_made_again(store):
     for what in (f"DELETE FROM {store.claims}", store.drop_all):
         with store.fresh() as place, puppets(2, store.url(place)) as (one, two):

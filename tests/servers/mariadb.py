@@ -271,6 +271,9 @@ class Shared(database.Shared):
     listens = "info LIKE '%GET_LOCK%'"
     drop_all = "DROP TABLE holdfast_claims, holdfast_locks"
     droppable = ("TABLE holdfast_claims", "TABLE holdfast_locks", "PROCEDURE holdfast_acquire")
+    fill = ("CREATE TRIGGER full_disk BEFORE INSERT ON holdfast_claims FOR EACH ROW "
+            "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'full'")
+    make_room = "DROP TRIGGER full_disk"
 
     def seen(self, name):
         return name.encode().hex()

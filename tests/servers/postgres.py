@@ -239,6 +239,9 @@ class Shared(database.Shared):
     listens = "query LIKE 'LISTEN%'"
     drop_all = "DROP SCHEMA holdfast CASCADE"
     droppable = ("SCHEMA holdfast CASCADE", "FUNCTION holdfast.tell", "TABLE holdfast.claims CASCADE")
+    fill = ("CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'full' USING ERRCODE = '53100'; "
+            "END$$; CREATE TRIGGER full_disk BEFORE INSERT ON holdfast.claims FOR EACH ROW EXECUTE FUNCTION full_disk()")
+    make_room = "DROP FUNCTION full_disk CASCADE"
 
     def session(self, name):
         return Session(self.server, database=name)
