@@ -14,6 +14,7 @@
 
 #include <arpa/inet.h>
 #include <inttypes.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -40,8 +41,7 @@ struct side {
     int64_t base; /* the revision that it began with */
     int64_t leases[LEASES_MAX];
     struct grpc_call watch;
-    char *story[WATCHERS]; /* what each watcher was told */
-    size_t told;           /* messages */
+    char *story[2 * WATCHERS]; /* what each watcher was told, and its probe */
 };
 
 /* Both, and chance. */
@@ -49,7 +49,7 @@ struct pair {
     struct side model, real;
     struct sim_random random;
     uint64_t seed;
-    int64_t revision; /* of both, from their bases */
+    int64_t revision, compacted; /* of both, from their bases */
     size_t leases;
     int64_t watchers;
 };
@@ -135,6 +135,8 @@ static void open_real(struct side *side, const char *url) {
     address.sin_port = htons((uint16_t)port);
     side->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(side->fd >= 0 && connect(side->fd, (struct sockaddr *)&address, sizeof(address)) == 0);
+    /* A request is several small writes. They would wait for the server's delayed ACK. */
+    CHECK(setsockopt(side->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)) == 0);
 }
 
 static void open_model(struct side *side, uint64_t seed) {
@@ -153,7 +155,7 @@ static void open_model(struct side *side, uint64_t seed) {
 static void side_close(struct side *side) {
     grpc_cancel(&side->watch);
     grpc_free(side->grpc);
-    for (int i = 0; i < WATCHERS; i++)
+    for (int i = 0; i < 2 * WATCHERS; i++)
         free(side->story[i]);
     if (side->fd >= 0) {
         close(side->fd);
@@ -446,12 +448,30 @@ static void do_keep(struct pair *pair) {
 
 /* ---- Watches ---- */
 
+static int64_t revision_now(struct side *side) {
+    struct asked asked = {.request = ETCD__TXN_REQUEST__INIT};
+    struct op *op = &asked.ops[1][0];
+    char *text;
+    etcd__request_op__init(&op->op);
+    etcd__range_request__init(&op->range);
+    op->op.request_case = ETCD__REQUEST_OP__REQUEST_RANGE;
+    op->op.range = &op->range;
+    op->range.key = bytes_of("x");
+    asked.op_list[1][0] = &op->op;
+    asked.request.n_success = 1;
+    asked.request.success = asked.op_list[1];
+    text = ask_txn(side, &asked);
+    int64_t revision = strtoll(strstr(text, " revision ") + 10, NULL, 10);
+    free(text);
+    return revision;
+}
+
 static void watch_told(struct grpc_call *call, const uint8_t *bytes, size_t size) {
     struct side *side = container_of(call, struct side, watch);
     Etcd__WatchResponse *response = etcd__watch_response__unpack(NULL, size, bytes);
-    CHECK(response && response->header && response->watch_id >= 0 && response->watch_id < WATCHERS);
+    CHECK(response && response->header && response->watch_id >= 0 &&
+          response->watch_id < 2 * WATCHERS);
     char **story = &side->story[response->watch_id];
-    side->told++;
     if (response->created)
         add(story, " created");
     if (response->canceled)
@@ -463,17 +483,51 @@ static void watch_told(struct grpc_call *call, const uint8_t *bytes, size_t size
     etcd__watch_response__free_unpacked(response, NULL);
 }
 
-static void send_watch(struct side *side, const Etcd__WatchRequest *request) {
+/* Returns when the watcher has been told something: that it was created, at least. */
+static void send_watch(struct side *side, const Etcd__WatchRequest *request, int64_t id) {
     uint8_t bytes[400];
     struct grpc_request stream = {.path = "/etcdserverpb.Watch/Watch"};
-    size_t told = side->told;
     if (!side->watch.grpc) {
         side->watch.message = watch_told;
         CHECK(grpc_start(side->grpc, &side->watch, &stream));
     }
     CHECK(grpc_send(&side->watch, bytes, etcd__watch_request__pack(request, bytes)));
-    while (side->told == told)
+    while (!side->story[id])
         exchange(side);
+}
+
+static void cancel_watch(struct side *side, int64_t id) {
+    Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
+    Etcd__WatchCancelRequest cancel = ETCD__WATCH_CANCEL_REQUEST__INIT;
+    request.request_case = ETCD__WATCH_REQUEST__REQUEST_CANCEL;
+    request.cancel = &cancel;
+    cancel.watch_id = id;
+    if (!strstr(side->story[id], "cancelled"))
+        send_watch(side, &request, id);
+    while (!strstr(side->story[id], "cancelled"))
+        exchange(side);
+}
+
+/* The member tells watchers of the past from time to time, all of them at once. One of every key
+ * gets something then, so that those before it have caught up, even with nothing. */
+static void catch_up(struct side *side, int64_t from, int64_t probe) {
+    Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
+    Etcd__WatchCreateRequest create = ETCD__WATCH_CREATE_REQUEST__INIT;
+    request.request_case = ETCD__WATCH_REQUEST__REQUEST_CREATE;
+    request.create = &create;
+    create.key = create.range_end = (ProtobufCBinaryData){1, (uint8_t *)""};
+    create.watch_id = probe;
+    create.start_revision = side->base + from;
+    send_watch(side, &request, probe);
+    while (strcmp(side->story[probe], " created") == 0)
+        exchange(side);
+    cancel_watch(side, probe);
+}
+
+/* The member tells its watchers of a change some time after it has answered. */
+static void await_story(struct pair *pair, int64_t id) {
+    while (strcmp(pair->real.story[id], pair->model.story[id]) != 0)
+        exchange(&pair->real);
 }
 
 static void do_watch(struct pair *pair) {
@@ -491,34 +545,25 @@ static void do_watch(struct pair *pair) {
     create.watch_id = ++pair->watchers;
     request.request_case = ETCD__WATCH_REQUEST__REQUEST_CREATE;
     request.create = &create;
+    from += from == pair->compacted; /* a deletion there may be gone, or not yet */
     bool from_now = from == -1000 || from <= 0;
     create.start_revision = from_now ? 0 : pair->model.base + from;
-    send_watch(&pair->model, &request);
+    send_watch(&pair->model, &request, pair->watchers);
     create.start_revision = from_now ? 0 : pair->real.base + from;
-    send_watch(&pair->real, &request);
+    send_watch(&pair->real, &request, pair->watchers);
     /* What was before is told of after a while. */
     for (int64_t until_us = pair->model.now_us + WATCH_US; pair->model.now_us < until_us;)
         exchange(&pair->model);
-    while (strcmp(pair->real.story[pair->watchers], pair->model.story[pair->watchers]) != 0)
-        exchange(&pair->real);
+    if (!from_now && from <= revision_now(&pair->real))
+        catch_up(&pair->real, from, WATCHERS + pair->watchers);
+    await_story(pair, pair->watchers);
 }
 
-/* All that watchers are told of comes before what they are told of this. */
 static void compare_watches(struct pair *pair) {
-    Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
-    Etcd__WatchCancelRequest cancel = ETCD__WATCH_CANCEL_REQUEST__INIT;
-    request.request_case = ETCD__WATCH_REQUEST__REQUEST_CANCEL;
-    request.cancel = &cancel;
     for (int64_t i = 1; i <= pair->watchers; i++) {
-        struct side *sides[] = {&pair->model, &pair->real};
-        cancel.watch_id = i;
-        for (int j = 0; j < 2; j++) {
-            bool is_over = strstr(sides[j]->story[i], "cancelled");
-            if (!is_over)
-                send_watch(sides[j], &request);
-            while (!strstr(sides[j]->story[i], "cancelled"))
-                exchange(sides[j]);
-        }
+        await_story(pair, i);
+        cancel_watch(&pair->model, i);
+        cancel_watch(&pair->real, i);
         same(pair, strdup(pair->model.story[i]), strdup(pair->real.story[i]));
     }
 }
@@ -529,29 +574,12 @@ static void compare_watches(struct pair *pair) {
 static void do_compact(struct pair *pair) {
     struct grpc_call call;
     Etcd__LeaseGrantRequest request = ETCD__LEASE_GRANT_REQUEST__INIT;
-    request.ttl = pair->real.base + pair->revision;
+    pair->compacted = revision_now(&pair->real);
+    request.ttl = pair->real.base + pair->compacted;
     ask(&pair->real, "/etcdserverpb.KV/Compact", &request.base, &call);
     grpc_cancel(&call); /* it may be compacted already */
     cluster_compact(pair->model.cluster);
     do_keep(pair); /* until the model has applied it */
-}
-
-static int64_t revision_now(struct side *side) {
-    struct asked asked = {.request = ETCD__TXN_REQUEST__INIT};
-    struct op *op = &asked.ops[1][0];
-    char *text;
-    etcd__request_op__init(&op->op);
-    etcd__range_request__init(&op->range);
-    op->op.request_case = ETCD__REQUEST_OP__REQUEST_RANGE;
-    op->op.range = &op->range;
-    op->range.key = bytes_of("x");
-    asked.op_list[1][0] = &op->op;
-    asked.request.n_success = 1;
-    asked.request.success = asked.op_list[1];
-    text = ask_txn(side, &asked);
-    int64_t revision = strtoll(strstr(text, " revision ") + 10, NULL, 10);
-    free(text);
-    return revision;
 }
 
 static void run(uint64_t seed) {
