@@ -21,6 +21,7 @@
 #include "store/sql/sql.h"
 
 #include <assert.h>
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -436,6 +437,9 @@ static int open_links(struct postgres *pg) {
 
 static int postgres_open(struct store_host *host, const struct url *url, struct store **ret_store,
                          char **ret_text) {
+    /* libpq uses it. At exit, threads of the client may still do so. */
+    if (!OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL))
+        return HF_NO_MEMORY;
     struct postgres *pg = calloc(1, sizeof(*pg));
     if (!pg)
         return HF_NO_MEMORY;
