@@ -1,39 +1,24 @@
 #!/usr/bin/env python3
 """What libpq reads besides the URL, and where passwords come from: options_test.py HOLDFAST PUPPET."""
 import contextlib
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers import connecting
 from servers.postgres import Postgres, patient
-from servers.process import LIMIT_S, reserve_port
-from servers.scene import HOLDFAST, wait_until
-from servers.suite import equal, main, test
-
-
-def run(url, secret=None, **env):
-    """Runs a command under the lock "x": what it says. secret: what can be read from the descriptor 5."""
-    keep = {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "PG"))}
-    words = ["bash", "-c", f'exec 5<<< "{secret}"; exec "$@"' if secret else 'exec "$@"', "bash",
-             HOLDFAST, "run", "-n", "x", "--", "echo", "done"]
-    return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
-                          env=keep | {"HOLDFAST_URL": patient(url), "HOME": "/nonexistent",
-                                      "XDG_CONFIG_HOME": "/nonexistent"} | env)
+from servers.process import reserve_port
+from servers.scene import wait_until
+from servers.suite import main, test
 
 
 def works(url, **options):
-    done = run(url, **options)
-    assert done.stdout == "done\n", done  # a slow machine may have said that it waits
+    connecting.works(patient(url), **options)
 
 
 def fails(url, *words, **options):
-    done = run(url, **options)
-    equal(done.stdout, "")
-    for word in words:
-        assert word in done.stderr, f"{word!r} is not in {done.stderr!r}"
+    connecting.fails(patient(url), *words, **options)
 
 
 @test

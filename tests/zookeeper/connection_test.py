@@ -1,41 +1,25 @@
 #!/usr/bin/env python3
 """How clients reach ZooKeeper: TLS and its certificates, passwords, members that are away: connection_test.py HOLDFAST
 PUPPET."""
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers import connecting
 from servers.certificates import Authority
-from servers.process import LIMIT_S, reserve_port
-from servers.scene import HOLDFAST
-from servers.suite import equal, main, test
+from servers.process import reserve_port
+from servers.suite import main, test
 from servers.zookeeper import Zookeeper, patient
 
 
-def run(url, fd=None, **env):
-    """Runs a command under the lock "x": what it says."""
-    keep = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
-    keep |= {"HOLDFAST_URL": url, "HOME": "/nonexistent", "XDG_CONFIG_HOME": "/nonexistent"}
-    return subprocess.run([HOLDFAST, "run", "-n", "--store-wait", "2s", "x", "--", "echo", "done"], env=keep | env,
-                          capture_output=True, text=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
-                          pass_fds=[fd] if fd else [])
-
-
 def works(url, **options):
-    done = run(patient(url), **options)
-    equal((done.returncode, done.stdout), (0, "done\n"))
+    connecting.works(patient(url), **options)
 
 
 def fails(url, *words, **options):
-    done = run(url, **options)
-    equal(done.stdout, "")
-    assert done.returncode, done
-    for word in words:
-        assert word in done.stderr, f"{word!r} is not in {done.stderr!r}"
+    connecting.fails(url, *words, flags=("--store-wait", "2s"), **options)
 
 
 @test
@@ -61,8 +45,7 @@ def passwords_come_from_where_the_url_says():
         works(server.url(login="jo:secret@", path="/jo"))
         works(f"{url}?password_file={file}")
         works(f"{url}?password_env=SECRET", SECRET="secret")
-        with open(file, "rb") as opened:
-            works(f"{url}?password_fd={opened.fileno()}", fd=opened.fileno())
+        works(f"{url}?password_fd=5", secret="secret")
         fails(f"{url}?password_env=SECRET", "not permit", SECRET="wrong")
         fails(server.url(path="/jo"), "not permit")
         file.write_text("wrong\n")
