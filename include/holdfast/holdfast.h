@@ -111,7 +111,9 @@ extern "C" {
     X(SYSTEM, -23, "a system call failed")                                          \
     X(CLOSED, -24, "the client has been closed")                                    \
     X(FORKED, -25, "this handle belongs to the parent process")                     \
-    X(PENDING, -26, "the call has not completed yet")
+    X(PENDING, -26, "the call has not completed yet")                               \
+    X(MISMATCH, -27, "the counter is not what was expected")                        \
+    X(RANGE, -28, "the counter would leave its range")
 
 typedef enum hf_error {
     HF_OK = 0,

@@ -52,7 +52,13 @@
  *     If it ends with the client's connection (STORE_SESSION_BOUND), its lease says how long the
  *     server keeps it for a client that has fallen silent. When the connection ends, the store
  *     says GONE; somebody else may already hold the lock by then. Such a store cannot honour
- *     `guard_pid`, and refuses to be opened with one. */
+ *     `guard_pid`, and refuses to be opened with one.
+ * 13. A counter is a number with a name, which is not a lock. COUNT is one step on it. One whose
+ *     outcome is UNKNOWN may be repeated under its attempt id for STORE_COUNT_REPEAT_US from when
+ *     it was first submitted: it then happened once, and every repeat gives the same answer. A
+ *     client has one COUNT of a name at a time, with rising `seq`, so the store remembers the last
+ *     answer for each client and name. A request below that `seq` comes too late, and does
+ *     nothing. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -77,6 +83,10 @@ enum store_kind { STORE_LOCK = 2, STORE_PERMITS = 3 }; /* stores keep these numb
 #define STORE_TOKEN_LIMIT (UINT64_C(1) << 53)
 #define STORE_FLOOR_AHEAD_US (INT64_C(24) * 3600 * 1000000)
 #define STORE_COUNTER_IDLE_US (INT64_C(7) * 24 * 3600 * 1000000)
+#define STORE_COUNT_REPEAT_US (INT64_C(60) * 1000000)
+/* How long a store remembers an answer by its own clock: the same, and room for clocks that differ
+ * and a request that was long on its way. */
+#define STORE_COUNT_KEPT_US (2 * STORE_COUNT_REPEAT_US)
 
 enum store_op_type {
     STORE_ACQUIRE, /* take, or queue; the same again while waiting, and to repeat */
@@ -88,6 +98,16 @@ enum store_op_type {
     STORE_EXAMINE, /* the store itself: what its configuration does to locks */
     STORE_WATCH,   /* names that begin with `name` (rule 11) */
     STORE_UNWATCH,
+    STORE_COUNT, /* a counter (rule 13) */
+};
+
+/* What a COUNT does; its `kind`. Each answers with the value and what is left of its life. */
+enum store_count {
+    STORE_COUNT_GET = 1,
+    STORE_COUNT_ADD,    /* `number`, to 0 if there is no counter; HF_RANGE beyond int64_t */
+    STORE_COUNT_SWAP,   /* sets it to `number`; answers with what was there before */
+    STORE_COUNT_CAS,    /* sets it to `number` if it is `expected` */
+    STORE_COUNT_REMOVE, /* answers with what was there before */
 };
 
 enum store_outcome { STORE_DONE = 1, STORE_QUEUED, STORE_NOT_YOURS, STORE_REFUSED, STORE_UNKNOWN };
@@ -97,6 +117,9 @@ enum store_flags {
     STORE_BARGE = 2,   /* ACQUIRE: ahead of those who wait */
     STORE_HEAD = 4,    /* QUEUED: nobody waits in front of this attempt */
     STORE_FOREIGN = 8, /* QUEUED, BUSY: held by a client that is not holdfast */
+    /* COUNT: out, there was no counter; in, for CAS: none is expected. */
+    STORE_ABSENT = 16,
+    STORE_MISMATCH = 32, /* CAS, DONE: it was not as expected, and `value` is what it is */
 };
 
 /* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq); it becomes NULL if
@@ -122,7 +145,9 @@ struct store_op {
     const char *name;
     const char *label; /* what operators see; BREAK: why; NULL: nothing */
     uint32_t capacity, weight;
-    int64_t lease_us; /* ACQUIRE: in, asked for; out, when DONE: granted (rule 10) */
+    /* ACQUIRE: in, asked for; out, when DONE: granted (rule 10). COUNT: in, the life of a counter
+     * that this creates (0: no end); one that exists keeps what it has. */
+    int64_t lease_us;
     union {
         uint64_t floor; /* ACQUIRE */
         struct {        /* RENEW */
@@ -133,11 +158,18 @@ struct store_op {
             const char *after;
             size_t limit;
         };
+        struct { /* COUNT */
+            int64_t number, expected;
+        };
     };
     union {
         struct {
             uint64_t token;  /* ACQUIRE: out, granted; BREAK: in */
             int64_t left_us; /* QUEUED, BUSY: when the head of the queue should retry */
+        };
+        struct { /* COUNT: out */
+            int64_t value;
+            int64_t life_us; /* what is left of its life; -1: it has no end */
         };
         struct hf_locks *locks;      /* INSPECT, LIST: out; the submitter frees it */
         hf_examination *examination; /* EXAMINE: the same; see findings.h */
@@ -202,6 +234,7 @@ enum store_capability {
     STORE_OWN_TOKENS = 1024,    /* of the server: `token_floor` raises them, `floor` does not */
     STORE_IN_ORDER = 2048,      /* its order is fixed: it refuses STORE_BARGE */
     STORE_SESSION_BOUND = 4096, /* rule 12 */
+    STORE_CAN_COUNT = 8192,     /* rule 13 */
 };
 
 /* The driver is that of the URL's scheme, or another if the URL's options chose one. */
@@ -209,7 +242,7 @@ struct store {
     const struct store_driver *driver;
 };
 
-#define STORE_ABI 10
+#define STORE_ABI 11
 
 struct store_driver {
     unsigned abi; /* STORE_ABI of the tree that it was built in */
