@@ -4,6 +4,7 @@
     with Etcd(members=3, tls=authority) as cluster:
         cluster.command("put", "a", "b")
         ... cluster.url() ... cluster.leader().stop() ... cluster.members[0].kill() ... cluster.members[0].start()
+        ... cluster.cut(cluster.leader()) ...
 
     tests/servers/etcd.py [--members N] [--tls] [--role] -- program arguments
 
@@ -12,6 +13,7 @@ is passed on. The URL gives the cluster much time to answer: a machine that runs
 program is a user with the rights of docs/stores/etcd.md and no other.
 """
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -29,6 +31,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.certificates import Authority
 from servers.process import LIMIT_S, Process, reserve_port
+from servers.proxy import Proxy, owner_of
 
 PATIENCE = "timeout=20000&connect_timeout=20000"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "stores" / "etcd.md"
@@ -47,6 +50,8 @@ class Member(Process):
         self.folder = cluster.folder / self.name
         self.reserved, self.peer_reserved = reserve_port(), reserve_port()
         self.port, self.peer_port = self.reserved.getsockname()[1], self.peer_reserved.getsockname()[1]
+        self.proxy = Proxy(self.peer_port) if cluster.separable else None  # before it, for the others
+        self.options = []
         self.log = cluster.folder / f"{self.name}.log"
 
     def __exit__(self, *_):
@@ -58,7 +63,12 @@ class Member(Process):
         return f"{'https' if self.cluster.certificate else 'http'}://127.0.0.1:{self.port}"
 
     def peer_address(self):
+        """Where it listens."""
         return f"http://127.0.0.1:{self.peer_port}"
+
+    def known_address(self):
+        """Where the others look for it."""
+        return f"http://127.0.0.1:{self.proxy.port}" if self.proxy else self.peer_address()
 
     def metric(self, name):
         with urllib.request.urlopen(f"{self.address()}/metrics", timeout=LIMIT_S) as answer:
@@ -76,9 +86,9 @@ class Member(Process):
         cluster = self.cluster
         words = ["etcd", "--name", self.name, "--data-dir", self.folder, "--log-level", "error", "--logger", "zap",
                  "--log-outputs", "stderr", "--listen-client-urls", self.address(), "--advertise-client-urls", self.address(),
-                 "--listen-peer-urls", self.peer_address(), "--initial-advertise-peer-urls", self.peer_address(),
-                 "--initial-cluster", ",".join(f"{m.name}={m.peer_address()}" for m in cluster.members),
-                 "--initial-cluster-token", cluster.folder.name, *cluster.options, *options]
+                 "--listen-peer-urls", self.peer_address(), "--initial-advertise-peer-urls", self.known_address(),
+                 "--initial-cluster", ",".join(f"{m.name}={m.known_address()}" for m in cluster.members),
+                 "--initial-cluster-token", cluster.folder.name, *cluster.options, *self.options, *options]
         if cluster.certificate:
             words += ["--cert-file", cluster.certificate.cert, "--key-file", cluster.certificate.key,
                       "--trusted-ca-file", cluster.certificate.ca, "--client-cert-auth"]
@@ -89,9 +99,10 @@ class Member(Process):
 
 
 class Etcd:
-    """members: how many. tls: the Authority for certificates, of the members and of clients. options: of etcd. durable: on a disk."""
+    """members: how many. tls: the Authority for certificates, of the members and of clients. options: of etcd. durable: on a disk.
+    separable: one can be cut off from the others."""
 
-    def __init__(self, members=1, tls=None, options=(), durable=False):
+    def __init__(self, members=1, tls=None, options=(), durable=False, separable=False):
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-etcd-", dir=None if durable else MEMORY))
         self.certificate = tls.issue("etcd") if tls else None
         self.mine = tls.issue("client") if tls else None
@@ -99,12 +110,17 @@ class Etcd:
         self.options = ["--heartbeat-interval", "10", "--election-timeout", "100"] if members == 1 else \
             ["--heartbeat-interval", "100", "--election-timeout", "1000"]
         self.options += options
+        self.separable = separable
+        self.stack = contextlib.ExitStack()
         self.members = []
         for number in range(members):
             self.members.append(Member(self, number))
 
     def __enter__(self):
         try:
+            for member in self.members:
+                if member.proxy:
+                    self.stack.enter_context(member.proxy)
             for member in self.members:
                 member.start()
             self.wait_ready()
@@ -116,6 +132,7 @@ class Etcd:
     def __exit__(self, *_):
         for member in self.members:
             member.__exit__()
+        self.stack.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def wait_ready(self):
@@ -189,6 +206,14 @@ class Etcd:
                     return member
             time.sleep(0.05)
         raise AssertionError("nobody leads")
+
+    def cut(self, member):
+        """Nothing goes between this member and the others any more; its clients still reach it."""
+        for other in self.members:
+            if other is member:
+                other.proxy.blackhole()
+            else:
+                other.proxy.part(lambda address: owner_of(address, [member]) is not None)
 
     def as_documented(self):
         """Runs the commands of the page that make a user; returns its user:password."""
