@@ -93,6 +93,31 @@ def row_47_a_member_that_lags_shows_no_claim_too_few():
 
 
 @test
+@patient
+def a_member_that_lags_calls_no_lock_busy_that_was_released_and_finds_every_hold():
+    with Ensemble() as ensemble:
+        behind, leader = ensemble.followers()[0], ensemble.leader()
+        with Puppet(PUPPET, slowly(behind.url())) as far, Puppet(PUPPET, slowly(leader.url())) as near, \
+                Nodes(behind) as nodes:
+            near.hold("first", "lock", lease_ms=LONG_MS)
+            far.inspect("lock")  # it is connected
+            wait_until(lambda: nodes.claims("lock"), "the claim")
+            ensemble.lag(1000)
+            equal(near.release("first"), "OK")
+            is_behind = nodes.claims("lock")
+            far.acquire("second", "lock", lease_ms=LONG_MS)
+            far.granted("second")
+            equal(far.release("second"), "OK")
+            token = near.hold("third", "lock", lease_ms=LONG_MS, wait_ms=-1).token
+            is_behind = is_behind and not nodes.claims("lock")
+            equal([party.token for party in far.inspect("lock")["holders"]], [token])
+            token = near.hold("fourth", "other", lease_ms=LONG_MS).token
+            equal(far.break_lock("other", token), "OK")
+            if not is_behind:
+                raise TooSlow("by the time that it was asked, the member had caught up")
+
+
+@test
 def row_8_all_members_crash_and_the_lock_is_granted_once_they_are_back():
     with Ensemble() as ensemble, puppets(2, ensemble.url() + QUICKLY) as (one, two):
         token = one.hold("lock", "lock", lease_ms=2000).token

@@ -7,7 +7,7 @@
  * A grant needs no write of its own. The create (or, for who waited, a check that the node is
  * there) is a write, from whose answer the session's deadline is known, and the list is asked for
  * in the same breath. A server that lags behind shows claims that are gone already, never one too
- * few.
+ * few. So who does not wait is refused only after a sync.
  *
  * Who waits has one watch: a writer on the claim before it, a reader on the last writer before it.
  * Permits that wait behind others that wait watch the one before, which changes its node when it
@@ -54,6 +54,7 @@ struct acquiring {
     uint64_t base;
     unsigned rounds;
     bool peeked;    /* the lock looked free */
+    bool is_synced; /* what was seen is not older than the request */
     bool has_base;  /* and the session's deadline is recent: the last step wrote something */
     bool was_taken; /* the claim that it waits for has taken its permits */
     bool is_old;    /* the claim's node is of an earlier session */
@@ -277,12 +278,8 @@ static struct names_claim *own_of(const struct zk_task *task) {
 /* A create was sent and not answered: after a sync, this member knows whether it was done. */
 static void find(struct zk_task *task) {
     task_step(task, acquire_start);
-    struct zk_request *sync = task_request(task, acquire_answered, PART_PLAIN);
-    if (sync) {
-        codec_sync(&sync->out, sync->xid, "/");
-        task_send(task, sync);
-    }
-    struct zk_request *list = sync ? task_request(task, acquire_answered, PART_FIND) : NULL;
+    task_sync(task);
+    struct zk_request *list = task_request(task, acquire_answered, PART_FIND);
     if (list) {
         codec_get_children(&list->out, list->xid, task->claim->lock, false);
         task_send(task, list);
@@ -578,18 +575,25 @@ static void judge(struct zk_task *task) {
     }
 }
 
+static void peek(struct zk_task *task);
+
 /* Whether a claim that does not wait would be granted: creating it in vain costs two writes. */
 static void peeked(struct zk_task *task) {
     struct acquiring *a = task->work;
     struct store_op *op = task->op;
     uint64_t weight = op->weight;
     const struct names_claim *first = a->count ? a->claims : NULL;
-    a->peeked = true;
     for (size_t i = 0; i < a->count; i++)
         weight += a->claims[i].weight;
     bool is_other = first && is_other_kind(first, op);
     if (weight <= op->capacity && !is_other) {
+        a->peeked = true;
         acquire_start(task);
+        return;
+    }
+    if (!a->is_synced) {
+        a->is_synced = true;
+        peek(task);
         return;
     }
     op->left_us = min(zk_session_timeout_us(&task->zk->session), task->zk->host->max_lease_us);
@@ -599,7 +603,11 @@ static void peeked(struct zk_task *task) {
 }
 
 static void peek(struct zk_task *task) {
+    struct acquiring *a = task->work;
+    a->count = 0;
     task_step(task, peeked);
+    if (a->is_synced)
+        task_sync(task);
     ask_children(task, false);
     task_sent(task);
 }

@@ -1,5 +1,6 @@
 /* INSPECT, LIST and BREAK. Each reads locks in two steps: the claims on each lock, then what each
- * claim's node says. They change nothing but what is broken. */
+ * claim's node says. A member that lags behind catches up first, so that whoever was granted a lock
+ * before is found. They change nothing but what is broken. */
 #include "store/zookeeper/look.h"
 
 #include "base/error.h"
@@ -290,6 +291,7 @@ static void read_views(struct zk_task *task, zk_step *then) {
     l->then = then;
     l->error = ZK_OK;
     task_step(task, claims_read);
+    task_sync(task);
     task->no_memory |= has_base && !base;
     for (size_t i = 0; i < l->view_count && !task->no_memory; i++) {
         read_node(task, (uint64_t)i << 32 | OF_CLAIMS, l->views[i].path);
@@ -473,6 +475,7 @@ static void list_start(struct zk_task *task) {
         return;
     }
     task_step(task, names_read);
+    task_sync(task);
     struct zk_request *request = task_request(task, names_answered, 0);
     char *path = zookeeper_locks_path(task->zk);
     task->no_memory |= !path;

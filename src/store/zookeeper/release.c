@@ -47,22 +47,11 @@ static void search_answered(struct zk_request *request, const struct codec_heade
     task_answered(task);
 }
 
-static void sync_answered(struct zk_request *request, const struct codec_header *header,
-                          struct codec_in *in) {
-    (void)in;
-    task_has_reply(request, header);
-    task_answered(request->context);
-}
-
 /* A create was sent and not answered: after a sync, this member knows whether it was done. */
 static void search(struct zk_task *task) {
     task_step(task, searched);
-    struct zk_request *sync = task_request(task, sync_answered, 0);
-    if (sync) {
-        codec_sync(&sync->out, sync->xid, "/");
-        task_send(task, sync);
-    }
-    struct zk_request *list = sync ? task_request(task, search_answered, 0) : NULL;
+    task_sync(task);
+    struct zk_request *list = task_request(task, search_answered, 0);
     if (list) {
         codec_get_children(&list->out, list->xid, task->claim->lock, false);
         task_send(task, list);

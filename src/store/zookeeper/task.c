@@ -140,6 +140,21 @@ void task_sent(struct zk_task *task) {
     task_answered(task);
 }
 
+static void synced(struct zk_request *request, const struct codec_header *header,
+                   struct codec_in *in) {
+    (void)in;
+    task_has_reply(request, header);
+    task_answered(request->context);
+}
+
+void task_sync(struct zk_task *task) {
+    struct zk_request *request = task_request(task, synced, 0);
+    if (!request)
+        return;
+    codec_sync(&request->out, request->xid, "/");
+    task_send(task, request);
+}
+
 bool task_has_reply(struct zk_request *request, const struct codec_header *header) {
     struct zk_task *task = request->context;
     task->was_sent |= request->was_sent;
