@@ -53,7 +53,7 @@ def row_17_an_acquire_whose_reply_was_lost_finds_its_own_grant(store, kinds):
         for wait_ms in (0, -1):
             lock = f"lock{wait_ms}"
             proxy.refuse()  # so that it is not repeated yet
-            dropped = proxy.drop_reply_to(store.seen(lock))
+            dropped = proxy.drop_reply_to(store.seen(lock), hang_up=False)
             far.acquire(lock, lock, kind=KINDS[kinds][0], lease_ms=LONG_MS, wait_ms=wait_ms)
             assert dropped.wait(LIMIT_S)
             wait_until(lambda: holders(near, lock), "the grant")

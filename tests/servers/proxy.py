@@ -94,6 +94,7 @@ class Proxy:
         self.connections = []
         self.modes = {"up": Mode(), "down": Mode()}
         self.cut_at = None  # (bytes of a request, event)
+        self.hang_up = True
         self.is_parted = None  # of a client's address; None: nobody is
         self.accept_count = 0
         self.sent_bytes = {"up": 0, "down": 0}
@@ -187,14 +188,16 @@ class Proxy:
                 self.listener.setblocking(False)
                 self.selector.register(self.listener, READ)
 
-    def drop_reply_to(self, request):
+    def drop_reply_to(self, request, hang_up=True):
         """The next request that contains these bytes reaches the server, whose reply is swallowed (with what comes with
         it); then the client gets an RST. Returns an event that is set when that has happened. Requests that were sent
-        before it on the same connection must have been answered."""
+        before it on the same connection must have been answered. hang_up=False: the server is not told that the client has
+        gone. One that speaks HTTP/2 sends something before its reply, and drops the requests of a client that goes."""
         with self.changed:
             for flow in self.flows_of("up"):
                 flow.recent = b""
             self.cut_at = (request.encode() if isinstance(request, str) else request, threading.Event())
+            self.hang_up = hang_up
             return self.cut_at[1]
 
     # ---- Looking ----
@@ -336,8 +339,9 @@ class Proxy:
         connection.up.pieces.clear()
         flow.pieces.clear()
         flow.done = flow.ended
-        with contextlib.suppress(OSError):  # it may have gone
-            connection.server.shutdown(socket.SHUT_WR)
+        if self.hang_up:
+            with contextlib.suppress(OSError):  # it may have gone
+                connection.server.shutdown(socket.SHUT_WR)
         connection.cut.set()
 
     def deliver(self, connection, flow):

@@ -318,6 +318,16 @@ def the_reply_to_one_request_is_dropped_and_the_connection_reset():
 
 
 @test
+def the_server_need_not_learn_that_the_client_of_a_dropped_reply_has_gone():
+    with setting() as (echo, proxy, _), Client(proxy.port) as other:
+        dropped = proxy.drop_reply_to("EVAL 2", hang_up=False)
+        other.say("EVAL 2")
+        other.is_reset()
+        assert dropped.wait(30)
+        equal((echo.heard, echo.ends, proxy.open), (["hello", "EVAL 2"], [], 2))
+
+
+@test
 def a_request_that_comes_in_pieces_is_found():
     with setting() as (echo, proxy, client):
         proxy.drop_reply_to(b"EVAL 2")
