@@ -15,6 +15,7 @@
 #include "conformance/calls.c"
 #include "conformance/examine.c"
 #include "conformance/fork.c"
+#include "conformance/counters.c"
 #include "conformance/look.c"
 #include "conformance/queue.c"
 #include "conformance/several.c"

@@ -531,6 +531,59 @@ typedef struct hf_examination {
 HF_API int hf_examine(hf_client *client, hf_examination **ret_examination);
 HF_API hf_examination *hf_examination_free(hf_examination *examination);
 
+/* ---- Counters ----------------------------------------------------------------------------- */
+
+/* A counter is a number with a name, for what one step at the store can do without a lock: count,
+ * limit, hand out numbers, elect by compare-and-set. Its name is not that of a lock: both may use
+ * the same one. Whether a store has counters is in hf_store_info. */
+typedef enum hf_count_op {
+    HF_COUNT_GET = 1,
+    HF_COUNT_ADD = 2,    /* adds `number`, to 0 if there is no counter */
+    HF_COUNT_SWAP = 3,   /* sets it to `number`, and answers with what was there before */
+    HF_COUNT_CAS = 4,    /* sets it to `number` if it is as expected */
+    HF_COUNT_REMOVE = 5, /* answers with what was there before */
+} hf_count_op;
+
+typedef struct hf_count_options {
+    size_t size;
+    hf_count_op op;
+    int64_t number;
+    int64_t expected;  /* CAS: the value that it must have … */
+    int expect_none;   /* … or 1: there must be no counter, whatever `expected` is */
+    int64_t expiry_ms; /* how long a counter lasts that this creates; 0: until it is removed */
+    int64_t wait_ms;   /* 1 to 60000: how long to wait for the store, and to retry if it is away */
+} hf_count_options;
+
+#define HF_COUNT_OPTIONS_INIT \
+    { sizeof(hf_count_options), HF_COUNT_GET, 0, 0, 0, 0, 10000 }
+
+typedef struct hf_counter {
+    size_t size;
+    int exists;      /* 0: there is no such counter, or was none (SWAP, REMOVE) */
+    int64_t value;   /* 0 if there is none */
+    int64_t left_ms; /* until it expires; -1: it does not; 0 if there is none */
+} hf_counter;
+
+#define HF_COUNTER_INIT \
+    { sizeof(hf_counter), 0, 0, 0 }
+
+/* Does one operation on the counter `name`, in one step: nobody sees it half done, and the expiry
+ * of a counter is set in the step that creates it. One that exists keeps its expiry, whatever
+ * `expiry_ms` says. `options` NULL reads it. `ret_counter` may be NULL; initialise it with
+ * HF_COUNTER_INIT.
+ *
+ * If a reply is lost, the operation is repeated under the same number and the store recognises it,
+ * so it happens once. Operations of one client on one name happen in the order in which they were
+ * asked for.
+ *
+ * Errors: MISMATCH (CAS: it was not as expected; *ret_counter is then set to what it is), RANGE
+ * (ADD: the sum does not fit int64_t; nothing was changed), UNKNOWN (no answer came within wait_ms:
+ * it may or may not have happened, or still happen), UNREACHABLE (it has not happened), WRONG_KIND
+ * (the store has something else under this name), BAD_NAME, BAD_ARGUMENT, UNSUPPORTED (the store
+ * has no counters, and why), and those of any request. */
+HF_API int hf_count(hf_client *client, const char *name, const hf_count_options *options,
+                    hf_counter *ret_counter);
+
 /* ---- Events ------------------------------------------------------------------------------- */
 
 /* For logs and metrics. Each lock has its own events, in this order: ACQUIRED or NOT_ACQUIRED;
@@ -585,6 +638,8 @@ HF_API int hf_list_start(hf_client *client, const char *prefix, const char *afte
 HF_API int hf_break_start(hf_client *client, const char *name, uint64_t token, const char *reason,
                           hf_call **ret_call);
 HF_API int hf_examine_start(hf_client *client, hf_call **ret_call);
+HF_API int hf_count_start(hf_client *client, const char *name, const hf_count_options *options,
+                          hf_call **ret_call);
 
 /* HF_PENDING, or the result of the call. hf_call_error is the text of its failure, "" if there is
  * none; it is valid as long as the call. */
@@ -607,6 +662,10 @@ HF_API int hf_call_cancel(hf_call *call);
 HF_API hf_hold *hf_call_take_hold(hf_call *call);
 HF_API hf_locks *hf_call_take_locks(hf_call *call);
 HF_API hf_examination *hf_call_take_examination(hf_call *call);
+
+/* The answer of a call of hf_count_start that completed with HF_OK or HF_MISMATCH. Otherwise
+ * returns what hf_call_status does, or HF_BAD_ARGUMENT for a call of another kind. */
+HF_API int hf_call_counter(hf_call *call, hf_counter *ret_counter);
 
 /* For programs with many calls: be notified when a call has completed. Use one of these, once for
  * each call, at any time before it is freed. If the call has already completed, you are notified at
@@ -666,6 +725,7 @@ typedef struct hf_store_info {
     int pushes;          /* 1: it announces changes (hf_watch_start) */
     int barges;          /* 1: HF_BARGE is possible */
     int session_bound;   /* 1: a hold ends with its client's connection, maybe before D */
+    int counts;          /* 1: it has counters (hf_count) */
 } hf_store_info;
 
 /* The index-th store; NULL after the last. Valid until this thread asks for another. */

@@ -20,17 +20,17 @@ static void print_missing(void) {
 
 static void print_table(void) {
     const hf_store_info *store;
-    printf("%-17s %-12s %-27s %-6s %-7s %-6s %-6s %s\n", "URL", "TIER", "LOCKS", "QUEUE", "LEASE",
-           "FLOOR", "PUSH", "FOR");
+    printf("%-17s %-12s %-27s %-6s %-7s %-6s %-6s %-6s %s\n", "URL", "TIER", "LOCKS", "QUEUE",
+           "LEASE", "FLOOR", "PUSH", "COUNT", "FOR");
     for (size_t i = 0; (store = hf_store_at(i)); i++) {
         char scheme[64], locks[64];
         snprintf(scheme, sizeof(scheme), "%s:", store->scheme);
         snprintf(locks, sizeof(locks), "exclusive%s%s", store->shares ? ", shared" : "",
                  store->permits ? ", permits" : "");
-        printf("%-17s %-12s %-27s %-6s %-7s %-6s %-6s %s%s\n", scheme, store->tier, locks,
+        printf("%-17s %-12s %-27s %-6s %-7s %-6s %-6s %-6s %s%s\n", scheme, store->tier, locks,
                store->queues ? "yes" : "no", store->lease_each ? "hold" : "client",
                store->token_floor ? "yes" : "no", store->pushes ? "yes" : "no",
-               store->available ? "" : "missing: ", store->summary);
+               store->counts ? "yes" : "no", store->available ? "" : "missing: ", store->summary);
     }
     print_missing();
 }
@@ -50,6 +50,7 @@ static void print_json(void) {
         json_bool(&json, "token_floor", store->token_floor);
         json_bool(&json, "pushes", store->pushes);
         json_bool(&json, "barge", store->barges);
+        json_bool(&json, "counts", store->counts);
         json_bool(&json, "available", store->available);
         json_string(&json, "missing", store->missing);
         json_string(&json, "summary", store->summary);
@@ -89,10 +90,12 @@ const struct command stores_command = {
         "above a number, after a backup was restored for example. A store that pushes tells "
         "'watch'\n"
         "what happens as it happens; others are polled.\n"
+        "COUNT says whether it has counters.\n"
         "\n"
         "--json prints an array of objects: scheme, tier, summary, missing (which module, or "
         "\"\"),\n"
         "and true or false for shared, permits, queue, lease_each, token_floor, pushes, "
+        "counts,\n"
         "available.\n"
         "\n"
         "Examples:\n"

@@ -53,6 +53,7 @@ hf_call *call_new(hf_client *c, enum call_type type) {
 static void free_memory(hf_call *call) {
     hf_locks_free(call->locks);
     hf_examination_free(call->examination);
+    count_free(call->count);
     watch_free(call->watch);
     if (call->requests != &call->one)
         free(call->requests);
@@ -194,6 +195,13 @@ static int result_of_look(const hf_call *call) {
     }
 }
 
+void call_free_if_left(hf_call *call) {
+    if (!call->freed)
+        return;
+    call->client->refs--; /* never the last: whoever is here has one */
+    free_memory(call);
+}
+
 void call_op_completed(struct store_op *op) {
     hf_call *call = container_of(op, hf_call, op);
     call->op_in_flight = false;
@@ -201,14 +209,11 @@ void call_op_completed(struct store_op *op) {
         call->examination = op->examination;
     else if (op->type != STORE_BREAK && op->outcome == STORE_DONE)
         call->locks = op->locks;
-    if (call->freed) {
-        free(op->text);
-        call->client->refs--; /* never the last: whoever is here has one */
-        free_memory(call);
-    } else if (call->result != HF_PENDING) {
-        free(op->text); /* cancelled meanwhile */
-    } else {
+    if (call->result == HF_PENDING) {
         call_complete(call, result_of_look(call), op->text);
+    } else {
+        free(op->text); /* cancelled meanwhile */
+        call_free_if_left(call);
     }
 }
 
@@ -262,6 +267,11 @@ int hf_call_wait(hf_call *call, int64_t wait_ms) {
 static void cancel(hf_call *call) {
     if (call->type == CALL_LOOK) {
         call_complete(call, HF_CANCELLED, NULL);
+        return;
+    }
+    if (call->type == CALL_COUNT) {
+        count_end(call, HF_CANCELLED, NULL);
+        client_post(call->client);
         return;
     }
     if (call->type == CALL_WATCH) {

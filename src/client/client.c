@@ -151,7 +151,7 @@ static void timer_due(struct world_timer *timer) {
     hf_client *c = container_of(timer, hf_client, timer);
     client_from_store(c);
     client_update_time(c);
-    engine_tick(&c->engine);
+    client_tick(c);
     client_to_store(c);
 }
 
@@ -210,6 +210,7 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
     list_init(&c->completed);
     list_init(&c->calls);
     list_init(&c->looks);
+    map_init(&c->counts);
     list_init(&c->blocked);
     list_init(&c->notices);
     list_init(&c->done);
@@ -242,6 +243,8 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
 /* Ends a client that has no store (any more). Drops the program's reference and the mutex. */
 static void dismantle(hf_client *c) {
     engine_free(&c->engine);
+    map_free(&c->counts);
+    heap_free(&c->counts_due);
     notice_close_fds(c);
     world_close(c->world);
     c->world = NULL;
@@ -345,8 +348,13 @@ static void abandon(hf_client *c) {
 }
 
 static void complete_looks(hf_client *c) {
-    while (!list_empty(&c->looks))
-        call_complete(container_of(c->looks.next, hf_call, link), HF_CLOSED, NULL);
+    while (!list_empty(&c->looks)) {
+        hf_call *call = container_of(c->looks.next, hf_call, link);
+        if (call->count)
+            count_end(call, HF_CLOSED, NULL);
+        else
+            call_complete(call, HF_CLOSED, NULL);
+    }
 }
 
 /* In a forked child: frees only memory and the child's copies of descriptors. */

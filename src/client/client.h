@@ -8,6 +8,7 @@
  *   fence.c    what a hold gives to the resource that checks its token
  *   group.c    several names at once
  *   look.c     inspect, list, break, examine
+ *   count.c    counters
  *   watch.c    hf_watch_start: what happens to all locks
  *   event.c    on_event: what happens to a program's locks
  *   notice.c   the program's callbacks, and hf_fd and hf_process for its own loop
@@ -15,7 +16,9 @@
 #ifndef CLIENT_CLIENT_H
 #define CLIENT_CLIENT_H
 
+#include "base/heap.h"
 #include "base/list.h"
+#include "base/map.h"
 #include "engine/engine.h"
 #include "store/store.h"
 #include "world/world.h"
@@ -53,7 +56,11 @@ struct hf_client {
     bool store_is_quick;      /* its calls have no cancellation point */
     struct list completed;    /* operations that the store has answered; for the thread inside */
     struct list calls;        /* that are pending */
-    struct list looks;        /* calls whose operation is with the store */
+    struct list looks;        /* calls whose operation is with the store, and counts */
+
+    /* count.c */
+    struct map counts;      /* the first of each name: the others wait for it */
+    struct heap counts_due; /* when to retry, or to give up */
 
     /* drive.c */
     struct blocked_thread *driver; /* the thread that waits for the world, or NULL */
@@ -98,7 +105,15 @@ struct hf_client {
     hf_client *left_behind; /* in a forked child: the next client that cannot be freed */
 };
 
-enum call_type { CALL_ACQUIRE, CALL_ACQUIRE_ALL, CALL_RENEW, CALL_RELEASE, CALL_LOOK, CALL_WATCH };
+enum call_type {
+    CALL_ACQUIRE,
+    CALL_ACQUIRE_ALL,
+    CALL_RENEW,
+    CALL_RELEASE,
+    CALL_LOOK,
+    CALL_COUNT,
+    CALL_WATCH
+};
 
 struct hf_call {
     hf_client *client;
@@ -114,9 +129,10 @@ struct hf_call {
     bool owns_hold;          /* acquired, and not taken yet */
     hf_call *joined;         /* CALL_RELEASE: other calls that wait for the same release */
     struct group_plan *plan; /* CALL_ACQUIRE_ALL: how to go on */
-    struct store_op op;      /* CALL_LOOK */
+    struct store_op op;      /* CALL_LOOK, CALL_COUNT */
     hf_locks *locks;
     hf_examination *examination;
+    struct count *count;   /* CALL_COUNT */
     struct watch *watch;   /* CALL_WATCH */
     char *strings;         /* which the operation points to */
     struct list of_client; /* in the client's `calls` */
@@ -218,6 +234,7 @@ void client_from_store(hf_client *client);
 void client_take_completed(hf_client *client); /* also by the thread inside */
 void client_take_answers(hf_client *client);
 void client_update_time(hf_client *client);
+void client_tick(hf_client *client); /* does what is due */
 /* Blocks until the call is done or until_us. */
 void client_await(hf_client *client, hf_call *call, int64_t until_us);
 /* Drives until the engine has no holds left or until_us, and then until no other thread waits or
@@ -247,6 +264,8 @@ char *call_text_for(const char *name, char *text);
 /* A request of the engine, or the operation of a look, has come back. */
 void call_request_finished(struct request *request);
 void call_op_completed(struct store_op *op);
+/* The operation of a call that has its result has come back: frees the call if the program has. */
+void call_free_if_left(hf_call *call);
 
 /* hold.c */
 /* A name, or a part of one that may be empty (least 0). HF_OK, or HF_BAD_NAME with the text set. */
@@ -279,6 +298,13 @@ void group_drop_members(hf_hold *group);
 void group_release(hf_call *call, hf_hold *group);
 void group_cancel_release(hf_hold *group);
 int group_renew(hf_call *call, hf_hold *group, int64_t lease_us);
+
+/* count.c */
+void count_op_completed(struct store_op *op);
+void count_end(hf_call *call, int result, char *text); /* completes it; takes `text` over */
+void count_tick(hf_client *client);
+int64_t count_due_us(const hf_client *client); /* ENGINE_NEVER: nothing is */
+void count_free(struct count *count);          /* or NULL */
 
 /* watch.c */
 void watch_changed(hf_client *client, const struct store_change *change);

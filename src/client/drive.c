@@ -43,6 +43,16 @@ void client_update_time(hf_client *c) {
     engine_set_time(&c->engine, world_now_us(c->world), world_wall_us(c->world));
 }
 
+static int64_t client_due_us(const hf_client *c) {
+    int64_t engine_us = engine_due_us(&c->engine), count_us = count_due_us(c);
+    return engine_us < count_us ? engine_us : count_us;
+}
+
+void client_tick(hf_client *c) {
+    engine_tick(&c->engine);
+    count_tick(c);
+}
+
 /* ---- Processing what was put out ---- */
 
 void client_take_completed(hf_client *c) {
@@ -52,7 +62,9 @@ void client_take_completed(hf_client *c) {
     client_update_time(c); /* an answer counts from now, whenever it was asked for */
     while ((link = list_pop(&c->completed))) {
         struct store_op *op = container_of(link, struct store_op, link);
-        if (op->type == STORE_RENEW || op->seq)
+        if (op->type == STORE_COUNT)
+            count_op_completed(op);
+        else if (op->type == STORE_RENEW || op->seq)
             engine_completed(&c->engine, op);
         else if (op == &c->watch_op)
             watch_op_completed(c);
@@ -94,7 +106,7 @@ static bool submit_out(hf_client *c) {
 
 /* Leaves the kernel's timer alone if it is early enough: one needless wake-up at most. */
 static void set_timer(hf_client *c) {
-    int64_t due_us = engine_due_us(&c->engine);
+    int64_t due_us = client_due_us(c);
     if (due_us != ENGINE_NEVER && (!c->timer.node.place || due_us < c->timer.node.at))
         world_timer_set(c->world, &c->timer, due_us);
 }
@@ -130,7 +142,7 @@ static void wake_standby(hf_client *c) {
 
 /* Wakes the guard if something is due earlier than when it last looked. */
 static void set_guard(hf_client *c) {
-    int64_t due_us = engine_due_us(&c->engine);
+    int64_t due_us = client_due_us(c);
     if (due_us >= c->guarded_us)
         return;
     c->guarded_us = due_us;
@@ -357,14 +369,14 @@ static void *guard_main(void *arg) {
     pthread_mutex_lock(&c->mutex);
     while (!c->standby_stops) {
         client_update_time(c);
-        int64_t due_us = engine_due_us(&c->engine);
+        int64_t due_us = client_due_us(c);
         int64_t early_us =
             due_us == ENGINE_NEVER ? WORLD_NEVER : due_us + GUARD_PATIENCE_US - c->engine.now_us;
         if (early_us > 0) {
             c->guarded_us = due_us;
             sleep_on(c, &c->guard_cond, early_us);
         } else {
-            engine_tick(&c->engine);
+            client_tick(c);
             client_post(c);
         }
     }

@@ -95,6 +95,7 @@ static hf_store_info info_of(const char *scheme, const char *tier, const char *s
         .pushes = !!(capabilities & STORE_CAN_PUSH),
         .barges = !(capabilities & STORE_IN_ORDER),
         .session_bound = !!(capabilities & STORE_SESSION_BOUND),
+        .counts = !!(capabilities & STORE_CAN_COUNT),
     };
 }
 

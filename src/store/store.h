@@ -58,7 +58,7 @@
  *     it was first submitted: it then happened once, and every repeat gives the same answer. A
  *     client has one COUNT of a name at a time, with rising `seq`, so the store remembers the last
  *     answer for each client and name. A request below that `seq` comes too late, and does
- *     nothing. */
+ *     nothing. A store that never answers UNKNOWN need not remember answers. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -117,7 +117,8 @@ enum store_flags {
     STORE_BARGE = 2,   /* ACQUIRE: ahead of those who wait */
     STORE_HEAD = 4,    /* QUEUED: nobody waits in front of this attempt */
     STORE_FOREIGN = 8, /* QUEUED, BUSY: held by a client that is not holdfast */
-    /* COUNT: out, there was no counter; in, for CAS: none is expected. */
+    /* COUNT: in, for CAS: none is expected; out: there is no counter (GET, CAS that did not match),
+     * or was none (SWAP, REMOVE). What ADD and CAS left exists, whatever this says. */
     STORE_ABSENT = 16,
     STORE_MISMATCH = 32, /* CAS, DONE: it was not as expected, and `value` is what it is */
 };

@@ -358,8 +358,9 @@ def help_version_and_stores_are_for_people_and_for_programs():
     capabilities = ("shared", "permits", "queue", "lease_each", "token_floor", "pushes", "barge")
     equal([by_scheme["quorum+redis"][key] for key in capabilities], [True, False, False, True, True, False, True])
     equal([by_scheme["zookeeper"][key] for key in capabilities], [True, True, True, False, True, False, False])
+    equal([by_scheme[scheme]["counts"] for scheme in ("memory", "quorum+redis")], [True, False])
     rows = [line.split() for line in run("stores")[1].splitlines()]
-    contains(rows, "URL TIER LOCKS QUEUE LEASE FLOOR PUSH FOR".split())
+    contains(rows, "URL TIER LOCKS QUEUE LEASE FLOOR PUSH COUNT FOR".split())
     contains([row[:8] for row in rows], "memory: timed exclusive, shared, permits yes hold yes".split())
 
 

@@ -75,6 +75,29 @@ static const char *const needs_leases[] = {
     "several with too little time left are let go",
 };
 
+static const char *const needs_counters[] = {
+    "a counter adds up what all clients add",
+    "a swapped counter answers with what was there",
+    "a removed counter answers with what was there",
+    "a counter is set only if it is as expected",
+    "a counter and a lock may have the same name",
+    "a counter may have every byte in its name",
+    "a counter does not leave its range",
+    "the expiry is set when a counter is created and kept",
+    "a counter without expiry does not get one",
+    "an expired counter is gone and not before",
+    "a counter removed and made again has a new expiry",
+    "threads of one client add up to the exact sum",
+    "clients add up to the exact sum",
+    "compare and set from many clients loses nothing",
+    "operations of a client on a counter keep their order",
+    "a cancelled count is over and the next goes on",
+    "a count may be freed before its answer",
+    "counts of a closed client have ended",
+    "counts with bad arguments are refused",
+    "counts in a forked child are refused",
+};
+
 static bool starts_with(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
 }
@@ -104,7 +127,8 @@ enum {
     LACKS_LEASE_EACH = 16,
     LACKS_LEASES = 32,
     LACKS_FLOOR = 64,
-    LACKS = 127
+    LACKS_COUNTERS = 128,
+    LACKS = 255
 };
 
 /* Asks a client in a process of its own, which leaves nothing behind for the tests. */
@@ -117,7 +141,7 @@ static int what_the_store_lacks(void) {
              (store->pushes && !is_slice("pooler") ? 0 : LACKS_PUSH) |
              (store->queues && store->barges ? 0 : LACKS_BARGING) |
              (store->lease_each ? 0 : LACKS_LEASE_EACH) | (store->token_floor ? 0 : LACKS_FLOOR) |
-             (store->session_bound ? LACKS_LEASES : 0));
+             (store->session_bound ? LACKS_LEASES : 0) | (store->counts ? 0 : LACKS_COUNTERS));
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child);
@@ -138,6 +162,7 @@ static void leave_out_what_the_store_lacks(void) {
         {LACKS_LEASE_EACH, needs_lease_each, sizeof needs_lease_each / sizeof *needs_lease_each},
         {LACKS_LEASES, needs_leases, sizeof needs_leases / sizeof *needs_leases},
         {LACKS_FLOOR, needs_floor, sizeof needs_floor / sizeof *needs_floor},
+        {LACKS_COUNTERS, needs_counters, sizeof needs_counters / sizeof *needs_counters},
     };
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         for (size_t j = 0; j < needs[i].count; j++)
@@ -150,6 +175,8 @@ static void leave_out_what_the_store_lacks(void) {
     }
     if (!(lacks & LACKS_PUSH) || is_slice("pooler"))
         leave_out("a store that does not push refuses to watch");
+    if (!(lacks & LACKS_COUNTERS))
+        leave_out("a store without counters refuses to count");
     take_slice();
 }
 

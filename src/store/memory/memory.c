@@ -19,8 +19,9 @@
 #include "base/map.h"
 #include "base/url.h"
 #include "net/options.h"
-#include "store/findings.h"
 #include "store/locks.h"
+#include "store/memory/counters.h"
+#include "store/memory/examine.h"
 #include "store/schemes.h"
 #include "store/voting.h"
 #include "world/epoch.h"
@@ -50,6 +51,7 @@ struct space {
     struct list idle;   /* locks that nobody claims, the longest unused first */
     struct list voters; /* sessions that have joined a set */
     struct list watchers;
+    struct counters counters;
     char *set; /* the name of the first set that a session joined; NULL: none did */
     uint64_t token_base;
     struct session *calling; /* whose operation is running: it reads its inbox itself */
@@ -740,17 +742,11 @@ static void inspect(struct session *session, struct store_op *op, int64_t now_us
 
 static void examine(struct session *session, struct store_op *op, int64_t now_us) {
     (void)now_us;
-    op->examination = findings_new(store_memory.tier);
-    if (op->examination &&
-        findings_add(op->examination, HF_WARNING, "reach",
-                     "they exclude only threads of this program, and end with it",
-                     "to share locks among processes, use another store such as sqlite:",
-                     "locks are in the memory of this process")) {
-        store_complete(session->host, op, STORE_DONE);
-        return;
-    }
-    op->examination = hf_examination_free(op->examination);
-    store_refuse(session->host, op, HF_NO_MEMORY, NULL);
+    memory_examine_space(session->host, op);
+}
+
+static void count(struct session *session, struct store_op *op, int64_t now_us) {
+    counters_count(&session->space->counters, session->host, op, now_us);
 }
 
 /* ---- The driver ---- */
@@ -800,6 +796,7 @@ static void memory_submit(struct store *store, struct store_op *op) {
         [STORE_ACQUIRE] = acquire,  [STORE_RENEW] = renew,     [STORE_RELEASE] = release,
         [STORE_BREAK] = break_hold, [STORE_INSPECT] = inspect, [STORE_LIST] = inspect,
         [STORE_EXAMINE] = examine,  [STORE_WATCH] = watch,     [STORE_UNWATCH] = unwatch,
+        [STORE_COUNT] = count,
     };
     run(store, operations[op->type], op);
 }
@@ -841,6 +838,7 @@ static struct space *space_new(struct spaces *spaces, const char *name) {
     pthread_mutex_init(&space->mutex, NULL);
     map_init(&space->locks);
     map_init(&space->claims);
+    map_init(&space->counters.by_name);
     list_init(&space->idle);
     list_init(&space->voters);
     list_init(&space->watchers);
@@ -874,6 +872,7 @@ static void space_free(struct space *space) {
     }
     map_free(&space->claims);
     map_free(&space->locks);
+    counters_free(&space->counters);
     free(space->set);
     pthread_mutex_destroy(&space->mutex);
     free(space);
@@ -991,7 +990,7 @@ const struct store_driver store_memory = {
     .tier = "timed",
     .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LEASE_EACH |
                     STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_QUICK |
-                    STORE_CAN_PUSH,
+                    STORE_CAN_PUSH | STORE_CAN_COUNT,
     .voting = &memory_voting,
     .open = memory_open,
     .submit = memory_submit,
