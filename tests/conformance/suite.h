@@ -174,10 +174,12 @@ static int loop_once(int wait_ms) {
 static void idle(int64_t since_ms) {
     int64_t taken_ms = now_ms() - since_ms;
     int pause_ms = taken_ms < 20 ? 1 : taken_ms > 400 ? 20 : (int)(taken_ms / 20);
-    if (form == LOOPING)
-        loop_once(pause_ms);
-    else
+    int64_t until = now_ms() + pause_ms;
+    if (form == BLOCKING)
         nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000L}, NULL);
+    else
+        for (int64_t now = now_ms(); now < until; now = now_ms())
+            loop_once((int)(until - now));
 }
 
 /* Drives the loop until the call has completed. The descriptors must say when: this does not look

@@ -88,7 +88,9 @@ class Member(Process):
                  "--log-outputs", "stderr", "--listen-client-urls", self.address(), "--advertise-client-urls", self.address(),
                  "--listen-peer-urls", self.peer_address(), "--initial-advertise-peer-urls", self.known_address(),
                  "--initial-cluster", ",".join(f"{m.name}={m.known_address()}" for m in cluster.members),
-                 "--initial-cluster-token", cluster.folder.name, *cluster.options, *self.options, *options]
+                 "--initial-cluster-token", cluster.folder.name,
+                 "--bcrypt-cost", "4",  # each client logs in, and by default that takes the server a tenth of a second
+                 *cluster.options, *self.options, *options]
         if cluster.certificate:
             words += ["--cert-file", cluster.certificate.cert, "--key-file", cluster.certificate.key,
                       "--trusted-ca-file", cluster.certificate.ca, "--client-cert-auth"]
