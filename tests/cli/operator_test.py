@@ -410,6 +410,7 @@ def watch_can_be_stopped_and_goes_on():
     terminal.type("\x1a")
     terminal.expect(r"\x1b\[\?1049l")
     terminal.expect(r"Stopped")
+    terminal.expect(r"\$ ")
     terminal.type("stty -a; fg\n")
     terminal.expect(r" icanon [^$]* echo ")
     terminal.expect(r"\x1b\[\?1049h")

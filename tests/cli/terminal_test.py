@@ -7,6 +7,14 @@ from harness import equal, is_free, main, pass_time, read_line, start, test, wai
 from terminal import Terminal
 
 
+def stop_job(terminal, pid):
+    """Types Ctrl-Z, and waits for the prompt. A command that has not stopped yet may still read what is typed next."""
+    terminal.type("\x1a")
+    terminal.expect(r"Stopped")
+    terminal.expect(r"\$ ")
+    wait_until(lambda: harness.state_of(pid) == "T", "the command is stopped")
+
+
 def bring_back(terminal, pid):
     """Types fg, and waits until the job has the terminal and goes on."""
     terminal.type("fg\n")
@@ -58,10 +66,7 @@ def ctrl_z_stops_the_job_and_keeps_the_lock_and_fg_goes_on():
     terminal = shell()
     terminal.type("holdfast run --ttl 4s x -c 'echo pid $$.; read line; echo read $line.; exit 7'\n")
     pid = int(terminal.expect(r"pid (\d+)\.\s")[1])
-    terminal.type("\x1a")
-    terminal.expect(r"Stopped")
-    terminal.expect(r"\$ ")
-    wait_until(lambda: harness.state_of(pid) == "T", "the command is stopped")
+    stop_job(terminal, pid)
     pass_time(6)  # more than its lease
     assert not is_free("x")
     bring_back(terminal, pid)
@@ -78,9 +83,7 @@ def ctrl_z_works_again_and_again():
     terminal.type("holdfast run x -c 'echo pid $$.; read line; echo read $line.'\n")
     pid = int(terminal.expect(r"pid (\d+)\.\s")[1])
     for _ in range(5):
-        terminal.type("\x1a")
-        terminal.expect(r"Stopped")
-        terminal.expect(r"\$ ")
+        stop_job(terminal, pid)
         bring_back(terminal, pid)
     terminal.type("hello\n")
     terminal.expect(r"read hello\.")

@@ -237,7 +237,7 @@ TEST(a_watch_ends_when_it_is_cancelled_and_another_can_begin) {
 
 TEST(a_client_that_is_closed_ends_its_watch) {
     hf_client *watching = open_client();
-    struct watcher *w = watch_on(watching, "");
+    struct watcher *w = watch_on(watching, fresh_name("closed"));
     close_client(watching);
     CHECK_IS(hf_call_status(w->call), HF_CLOSED);
     stop(w);

@@ -15,7 +15,7 @@ sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).re
 from faults.scene import LONG_MS, PUPPET, SLACK_US, History, TooSlow, is_lost, keys, one_of, patient, puppets, \
     value_of, wait_until, waiting
 from servers import suite
-from servers.cluster import Cluster, slot_of
+from servers.cluster import CALM, Cluster, slot_of
 from servers.puppet import Puppet, boot_us
 from servers.redis import RedisError
 from servers.sentinel import info
@@ -308,7 +308,7 @@ class Player(threading.Thread):
 @test
 def row_46_slots_that_migrate_under_load_lose_no_hold():
     history, names = History(), [f"busy{number}" for number in range(6)]
-    with Cluster() as cluster, puppets(CLIENTS, cluster.url("?timeout=20000"), wait_lease_ms=WAIT_LEASE_MS) as every:
+    with Cluster(config=CALM) as cluster, puppets(CLIENTS, cluster.url("?timeout=20000"), wait_lease_ms=WAIT_LEASE_MS) as every:
         kept = {puppet: puppet.hold("kept", f"kept{number}", lease_ms=30000) for number, puppet in enumerate(every)}
         slots = [slot(name) for name in names + [f"kept{number}" for number in range(len(every))]]
         players = [Player(puppet, number, names, history) for number, puppet in enumerate(every)]
