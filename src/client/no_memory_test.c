@@ -150,6 +150,35 @@ TEST(many_locks_survive_failed_allocations) {
     hf_client_close(witness);
 }
 
+/* What was not counted for lack of memory says so. */
+static void count_up(void) {
+    enum { COUNT = 20 };
+    hf_client *a = open_unfailing();
+    hf_count_options options = HF_COUNT_OPTIONS_INIT;
+    options.op = HF_COUNT_ADD;
+    options.number = 1;
+    hf_counter counter = HF_COUNTER_INIT;
+    int64_t added = 0;
+    char name[16];
+    for (int i = 0; i < COUNT; i++) {
+        options.expiry_ms = i % 2 ? 60000 : 0;
+        snprintf(name, sizeof name, "counter-%d", i % 4 ? i : 0);
+        added += done(hf_count(a, name, &options, NULL)) && i % 4 == 0;
+    }
+    hf_call *call;
+    if (done(hf_count_start(a, "counter-0", &options, &call))) {
+        added += done(hf_call_wait(call, HF_FOREVER));
+        hf_call_free(call);
+    }
+    if (done(hf_count(a, "counter-0", NULL, &counter)))
+        CHECK_EQ_INT(counter.value, added);
+    hf_client_close(a);
+}
+
+TEST(counting_survives_failed_allocations) {
+    fail_at_every_index(count_up);
+}
+
 static void reenter(void) {
     hf_client *a = open_unfailing();
     hf_hold *outer = NULL, *inner = NULL;

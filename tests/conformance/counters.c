@@ -244,7 +244,13 @@ BOTH_FORMS(a_counter_removed_and_made_again_has_a_new_expiry) {
 
 /* ---- Many at once ------------------------------------------------------------------------- */
 
-enum { ADDERS = 8, ADDS = 25 };
+enum { ADDERS = 16, SETTERS = 4, SETS = 5 };
+
+/* Of each adder. HOLDFAST_TEST_ADDS=10000 is for an evening. */
+static int adds(void) {
+    const char *given = getenv("HOLDFAST_TEST_ADDS");
+    return given ? atoi(given) : 25;
+}
 
 struct adder {
     hf_client *client;
@@ -255,7 +261,7 @@ static void *add_many(void *arg) {
     const struct adder *adder = arg;
     hf_count_options options = counting(HF_COUNT_ADD, 1);
     int64_t last = 0;
-    for (int i = 0; i < ADDS; i++) {
+    for (int i = 0; i < adds(); i++) {
         hf_counter counter = HF_COUNTER_INIT;
         CHECK_IS(noted(hf_count(adder->client, adder->name, &options, &counter)), HF_OK);
         CHECK(counter.value > last); /* each sum is handed out once, and in order */
@@ -274,7 +280,7 @@ static void add_from_threads(hf_client *const *of, size_t count_of) {
     }
     for (size_t i = 0; i < ADDERS; i++)
         pthread_join(threads[i], NULL);
-    CHECK_COUNTER(read_counter(of[0], name), (int64_t)ADDERS * ADDS);
+    CHECK_COUNTER(read_counter(of[0], name), (int64_t)ADDERS * adds());
 }
 
 TEST(threads_of_one_client_add_up_to_the_exact_sum) {
@@ -292,7 +298,7 @@ TEST(clients_add_up_to_the_exact_sum) {
 /* Of those who all try to set it, one succeeds each time. */
 static void *cas_many(void *arg) {
     const struct adder *adder = arg;
-    for (int i = 0; i < ADDS / 5; i++) {
+    for (int i = 0; i < SETS; i++) {
         hf_counter counter = HF_COUNTER_INIT;
         int status = HF_MISMATCH;
         while (status == HF_MISMATCH) {
@@ -307,7 +313,6 @@ static void *cas_many(void *arg) {
 }
 
 TEST(compare_and_set_from_many_clients_loses_nothing) {
-    enum { SETTERS = 4 };
     const char *name = fresh_name("setters");
     pthread_t threads[SETTERS];
     struct adder setters[SETTERS];
@@ -317,7 +322,7 @@ TEST(compare_and_set_from_many_clients_loses_nothing) {
         CHECK(pthread_create(&threads[i], NULL, cas_many, &setters[i]) == 0);
     for (size_t i = 0; i < SETTERS; i++)
         pthread_join(threads[i], NULL);
-    CHECK_COUNTER(read_counter(setters[0].client, name), (int64_t)SETTERS * (ADDS / 5));
+    CHECK_COUNTER(read_counter(setters[0].client, name), (int64_t)SETTERS * SETS);
 }
 
 /* ---- Calls that do not block -------------------------------------------------------------- */

@@ -32,9 +32,10 @@ enum {
     /* Repeats are shown by asking again for what was granted, as if the answer had been lost. A
      * set always answers its caller, so nobody asks it again; its nodes are asked. */
     ANSWER_CAN_BE_LOST = 1 << 30,
-    CAN_PROPOSE = 1 << 29,              /* `floor` counts: it has no tokens of its own */
-    CAN_BARGE = 1 << 28,                /* not STORE_IN_ORDER */
-    HOLDS_OUTLIVE_CONNECTIONS = 1 << 27 /* rule 12 */
+    CAN_PROPOSE = 1 << 29,               /* `floor` counts: it has no tokens of its own */
+    CAN_BARGE = 1 << 28,                 /* not STORE_IN_ORDER */
+    HOLDS_OUTLIVE_CONNECTIONS = 1 << 27, /* rule 12 */
+    REMEMBERS_ANSWERS = 1 << 26          /* rule 13: it may answer UNKNOWN */
 };
 static struct {
     struct test_case *test;
@@ -78,6 +79,7 @@ static void leave_out_what_the_store_lacks(void) {
     unsigned can = asker->store->driver->capabilities;
     asker_free(asker);
     can |= is_set ? 0 : ANSWER_CAN_BE_LOST;
+    can |= strcmp(url.scheme, "memory") == 0 ? 0 : REMEMBERS_ANSWERS;
     can |= can & STORE_OWN_TOKENS ? 0 : CAN_PROPOSE;
     can |= can & STORE_IN_ORDER ? 0 : CAN_BARGE;
     can |= can & STORE_SESSION_BOUND ? 0 : HOLDS_OUTLIVE_CONNECTIONS;
@@ -615,4 +617,45 @@ RULE(a_watch_that_was_stopped_reports_nothing, STORE_CAN_PUSH) {
     asker_free(a);
     asker_free(w);
     asker_free(other);
+}
+
+/* ---- Counters (rule 13) ---- */
+
+static struct store_op counting(uint64_t seq, enum store_count what, int64_t number) {
+    return (struct store_op){.type = STORE_COUNT,
+                             .kind = (uint8_t)what,
+                             .seq = seq,
+                             .name = the_name(),
+                             .number = number};
+}
+
+/* Each is asked for twice, as if the first answer had been lost. Somebody else adds a million after
+ * the first time, which the second must neither report nor undo. */
+RULE(a_repeated_count_happens_once_and_gives_the_same_answer, STORE_CAN_COUNT | REMEMBERS_ANSWERS) {
+    enum { MILLION = 1000000 };
+    struct asker *a = asker_new(), *b = asker_new();
+    static const struct {
+        enum store_count what;
+        int64_t number, value, left;
+    } steps[] = {
+        {STORE_COUNT_ADD, 5, 5, 5},
+        {STORE_COUNT_SWAP, 7, MILLION + 5, 7},
+        {STORE_COUNT_CAS, 8, 8, 8},
+        {STORE_COUNT_REMOVE, 0, MILLION + 8, 0},
+    };
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        for (uint64_t again = 0; again < 2; again++) {
+            struct store_op op = counting(i + 1, steps[i].what, steps[i].number);
+            op.expected = MILLION + 7;
+            CHECK_EQ_INT(ask(a, &op), STORE_DONE);
+            CHECK_EQ_INT(op.value, steps[i].value);
+            CHECK_EQ_INT(op.flags & STORE_MISMATCH, 0);
+            struct store_op other =
+                counting(2 * i + again + 1, STORE_COUNT_ADD, again ? 0 : MILLION);
+            CHECK_EQ_INT(ask(b, &other), STORE_DONE);
+            CHECK_EQ_INT(other.value, steps[i].left + MILLION);
+        }
+    }
+    asker_free(a);
+    asker_free(b);
 }

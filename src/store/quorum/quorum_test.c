@@ -910,14 +910,16 @@ TEST(a_set_has_three_nodes_at_least_and_a_majority) {
     CHECK_EQ_INT(open_with("quorum+memory:a,b,c?other=1", "memory"), HF_BAD_URL);
 }
 
-TEST(permits_are_refused_with_the_reason) {
+TEST(permits_and_counters_are_refused_with_the_reason) {
     hf_client *client = virtual_client("quorum+memory:a,b,c", NULL);
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
     options.kind = HF_PERMITS;
     options.capacity = 3;
     hf_hold *hold;
     CHECK_EQ_INT(hf_acquire(client, "x", &options, &hold), HF_UNSUPPORTED);
-    CHECK(strstr(hf_last_error(), "a majority of nodes cannot count them"));
+    CHECK(strstr(hf_last_error(), "no permits: a majority of nodes cannot count"));
+    CHECK_EQ_INT(hf_count(client, "x", NULL, NULL), HF_UNSUPPORTED);
+    CHECK(strstr(hf_last_error(), "no counters: a majority of nodes cannot count"));
     hf_client_close(client);
 }
 

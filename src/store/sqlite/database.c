@@ -24,7 +24,7 @@
 
 enum {
     APPLICATION_ID = 0x486f4c64, /* "HoLd" */
-    SCHEMA_VERSION = 3,
+    SCHEMA_VERSION = 4,
     PAGE_SIZE = 1024,
     CHECKPOINT_PAGES = 2000, /* the log is written back at some 2 MB */
     CLOSE_PAGES = 400,       /* when closing, so that the next to open has little to read */
@@ -49,6 +49,26 @@ enum {
     " name, state, ticket, weight, until_us, client, seq, token, since_us, pid, started," \
     " pid_space, time_space, guard_pid, guard_started, host, command, label, written_us"  \
     ");"
+
+/* Counters, and what was answered to those who changed them (counters.c). */
+#define COUNTER_TABLES                                                        \
+    "CREATE TABLE counters ("                                                 \
+    " name TEXT NOT NULL PRIMARY KEY,"                                        \
+    " value INTEGER NOT NULL,"                                                \
+    " until_us INTEGER NOT NULL" /* wall clock; 0: no end */                  \
+    ") WITHOUT ROWID;"                                                        \
+    "CREATE INDEX counters_by_end ON counters (until_us) WHERE until_us > 0;" \
+    "CREATE TABLE answers ("                                                  \
+    " client BLOB NOT NULL,"                                                  \
+    " name TEXT NOT NULL,"                                                    \
+    " seq INTEGER NOT NULL,"                                                  \
+    " flags INTEGER NOT NULL,"                                                \
+    " value INTEGER NOT NULL,"                                                \
+    " life_us INTEGER NOT NULL,"                                              \
+    " until_us INTEGER NOT NULL," /* CLOCK_BOOTTIME of the host */            \
+    " PRIMARY KEY (client, name)"                                             \
+    ") WITHOUT ROWID;"                                                        \
+    "CREATE INDEX answers_by_end ON answers (until_us);"
 
 static const char schema[] =
     "CREATE TABLE meta ("
@@ -89,7 +109,7 @@ static const char schema[] =
     " written_us INTEGER NOT NULL," /* when until_us was, by the same clock */
     " PRIMARY KEY (name, state, ticket)"
     ") WITHOUT ROWID;"
-    "INSERT INTO meta VALUES (1, 0);" WATCH_TABLES;
+    "INSERT INTO meta VALUES (1, 0);" WATCH_TABLES COUNTER_TABLES;
 
 /* Each from the schema of that number to the next. Holds last until their leases end. */
 static const char *const upgrades[SCHEMA_VERSION] = {
@@ -100,6 +120,7 @@ static const char *const upgrades[SCHEMA_VERSION] = {
           " WHERE name IN (SELECT name FROM locks WHERE kind = 1);"
           "UPDATE locks SET kind = 2, capacity = 2147483647 WHERE kind = 1;",
     [2] = WATCH_TABLES,
+    [3] = COUNTER_TABLES,
 };
 
 /* The columns of a claim, as claims.c reads them: CLAIM_COLUMNS. */
@@ -183,6 +204,18 @@ static const char *const sql[SQL_COUNT] = {
         " c.broken_by, c.broken_reason, c.host, c.command, c.label, c.number, c.type, c.at_us"
         " FROM changes c WHERE c.number > ?1"
         " AND EXISTS (SELECT 1 FROM watchers WHERE client = ?2) ORDER BY c.number",
+    [SQL_READ_COUNTER] = "SELECT value, until_us FROM counters"
+                         " WHERE name = ?1 AND (until_us = 0 OR until_us > ?2)",
+    [SQL_SET_COUNTER] = "INSERT OR REPLACE INTO counters VALUES (?1, ?2, ?3)",
+    [SQL_REMOVE_COUNTER] = "DELETE FROM counters WHERE name = ?1",
+    [SQL_END_COUNTERS] = "DELETE FROM counters WHERE name IN (SELECT name FROM counters"
+                         " WHERE until_us > 0 AND until_us <= ?1 LIMIT 4)",
+    [SQL_READ_ANSWER] = "SELECT flags, value, life_us FROM answers"
+                        " WHERE client = ?1 AND name = ?2 AND seq = ?3",
+    [SQL_KEEP_ANSWER] = "INSERT OR REPLACE INTO answers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    /* Those beyond ?2 are from an earlier boot. */
+    [SQL_END_ANSWERS] = "DELETE FROM answers WHERE (client, name) IN (SELECT client, name"
+                        " FROM answers WHERE until_us <= ?1 OR until_us > ?2 LIMIT 4)",
 };
 
 /* ---- Statements ---- */

@@ -129,3 +129,30 @@ TEST(an_examination_without_memory_invents_nothing) {
     hf_client_close(client);
     CHECK(index > 20);
 }
+
+/* A commit whose outcome is unknown is repeated, and its answer is found if it was done. */
+TEST(a_count_without_memory_happens_once_or_not_at_all) {
+    watch_sqlite();
+    hf_client *client = open_client();
+    hf_count_options options = HF_COUNT_OPTIONS_INIT;
+    options.op = HF_COUNT_ADD;
+    options.number = 1;
+    int64_t added = 0;
+    long index = 0;
+    for (; fail_next(FAIL_ONE); index++) {
+        hf_client *adding = NULL;
+        if (done(hf_client_open(url_of(the_file()), NULL, &adding))) {
+            int r = hf_count(adding, "x", &options, NULL);
+            CHECK(r == HF_OK || r == HF_NO_MEMORY);
+            added += r == HF_OK;
+        }
+        hf_client_close(adding);
+        fail_pause();
+        hf_counter counter = HF_COUNTER_INIT;
+        CHECK_IS(hf_count(client, "x", NULL, &counter), HF_OK);
+        CHECK_EQ_INT(counter.value, added);
+    }
+    hf_client_close(client);
+    CHECK(index > 100 && added > 0);
+    printf("# %ld allocations, %d adds\n", index, (int)added);
+}

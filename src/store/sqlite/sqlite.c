@@ -171,10 +171,9 @@ static void finish(struct session *s, struct store_op *op, enum store_outcome ou
 static void change(struct session *s, struct store_op *op) {
     static enum store_outcome (*const operations[])(struct session *, struct store_op *,
                                                     int64_t) = {
-        [STORE_ACQUIRE] = claims_acquire,
-        [STORE_RENEW] = claims_renew,
-        [STORE_RELEASE] = claims_release,
-        [STORE_BREAK] = claims_break,
+        [STORE_ACQUIRE] = claims_acquire, [STORE_RENEW] = claims_renew,
+        [STORE_RELEASE] = claims_release, [STORE_BREAK] = claims_break,
+        [STORE_COUNT] = sqlite_count,
     };
     if (op->type == STORE_ACQUIRE)
         wake_listen(s);
@@ -278,7 +277,7 @@ const struct store_driver store_sqlite = {
     .tier = "timed",
     .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LEASE_EACH |
                     STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_BLOCKS |
-                    STORE_CAN_PUSH,
+                    STORE_CAN_PUSH | STORE_CAN_COUNT,
     .open = sqlite_open,
     .submit = sqlite_submit,
     .close = sqlite_close,

@@ -1,8 +1,8 @@
 /* What the files of the sqlite store share. sqlite.c has the driver and its design notes; path.c
  * says where the file may be; database.c opens it and runs statements; claims.c has the operations
- * that change locks, and look.c those that read them; changes.c is for those who watch; examine.c
- * checks the file for doctor; wake.c wakes waiters in other processes; process.c tells living
- * processes from dead ones. */
+ * that change locks, and look.c those that read them; counters.c has counters; changes.c is for
+ * those who watch; examine.c checks the file for doctor; wake.c wakes waiters in other processes;
+ * process.c tells living processes from dead ones. */
 #ifndef STORE_SQLITE_SQLITE_H
 #define STORE_SQLITE_SQLITE_H
 
@@ -73,6 +73,13 @@ enum statement {
     SQL_TRIM_CHANGES,
     SQL_FORGET_CHANGES,
     SQL_READ_CHANGES,
+    SQL_READ_COUNTER,
+    SQL_SET_COUNTER,
+    SQL_REMOVE_COUNTER,
+    SQL_END_COUNTERS,
+    SQL_READ_ANSWER,
+    SQL_KEEP_ANSWER,
+    SQL_END_ANSWERS,
     SQL_COUNT
 };
 
@@ -250,13 +257,14 @@ static inline bool claim_has_ended(const struct claim *claim, int64_t now_us) {
     return claim->until_us <= now_us || claim->written_us > now_us + CLOCK_SLACK_US;
 }
 
-/* ---- claims.c, look.c: the operations, inside a transaction ---- */
+/* ---- claims.c, look.c, counters.c: the operations, inside a transaction ---- */
 
 enum store_outcome claims_acquire(struct session *s, struct store_op *op, int64_t now_us);
 enum store_outcome claims_renew(struct session *s, struct store_op *op, int64_t now_us);
 enum store_outcome claims_release(struct session *s, struct store_op *op, int64_t now_us);
 enum store_outcome claims_break(struct session *s, struct store_op *op, int64_t now_us);
 enum store_outcome sqlite_look(struct session *s, struct store_op *op, int64_t now_us);
+enum store_outcome sqlite_count(struct session *s, struct store_op *op, int64_t now_us);
 
 /* The lock of a row and its one claim; NULL if there is no memory. */
 struct hf_locks *look_at_row(sqlite3_stmt *row, int64_t now_us);
