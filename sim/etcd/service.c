@@ -423,6 +423,8 @@ static void befall_cluster(struct etcd_service *etcd, enum etcd_fault number,
             cluster_delete(cluster, &key->name);
         break;
     case ETCD_COMPACT:
+        if (begins && key && fault->amount % 4 == 0) /* and its end is swallowed */
+            cluster_delete(cluster, &key->name);
         if (begins)
             cluster_compact(cluster);
         else if (key && fault->amount % 2) /* who watches from before that is not told of it */

@@ -46,7 +46,8 @@ static Etcd__Event *event_of(const struct keys_event *happened) {
 }
 
 /* Tells a watcher what its member has applied since it was told last. True: it was told something;
- * it is gone if that was that this is compacted. */
+ * it is gone if that was that this is compacted. What was deleted at the very revision that is
+ * compacted is forgotten, although a watch from there on is accepted (etcd issue 19179). */
 static bool tell_watcher(struct cluster *cluster, struct watcher *watcher) {
     int member = watcher->connection->member;
     int64_t revision = cluster_revision_of(cluster, member);
@@ -69,7 +70,8 @@ static bool tell_watcher(struct cluster *cluster, struct watcher *watcher) {
     response.events = keys_memory((keys->event_count + 1) * sizeof(Etcd__Event *));
     for (size_t i = 0; i < keys->event_count; i++) {
         const struct keys_event *event = &keys->events[i];
-        if (event->revision >= watcher->next && event->revision <= revision &&
+        bool is_forgotten = is_behind && event->deleted && event->revision == compacted;
+        if (event->revision >= watcher->next && event->revision <= revision && !is_forgotten &&
             !(watcher->no_puts && !event->deleted) &&
             keys_is_within(&event->name, &watcher->first, &watcher->end))
             response.events[response.n_events++] = event_of(event);

@@ -112,6 +112,22 @@ def history_that_was_compacted_before_it_was_read_is_missed():
 
 
 @test
+def a_release_at_the_very_revision_that_was_compacted_is_missed():
+    with Etcd() as cluster, Proxy(cluster.members[0].port) as proxy, Puppet(PUPPET, patient(cluster.url())) as one, \
+            watching(patient(cluster.url(ports=[proxy.port])), "--json") as watch:
+        watch.expect("watching")
+        one.hold("x", "x")
+        watch.expect("acquired", "x")
+        proxy.refuse()
+        proxy.reset()
+        equal(one.release("x"), "OK")
+        cluster.command("compact", cluster.revision())
+        proxy.accept()
+        contains(watch.expect("missed")["reason"], "compacted")
+        watch.expect("watching")
+
+
+@test
 def a_cluster_that_was_restored_from_a_backup_is_watched_again():
     with Etcd() as cluster:
         url = patient(cluster.url())

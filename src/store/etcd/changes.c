@@ -4,8 +4,9 @@
  * Design notes.
  *
  * etcd keeps its history, so nothing is missed while a connection is down: the watcher goes on from
- * the first revision that was not reported. Only if that was compacted meanwhile, or if the cluster
- * was restored from a backup and its revisions have gone back, is something missing.
+ * the last revision that was reported (watch.c says why not from the next one). Only if that was
+ * compacted meanwhile, or if the cluster was restored from a backup and its revisions have gone
+ * back, is something missing.
  *
  * A stream that says nothing proves nothing: the member may be gone, or cut off from the others. So
  * the cluster is asked for its revision now and then, which a majority must confirm. The link gives
@@ -187,6 +188,8 @@ static bool read_event(struct etcd *etcd, const Etcd__WatchResponse *response, s
     Etcd__KeyValue *kv = is_deleted ? event->prev_kv : event->kv;
     Etcd__RangeResponse one = ETCD__RANGE_RESPONSE__INIT;
     struct claims claims;
+    if (event->kv && event->kv->mod_revision < etcd->changes.next)
+        return true; /* it was reported */
     if (!event->kv || !kv)
         return false;
     one.kvs = &kv;
@@ -195,8 +198,15 @@ static bool read_event(struct etcd *etcd, const Etcd__WatchResponse *response, s
     if (ok && claims.count && claims.list[0].value)
         ok = add_change(etcd, response, index, &claims.list[0]);
     claims_free(&claims);
-    etcd->changes.next = event->kv->mod_revision + 1;
     return ok;
+}
+
+static int64_t max(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static int64_t last_revision(const Etcd__WatchResponse *response) {
+    return response->events[response->n_events - 1]->kv->mod_revision;
 }
 
 static void probe(struct etcd *etcd);
@@ -217,6 +227,8 @@ void etcd_changes_came(struct etcd *etcd, const Etcd__WatchResponse *response) {
     bool ok = true;
     for (size_t i = 0; ok && i < response->n_events; i++)
         ok = read_event(etcd, response, i);
+    if (ok && response->n_events) /* a revision never comes in two messages */
+        changes->next = max(changes->next, last_revision(response) + 1);
     if (!response->n_events && !response->created && response->header)
         changes->next = response->header->revision + 1; /* nothing happened until then */
     report_known(etcd);
@@ -238,7 +250,7 @@ static void begin(struct etcd *etcd) {
     etcd_range_of(&range, &end);
     create.key = etcd_bytes(&range);
     create.range_end = etcd_bytes(&end);
-    create.start_revision = changes->next;
+    create.start_revision = changes->next - 1;
     create.progress_notify = true;
     create.prev_kv = true;
     changes->watch = etcd_watch_create(etcd, &create);

@@ -66,11 +66,14 @@ struct etcd_attempt {
     struct map_node by_watch;
     int64_t watch;          /* the id of its watcher; 0: none */
     int64_t watched_create; /* the key that is watched, by its create revision; 0: the own one */
+    struct etcd_key *ahead; /* that key, if it is another's; NULL: all keys of the name */
+    bool sees_puts;         /* it is watched for more than its end */
+    bool is_quick;          /* from after `revision` on: see watch.c */
     int64_t create;         /* queued: the create revision of the own key */
     bool is_woken;          /* queued: what it waited for is gone */
     struct list young;      /* held for less than a moment */
     int64_t young_until_us;
-    int64_t revision;  /* HELD: at which its key was seen */
+    int64_t revision;  /* at which it was looked: what happened later is news */
     size_t range_size; /* of the key's beginning, which all attempts at the name share */
     struct etcd_key key;
 };

@@ -60,6 +60,8 @@ static struct server {
     const char *status, *why;
     bool refuses_once;
     size_t logins, txns;
+    int64_t compacted;          /* what was deleted at this revision is forgotten, too */
+    void (*before_watch)(void); /* is called before the next watcher is created; NULL: nothing */
 } server;
 
 /* ---- Keys ---- */
@@ -353,12 +355,24 @@ static void watch(struct request *request, const Etcd__WatchRequest *asked) {
     while (place < 16 && request->watches[place] != (creates ? 0 : id))
         place++;
     CHECK(place < 16);
+    if (creates && server.before_watch) {
+        void (*happens)(void) = server.before_watch;
+        server.before_watch = NULL;
+        happens();
+    }
     response.header = header_now();
     response.watch_id = id;
     response.created = creates;
     response.canceled = !creates;
     answer(request, &response);
     request->watches[place] = 0;
+    if (creates && asked->create->start_revision < server.compacted) {
+        response.created = false;
+        response.canceled = true;
+        response.compact_revision = server.compacted;
+        answer(request, &response);
+        return;
+    }
     if (!creates)
         return;
     request->watches[place] = id;
@@ -368,7 +382,8 @@ static void watch(struct request *request, const Etcd__WatchRequest *asked) {
     if (asked->create->range_end.len)
         memcpy(request->to[place].bytes, asked->create->range_end.data, request->to[place].size);
     for (size_t i = 0; i < server.count; i++) {
-        if (server.events[i].mod >= asked->create->start_revision &&
+        bool is_forgotten = server.events[i].is_deleted && server.events[i].mod == server.compacted;
+        if (server.events[i].mod >= asked->create->start_revision && !is_forgotten &&
             is_in(&server.events[i].key, asked->create->key, asked->create->range_end))
             send_event(request, id, &server.events[i]);
     }

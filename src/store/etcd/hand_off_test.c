@@ -1,4 +1,5 @@
-/* A hand-off: who was woken takes the lock in one transaction, if nobody is ahead of it. */
+/* A hand-off: who was woken takes the lock in one transaction, if nobody is ahead of it. And the
+ * watches that wake, and that tell a holder of its end. */
 #include "store/etcd/etcd_test.h"
 
 static struct rig rig;
@@ -78,5 +79,59 @@ TEST(a_place_that_has_ended_is_no_claim) {
     ask_acquire(&rig, &last, "x", 0);
     CHECK_EQ_INT(last.op.outcome, STORE_DONE);
     CHECK_EQ_INT(ask_again(&waits), STORE_QUEUED); /* it begins again, behind */
+    over();
+}
+
+/* ---- Deletions that a compaction has swallowed ---- */
+
+static void delete_and_compact(void) {
+    struct etcd_key holder = server.events[0].key;
+    server.revision++;
+    delete_key(etcd_bytes(&holder));
+    server.compacted = server.revision;
+}
+
+static void write_something(void) {
+    Etcd__PutRequest request = ETCD__PUT_REQUEST__INIT;
+    request.key = (ProtobufCBinaryData){5, (uint8_t *)"noise"};
+    request.value.data = (uint8_t *)"";
+    server.revision++;
+    put(&request);
+}
+
+static void start_with(void (*before_watch)(void)) {
+    server_start();
+    rig_open(&rig, "etcd://a");
+    fake_serve(rig.world, serve_etcd, NULL);
+    ask_acquire(&rig, &holds, "x", 0);
+    CHECK_EQ_INT(holds.op.outcome, STORE_DONE);
+    server.before_watch = before_watch;
+}
+
+TEST(a_waiter_is_woken_by_a_release_that_was_compacted_before_it_watched) {
+    start_with(delete_and_compact);
+    ask_acquire(&rig, &waits, "x", STORE_WAIT);
+    fake_settle(rig.world);
+    CHECK_EQ_INT(waits.op.outcome, STORE_QUEUED);
+    CHECK_EQ_INT(ask_again(&waits), STORE_DONE);
+    over();
+}
+
+TEST(a_waiter_that_watches_while_others_write_is_woken_once) {
+    start_with(write_something);
+    ask_acquire(&rig, &waits, "x", STORE_WAIT);
+    fake_settle(rig.world);
+    CHECK_EQ_INT(rig.woken_count, 0);
+    release(&holds);
+    CHECK_EQ_INT(ask_again(&waits), STORE_DONE);
+    over();
+}
+
+TEST(a_hold_is_checked_if_its_deletion_was_compacted_before_it_was_watched) {
+    start_with(NULL);
+    delete_and_compact();
+    fake_pass_us(rig.world, 2 * S);
+    CHECK_EQ_INT(rig.checked_count, 1);
+    CHECK_EQ_INT(rig.checked[0], holds.op.seq);
     over();
 }

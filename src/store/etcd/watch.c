@@ -4,10 +4,18 @@
  * hold that lasts longer than a moment, for its own key. What comes is a hint for those that wait.
  * For a hold, the end of its key is its own end: the key has a name that nobody else writes.
  *
+ * Where a watcher begins. It should report what happened after the revision R that was read. But if
+ * the history is compacted at exactly R + 1, etcd accepts a watch from there on and has forgotten
+ * the keys that R + 1 deleted. So a watcher begins at R, for which etcd then says that it is
+ * compacted, and events of R are ignored. That has a price: etcd serves watchers of the past only
+ * ten times a second. A waiter whose turn may come within that time is quick: it begins at R + 1,
+ * and again at R if something was written before its watcher was there.
+ *
  * When the stream has ended, something may have been missed. Those that wait are woken, and holds
  * are checked, when there is a connection again; their next answers bring the new watchers. */
 #include "store/etcd/etcd.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOMENT_US = 1000000, PAUSE_US = 1000000, ANY = -1 };
@@ -19,10 +27,16 @@ static struct etcd_attempt *attempt_watched_by(struct etcd *etcd, int64_t id) {
     return node ? container_of(node, struct etcd_attempt, by_watch) : NULL;
 }
 
-static void forget_watch(struct etcd *etcd, struct etcd_attempt *attempt) {
+static void drop_watcher(struct etcd *etcd, struct etcd_attempt *attempt) {
     if (attempt->watch)
         map_remove(&etcd->watchers, &attempt->by_watch);
     attempt->watch = 0;
+}
+
+static void forget_watch(struct etcd *etcd, struct etcd_attempt *attempt) {
+    drop_watcher(etcd, attempt);
+    free(attempt->ahead);
+    attempt->ahead = NULL;
 }
 
 static void forget_all(struct etcd *etcd) {
@@ -52,18 +66,21 @@ void etcd_watch_cancel(struct etcd *etcd, int64_t watch) {
 
 void etcd_watch_stop(struct etcd *etcd, struct etcd_attempt *attempt) {
     list_remove(&attempt->young);
-    if (!attempt->watch)
-        return;
-    etcd_watch_cancel(etcd, attempt->watch);
+    if (attempt->watch)
+        etcd_watch_cancel(etcd, attempt->watch);
     forget_watch(etcd, attempt);
 }
 
 static void happened(struct etcd *etcd, struct etcd_attempt *attempt,
                      const Etcd__WatchResponse *response) {
-    bool ended = false;
-    for (size_t i = 0; i < response->n_events; i++)
-        ended |= response->events[i]->type == ETCD__EVENT__TYPE__DELETE;
-    if (attempt->queued) {
+    bool ended = false, is_news = false;
+    for (size_t i = 0; i < response->n_events; i++) {
+        const Etcd__Event *event = response->events[i];
+        bool is_new = event->kv && event->kv->mod_revision > attempt->revision;
+        is_news |= is_new;
+        ended |= is_new && event->type == ETCD__EVENT__TYPE__DELETE;
+    }
+    if (attempt->queued && is_news) {
         attempt->is_woken = ended;
         etcd->host->wake(etcd->host, attempt->seq);
         etcd_watch_stop(etcd, attempt);
@@ -84,6 +101,8 @@ static void cancelled(struct etcd *etcd, struct etcd_attempt *attempt, bool is_c
         etcd->host->check(etcd->host, attempt->seq);
 }
 
+static void created(struct etcd *etcd, struct etcd_attempt *attempt, const Etcd__Header *header);
+
 static void message_came(struct grpc_call *call, const uint8_t *bytes, size_t size) {
     struct etcd *etcd = container_of(call, struct etcd, watch);
     Etcd__WatchResponse *response = etcd__watch_response__unpack(NULL, size, bytes);
@@ -92,7 +111,9 @@ static void message_came(struct grpc_call *call, const uint8_t *bytes, size_t si
         etcd_changes_came(etcd, response);
     else if (attempt && response->canceled)
         cancelled(etcd, attempt, response->compact_revision > 0);
-    else if (attempt && response->n_events)
+    else if (attempt && response->created)
+        created(etcd, attempt, response->header);
+    else if (attempt)
         happened(etcd, attempt, response);
     if (response)
         etcd__watch_response__free_unpacked(response, NULL);
@@ -117,24 +138,51 @@ int64_t etcd_watch_create(struct etcd *etcd, Etcd__WatchCreateRequest *create) {
     return send_request(etcd, &request) ? create->watch_id : 0;
 }
 
-static void watch(struct etcd *etcd, struct etcd_attempt *attempt, const ProtobufCBinaryData *key,
-                  const struct etcd_key *end, bool puts, int64_t revision) {
+static void watch(struct etcd *etcd, struct etcd_attempt *attempt, const struct etcd_key *key,
+                  const struct etcd_key *end) {
     Etcd__WatchCreateRequest create = ETCD__WATCH_CREATE_REQUEST__INIT;
     Etcd__WatchCreateRequest__Filter filter = ETCD__WATCH_CREATE_REQUEST__FILTER__NOPUT;
-    if (key->len > ETCD_KEY_MAX)
-        return;
-    create.key = *key;
+    create.key = etcd_bytes(key);
     if (end)
         create.range_end = etcd_bytes(end);
-    create.start_revision = revision + 1;
+    create.start_revision = attempt->revision + attempt->is_quick;
     create.filters = &filter;
-    create.n_filters = !puts;
+    create.n_filters = !attempt->sees_puts;
     attempt->watch = etcd_watch_create(etcd, &create);
     if (attempt->watch)
         map_add(&etcd->watchers, &attempt->by_watch, map_hash_number((uint64_t)attempt->watch));
 }
 
 /* ---- Whom to watch ---- */
+
+static void watch_ahead(struct etcd *etcd, struct etcd_attempt *attempt, bool quickly) {
+    struct etcd_key range = {.size = attempt->range_size}, end;
+    attempt->is_quick = quickly;
+    if (attempt->ahead) {
+        watch(etcd, attempt, attempt->ahead, NULL);
+        return;
+    }
+    memcpy(range.bytes, attempt->key.bytes, range.size);
+    etcd_end_of(&range, &end);
+    watch(etcd, attempt, &range, &end);
+}
+
+static void created(struct etcd *etcd, struct etcd_attempt *attempt, const Etcd__Header *header) {
+    if (!attempt->is_quick || (header && header->revision <= attempt->revision))
+        return;
+    etcd_watch_cancel(etcd, attempt->watch);
+    drop_watcher(etcd, attempt);
+    watch_ahead(etcd, attempt, false);
+}
+
+static struct etcd_key *copy_key(const ProtobufCBinaryData *bytes) {
+    struct etcd_key *key = bytes->len <= ETCD_KEY_MAX ? malloc(sizeof(*key)) : NULL;
+    if (!key)
+        return NULL;
+    key->size = bytes->len;
+    memcpy(key->bytes, bytes->data, bytes->len);
+    return key;
+}
 
 void etcd_watch_blocker(struct etcd *etcd, struct etcd_attempt *attempt,
                         const Etcd__KeyValue *blocker, bool puts, int64_t revision) {
@@ -143,21 +191,18 @@ void etcd_watch_blocker(struct etcd *etcd, struct etcd_attempt *attempt,
         return;
     etcd_watch_stop(etcd, attempt);
     attempt->watched_create = create;
-    if (blocker) {
-        watch(etcd, attempt, &blocker->key, NULL, puts, revision);
-        return;
-    }
-    struct etcd_key range = {.size = attempt->range_size}, end;
-    memcpy(range.bytes, attempt->key.bytes, range.size);
-    etcd_end_of(&range, &end);
-    ProtobufCBinaryData key = etcd_bytes(&range);
-    watch(etcd, attempt, &key, &end, false, revision);
+    attempt->revision = revision;
+    attempt->sees_puts = blocker && puts;
+    attempt->ahead = blocker ? copy_key(&blocker->key) : NULL;
+    if (attempt->ahead || !blocker) /* without memory, it asks again now and then */
+        watch_ahead(etcd, attempt, true);
 }
 
 static void watch_own(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision) {
-    ProtobufCBinaryData key = etcd_bytes(&attempt->key);
     attempt->watched_create = 0;
-    watch(etcd, attempt, &key, NULL, false, revision);
+    attempt->revision = revision;
+    attempt->is_quick = attempt->sees_puts = false;
+    watch(etcd, attempt, &attempt->key, NULL);
 }
 
 void etcd_watch_hold(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision) {
