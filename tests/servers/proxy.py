@@ -93,7 +93,7 @@ class Proxy:
         self.listener = None
         self.connections = []
         self.modes = {"up": Mode(), "down": Mode()}
-        self.cut_at = None  # (bytes of a request, event)
+        self.cut_at = None  # (bytes of a request, event, how many such requests pass)
         self.hang_up = True
         self.is_parted = None  # of a client's address; None: nobody is
         self.accept_count = 0
@@ -188,15 +188,16 @@ class Proxy:
                 self.listener.setblocking(False)
                 self.selector.register(self.listener, READ)
 
-    def drop_reply_to(self, request, hang_up=True):
-        """The next request that contains these bytes reaches the server, whose reply is swallowed (with what comes with
-        it); then the client gets an RST. Returns an event that is set when that has happened. Requests that were sent
-        before it on the same connection must have been answered. hang_up=False: the server is not told that the client has
-        gone. One that speaks HTTP/2 sends something before its reply, and drops the requests of a client that goes."""
+    def drop_reply_to(self, request, after=0, hang_up=True):
+        """The next request that contains these bytes, after so many others that do, reaches the server, whose reply is
+        swallowed (with what comes with it); then the client gets an RST. Returns an event that is set when that has
+        happened. Requests that were sent before it on the same connection must have been answered. hang_up=False: the
+        server is not told that the client has gone. One that speaks HTTP/2 sends something before its reply, and drops the
+        requests of a client that goes."""
         with self.changed:
             for flow in self.flows_of("up"):
                 flow.recent = b""
-            self.cut_at = (request.encode() if isinstance(request, str) else request, threading.Event())
+            self.cut_at = (request.encode() if isinstance(request, str) else request, threading.Event(), after)
             self.hang_up = hang_up
             return self.cut_at[1]
 
@@ -369,10 +370,12 @@ class Proxy:
     def look_for_request(self, connection, flow, piece):
         if not self.cut_at:
             return
-        request, event = self.cut_at
+        request, event, after = self.cut_at
         text = flow.recent + piece
-        flow.recent = text[-len(request):]
-        if request in text:
+        flow.recent = text[1 - len(request):]
+        if request in text and after:
+            self.cut_at = (request, event, after - 1)
+        elif request in text:
             connection.cut, self.cut_at = event, None
 
     # ---- The thread ----
