@@ -16,20 +16,24 @@ static const char postgres_rights[] =
     "-- GRANT USAGE ON SCHEMA holdfast TO app;\n"
     "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.locks, holdfast.claims, holdfast.rows, "
     "holdfast.sessions TO app;\n"
-    "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.watchers TO app;\n";
+    "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.watchers TO app;\n"
+    "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.counters, holdfast.answers TO app;\n";
 static const char mysql_rights[] =
     "-- Each user then needs these rights, here app:\n"
     "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_locks TO app@'%';\n"
     "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_claims TO app@'%';\n"
     "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_rows TO app@'%';\n"
     "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_sessions TO app@'%';\n"
+    "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_counters TO app@'%';\n"
+    "-- GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_answers TO app@'%';\n"
     "-- GRANT EXECUTE ON PROCEDURE holdfast_acquire TO app@'%';\n"
     "-- GRANT EXECUTE ON PROCEDURE holdfast_release TO app@'%';\n"
     "-- GRANT EXECUTE ON PROCEDURE holdfast_break TO app@'%';\n"
     "-- GRANT EXECUTE ON PROCEDURE holdfast_draw TO app@'%';\n"
     "-- GRANT EXECUTE ON PROCEDURE holdfast_break_session TO app@'%';\n"
     "-- GRANT EXECUTE ON PROCEDURE holdfast_acquire_free TO app@'%';\n"
-    "-- GRANT EXECUTE ON PROCEDURE holdfast_release_quiet TO app@'%';\n";
+    "-- GRANT EXECUTE ON PROCEDURE holdfast_release_quiet TO app@'%';\n"
+    "-- GRANT EXECUTE ON PROCEDURE holdfast_count TO app@'%';\n";
 
 struct settings {
     const char *dialect;

@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.counting import run_adder
 from servers.mariadb import MariaDB, Session, documented, patient
 from servers.process import LIMIT_S
 from servers.puppet import Puppet
@@ -35,7 +36,7 @@ def acquire(client, wait_ms=0):
             "1, 0, 1, 'host', 'command', 'label')")
 
 
-@test("1", "2", "3", "4")
+@test("1", "2", "3", "4", "5")
 def holds_and_places_outlive_a_migration_and_clients_that_are_connected_go_on(old):
     with MariaDB() as server, Session(server) as holder, Session(server) as waiter:
         make(server, old)
@@ -49,6 +50,7 @@ def holds_and_places_outlive_a_migration_and_clients_that_are_connected_go_on(ol
                 client.acquire("a", f"other{number}")
             equal([outcome(client, "a") for client in clients], ["OK"] * 4)
             equal(version(server), VERSION)
+            equal(run_adder(patient(server.url()), "hits", 1, 1), 1)
             seen = clients[0].inspect("lock")
             equal([party.token for party in seen["holders"]], [token])
             equal(len(seen["waiters"]), 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.counting import run_adder
 from servers.postgres import Postgres, Session, documented, patient
 from servers.process import LIMIT_S
 from servers.puppet import Puppet
@@ -31,7 +32,7 @@ def acquire(client, wait_ms=0, name="lock"):
             "1, 0, 1, 'host', 'command', 'label')")
 
 
-@test("1", "2", "3", "4", "5")
+@test("1", "2", "3", "4", "5", "6")
 def holds_and_places_outlive_a_migration_and_clients_that_are_connected_go_on(old):
     with Postgres() as server, Session(server) as holder, Session(server) as waiter:
         server.command((Path(__file__).parent / f"schemas/{old}.sql").read_text())
@@ -44,6 +45,7 @@ def holds_and_places_outlive_a_migration_and_clients_that_are_connected_go_on(ol
                 client.acquire("a", f"other{number}")
             equal([outcome(client, "a") for client in clients], ["OK"] * 4)
             equal(version(server), VERSION)
+            equal(run_adder(patient(server.url()), "hits", 1, 1), 1)
             token = int(holder.rows[0].split("|")[1])
             seen = clients[0].inspect("lock")
             equal([party.token for party in seen["holders"]], [token])

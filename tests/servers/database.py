@@ -64,6 +64,10 @@ class Shared(ABC):
     new_server = None
     prefix = listens = drop_all = transaction = fill = make_room = ""
     droppable = ()
+    writes_late = ()  # configuration with which a server writes to its disk only what it must
+    fine = 0  # what a Dialogue says of a statement without an error
+    expire = ""  # an assignment for an UPDATE: a counter's time has passed
+    documented = None  # database.documented of the store
     connections = 2  # of a client that waits
 
     def __init__(self):
@@ -101,6 +105,14 @@ class Shared(ABC):
 
     def ask(self, name, sql):
         return self.server.command(sql, database=name)
+
+    @abstractmethod
+    def count_call(self, seq, op, number, expected=None, name="hits", life_us=0):
+        """The statement of a client that counts."""
+
+    @abstractmethod
+    def cells(self, row):
+        """The columns of a row of a Dialogue; None for NULL."""
 
     @abstractmethod
     def session(self, name):

@@ -274,6 +274,15 @@ class Shared(database.Shared):
     fill = ("CREATE TRIGGER full_disk BEFORE INSERT ON holdfast_claims FOR EACH ROW "
             "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'full'")
     make_room = "DROP TRIGGER full_disk"
+    expire = "until_us = 1"
+    documented = staticmethod(documented)
+
+    def count_call(self, seq, op, number, expected=None, name="hits", life_us=0):
+        return (f"CALL holdfast_count('{name}', {op}, {number}, {'NULL' if expected is None else expected}, {life_us}, "
+                f"X'{'11' * 16}', {seq})")
+
+    def cells(self, row):
+        return [None if cell == "NULL" else cell for cell in row.split("\t")]
 
     def seen(self, name):
         return name.encode().hex()

@@ -242,6 +242,17 @@ class Shared(database.Shared):
     fill = ("CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'full' USING ERRCODE = '53100'; "
             "END$$; CREATE TRIGGER full_disk BEFORE INSERT ON holdfast.claims FOR EACH ROW EXECUTE FUNCTION full_disk()")
     make_room = "DROP FUNCTION full_disk CASCADE"
+    writes_late = ("wal_writer_delay = 10s",)
+    fine = "00000"
+    expire = "until = now()"
+    documented = staticmethod(documented)
+
+    def count_call(self, seq, op, number, expected=None, name="hits", life_us=0):
+        return (f"SELECT * FROM holdfast.count('{name}', {op}::smallint, {number}, {'NULL' if expected is None else expected}, "
+                f"{life_us}, '{'1' * 32}', {seq})")
+
+    def cells(self, row):
+        return [cell or None for cell in row.split("|")]
 
     def session(self, name):
         return Session(self.server, database=name)

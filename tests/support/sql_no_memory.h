@@ -143,6 +143,22 @@ static inline void look(struct asker *asker) {
         hf_examination_free(op.examination);
 }
 
+/* What may have happened is repeated until it is certain, and then it has happened once. */
+static inline void add_once(struct asker *asker) {
+    static uint64_t last_seq;
+    struct store_op op = {
+        .type = STORE_COUNT, .kind = STORE_COUNT_ADD, .seq = 1, .name = the_name(), .number = 7};
+    for (int i = 0; i < 5 && op.outcome != STORE_DONE; i++)
+        try(asker, &op);
+    CHECK(op.outcome == STORE_DONE && op.value == 7);
+    fail_pause();
+    op.kind = STORE_COUNT_REMOVE;
+    op.seq = ++last_seq;
+    CHECK_EQ_INT(ask(observer, &op), STORE_DONE);
+    CHECK_EQ_INT(op.value, 7);
+    fail_resume();
+}
+
 /* Somebody else holds the lock, and then hands it on. */
 static inline void wait_for_it(struct asker *asker) {
     fail_pause();
@@ -176,6 +192,7 @@ static inline void story(void) {
     if (outcome != STORE_REFUSED)
         let_go_of(asker, &hold);
     check_free(asker);
+    add_once(asker);
     wait_for_it(asker);
     check_free(asker);
     close_store(asker);

@@ -18,17 +18,17 @@ static const char settings_sql[] =
     " 'rpl_semi_sync_source_enabled', 'wsrep_on')";
 
 enum { CLOCK_US, NAMES, REPLICAS, ENGINES, PROCEDURES, STATE_COLUMNS };
-enum { PROCEDURE_COUNT = 7 };
+enum { PROCEDURE_COUNT = 8 };
 static const char state_sql[] =
     "SELECT " MYSQL_NOW ", (SELECT COUNT(*) FROM holdfast_locks),"
     " (SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'),"
     " (SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"
-    " AND table_name IN ('holdfast_locks', 'holdfast_claims', 'holdfast_rows', 'holdfast_sessions')"
-    " AND engine <> 'InnoDB'),"
+    " AND table_name IN ('holdfast_locks', 'holdfast_claims', 'holdfast_rows', 'holdfast_sessions',"
+    " 'holdfast_counters', 'holdfast_answers') AND engine <> 'InnoDB'),"
     " (SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE()"
     " AND routine_name IN ('holdfast_acquire', 'holdfast_release', 'holdfast_break',"
     " 'holdfast_draw', 'holdfast_break_session',"
-    " 'holdfast_acquire_free', 'holdfast_release_quiet'))";
+    " 'holdfast_acquire_free', 'holdfast_release_quiet', 'holdfast_count'))";
 
 struct examining {
     hf_examination *out;

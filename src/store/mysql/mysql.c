@@ -211,7 +211,7 @@ static void mysql_submit(struct store *store, struct store_op *op) {
         [STORE_ACQUIRE] = mysql_acquire, [STORE_RENEW] = mysql_renew,
         [STORE_RELEASE] = mysql_release, [STORE_BREAK] = mysql_break,
         [STORE_INSPECT] = mysql_look,    [STORE_LIST] = mysql_look,
-        [STORE_EXAMINE] = mysql_examine,
+        [STORE_EXAMINE] = mysql_examine, [STORE_COUNT] = mysql_count,
     };
     operations[op->type](container_of(store, struct mysql, store), op);
 }
@@ -225,6 +225,7 @@ static void for_update_submit(struct store *store, struct store_op *op) {
         [STORE_INSPECT] = mysql_look,
         [STORE_LIST] = mysql_look,
         [STORE_EXAMINE] = mysql_examine,
+        [STORE_COUNT] = mysql_count,
     };
     operations[op->type](container_of(store, struct mysql, store), op);
 }

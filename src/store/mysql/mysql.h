@@ -8,7 +8,7 @@
 
 /* schema.sql, made into a constant by tools/embed_text. */
 extern const char mysql_schema[];
-enum { MYSQL_SCHEMA = 5 }; /* its version */
+enum { MYSQL_SCHEMA = 6 }; /* its version */
 
 /* The server's time in microseconds since 1970; the same within a statement. */
 #define MYSQL_NOW "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
@@ -43,6 +43,7 @@ enum my_procedure {
     MY_BREAK_SESSION,
     MY_ACQUIRE_FREE,
     MY_RELEASE_QUIET,
+    MY_COUNT,
 };
 
 /* The call of a procedure, whose arguments are lines; or, if the user may not call or make
@@ -75,6 +76,9 @@ void mysql_session_break(struct mysql *my, struct store_op *op);
 
 /* look.c */
 void mysql_look(struct mysql *my, struct store_op *op);
+
+/* count.c */
+void mysql_count(struct mysql *my, struct store_op *op);
 
 /* examine.c */
 void mysql_examine(struct mysql *my, struct store_op *op);

@@ -89,6 +89,27 @@ CREATE TABLE IF NOT EXISTS holdfast_sessions (
     KEY by_name (name)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
 //
+-- Counters, which have nothing to do with locks. A row whose time has passed is no counter.
+CREATE TABLE IF NOT EXISTS holdfast_counters (
+    name VARBINARY(255) NOT NULL PRIMARY KEY,
+    value BIGINT NOT NULL,
+    until_us BIGINT NOT NULL DEFAULT 9223372036854775807, -- end of its life; this: it has none
+    KEY by_end (until_us)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+//
+-- The last answer that a client was given for a counter: it is the answer to a repeat, too.
+CREATE TABLE IF NOT EXISTS holdfast_answers (
+    client BINARY(16) NOT NULL,
+    name VARBINARY(255) NOT NULL,
+    seq BIGINT NOT NULL, -- of the request
+    minute INT NOT NULL, -- when it was answered, in minutes since 1970
+    word VARCHAR(8) NOT NULL,
+    value BIGINT, -- NULL: there was no counter
+    life_us BIGINT NOT NULL,
+    PRIMARY KEY (client, name),
+    KEY by_minute (minute)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+//
 -- For people: who holds and who waits.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW holdfast_who AS
     SELECT CONVERT(c.name USING utf8mb4) AS name, ELT(c.state, 'holds', 'is next', 'waits') AS what, c.weight, l.capacity,
@@ -445,6 +466,81 @@ BEGIN
     SELECT holder IS NOT NULL;
 END
 //
+DROP PROCEDURE IF EXISTS holdfast_count
+//
+-- One step on a counter: 1 get, 2 add, 3 swap, 4 compare and set, 5 remove. A get changes nothing, so
+-- its answer is not kept: a repeat reads again.
+--
+-- Answers 'done' or 'mismatch' with the value, NULL if there is no counter, and the microseconds that are
+-- left of its life, -1 if it has no end; 'range': the sum is no BIGINT; 'late': a later request of this
+-- client has been answered already. Only 'done' has changed something.
+--
+-- It locks the row of the client's last answer first, so that two sendings of one request follow each
+-- other, and then the row of the counter. Nobody locks more than one of each, and what has expired is
+-- removed only if nobody has locked it, so nobody waits in a circle.
+CREATE PROCEDURE holdfast_count (
+    the_name VARBINARY(255),
+    op TINYINT,
+    operand BIGINT,
+    expected BIGINT, -- NULL: no counter
+    new_life_us BIGINT, -- of a counter that this creates; 0: no end
+    me BINARY(16),
+    my_seq BIGINT
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE never_us BIGINT DEFAULT 9223372036854775807;
+    DECLARE now_us, my_last, old_value, ends_us, number, left_us BIGINT;
+    DECLARE answer VARCHAR(8) DEFAULT 'done';
+    DECLARE dead_client BINARY(16);
+    DECLARE dead_name VARBINARY(255);
+    DECLARE dead_count INT DEFAULT 0;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    --#include begin.sql
+    --#include now.sql
+    IF op <> 1 THEN
+        --#include lock_answer.sql
+    END IF;
+    IF my_last > my_seq THEN
+        SET answer = 'late';
+    ELSEIF my_last = my_seq THEN
+        SELECT word, value, life_us INTO answer, number, left_us
+            FROM holdfast_answers WHERE client = me AND name = the_name;
+    ELSE
+        IF op = 1 THEN
+            SELECT value, until_us INTO old_value, ends_us FROM holdfast_counters WHERE name = the_name;
+        ELSE
+            --#include lock_counter.sql
+        END IF;
+        IF ends_us <= now_us THEN
+            SET old_value = NULL;
+        END IF;
+        SET number = old_value;
+        IF op = 4 AND NOT old_value <=> expected THEN
+            SET answer = 'mismatch';
+        ELSEIF op = 2 AND (old_value > 9223372036854775807 - GREATEST(operand, 0)
+            OR old_value < -9223372036854775807 - 1 - LEAST(operand, 0)) THEN
+            SET answer = 'range';
+        ELSEIF op = 5 THEN
+            DELETE FROM holdfast_counters WHERE name = the_name;
+        ELSEIF op <> 1 THEN
+            IF op <> 3 THEN
+                SET number = IF(op = 2, COALESCE(old_value, 0) + operand, operand);
+            END IF;
+            IF old_value IS NULL THEN
+                SET ends_us = IF(new_life_us = 0, never_us, now_us + new_life_us);
+            END IF;
+            UPDATE holdfast_counters SET value = IF(op = 3, operand, number), until_us = ends_us WHERE name = the_name;
+        END IF;
+        SET left_us = IF(number IS NULL OR ends_us = never_us, -1, ends_us - now_us);
+        IF op <> 1 THEN
+            UPDATE holdfast_answers SET seq = my_seq, minute = now_us DIV 60000000, word = answer, value = number,
+                life_us = left_us WHERE client = me AND name = the_name;
+        END IF;
+    END IF;
+    COMMIT;
+    SELECT answer, number, left_us;
+END
+//
 -- The last step: whoever reads this finds everything.
-ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 5'
+ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 6'
 //

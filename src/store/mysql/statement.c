@@ -36,8 +36,8 @@ char *mysql_quote(const char *text) {
 }
 
 static const char *const names[] = {
-    "holdfast_acquire",       "holdfast_release",      "holdfast_break",        "holdfast_draw",
-    "holdfast_break_session", "holdfast_acquire_free", "holdfast_release_quiet"};
+    "holdfast_acquire",       "holdfast_release",      "holdfast_break",         "holdfast_draw",
+    "holdfast_break_session", "holdfast_acquire_free", "holdfast_release_quiet", "holdfast_count"};
 
 static char *write_call(const char *name, const char *arguments) {
     char *text = mysql_write("CALL %s(%s)", name, arguments);

@@ -40,7 +40,8 @@ static const char settings_sql[] =
     "  WHERE datname = current_database()),"
     " pg_is_in_recovery(),"
     " (SELECT coalesce(string_agg(word || ' on ' || tab, ', '), '')"
-    "  FROM unnest(ARRAY['locks', 'claims', 'watchers', 'rows', 'sessions']) AS tab,"
+    "  FROM unnest(ARRAY['locks', 'claims', 'watchers', 'rows', 'sessions',"
+    "  'counters', 'answers']) AS tab,"
     "  unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS word"
     "  WHERE NOT has_table_privilege('holdfast.' || tab, word))";
 

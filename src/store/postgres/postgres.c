@@ -361,7 +361,7 @@ static void postgres_submit(struct store *store, struct store_op *op) {
         [STORE_RELEASE] = postgres_release, [STORE_BREAK] = postgres_break,
         [STORE_INSPECT] = postgres_look,    [STORE_LIST] = postgres_look,
         [STORE_EXAMINE] = postgres_examine, [STORE_WATCH] = postgres_watch,
-        [STORE_UNWATCH] = postgres_unwatch,
+        [STORE_UNWATCH] = postgres_unwatch, [STORE_COUNT] = postgres_count,
     };
     operations[op->type](container_of(store, struct postgres, store), op);
 }
@@ -375,6 +375,7 @@ static void for_update_submit(struct store *store, struct store_op *op) {
         [STORE_INSPECT] = postgres_look,
         [STORE_LIST] = postgres_look,
         [STORE_EXAMINE] = postgres_examine,
+        [STORE_COUNT] = postgres_count,
     };
     operations[op->type](container_of(store, struct postgres, store), op);
 }

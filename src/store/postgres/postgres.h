@@ -8,7 +8,7 @@
 
 /* schema.sql, made into a constant by tools/embed_text. */
 extern const char postgres_schema[];
-enum { POSTGRES_SCHEMA = 6 }; /* its version */
+enum { POSTGRES_SCHEMA = 7 }; /* its version */
 
 /* Those of a URL, and some more; PG_TARGET_PARAMETERS of them are for a target and the NULL at the
  * end. */
@@ -71,6 +71,9 @@ void postgres_session_break(struct postgres *pg, struct store_op *op);
 void postgres_look(struct postgres *pg, struct store_op *op);
 /* The bytes of a bytea, which the server sends as "\\x" and hex digits; in place of those. */
 const char *postgres_bytes(char *text);
+
+/* count.c */
+void postgres_count(struct postgres *pg, struct store_op *op);
 
 /* watch.c */
 int postgres_open_watch(struct postgres *pg);

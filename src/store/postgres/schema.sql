@@ -70,6 +70,25 @@ CREATE TABLE IF NOT EXISTS holdfast.watchers (
     until timestamptz NOT NULL
 ) WITH (fillfactor = 70);
 
+-- Counters, which have nothing to do with locks. A row whose time has passed is no counter.
+CREATE TABLE IF NOT EXISTS holdfast.counters (
+    name bytea PRIMARY KEY,
+    value bigint NOT NULL,
+    until timestamptz NOT NULL DEFAULT 'infinity' -- end of its life
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+-- The last answer that a client was given for a counter: it is the answer to a repeat, too.
+CREATE TABLE IF NOT EXISTS holdfast.answers (
+    client uuid NOT NULL,
+    name bytea NOT NULL,
+    seq bigint NOT NULL, -- of the request
+    minute integer NOT NULL, -- when it was answered, in minutes since 1970
+    word text NOT NULL,
+    value bigint, -- NULL: there was no counter
+    life_us bigint NOT NULL,
+    PRIMARY KEY (client, name)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
 -- For people: who holds and who waits.
 CREATE OR REPLACE VIEW holdfast.who AS
     SELECT encode(c.name, 'escape') AS name, (ARRAY['holds', 'is next', 'waits'])[c.state] AS what, c.weight, l.capacity,
@@ -109,6 +128,12 @@ DO $$ BEGIN
     END IF;
     IF to_regclass('holdfast.sessions_by_name') IS NULL THEN
         CREATE INDEX sessions_by_name ON holdfast.sessions (name);
+    END IF;
+    IF to_regclass('holdfast.counters_by_end') IS NULL THEN
+        CREATE INDEX counters_by_end ON holdfast.counters (until) WHERE until < 'infinity';
+    END IF;
+    IF to_regclass('holdfast.answers_by_minute') IS NULL THEN
+        CREATE INDEX answers_by_minute ON holdfast.answers (minute);
     END IF;
 END $$;
 
@@ -636,4 +661,112 @@ BEGIN
     RETURN true;
 END $$;
 
-COMMENT ON SCHEMA holdfast IS 'holdfast schema 6';
+-- ---- Counters ----
+--
+-- count locks the row of the client's last answer first, so that two sendings of one request follow
+-- each other, and then the row of the counter. Nobody locks more than one of each, and what has
+-- expired is removed only if nobody has locked it, so nobody waits in a circle.
+--
+-- No update of a counter or an answer changes an indexed column, except where the row of an expired
+-- counter is used again, and once a minute.
+
+-- Locks the row of a client's last answer, and adds it if there is none. To add one is to remove up to
+-- four that are at least two minutes old.
+CREATE OR REPLACE FUNCTION holdfast.lock_answer(me uuid, the_name bytea) RETURNS holdfast.answers LANGUAGE plpgsql AS $$
+DECLARE
+    mine holdfast.answers;
+    this_minute integer := extract(epoch FROM clock_timestamp())::bigint / 60;
+BEGIN
+    LOOP
+        SELECT * INTO mine FROM holdfast.answers WHERE client = me AND name = the_name FOR UPDATE;
+        IF FOUND THEN
+            RETURN mine;
+        END IF;
+        DELETE FROM holdfast.answers a USING (
+            SELECT client, name FROM holdfast.answers WHERE minute < this_minute - 2
+            ORDER BY minute LIMIT 4 FOR UPDATE SKIP LOCKED) old
+        WHERE a.client = old.client AND a.name = old.name;
+        INSERT INTO holdfast.answers VALUES (me, the_name, 0, this_minute, '', NULL, -1) ON CONFLICT DO NOTHING;
+    END LOOP;
+END $$;
+
+-- Locks the row of a counter. If there is none, it adds one whose time has passed, and removes up to
+-- four others of that kind; unless there must be a counter already.
+CREATE OR REPLACE FUNCTION holdfast.lock_counter(the_name bytea, may_add boolean) RETURNS holdfast.counters
+LANGUAGE plpgsql AS $$
+DECLARE
+    counter holdfast.counters;
+BEGIN
+    LOOP
+        SELECT * INTO counter FROM holdfast.counters WHERE name = the_name FOR UPDATE;
+        IF FOUND OR NOT may_add THEN
+            RETURN counter;
+        END IF;
+        DELETE FROM holdfast.counters c USING (
+            SELECT name FROM holdfast.counters WHERE until < 'infinity' AND until <= clock_timestamp()
+            ORDER BY until LIMIT 4 FOR UPDATE SKIP LOCKED) ended
+        WHERE c.name = ended.name;
+        INSERT INTO holdfast.counters VALUES (the_name, 0, '-infinity') ON CONFLICT DO NOTHING;
+    END LOOP;
+END $$;
+
+-- One step on a counter: 1 get, 2 add, 3 swap, 4 compare and set, 5 remove. A get changes nothing, so
+-- its answer is not kept: a repeat reads again.
+--
+-- Answers 'done' or 'mismatch' with the value, NULL if there is no counter, and the microseconds that are
+-- left of its life, -1 if it has no end; 'range': the sum is no bigint; 'late': a later request of this
+-- client has been answered already. Only 'done' has changed something.
+CREATE OR REPLACE FUNCTION holdfast.count(
+    the_name bytea, op smallint, operand bigint, expected bigint, -- NULL: no counter
+    new_life_us bigint, -- of a counter that this creates; 0: no end
+    me uuid, my_seq bigint, OUT answer text, OUT number bigint, OUT left_us bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := clock_timestamp();
+    mine holdfast.answers;
+    counter holdfast.counters;
+    old_value bigint; -- NULL: there is no counter
+BEGIN
+    IF op = 1 THEN
+        SELECT * INTO counter FROM holdfast.counters WHERE name = the_name;
+    ELSE
+        mine := holdfast.lock_answer(me, the_name);
+        IF mine.seq >= my_seq THEN
+            answer := CASE WHEN mine.seq = my_seq THEN mine.word ELSE 'late' END;
+            number := mine.value;
+            left_us := mine.life_us;
+            RETURN;
+        END IF;
+        counter := holdfast.lock_counter(the_name, op IN (2, 3) OR (op = 4 AND expected IS NULL));
+        now := clock_timestamp();
+    END IF;
+    old_value := CASE WHEN counter.until > now THEN counter.value END;
+    number := old_value;
+    answer := CASE
+        WHEN op = 4 AND old_value IS DISTINCT FROM expected THEN 'mismatch'
+        WHEN op = 2 AND (old_value > 9223372036854775807 - greatest(operand, 0)
+            OR old_value < -9223372036854775807 - 1 - least(operand, 0)) THEN 'range'
+        ELSE 'done' END;
+    IF answer = 'done' AND op = 5 THEN
+        DELETE FROM holdfast.counters WHERE name = the_name;
+    ELSIF answer = 'done' AND op <> 1 THEN
+        IF op <> 3 THEN
+            number := CASE WHEN op = 2 THEN coalesce(old_value, 0) + operand ELSE operand END;
+        END IF;
+        IF old_value IS NULL THEN
+            counter.until := CASE WHEN new_life_us = 0 THEN 'infinity'
+                ELSE now + new_life_us * interval '1 microsecond' END;
+        END IF;
+        UPDATE holdfast.counters SET value = CASE WHEN op = 3 THEN operand ELSE number END, until = counter.until
+        WHERE name = the_name;
+    END IF;
+    left_us := CASE WHEN number IS NULL OR NOT isfinite(counter.until) THEN -1
+        ELSE extract(epoch FROM counter.until - now) * 1000000 END;
+    IF op <> 1 THEN
+        UPDATE holdfast.answers SET seq = my_seq, minute = extract(epoch FROM now)::bigint / 60, word = answer,
+            value = number, life_us = left_us
+        WHERE client = me AND name = the_name;
+    END IF;
+END $$;
+
+COMMENT ON SCHEMA holdfast IS 'holdfast schema 7';

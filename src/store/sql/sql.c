@@ -145,6 +145,34 @@ void sql_renewing_finish(struct store_host *host, struct store_op *op,
     store_complete(host, op, STORE_DONE);
 }
 
+/* ---- Count ---- */
+
+static void counted(struct store_host *host, struct store_op *op,
+                    const char *const values[SQL_COUNT_COLUMNS], bool mismatches) {
+    bool is_absent = !*values[SQL_COUNT_VALUE];
+    op->value = strtoll(values[SQL_COUNT_VALUE], NULL, 10);
+    op->life_us = strtoll(values[SQL_COUNT_LEFT_US], NULL, 10);
+    op->flags = (uint8_t)((is_absent ? STORE_ABSENT : 0) | (mismatches ? STORE_MISMATCH : 0));
+    store_complete(host, op, STORE_DONE);
+}
+
+/* A repeat is given the answer that is remembered, so each of them is certain, however often the
+ * request was sent. But nobody knows what came of one that is late. */
+bool sql_count_answered(struct store_host *host, struct store_op *op,
+                        const char *const values[SQL_COUNT_COLUMNS]) {
+    const char *word = values[SQL_COUNT_ANSWER];
+    bool mismatches = strcmp(word, "mismatch") == 0;
+    if (mismatches || strcmp(word, "done") == 0)
+        counted(host, op, values, mismatches);
+    else if (strcmp(word, "range") == 0)
+        store_refuse(host, op, HF_RANGE, NULL);
+    else if (strcmp(word, "late") == 0)
+        store_complete(host, op, STORE_UNKNOWN);
+    else
+        return false;
+    return true;
+}
+
 /* ---- Look ---- */
 
 static int64_t number(const char *const values[], int column) {

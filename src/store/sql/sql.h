@@ -1,6 +1,6 @@
 /* What stores in SQL databases have in common, once the database's answers are texts: the
- * scheme, what the answer to an acquire means, which holds were renewed, and what rows say about
- * locks. */
+ * scheme, what the answer to an acquire or a count means, which holds were renewed, and what rows
+ * say about locks. */
 #ifndef SQL_SQL_H
 #define SQL_SQL_H
 
@@ -20,7 +20,7 @@ bool sql_find_for_update(hf_examination *out);
 /* With scheme=for-update. */
 #define SQL_FOR_UPDATE_CAPABILITIES                                              \
     (STORE_CAN_SHARE | STORE_CAN_LEASE_EACH | STORE_CAN_FLOOR | STORE_CAN_LOOK | \
-     STORE_CAN_EXAMINE | STORE_SESSION_BOUND | STORE_IN_ORDER)
+     STORE_CAN_EXAMINE | STORE_SESSION_BOUND | STORE_IN_ORDER | STORE_CAN_COUNT)
 
 /* ---- Acquire ---- */
 
@@ -60,6 +60,16 @@ void sql_renewing_note(struct sql_renewing *renewing, uint64_t seq);
 /* Completes the operation, and frees the list. */
 void sql_renewing_finish(struct store_host *host, struct store_op *op,
                          struct sql_renewing *renewing);
+
+/* ---- Count ---- */
+
+/* The columns of the answer. Its first one is a word: done, mismatch, range, late. */
+enum { SQL_COUNT_ANSWER, SQL_COUNT_VALUE, SQL_COUNT_LEFT_US, SQL_COUNT_COLUMNS };
+
+/* Completes the operation; the value of no counter is "". False: the answer makes no sense, and
+ * nothing was done. */
+bool sql_count_answered(struct store_host *host, struct store_op *op,
+                        const char *const values[SQL_COUNT_COLUMNS]);
 
 /* ---- Look ---- */
 

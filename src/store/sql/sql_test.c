@@ -54,7 +54,31 @@ TEST(an_unknown_word_completes_nothing) {
     struct store_op op = {.type = STORE_ACQUIRE};
     completed = 0;
     CHECK(!sql_acquire_answered(&host, &op, values));
+    CHECK(!sql_count_answered(&host, &op, values));
     CHECK_EQ_INT(completed, 0);
+}
+
+static struct store_op counted(const char *word, const char *value, const char *left_us) {
+    const char *values[SQL_COUNT_COLUMNS] = {word, value, left_us};
+    struct store_op op = {.type = STORE_COUNT, .flags = STORE_ABSENT};
+    list_init(&op.link);
+    completed = 0;
+    CHECK(sql_count_answered(&host, &op, values));
+    CHECK_EQ_INT(completed, 1);
+    return op;
+}
+
+TEST(each_word_is_an_outcome_of_a_count) {
+    struct store_op op = counted("done", "-9223372036854775808", "1500");
+    CHECK(op.outcome == STORE_DONE && op.value == INT64_MIN && op.life_us == 1500 && !op.flags);
+    op = counted("done", "", "-1");
+    CHECK(op.outcome == STORE_DONE && op.flags == STORE_ABSENT && op.life_us == -1);
+    op = counted("mismatch", "0", "-1");
+    CHECK(op.outcome == STORE_DONE && op.flags == STORE_MISMATCH && op.value == 0);
+    CHECK_EQ_INT(counted("mismatch", "", "-1").flags, STORE_MISMATCH | STORE_ABSENT);
+    op = counted("range", "9", "-1");
+    CHECK(op.outcome == STORE_REFUSED && op.reason == HF_RANGE);
+    CHECK_EQ_INT(counted("late", "", "").outcome, STORE_UNKNOWN);
 }
 
 TEST(only_holds_that_the_database_names_were_renewed) {
