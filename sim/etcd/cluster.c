@@ -25,7 +25,7 @@ enum {
     RETRY_US = 50000
 };
 
-enum rpc { TXN, DELETE_RANGE, LEASE_GRANT, KEEP_ALIVE, LEASE_LEFT, WATCH, OTHER };
+enum rpc { TXN, DELETE_RANGE, LEASE_GRANT, LEASE_REVOKE, KEEP_ALIVE, LEASE_LEFT, WATCH, OTHER };
 
 static const struct {
     const char *path, *name;
@@ -33,6 +33,7 @@ static const struct {
     [TXN] = {"/etcdserverpb.KV/Txn", "txn"},
     [DELETE_RANGE] = {"/etcdserverpb.KV/DeleteRange", "delete"},
     [LEASE_GRANT] = {"/etcdserverpb.Lease/LeaseGrant", "grant"},
+    [LEASE_REVOKE] = {"/etcdserverpb.Lease/LeaseRevoke", "revoke"},
     [KEEP_ALIVE] = {"/etcdserverpb.Lease/LeaseKeepAlive", "keep-alive"},
     [LEASE_LEFT] = {"/etcdserverpb.Lease/LeaseTimeToLive", "time to live"},
     [WATCH] = {"/etcdserverpb.Watch/Watch", "watch"},
@@ -354,6 +355,25 @@ static void carry_out_grant(struct cluster *cluster, struct request *request) {
              response.id, response.ttl);
 }
 
+static void carry_out_revoke(struct cluster *cluster, struct request *request) {
+    Etcd__LeaseRevokeResponse response = ETCD__LEASE_REVOKE_RESPONSE__INIT;
+    Etcd__Header header = ETCD__HEADER__INIT;
+    Etcd__LeaseRevokeRequest *message =
+        etcd__lease_revoke_request__unpack(NULL, request->size, request->message);
+    assert(message);
+    struct keys_lease *lease = keys_find_lease(&cluster->keys, message->id);
+    etcd__lease_revoke_request__free_unpacked(message, NULL);
+    if (!lease || lease->revoked) {
+        keep(request, &(struct keys_answer){.status = GRPC_NOT_FOUND,
+                                            .why = "etcdserver: requested lease not found"});
+        return;
+    }
+    keys_revoke(&cluster->keys, lease, request->index, KEYS_ASKED);
+    response.header = &header;
+    header.revision = cluster->keys.revision;
+    keep(request, &(struct keys_answer){.message = &response.base, .why = ""});
+}
+
 static void carry_out(struct cluster *cluster, struct request *request) {
     keys_answer_begin();
     request->index = add_entry(cluster);
@@ -362,6 +382,8 @@ static void carry_out(struct cluster *cluster, struct request *request) {
         carry_out_txn(cluster, request);
     else if (request->rpc == DELETE_RANGE)
         carry_out_delete(cluster, request);
+    else if (request->rpc == LEASE_REVOKE)
+        carry_out_revoke(cluster, request);
     else
         carry_out_grant(cluster, request);
     commit(cluster);
@@ -450,7 +472,7 @@ static void answer_left(struct cluster *cluster, struct request *request) {
 
 static bool is_write(const struct request *request) {
     return request->rpc == DELETE_RANGE || request->rpc == LEASE_GRANT ||
-           (request->rpc == TXN && !keys_is_read(request->txn));
+           request->rpc == LEASE_REVOKE || (request->rpc == TXN && !keys_is_read(request->txn));
 }
 
 static void stick(const struct cluster *cluster, struct request *request) {

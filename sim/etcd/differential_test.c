@@ -446,6 +446,28 @@ static void do_keep(struct pair *pair) {
     same(pair, ask_keep(&pair->model, number), ask_keep(&pair->real, number));
 }
 
+static char *ask_revoke(struct side *side, int number) {
+    struct grpc_call call;
+    char *text = NULL;
+    Etcd__LeaseRevokeRequest request = ETCD__LEASE_REVOKE_REQUEST__INIT;
+    request.id = number < 0 ? 4711 : side->leases[number];
+    ask(side, "/etcdserverpb.Lease/LeaseRevoke", &request.base, &call);
+    Etcd__LeaseRevokeResponse *answer =
+        call.status ? NULL : etcd__lease_revoke_response__unpack(NULL, call.in.size, call.in.bytes);
+    CHECK(call.status || (answer && answer->header));
+    add(&text, "lease %d, status %d, revision %" PRId64, number, call.status,
+        answer ? revision_of(side, answer->header->revision) : 0);
+    if (answer)
+        etcd__lease_revoke_response__free_unpacked(answer, NULL);
+    grpc_cancel(&call);
+    return text;
+}
+
+static void do_revoke(struct pair *pair) {
+    int number = pair->leases && below(pair, 4) ? (int)below(pair, pair->leases) : -1;
+    same(pair, ask_revoke(&pair->model, number), ask_revoke(&pair->real, number));
+}
+
 /* ---- Watches ---- */
 
 static int64_t revision_now(struct side *side) {
@@ -601,8 +623,10 @@ static void run(uint64_t seed) {
             do_delete(pair);
         else if (kind < 85)
             do_grant(pair);
-        else if (kind < 93)
+        else if (kind < 92)
             do_keep(pair);
+        else if (kind < 93)
+            do_revoke(pair);
         else if (kind < 98)
             do_watch(pair);
         else

@@ -170,6 +170,7 @@ static void fire(struct member *member, const char *path, int32_t type) {
 
 static void fire_part(struct member *member, const struct ensemble_part *part) {
     static const int32_t types[] = {[OP_CREATE] = EVENT_CREATED,
+                                    [OP_CREATE_PLAIN] = EVENT_CREATED,
                                     [OP_CREATE_CONTAINER] = EVENT_CREATED,
                                     [OP_DELETE] = EVENT_DELETED,
                                     [OP_SET_DATA] = EVENT_CHANGED};
@@ -505,9 +506,9 @@ static void part_applied(void *context, const struct ensemble_part *part,
     frame_int(results, part->op);
     frame_bool(results, false);
     frame_int(results, 0);
-    if (part->op == OP_CREATE || part->op == OP_CREATE_CONTAINER)
+    if (part->op == OP_CREATE_PLAIN)
         frame_text(results, node->path);
-    if (part->op != OP_CHECK && part->op != OP_DELETE)
+    if (part->op == OP_SET_DATA)
         frame_stat(results, node);
 }
 

@@ -186,9 +186,9 @@ static void say_results(const struct pair *pair, bool real, struct codec_in *in,
         say(words, " {%d, %d", type, error);
         if (type == -1)
             say(words, " %d", codec_int(in));
-        if (type == OP_CREATE || type == OP_CREATE_CONTAINER)
+        if (type == OP_CREATE_PLAIN)
             say_text(in, words);
-        if (type == OP_CREATE || type == OP_CREATE_CONTAINER || type == OP_SET_DATA)
+        if (type == OP_SET_DATA)
             say_stat(pair, real, in, words);
         say(words, "}");
     }
@@ -376,15 +376,19 @@ static void set_watches(struct pair *pair, int number) {
 
 static void add_part(struct pair *pair, struct codec_out *out) {
     const char *path = choose_path(pair);
-    switch (below(pair, 4)) {
+    int32_t version = (int32_t)below(pair, 4) - 1;
+    switch (below(pair, 5)) {
     case 0:
         codec_multi_delete(out, path);
         break;
     case 1:
-        codec_multi_set_data(out, path, choose_data(pair));
+        codec_multi_set_data(out, path, choose_data(pair), version);
+        break;
+    case 2:
+        codec_multi_create(out, path, choose_data(pair), ACL_ANYBODY);
         break;
     default:
-        codec_multi_check(out, path);
+        codec_multi_check(out, path, version);
     }
 }
 
@@ -531,8 +535,8 @@ TEST(what_somebody_has_created_for_itself_is_closed_to_others) {
         codec_delete(&out, 6, below_it);
         ask(&pair, i, OP_DELETE, &out);
         codec_multi_begin(&out, 7);
-        codec_multi_check(&out, pair.root);
-        codec_multi_check(&out, path);
+        codec_multi_check(&out, pair.root, ANY_VERSION);
+        codec_multi_check(&out, path, ANY_VERSION);
         codec_multi_end(&out);
         ask(&pair, i, OP_MULTI, &out);
     }

@@ -40,6 +40,7 @@ enum ensemble_op {
     OP_CREATE_SESSION = -10,
     OP_CLOSE_SESSION = -11,
     OP_NONE = 0,
+    OP_CREATE_PLAIN = 1, /* in a multi */
     OP_DELETE = 2,
     OP_EXISTS = 3,
     OP_GET_DATA = 4,

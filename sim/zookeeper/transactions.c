@@ -59,7 +59,7 @@ static struct tree_node *apply_part(struct tree *tree, const struct ensemble_txn
                                  .data = part->data,
                                  .user = part->user,
                                  .owner = part->owner};
-    if (part->op == OP_CREATE || part->op == OP_CREATE_CONTAINER)
+    if (part->op == OP_CREATE || part->op == OP_CREATE_PLAIN || part->op == OP_CREATE_CONTAINER)
         return tree_create(tree, &change);
     if (part->op == OP_SET_DATA)
         tree_set(node, &change);
@@ -205,7 +205,7 @@ static int32_t decide(struct ensemble *e, struct ensemble_txn *txn, int32_t op,
                       const struct request *request, struct codec_in *in) {
     struct ensemble_part *part = add_part(txn, op);
     int32_t error = MODEL_UNIMPLEMENTED;
-    if (op == OP_CREATE || op == OP_CREATE_CONTAINER)
+    if (op == OP_CREATE || op == OP_CREATE_PLAIN || op == OP_CREATE_CONTAINER)
         error = decide_create(e, part, request, in);
     else if (op == OP_DELETE)
         error = decide_delete(e, part, request, in);

@@ -464,6 +464,17 @@ TEST(counts_in_a_forked_child_are_refused) {
     CHECK_COUNTER(read_counter(a, name), 1);
 }
 
+TEST(counters_that_cannot_expire_refuse_an_expiry) {
+    hf_client *a = open_client();
+    const char *name = fresh_name("lasting");
+    hf_counter counter = HF_COUNTER_INIT;
+    CHECK_COUNTER(counted(a, name, counting(HF_COUNT_ADD, 1)), 1);
+    CHECK_IS(count(a, name, expiring(counting(HF_COUNT_ADD, 1), EXPIRY_MS), &counter),
+             HF_UNSUPPORTED);
+    CHECK(strstr(failure, "no expiry"));
+    CHECK_COUNTER(read_counter(a, name), 1);
+}
+
 TEST(a_store_without_counters_refuses_to_count) {
     hf_client *a = open_client();
     hf_counter counter = HF_COUNTER_INIT;

@@ -98,6 +98,13 @@ static const char *const needs_counters[] = {
     "counts in a forked child are refused",
 };
 
+static const char *const needs_expiry[] = {
+    "the expiry is set when a counter is created and kept",
+    "a counter without expiry does not get one",
+    "an expired counter is gone and not before",
+    "a counter removed and made again has a new expiry",
+};
+
 static bool starts_with(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
 }
@@ -128,25 +135,43 @@ enum {
     LACKS_LEASES = 32,
     LACKS_FLOOR = 64,
     LACKS_COUNTERS = 128,
-    LACKS = 255
+    LACKS_EXPIRY = 256
 };
+
+/* Whether counters may have an expiry: a removal with one creates nothing. */
+static bool counters_expire(hf_client *client) {
+    hf_count_options options = HF_COUNT_OPTIONS_INIT;
+    options.op = HF_COUNT_REMOVE;
+    options.expiry_ms = 1;
+    options.wait_ms = PATIENCE_MS;
+    return hf_count(client, fresh_name("expiry"), &options, NULL) != HF_UNSUPPORTED;
+}
 
 /* Asks a client in a process of its own, which leaves nothing behind for the tests. */
 static int what_the_store_lacks(void) {
+    int ends[2], lacks = 0;
+    CHECK(pipe(ends) == 0);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        const hf_store_info *store = hf_client_store(open_client());
-        exit((store->queues ? 0 : LACKS_QUEUE) | (store->permits ? 0 : LACKS_PERMITS) |
-             (store->pushes && !is_slice("pooler") ? 0 : LACKS_PUSH) |
-             (store->queues && store->barges ? 0 : LACKS_BARGING) |
-             (store->lease_each ? 0 : LACKS_LEASE_EACH) | (store->token_floor ? 0 : LACKS_FLOOR) |
-             (store->session_bound ? LACKS_LEASES : 0) | (store->counts ? 0 : LACKS_COUNTERS));
+        hf_client *client = open_client();
+        const hf_store_info *store = hf_client_store(client);
+        lacks = (store->queues ? 0 : LACKS_QUEUE) | (store->permits ? 0 : LACKS_PERMITS) |
+                (store->pushes && !is_slice("pooler") ? 0 : LACKS_PUSH) |
+                (store->queues && store->barges ? 0 : LACKS_BARGING) |
+                (store->lease_each ? 0 : LACKS_LEASE_EACH) |
+                (store->token_floor ? 0 : LACKS_FLOOR) | (store->session_bound ? LACKS_LEASES : 0) |
+                (store->counts ? 0 : LACKS_COUNTERS);
+        lacks |= store->counts && !counters_expire(client) ? LACKS_EXPIRY : 0;
+        exit(write(ends[1], &lacks, sizeof lacks) != sizeof lacks);
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && (WEXITSTATUS(status) & ~LACKS) == 0);
-    return WEXITSTATUS(status);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(read(ends[0], &lacks, sizeof lacks) == sizeof lacks);
+    close(ends[0]);
+    close(ends[1]);
+    return lacks;
 }
 
 static void leave_out_what_the_store_lacks(void) {
@@ -163,6 +188,7 @@ static void leave_out_what_the_store_lacks(void) {
         {LACKS_LEASES, needs_leases, sizeof needs_leases / sizeof *needs_leases},
         {LACKS_FLOOR, needs_floor, sizeof needs_floor / sizeof *needs_floor},
         {LACKS_COUNTERS, needs_counters, sizeof needs_counters / sizeof *needs_counters},
+        {LACKS_EXPIRY, needs_expiry, sizeof needs_expiry / sizeof *needs_expiry},
     };
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         for (size_t j = 0; j < needs[i].count; j++)
@@ -177,6 +203,8 @@ static void leave_out_what_the_store_lacks(void) {
         leave_out("a store that does not push refuses to watch");
     if (!(lacks & LACKS_COUNTERS))
         leave_out("a store without counters refuses to count");
+    if (!(lacks & LACKS_EXPIRY))
+        leave_out("counters that cannot expire refuse an expiry");
     take_slice();
 }
 

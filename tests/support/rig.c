@@ -197,6 +197,14 @@ void ask_inspect(struct rig *rig, struct asked *asked, const char *name) {
     ask(rig, asked);
 }
 
+void ask_count(struct rig *rig, struct asked *asked, const char *name, enum store_count what,
+               int64_t number) {
+    make(asked, STORE_COUNT, name);
+    asked->op.kind = (uint8_t)what;
+    asked->op.number = number;
+    ask(rig, asked);
+}
+
 void ask_list(struct rig *rig, struct asked *asked, const char *prefix, size_t limit) {
     make(asked, STORE_LIST, prefix);
     asked->op.limit = limit;

@@ -61,6 +61,8 @@ void ask_vote(struct rig *rig, struct asked *asked, enum store_vote_type type, u
 void ask_give_back(struct rig *rig, struct asked *asked, const char *name);
 void ask_break(struct rig *rig, struct asked *asked, const char *name, uint64_t token);
 void ask_inspect(struct rig *rig, struct asked *asked, const char *name);
+void ask_count(struct rig *rig, struct asked *asked, const char *name, enum store_count what,
+               int64_t number);
 void ask_list(struct rig *rig, struct asked *asked, const char *prefix, size_t limit);
 void ask_examine(struct rig *rig, struct asked *asked);
 /* Renews holds of operations that were prepared by make_acquire. */

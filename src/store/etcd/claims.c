@@ -191,15 +191,8 @@ static void fail_with(struct job *job, int reason, const char *why) {
     fail(job);
 }
 
-/* Of a call that has failed, or whose answer cannot be read for lack of memory: whether the server
- * may have done it. */
-static bool may_have_acted(const struct etcd_call *call) {
-    bool refused = call->reason && call->status >= 0; /* the last time that it was sent */
-    return call->sends > refused;
-}
-
 static void note_call(struct job *job, const struct etcd_call *call, bool writes) {
-    job->may_have_acted |= writes && call->reason && may_have_acted(call);
+    job->may_have_acted |= writes && call->reason && etcd_call_may_have_acted(call);
     job->attempt->may_be_late |= writes && call->sends > 1;
     if (!call->reason || job->reason)
         return;
@@ -482,7 +475,7 @@ static void step(struct job *job, enum phase phase) {
     }
     int64_t seconds = etcd_seconds(phase == QUEUE ? etcd->host->wait_lease_us : job->lease_us);
     job->tenant.granted = got_lease;
-    etcd_lease_get(etcd, &job->tenant, seconds, job->give_up_us);
+    etcd_lease_get(etcd, &job->tenant, seconds, 0, job->give_up_us);
 }
 
 /* ---- What was found ---- */
@@ -745,7 +738,7 @@ static void released(struct etcd *etcd, struct etcd_call *call) {
     attempt->users--;
     map_remove(&etcd->releasing, &attempt->by_name);
     if (!response) {
-        etcd_fail(etcd, op, call, may_have_acted(call));
+        etcd_fail(etcd, op, call, etcd_call_may_have_acted(call));
         etcd_resume(etcd);
         return;
     }
@@ -800,7 +793,7 @@ static void breaking_end(struct breaking *job, enum store_outcome outcome) {
 static void breaking_failed(struct breaking *job, const struct etcd_call *call) {
     struct etcd *etcd = job->etcd;
     struct store_op *op = job->op;
-    bool may_be_broken = job->was_sent && may_have_acted(call);
+    bool may_be_broken = job->was_sent && etcd_call_may_have_acted(call);
     free(job);
     etcd_fail(etcd, op, call, may_be_broken);
 }
@@ -879,7 +872,7 @@ static void break_looked(struct etcd *etcd, struct etcd_call *call) {
     claims_free(&claims);
     etcd__txn_response__free_unpacked(answer, NULL);
     if (found)
-        etcd_lease_get(etcd, &job->tenant, BREAK_SECONDS, job->give_up_us);
+        etcd_lease_get(etcd, &job->tenant, BREAK_SECONDS, 0, job->give_up_us);
     else
         breaking_end(job, STORE_NOT_YOURS);
 }

@@ -47,6 +47,15 @@ void etcd_break_key(struct etcd *etcd, const char *name, struct etcd_key *ret) {
     own_key(etcd, ret, "broken/", name);
 }
 
+void etcd_counter_keys(struct etcd *etcd, const char *name, struct etcd_key *ret_counter,
+                       struct etcd_key *ret_answer) {
+    char owner[LOCKS_OWNER_SIZE], rest[ETCD_KEY_MAX];
+    locks_format_owner(etcd->host->identity.id, 0, owner);
+    snprintf(rest, sizeof(rest), "%s/%.32s", name, owner);
+    own_key(etcd, ret_counter, "count/", name);
+    own_key(etcd, ret_answer, "counted/", rest);
+}
+
 /* ---- Calls ---- */
 
 int64_t etcd_now_us(const struct etcd *etcd) {
@@ -196,6 +205,7 @@ static void carry_out(struct etcd *etcd, struct store_op *op) {
         [STORE_EXAMINE] = etcd_examine,
         [STORE_WATCH] = etcd_watch_changes,
         [STORE_UNWATCH] = etcd_unwatch_changes,
+        [STORE_COUNT] = etcd_count,
     };
     if (must_wait(etcd, op))
         list_append(&etcd->held_back, &op->link);
@@ -229,6 +239,7 @@ static void close_store(struct store *store) {
     struct etcd *etcd = container_of(store, struct etcd, store);
     etcd_watch_down(etcd);
     etcd_changes_close(etcd);
+    etcd_counters_close(etcd);
     etcd_link_close(&etcd->link);
     for (struct map_node *node; (node = map_first(&etcd->attempts));)
         etcd_attempt_free(etcd, container_of(node, struct etcd_attempt, by_seq));
@@ -251,6 +262,7 @@ static int open_store(struct store_host *host, const struct url *url, struct sto
     list_init(&etcd->held_back);
     list_init(&etcd->leases);
     list_init(&etcd->late);
+    list_init(&etcd->counting);
     int r = read_url(etcd, url, ret_text);
     if (!r)
         r = etcd_watch_init(etcd);

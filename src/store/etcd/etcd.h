@@ -6,6 +6,7 @@
  *   lease.c    the leases of this client, and renewals
  *   watch.c    the one stream on which etcd reports what happens to keys
  *   changes.c  what happens to locks, for those who watch them
+ *   counters.c counters
  *   look.c     inspect and list
  *   examine.c  what doctor asks
  *   txn.c      transactions as messages
@@ -18,6 +19,8 @@
  *                   the key's lease in hex, is a lock of etcd's own clients.
  *   \0base          what is added to revisions to make tokens
  *   \0broken/NAME   the last break of a name, for a week
+ *   \0count/NAME    a counter: the number in decimal digits
+ *   \0counted/NAME/CLIENT   the last answer to this client, for some minutes
  *
  * No name contains a NUL. */
 #ifndef ETCD_ETCD_H
@@ -119,6 +122,7 @@ struct etcd {
     struct list young;
     struct world_timer young_timer;
     struct etcd_changes changes;
+    struct list counting; /* counts that pause, since others change the counter too */
 };
 
 /* ---- txn.c ---- */
@@ -217,6 +221,9 @@ void etcd_key_set(struct etcd *etcd, struct etcd_key *ret, const char *kind, con
                   const char *end);
 void etcd_base_key(struct etcd *etcd, struct etcd_key *ret);
 void etcd_break_key(struct etcd *etcd, const char *name, struct etcd_key *ret);
+/* Of a counter, and of this client's last answer from it. */
+void etcd_counter_keys(struct etcd *etcd, const char *name, struct etcd_key *ret_counter,
+                       struct etcd_key *ret_answer);
 void etcd_send(struct etcd *etcd, struct etcd_call *call, int64_t give_up_us);
 int64_t etcd_now_us(const struct etcd *etcd);
 
@@ -259,8 +266,8 @@ struct etcd_tenant {
 
 int64_t etcd_seconds(int64_t lease_us);
 
-/* Calls `granted` with a lease of this length, now or later. */
-void etcd_lease_get(struct etcd *etcd, struct etcd_tenant *tenant, int64_t seconds,
+/* Calls `granted` with a lease of this length that has at least `left_us` left, now or later. */
+void etcd_lease_get(struct etcd *etcd, struct etcd_tenant *tenant, int64_t seconds, int64_t left_us,
                     int64_t give_up_us);
 void etcd_lease_free_all(struct etcd *etcd);
 void etcd_lease_attach(struct etcd_lease *lease, struct etcd_attempt *attempt);
@@ -315,6 +322,12 @@ void etcd_unwatch_changes(struct etcd *etcd, struct store_op *op);
 /* Of the stream: its watcher's messages, and that it was lost. */
 void etcd_changes_came(struct etcd *etcd, const Etcd__WatchResponse *response);
 void etcd_changes_lost(struct etcd *etcd);
+
+/* ---- counters.c ---- */
+
+void etcd_count(struct etcd *etcd, struct store_op *op);
+/* Completes those that pause. */
+void etcd_counters_close(struct etcd *etcd);
 
 /* ---- look.c, examine.c ---- */
 

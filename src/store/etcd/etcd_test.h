@@ -59,9 +59,12 @@ static struct server {
     const char *refused; /* requests whose path has this fail with this status and these words */
     const char *status, *why;
     bool refuses_once;
-    size_t logins, txns;
+    size_t logins, txns, revoked;
     int64_t compacted;          /* what was deleted at this revision is forgotten, too */
     void (*before_watch)(void); /* is called before the next watcher is created; NULL: nothing */
+    void (*on_grant)(void);
+    bool loses_puts;    /* what puts a key is done, and not answered */
+    unsigned overtakes; /* somebody else adds 10 before so many transactions */
 } server;
 
 /* ---- Keys ---- */
@@ -197,6 +200,20 @@ static bool puts_a_key(const Etcd__TxnRequest *asked) {
     return false;
 }
 
+/* Whoever wants to put a number finds another there. */
+static void overtake(const Etcd__TxnRequest *asked) {
+    const Etcd__PutRequest *wanted = asked->success[0]->put;
+    size_t old = next_in(0, wanted->key, (ProtobufCBinaryData){0});
+    char number[24] = "";
+    Etcd__PutRequest request = ETCD__PUT_REQUEST__INIT;
+    memcpy(number, server.events[old].value, server.events[old].size);
+    snprintf(number, sizeof(number), "%lld", strtoll(number, NULL, 10) + 10);
+    request.key = wanted->key;
+    request.value = (ProtobufCBinaryData){strlen(number), (uint8_t *)number};
+    server.revision++;
+    put(&request);
+}
+
 static void txn(struct request *request) {
     enum { OPS = 70 };
     static Etcd__ResponseOp ops[OPS], *list[OPS];
@@ -212,6 +229,10 @@ static void txn(struct request *request) {
         return;
     }
     server.txns++;
+    if (server.overtakes && puts_a_key(asked)) {
+        server.overtakes--;
+        overtake(asked);
+    }
     response.succeeded = true;
     for (size_t i = 0; i < asked->n_compare; i++)
         response.succeeded = response.succeeded && is_true(asked->compare[i]);
@@ -241,7 +262,8 @@ static void txn(struct request *request) {
     response.header = header_now();
     response.responses = list;
     response.n_responses = count;
-    answer(request, &response);
+    if (!server.loses_puts || !puts_a_key(asked))
+        answer(request, &response);
     for (size_t i = 0; i < count; i++) {
         if (ops[i].response_case == ETCD__RESPONSE_OP__RESPONSE_RANGE)
             free_range(&ranges[i]);
@@ -279,9 +301,22 @@ static void grant_lease(struct request *request) {
         refuse_as_full(request);
         return;
     }
+    Etcd__LeaseGrantRequest *asked =
+        etcd__lease_grant_request__unpack(NULL, request->in_size - 5, request->in + 5);
+    CHECK(asked);
+    if (server.on_grant)
+        server.on_grant();
     response.header = header_now();
     response.id = ++server.last_lease;
-    response.ttl = 60;
+    response.ttl = asked->ttl > 60 ? asked->ttl : 60;
+    answer(request, &response);
+    etcd__lease_grant_request__free_unpacked(asked, NULL);
+}
+
+static void revoke_lease(struct request *request) {
+    Etcd__LeaseRevokeResponse response = ETCD__LEASE_REVOKE_RESPONSE__INIT;
+    server.revoked++;
+    response.header = header_now();
     answer(request, &response);
 }
 
@@ -490,6 +525,7 @@ static void serve_request(struct request *request) {
         {"KV/Range", range},
         {"KV/DeleteRange", delete_range},
         {"Lease/LeaseGrant", grant_lease},
+        {"Lease/LeaseRevoke", revoke_lease},
         {"Lease/LeaseKeepAlive", keep_lease},
         {"Lease/LeaseTimeToLive", keep_lease},
         {"Auth/Authenticate", log_in},

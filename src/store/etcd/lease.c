@@ -127,14 +127,14 @@ static struct etcd_lease *lease_new(struct etcd *etcd, int64_t seconds, int64_t 
     return lease;
 }
 
-void etcd_lease_get(struct etcd *etcd, struct etcd_tenant *tenant, int64_t seconds,
+void etcd_lease_get(struct etcd *etcd, struct etcd_tenant *tenant, int64_t seconds, int64_t left_us,
                     int64_t give_up_us) {
     int64_t now_us = etcd_now_us(etcd);
     struct etcd_lease *found = NULL;
     forget_old(etcd, now_us);
     list_each(node, &etcd->leases) {
         struct etcd_lease *lease = container_of(node, struct etcd_lease, link);
-        if (lease->seconds == seconds && !may_be_over(lease, now_us))
+        if (lease->seconds == seconds && !may_be_over(lease, now_us + left_us))
             found = lease;
     }
     if (!found)

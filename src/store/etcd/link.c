@@ -52,6 +52,11 @@ struct etcd_call *etcd_call_new(const char *path, const ProtobufCMessage *reques
     return call;
 }
 
+bool etcd_call_may_have_acted(const struct etcd_call *call) {
+    bool refused = call->reason && call->status >= 0; /* the last time that it was sent */
+    return call->sends > refused;
+}
+
 /* The call comes back, and is freed. */
 static void return_call(struct etcd_link *link, struct etcd_call *call, int reason, int status,
                         const char *why) {

@@ -77,6 +77,10 @@ void etcd_link_close(struct etcd_link *link);
 struct etcd_call *etcd_call_new(const char *path, const ProtobufCMessage *request,
                                 etcd_answered *answered, void *context);
 
+/* Of a call that has failed, or whose answer cannot be read for lack of memory: whether the server
+ * may have done it. */
+bool etcd_call_may_have_acted(const struct etcd_call *call);
+
 /* Sends it, now or as soon as it can, and frees it when it was answered. Nothing is called back
  * from within. `give_up_us` is when to return it without an answer. */
 void etcd_link_submit(struct etcd_link *link, struct etcd_call *call, int64_t give_up_us);

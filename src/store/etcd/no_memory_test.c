@@ -284,6 +284,29 @@ TEST(watching_survives_failed_allocations) {
     fail_at_every_index(watch_locks);
 }
 
+static void count(void) {
+    open_unfailing();
+    ask_count(&rig, &asked[0], "x", STORE_COUNT_ADD, 1);
+    ask_count(&rig, &asked[1], "x", STORE_COUNT_GET, 0);
+    asked[2] = (struct asked){.op = {.type = STORE_COUNT,
+                                     .kind = STORE_COUNT_SWAP,
+                                     .name = "y",
+                                     .seq = 1000000,
+                                     .lease_us = 50 * S}};
+    list_init(&asked[2].op.link);
+    rig_submit(&rig, &asked[2]);
+    fake_settle(rig.world);
+    ask_count(&rig, &asked[3], "y", STORE_COUNT_GET, 0); /* it has a life */
+    server.overtakes = 3;
+    ask_count(&rig, &asked[4], "x", STORE_COUNT_ADD, 1);
+    check_completed(5);
+    over();
+}
+
+TEST(counting_survives_failed_allocations) {
+    fail_at_every_index(count);
+}
+
 static void close_halfway(void) {
     open_unfailing();
     server.is_silent = true;
@@ -291,8 +314,9 @@ static void close_halfway(void) {
     ask_renew(&rig, &asked[1], (struct asked *[]){&held, &other}, 2);
     ask_list(&rig, &asked[2], "", 5);
     release_as(&asked[3], &held);
+    ask_count(&rig, &asked[4], "x", STORE_COUNT_ADD, 1);
     rig_close_store(&rig);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         CHECK_EQ_INT(asked[i].completions, 1);
         asked_clear(&asked[i]);
     }

@@ -312,7 +312,7 @@ static void ask(struct zk_task *task, bool write) {
     if (request) {
         request->writes = true;
         codec_multi_begin(&request->out, request->xid);
-        codec_multi_check(&request->out, claim->path);
+        codec_multi_check(&request->out, claim->path, ANY_VERSION);
         codec_multi_end(&request->out);
         task_send(task, request);
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 enum operation {
+    OP_CREATE_PLAIN = 1,
     OP_DELETE = 2,
     OP_GET_DATA = 4,
     OP_SET_DATA = 5,
@@ -229,10 +230,19 @@ void codec_multi_begin(struct codec_out *out, int32_t xid) {
     begin(out, xid, OP_MULTI);
 }
 
-void codec_multi_check(struct codec_out *out, const char *path) {
+void codec_multi_check(struct codec_out *out, const char *path, int32_t version) {
     put_multi_header(out, OP_CHECK, false);
     put_text(out, path);
-    put_int(out, ANY_VERSION);
+    put_int(out, version);
+}
+
+void codec_multi_create(struct codec_out *out, const char *path, const char *data,
+                        enum codec_acl acl) {
+    put_multi_header(out, OP_CREATE_PLAIN, false);
+    put_text(out, path);
+    put_text(out, data);
+    put_acl(out, acl);
+    put_int(out, MODE_PERSISTENT);
 }
 
 void codec_multi_delete(struct codec_out *out, const char *path) {
@@ -241,11 +251,12 @@ void codec_multi_delete(struct codec_out *out, const char *path) {
     put_int(out, ANY_VERSION);
 }
 
-void codec_multi_set_data(struct codec_out *out, const char *path, const char *data) {
+void codec_multi_set_data(struct codec_out *out, const char *path, const char *data,
+                          int32_t version) {
     put_multi_header(out, OP_SET_DATA, false);
     put_text(out, path);
     put_text(out, data);
-    put_int(out, ANY_VERSION);
+    put_int(out, version);
 }
 
 void codec_multi_end(struct codec_out *out) {
@@ -406,7 +417,9 @@ int32_t codec_multi_result(struct codec_in *in, size_t *ret_index) {
         if (done)
             return in->failed ? ZK_OK : first;
         int32_t error = type == -1 ? codec_int(in) : ZK_OK;
-        if (type == OP_SET_DATA)
+        if (type == OP_CREATE_PLAIN)
+            codec_text(in);
+        else if (type == OP_SET_DATA)
             codec_stat(in);
         else if (type != -1 && type != OP_CHECK && type != OP_DELETE)
             in->failed = true;

@@ -77,9 +77,12 @@ void codec_get_children(struct codec_out *out, int32_t xid, const char *path, bo
 
 /* Operations that are done all together or not at all. */
 void codec_multi_begin(struct codec_out *out, int32_t xid);
-void codec_multi_check(struct codec_out *out, const char *path);
+void codec_multi_check(struct codec_out *out, const char *path, int32_t version);
+void codec_multi_create(struct codec_out *out, const char *path, const char *data,
+                        enum codec_acl acl);
 void codec_multi_delete(struct codec_out *out, const char *path);
-void codec_multi_set_data(struct codec_out *out, const char *path, const char *data);
+void codec_multi_set_data(struct codec_out *out, const char *path, const char *data,
+                          int32_t version);
 void codec_multi_end(struct codec_out *out);
 
 /* ---- Frames ---- */
@@ -169,7 +172,7 @@ struct codec_event codec_event(struct codec_in *in);
 /* The answer to codec_connect; its id is 0 if the session has expired. */
 struct codec_session codec_connected(struct codec_in *in);
 /* The answer to several operations: the error of the first that failed, and its place; ZK_OK: none
- * did. Only for operations whose answer has at most a stat. */
+ * did. */
 int32_t codec_multi_result(struct codec_in *in, size_t *ret_index);
 
 #endif

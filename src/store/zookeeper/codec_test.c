@@ -75,10 +75,40 @@ TEST(who_logs_in_keeps_its_nodes_to_itself) {
                               "00000004");
 }
 
+TEST(a_write_of_several_names_its_version) {
+    struct codec_out out = {0};
+    codec_multi_begin(&out, 1);
+    codec_multi_create(&out, "/a", "b", ACL_ANYBODY);
+    codec_multi_set_data(&out, "/c", "d", 3);
+    codec_multi_end(&out);
+    CHECK_EQ_STR(shown(&out), "0000005c"
+                              "00000001"
+                              "0000000e"
+                              "00000001"
+                              "00"
+                              "ffffffff"
+                              "000000022f61"
+                              "0000000162"
+                              "00000001"
+                              "0000001f"
+                              "00000005776f726c64"
+                              "00000006616e796f6e65"
+                              "00000000"
+                              "00000005"
+                              "00"
+                              "ffffffff"
+                              "000000022f63"
+                              "0000000164"
+                              "00000003"
+                              "ffffffff"
+                              "01"
+                              "ffffffff");
+}
+
 TEST(several_operations_are_one_request) {
     struct codec_out out = {0};
     codec_multi_begin(&out, 1);
-    codec_multi_check(&out, "/a");
+    codec_multi_check(&out, "/a", 7);
     codec_multi_delete(&out, "/b");
     codec_multi_end(&out);
     CHECK_EQ_STR(shown(&out), "00000037"
@@ -88,7 +118,7 @@ TEST(several_operations_are_one_request) {
                               "00"
                               "ffffffff"
                               "000000022f61"
-                              "ffffffff"
+                              "00000007"
                               "00000002"
                               "00"
                               "ffffffff"
@@ -267,7 +297,9 @@ TEST(the_first_operation_that_failed_is_found) {
 }
 
 TEST(operations_that_all_succeeded_have_no_error) {
-    struct codec_in in = READING("\0\0\0\x0d\0\xff\xff\xff\xff"
+    struct codec_in in = READING("\0\0\0\1\0\xff\xff\xff\xff"
+                                 "\0\0\0\2/a"
+                                 "\0\0\0\x0d\0\xff\xff\xff\xff"
                                  "\0\0\0\2\0\xff\xff\xff\xff"
                                  "\xff\xff\xff\xff\1\xff\xff\xff\xff");
     size_t index;

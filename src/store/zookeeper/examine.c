@@ -273,7 +273,7 @@ static void write_once(struct zk_task *task) {
     if (request) {
         request->writes = true;
         codec_multi_begin(&request->out, request->xid);
-        codec_multi_check(&request->out, "/");
+        codec_multi_check(&request->out, "/", ANY_VERSION);
         codec_multi_end(&request->out);
         task_send(task, request);
     }

@@ -553,7 +553,7 @@ static void break_hold(struct zk_task *task) {
         codec_multi_begin(&request->out, request->xid);
         codec_multi_delete(&request->out, path);
         if (has_room_for_break(view))
-            codec_multi_set_data(&request->out, view->path, data);
+            codec_multi_set_data(&request->out, view->path, data, ANY_VERSION);
         codec_multi_end(&request->out);
         task_send(task, request);
     } else {

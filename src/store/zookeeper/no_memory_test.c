@@ -251,6 +251,38 @@ TEST(the_end_of_the_session_is_reported_despite_failed_allocations) {
     fail_at_every_index(lose_the_session);
 }
 
+static void count(void) {
+    open_unfailing();
+    ask_count(&rig, &asked[0], "x", STORE_COUNT_ADD, 1);
+    ask_count(&rig, &asked[1], "x", STORE_COUNT_GET, 0);
+    ask_count(&rig, &asked[2], "y", STORE_COUNT_REMOVE, 0);
+    server.overtakes = 3;
+    ask_count(&rig, &asked[3], "x", STORE_COUNT_ADD, 1);
+    check_completed(4);
+    over();
+}
+
+TEST(counting_survives_failed_allocations) {
+    fail_at_every_index(count);
+}
+
+/* So many that some of them look for old answers. */
+static void count_often(void) {
+    open_unfailing();
+    for (int i = 0; i < 40; i++) {
+        ask_count(&rig, &asked[0], "x", STORE_COUNT_ADD, 1);
+        server.now_ms += 3600000;
+        check_completed(1);
+        ask_count(&rig, &asked[0], i % 2 ? "y" : "z", STORE_COUNT_ADD, 1);
+        check_completed(1);
+    }
+    over();
+}
+
+TEST(removing_old_answers_survives_failed_allocations) {
+    fail_at_every_index(count_often);
+}
+
 static void close_halfway(void) {
     open_unfailing();
     server.is_silent = true;
@@ -258,8 +290,9 @@ static void close_halfway(void) {
     ask_renew(&rig, &asked[1], (struct asked *[]){&held, &other}, 2);
     ask_list(&rig, &asked[2], "", 5);
     release_as(&asked[3], &held);
+    ask_count(&rig, &asked[4], "x", STORE_COUNT_ADD, 1);
     rig_close_store(&rig);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         CHECK_EQ_INT(asked[i].completions, 1);
         asked_clear(&asked[i]);
     }

@@ -77,7 +77,7 @@ static void renew_start(struct zk_task *task) {
     for (size_t i = 0; request && i < r->count; i++) {
         struct zk_claim *claim = r->seqs[i] ? claim_find(task->zk, r->seqs[i]) : NULL;
         if (claim && claim->path && !claim->doomed) {
-            codec_multi_check(&request->out, claim->path);
+            codec_multi_check(&request->out, claim->path, ANY_VERSION);
             checks++;
         } else {
             task->op->renewals[i].outcome = STORE_NOT_YOURS;

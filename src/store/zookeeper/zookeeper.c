@@ -196,7 +196,7 @@ static void zookeeper_submit(struct store *store, struct store_op *op) {
         [STORE_ACQUIRE] = zookeeper_acquire, [STORE_RENEW] = zookeeper_renew,
         [STORE_RELEASE] = zookeeper_release, [STORE_BREAK] = zookeeper_break,
         [STORE_INSPECT] = zookeeper_look,    [STORE_LIST] = zookeeper_look,
-        [STORE_EXAMINE] = zookeeper_examine,
+        [STORE_EXAMINE] = zookeeper_examine, [STORE_COUNT] = zookeeper_count,
     };
     operations[op->type](container_of(store, struct zookeeper, store), op);
 }

@@ -134,6 +134,9 @@ void zookeeper_release(struct zookeeper *zk, struct store_op *op);
 void zookeeper_look(struct zookeeper *zk, struct store_op *op);
 void zookeeper_break(struct zookeeper *zk, struct store_op *op);
 
+/* counters.c */
+void zookeeper_count(struct zookeeper *zk, struct store_op *op);
+
 /* examine.c */
 void zookeeper_examine(struct zookeeper *zk, struct store_op *op);
 

@@ -18,6 +18,7 @@ enum { S = 1000000, NODES_MAX = 200, WATCHES_MAX = 100, PATH_SIZE = 300, REPLY_S
 enum operation {
     CREATE_CONTAINER = 19,
     CREATE = 15,
+    CREATE_PLAIN = 1, /* in a multi */
     DELETE = 2,
     GET_DATA = 4,
     SET_DATA = 5,
@@ -33,7 +34,7 @@ enum operation {
 
 struct node {
     char path[PATH_SIZE], data[500]; /* no path: it is gone */
-    int64_t czxid;
+    int64_t czxid, time_ms;
     int32_t version, next_number;
     bool is_ephemeral;
 };
@@ -47,9 +48,11 @@ struct watch {
 static struct server {
     struct node nodes[NODES_MAX];
     struct watch watches[WATCHES_MAX];
-    int64_t zxid;
-    bool is_silent;  /* it reads, and says nothing */
-    bool is_expired; /* it knows no session any more */
+    int64_t zxid, now_ms;
+    unsigned overtakes; /* somebody else adds 10 to the counter before so many transactions */
+    bool loses_multis;  /* they are done, and not answered */
+    bool is_silent;     /* it reads, and says nothing */
+    bool is_expired;    /* it knows no session any more */
     char reply[REPLY_SIZE];
     size_t size; /* of what goes to the stream that is being served */
     struct fake_stream *serving;
@@ -101,8 +104,8 @@ static size_t begin_reply(int32_t xid, int32_t error) {
 static void put_stat(const struct node *node) {
     put_long(node->czxid);
     put_long(node->czxid);
-    put_long(1700000000000);
-    put_long(1700000000000);
+    put_long(node->time_ms);
+    put_long(node->time_ms);
     put_int(node->version);
     put_int(0);
     put_int(0);
@@ -177,7 +180,8 @@ static int32_t create_node(const char *path, const char *data, int mode, struct 
         struct node *node = &server.nodes[i];
         if (node->path[0])
             continue;
-        *node = (struct node){.czxid = ++server.zxid, .is_ephemeral = mode == 3};
+        *node = (struct node){
+            .czxid = ++server.zxid, .time_ms = server.now_ms, .is_ephemeral = mode == 3};
         snprintf(node->path, PATH_SIZE, "%s", path);
         if (mode == 3)
             snprintf(node->path, PATH_SIZE, "%s%010d", path, above->next_number++);
@@ -222,16 +226,20 @@ static void read_text(struct codec_in *in, char *ret, size_t size) {
     snprintf(ret, size, "%.*s", (int)text.size, text.bytes);
 }
 
-static void serve_create(int32_t xid, struct codec_in *in) {
-    char path[PATH_SIZE], data[500];
-    struct node *node = NULL;
-    read_text(in, path, sizeof(path));
-    read_text(in, data, sizeof(data));
+static void skip_acl(struct codec_in *in) {
     for (size_t i = codec_count(in); i > 0; i--) {
         codec_int(in);
         codec_text(in);
         codec_text(in);
     }
+}
+
+static void serve_create(int32_t xid, struct codec_in *in) {
+    char path[PATH_SIZE], data[500];
+    struct node *node = NULL;
+    read_text(in, path, sizeof(path));
+    read_text(in, data, sizeof(data));
+    skip_acl(in);
     int32_t error = create_node(path, data, codec_int(in), &node);
     size_t began = begin_reply(xid, error);
     if (node) {
@@ -262,6 +270,7 @@ static void serve_set_data(int32_t xid, struct codec_in *in) {
     if (node) {
         read_text(in, node->data, sizeof(node->data));
         node->version++;
+        node->time_ms = server.now_ms;
         server.zxid++;
     }
     size_t began = begin_reply(xid, node ? ZK_OK : ZK_NO_NODE);
@@ -294,47 +303,93 @@ static void serve_children(int32_t xid, struct codec_in *in) {
 }
 
 struct part {
-    int32_t operation;
+    int32_t operation, version, error;
     char path[PATH_SIZE], data[500];
 };
+
+static void set_node(struct node *node, const char *data) {
+    snprintf(node->data, sizeof(node->data), "%s", data);
+    node->version++;
+    node->time_ms = server.now_ms;
+}
+
+static int32_t do_part(const struct part *part) {
+    struct node *node = find_node(part->path);
+    if (part->operation == CREATE_PLAIN)
+        return create_node(part->path, part->data, 0, &node);
+    if (!node)
+        return ZK_NO_NODE;
+    if (part->version != ANY_VERSION && part->version != node->version)
+        return ZK_BAD_VERSION;
+    if (part->operation == SET_DATA)
+        set_node(node, part->data);
+    return part->operation == DELETE ? delete_node(part->path) : ZK_OK;
+}
+
+static void read_part(struct part *part, struct codec_in *in) {
+    read_text(in, part->path, sizeof(part->path));
+    if (part->operation == SET_DATA || part->operation == CREATE_PLAIN)
+        read_text(in, part->data, sizeof(part->data));
+    if (part->operation == CREATE_PLAIN)
+        skip_acl(in);
+    part->version = codec_int(in);
+}
+
+static void put_result(const struct part *part, bool is_done) {
+    put_int(is_done ? part->operation : -1);
+    put_byte(0);
+    put_int(is_done ? 0 : -1);
+    if (!is_done)
+        put_int(part->error);
+    else if (part->operation == SET_DATA)
+        put_stat(find_node(part->path));
+    else if (part->operation == CREATE_PLAIN)
+        put_text(part->path, strlen(part->path));
+}
+
+static void overtake(const char *path) {
+    struct node *node = find_node(path);
+    char number[24];
+    if (!node || !server.overtakes)
+        return;
+    server.overtakes--;
+    snprintf(number, sizeof(number), "%lld", strtoll(node->data, NULL, 10) + 10);
+    set_node(node, number);
+}
 
 /* All or nothing. */
 static void serve_multi(int32_t xid, struct codec_in *in) {
     static struct part parts[300];
-    size_t count = 0, failed = SIZE_MAX;
+    static struct node before[NODES_MAX];
+    size_t count = 0;
+    bool is_done = true;
     for (;; count++) {
         parts[count].operation = codec_int(in);
         bool is_end = codec_bool(in);
         codec_int(in);
         if (is_end)
             break;
-        read_text(in, parts[count].path, sizeof(parts[count].path));
-        if (parts[count].operation == SET_DATA)
-            read_text(in, parts[count].data, sizeof(parts[count].data));
-        codec_int(in);
-        if (!find_node(parts[count].path) && failed == SIZE_MAX)
-            failed = count;
+        read_part(&parts[count], in);
     }
+    if (count)
+        overtake(parts[0].path);
     server.zxid++;
-    size_t began = begin_reply(xid, ZK_OK);
+    memcpy(before, server.nodes, sizeof(before));
     for (size_t i = 0; i < count; i++) {
-        bool is_done = failed == SIZE_MAX;
-        put_int(is_done ? parts[i].operation : -1);
-        put_byte(0);
-        put_int(is_done ? 0 : -1);
-        if (!is_done)
-            put_int(i == failed ? ZK_NO_NODE : i < failed ? ZK_OK : ZK_INCONSISTENT);
-        else if (parts[i].operation == SET_DATA)
-            put_stat(find_node(parts[i].path));
+        parts[i].error = is_done ? do_part(&parts[i]) : ZK_INCONSISTENT;
+        is_done = is_done && parts[i].error == ZK_OK;
     }
+    if (!is_done)
+        memcpy(server.nodes, before, sizeof(before));
+    if (server.loses_multis)
+        return;
+    size_t began = begin_reply(xid, ZK_OK);
+    for (size_t i = 0; i < count; i++)
+        put_result(&parts[i], is_done);
     put_int(-1);
     put_byte(1);
     put_int(-1);
     end_frame(began);
-    for (size_t i = 0; failed == SIZE_MAX && i < count; i++) {
-        if (parts[i].operation == DELETE)
-            delete_node(parts[i].path);
-    }
 }
 
 static void serve_set_watches(struct codec_in *in) {
@@ -436,7 +491,7 @@ static void serve_zookeeper(struct fake_stream *stream) {
 }
 
 static void server_start(void) {
-    server = (struct server){.zxid = 100};
+    server = (struct server){.zxid = 100, .now_ms = 1700000000000};
 }
 
 #endif
