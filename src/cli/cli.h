@@ -18,12 +18,14 @@ struct option;
 /* Exit codes of holdfast itself, from sysexits.h where possible. */
 enum {
     EXIT_USAGE = 64,
+    EXIT_RANGE = 65,
     EXIT_UNREACHABLE = 69,
     EXIT_INTERNAL = 70,
     EXIT_NOT_ACQUIRED = 75,
     EXIT_DENIED = 77,
     EXIT_CONFIG = 78,
     EXIT_LOST = 79,
+    EXIT_MISMATCH = 80,
     EXIT_MAX_HOLD = 124,
     EXIT_CANNOT_RUN = 126,
     EXIT_NOT_FOUND = 127,
@@ -64,11 +66,15 @@ const struct command *command_find(const char *name); /* NULL: none */
 int command_unknown(const char *name);                /* prints an error; EXIT_USAGE */
 
 extern const struct command acquire_command, break_command, completion_command, config_command,
-    demo_command, doctor_command, fence_command, help_command, inspect_command, ls_command,
-    quorum_command, release_command, renew_command, run_command, schema_command, stores_command,
-    version_command, watch_command;
+    count_command, demo_command, doctor_command, fence_command, help_command, inspect_command,
+    ls_command, quorum_command, release_command, renew_command, run_command, schema_command,
+    stores_command, version_command, watch_command;
 
 void help_print(const struct command *command);
+
+/* The next form of a usage that has several, as "fence check FILE | fence sql DIALECT"; NULL: there
+ * is none. */
+const char *help_next_form(const struct command *command, const char *usage);
 
 /* ---- Lines on standard error ---- */
 

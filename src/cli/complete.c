@@ -52,15 +52,6 @@ static const char *next_word(const char *usage, char *ret, bool *ret_opens, bool
     return usage + length;
 }
 
-/* The next form of a usage that has several, as "fence check FILE | fence sql DIALECT"; NULL: there
- * is none. */
-static const char *next_form(const struct command *command, const char *usage) {
-    char start[PLACE_SIZE];
-    snprintf(start, sizeof(start), " | %s ", command->name);
-    const char *found = strstr(usage, start);
-    return found ? found + strlen(" | ") : NULL;
-}
-
 /* The `number`-th word that a command takes besides options, as this form of its usage names it; ""
  * if there is none. */
 static void get_word(const char *usage, size_t number, char *ret) {
@@ -203,9 +194,9 @@ static void answer_kind(struct place *place, const char *kind) {
 /* Answers for the next word after the command, from each form of its usage that is meant. */
 static void answer_word(struct place *place) {
     const struct command *command = place->command;
-    bool chosen = place->count && next_form(command, command->usage);
+    bool chosen = place->count && help_next_form(command, command->usage);
     char word[PLACE_SIZE];
-    for (const char *form = command->usage; form; form = next_form(command, form)) {
+    for (const char *form = command->usage; form; form = help_next_form(command, form)) {
         get_word(form, 0, word);
         if (chosen && strcmp(word, place->form) != 0)
             continue;

@@ -39,6 +39,8 @@ static const struct {
     {HF_SYSTEM, EXIT_INTERNAL, ""},
     {HF_CLOSED, EXIT_INTERNAL, ""},
     {HF_FORKED, EXIT_INTERNAL, ""},
+    {HF_MISMATCH, EXIT_MISMATCH, ""},
+    {HF_RANGE, EXIT_RANGE, ""},
     {HF_PENDING, EXIT_INTERNAL, ""},
 };
 

@@ -42,13 +42,29 @@ static void print_commands(void) {
            "  holdfast help run                        everything about run\n");
 }
 
+const char *help_next_form(const struct command *command, const char *usage) {
+    char start[80];
+    snprintf(start, sizeof(start), " | %s ", command->name);
+    const char *found = strstr(usage, start);
+    return found ? found + strlen(" | ") : NULL;
+}
+
+static void print_usage(const struct command *command) {
+    const char *title = "Usage:", *next;
+    for (const char *form = command->usage; form; form = next, title = "") {
+        next = help_next_form(command, form);
+        int size = (int)(next ? strlen(form) - strlen(next) - strlen(" | ") : strlen(form));
+        printf("%-6s holdfast %.*s\n", title, size, form);
+    }
+}
+
 void help_print(const struct command *command) {
     if (!command) {
         print_commands();
         return;
     }
-    printf("holdfast %s: %s\n\nUsage: holdfast %s\n", command->name, command->summary,
-           command->usage);
+    printf("holdfast %s: %s\n\n", command->name, command->summary);
+    print_usage(command);
     if (command->options)
         print_options("Options", command->options, command);
     print_options("Options of every command", global_options, command);

@@ -5,6 +5,7 @@
 #include "cli/text.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -341,10 +342,15 @@ static int parse_letters(struct parser *p, const char *word) {
     return 0;
 }
 
+/* A negative number is a word, and "-" too. */
+static bool is_option(const char *word) {
+    return word[0] == '-' && word[1] && !isdigit((unsigned char)word[1]);
+}
+
 int options_parse(struct cli *cli, const struct command *command, void *settings, int argc,
                   char **argv) {
     struct parser p = {cli, command, settings, argv, argc, 0};
-    while (p.at < argc && argv[p.at][0] == '-' && argv[p.at][1]) {
+    while (p.at < argc && is_option(argv[p.at])) {
         const char *word = argv[p.at++];
         if (strcmp(word, "--") == 0)
             break;

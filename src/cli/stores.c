@@ -90,7 +90,7 @@ const struct command stores_command = {
         "above a number, after a backup was restored for example. A store that pushes tells "
         "'watch'\n"
         "what happens as it happens; others are polled.\n"
-        "COUNT says whether it has counters.\n"
+        "COUNT says whether it has counters (see 'count').\n"
         "\n"
         "--json prints an array of objects: scheme, tier, summary, missing (which module, or "
         "\"\"),\n"

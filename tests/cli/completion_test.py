@@ -56,6 +56,7 @@ def every_command_and_every_option_is_offered():
 @test
 def words_come_from_the_usage_of_a_command():
     for line, expected in ((("config", ""), ["show", "path"]), (("completion", "z"), ["zsh"]),
+                           (("count", ""), ["get", "add", "cas", "swap", "rm"]), (("count", "add", ""), []),
                            (("fence", ""), ["check", "sql"]), (("fence", "check", ""), [":file"]),
                            (("fence", "sql", ""), ["postgres", "mysql"]), (("fence", "nonsense", ""), []),
                            (("run", "x", ""), [":command"]), (("run", "x", "ls", "--w"), [":arguments"]),
