@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
 """How clients reach a MariaDB server: TLS, passwords, rights, names: connection_test.py HOLDFAST PUPPET."""
+import contextlib
+import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +11,10 @@ sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers import connecting
 from servers.certificates import Authority
-from servers.mariadb import PASSWORD, MariaDB, documented, patient
+from servers.mariadb import PASSWORD, MariaDB, Session, documented, patient
 from servers.process import LIMIT_S
 from servers.puppet import Puppet
-from servers.scene import HOLDFAST, PUPPET, puppets
+from servers.scene import HOLDFAST, PUPPET, puppets, wait_until
 from servers.suite import equal, main, test
 
 
@@ -82,6 +85,28 @@ def the_password_is_where_the_url_says():
         fails(url, "Access denied")
         fails(f"{url}?password_env=SECRET", "Access denied", SECRET="wrong")
         fails(server.url(database="nowhere"), "nowhere")
+
+
+@test
+def a_user_of_this_host_needs_no_password_on_a_socket():
+    with MariaDB() as server:
+        me = pwd.getpwuid(os.geteuid()).pw_name
+        for name in ("other", me):
+            server.command(f"CREATE USER IF NOT EXISTS {name}@localhost; GRANT ALL ON locks.* TO {name}@localhost;"
+                           f"ALTER USER {name}@localhost IDENTIFIED VIA unix_socket")
+        works(server.url(user=me, unix=True))
+        fails(server.url(user="other", unix=True), "Access denied")
+
+
+@test
+def row_15_a_server_without_a_free_connection_is_out_of_reach():
+    with MariaDB(config=["--max-connections=10"]) as server, contextlib.ExitStack() as stack:
+        url = server.url(user=server.make_role(HOLDFAST))
+        for _ in range(10):
+            stack.enter_context(Session(server, user="app", password=PASSWORD)).say("SELECT 1")
+        fails(url, "Too many connections", "cannot reach")
+        stack.close()
+        wait_until(lambda: connecting.run(patient(url)).returncode == 0, "a free connection")
 
 
 @test

@@ -6,8 +6,8 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.doctor import contains, doctor, severities
-from servers.mariadb import MariaDB, patient
-from servers.scene import SHIM, puppets
+from servers.mariadb import REPLICATED, MariaDB, patient
+from servers.scene import SHIM, puppets, wait_until
 from servers.suite import equal, main, test
 
 
@@ -50,6 +50,29 @@ def a_log_of_statements_is_a_problem():
         contains(found["replication"]["found"], "sync_binlog is 0")
         server.command("SET GLOBAL binlog_format = STATEMENT")
         equal(severities(examine(server)[0]), {"replication": "problem"})
+
+
+@test
+def an_asynchronous_replica_makes_locks_best_effort():
+    with MariaDB(config=REPLICATED + ["--sync-binlog=1"]) as server, MariaDB(follows=server) as replica:
+        wait_until(lambda: severities(examine(server)[0]) == {"replication": "warning"}, "the replica")
+        found, answer = examine(server)
+        equal(answer["tier"], "best effort")
+        contains(found["replication"]["found"], "1 replica follows")
+        server.command("SET GLOBAL rpl_semi_sync_master_timeout = 1; SET GLOBAL rpl_semi_sync_master_enabled = ON")
+        found, answer = examine(server)
+        equal((severities(found), answer["tier"]), ({}, "strict"))
+        found, answer = examine(replica)
+        equal(answer["error"], "HF_UNREACHABLE")
+        contains(found["store"]["found"], "read only, or a replica")
+
+
+@test
+def a_version_without_skip_locked_is_a_problem():
+    with MariaDB(config=["--version=10.5.28-MariaDB"]) as server:
+        found, _ = examine(server)
+        equal(severities(found), {"version": "problem"})
+        contains(found["version"]["found"], "10.5.28")
 
 
 @test

@@ -11,7 +11,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers import connecting
 from servers.certificates import Authority
 from servers.pgbouncer import Pooler
-from servers.postgres import Postgres, documented, patient
+from servers.postgres import Postgres, Session, documented, patient
 from servers.process import LIMIT_S, reserve_port
 from servers.puppet import Puppet
 from servers.scene import HOLDFAST, LONG_MS, PUPPET, puppets, wait_until
@@ -134,6 +134,17 @@ def the_documented_rights_are_enough_and_needed():
             with watching(patient(url), "--json", "other") as watch:
                 assert "denied" in watch.expect("polling")["reason"]
             server.command(documented("rights"))
+
+
+@test
+def row_15_a_server_without_a_free_connection_is_out_of_reach():
+    with Postgres() as server:
+        url = server.url(user=server.make_role())
+        server.command("ALTER ROLE app CONNECTION LIMIT 1")
+        with Session(server, user="app") as other:
+            other.say("SELECT 1")
+            fails(url, "too many connections", "cannot reach")
+        wait_until(lambda: run(url).returncode == 0, "a free connection")
 
 
 @test

@@ -107,6 +107,14 @@ class Shared(ABC):
         return self.server.command(sql, database=name)
 
     @abstractmethod
+    def deadlocks(self, name):
+        """How many the server has seen, in this database at least."""
+
+    @abstractmethod
+    def waits_for_row(self, name):
+        """Whether a client waits for a row in this database."""
+
+    @abstractmethod
     def count_call(self, seq, op, number, expected=None, name="hits", life_us=0):
         """The statement of a client that counts."""
 

@@ -368,6 +368,28 @@ def a_request_that_was_given_up_leaves_no_session_behind(store):
 
 
 @database_faults.test
+def a_deadlock_with_somebody_elses_statements_is_repeated(store):
+    with store.fresh() as place, Puppet(PUPPET, store.url(place)) as one, store.session(place) as other:
+        one.inspect("none")  # the schema is there
+        store.ask(place, "CREATE TABLE many (number INT)")
+        for lock in range(5):
+            before = store.deadlocks(place)
+            one.hold(lock, "lock", lease_ms=LONG_MS)
+            other.say("BEGIN")
+            other.say(f"INSERT INTO many VALUES {','.join(['(1)'] * 500)}")  # who has written less is rolled back
+            other.say(f"SELECT 1 FROM {store.claims} WHERE name = 'lock' FOR UPDATE")
+            one.send("release", lock)
+            wait_until(lambda: store.waits_for_row(place), "the release waits")
+            error = other.say(f"SELECT 1 FROM {store.locks} WHERE name = 'lock' FOR UPDATE")
+            other.say("COMMIT")
+            equal(one.wait(("released", lock)).words[2], "OK")
+            wait_until(lambda: store.deadlocks(place) > before, "the server counts the deadlock")
+            if error == store.fine:
+                return
+        raise AssertionError("the release was never rolled back")
+
+
+@database_faults.test
 def two_who_make_the_schema_at_once_both_succeed(store):
     with store.fresh() as place, puppets(6, store.url(place)) as every:
         for puppet in every:

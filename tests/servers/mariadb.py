@@ -277,6 +277,13 @@ class Shared(database.Shared):
     expire = "until_us = 1"
     documented = staticmethod(documented)
 
+    def deadlocks(self, name):
+        return int(self.server.command("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").split()[1])
+
+    def waits_for_row(self, name):
+        return self.server.command("SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p"
+                                   f" ON p.id = t.trx_mysql_thread_id WHERE trx_state = 'LOCK WAIT' AND db = '{name}'") != "0"
+
     def count_call(self, seq, op, number, expected=None, name="hits", life_us=0):
         return (f"CALL holdfast_count('{name}', {op}, {number}, {'NULL' if expected is None else expected}, {life_us}, "
                 f"X'{'11' * 16}', {seq})")

@@ -247,6 +247,12 @@ class Shared(database.Shared):
     expire = "until = now()"
     documented = staticmethod(documented)
 
+    def deadlocks(self, name):
+        return int(self.server.command(f"SELECT deadlocks FROM pg_stat_database WHERE datname = '{name}'"))
+
+    def waits_for_row(self, name):
+        return self.sessions(name, "wait_event_type = 'Lock'")
+
     def count_call(self, seq, op, number, expected=None, name="hits", life_us=0):
         return (f"SELECT * FROM holdfast.count('{name}', {op}::smallint, {number}, {'NULL' if expected is None else expected}, "
                 f"{life_us}, '{'1' * 32}', {seq})")
