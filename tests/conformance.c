@@ -29,6 +29,7 @@
 #include "conformance/input.c"
 #include "conformance/kinds.c"
 #include "conformance/leases.c"
+#include "conformance/recipes.c"
 #include "conformance/reentrancy.c"
 #include "conformance/tokens.c"
 

@@ -42,10 +42,10 @@
  *    write `hold = hf_hold_free(hold)`.
  *  - The library does not log and does not install signal handlers. hf_process says when it calls
  *    your functions.
- *  - Only calls that have a _start form, and hf_call_wait, wait for the store; opening and closing
- *    a client may wait for a local disk. All other calls return at once, even while other threads
- *    wait. With sqlite: a call waits for as long as the disk takes, and for up to 3 seconds if
- *    another process keeps the file locked.
+ *  - Only calls that have a _start form, hf_call_wait and the recipes (hf_observe) wait for the
+ *    store; opening and closing a client may wait for a local disk. All other calls return at once,
+ *    even while other threads wait. With sqlite: a call waits for as long as the disk takes, and
+ *    for up to 3 seconds if another process keeps the file locked.
  *  - No call is a cancellation point: a thread that is cancelled (pthread_cancel) while it waits
  *    in the library finishes its call first.
  *  - After fork() every call on a handle in the child returns HF_FORKED; freeing a handle there
@@ -87,7 +87,7 @@ extern "C" {
 /* X(name, number, sentence). Numbers are part of the ABI: new ones are added at the end. */
 #define HF_ERROR_MAP(X)                                                             \
     X(BUSY, -1, "the lock is held by somebody else")                                \
-    X(TIMEOUT, -2, "the lock was not acquired in the time given")                   \
+    X(TIMEOUT, -2, "it did not happen in the time given")                           \
     X(CANCELLED, -3, "the call was cancelled")                                      \
     X(SHORT, -4, "less time is left on the lock than was asked for")                \
     X(LOST, -5, "the lock was lost")                                                \
@@ -497,6 +497,45 @@ HF_API int hf_watch_start(hf_client *client, const char *prefix,
                           void (*on_change)(const hf_change *change, void *arg), void *arg,
                           hf_call **ret_call);
 
+/* ---- Leader election ---------------------------------------------------------------------- */
+
+/* The leader is whoever holds an exclusive lock. To campaign, acquire it; the label is the value
+ * that others see, such as your address. You are elected when the acquire returns HF_OK. To resign,
+ * release it. `holdfast elect` does this for a command, and examples/election.c for a program.
+ *
+ * If leadership is lost, on_lost is called, and hf_check no longer returns HF_OK. Before each step
+ * as the leader, ask hf_check for the time that the step takes: then you have stopped when the next
+ * leader can begin, and two leaders never both have time left. hf_hold_token fences what you write.
+ * If a leader dies or is paused, the next one is elected when its lease ends; the paused one finds
+ * HF_LOST when it runs again. */
+typedef struct hf_leader {
+    size_t size;
+    uint64_t token;   /* of its grant; 0: nobody leads, and the rest is empty */
+    int64_t since_ms; /* when it was elected: wall clock, since the epoch; 0: unknown */
+    int64_t left_ms;  /* of its lease, when the store answered; -1: it has none */
+    int64_t pid;      /* 0 when unknown */
+    char host[256];   /* "" when unknown */
+    char value[256];  /* its label */
+} hf_leader;
+
+#define HF_LEADER_INIT \
+    { sizeof(hf_leader), 0, 0, 0, 0, "", "" }
+
+/* Waits until the leader of `name` is another than the one with `known_token`, and says who it is.
+ * 0 stands for nobody: then it waits until there is a leader. To follow the leaders, pass the token
+ * that the last call returned. What changed between two calls is reported by the second, but
+ * leaders that came and went in between are not. wait_ms is 0: look once.
+ *
+ * Blocks for wait_ms at most (HF_FOREVER: no limit), and hf_client_cancel ends it. A store that
+ * pushes reports a change at once, if the client is not watching already (hf_watch_start);
+ * otherwise it is looked for after a second at most. A store that is away is asked again until the
+ * time is up; without a limit, for 10 seconds if it has never answered. So the leader may have
+ * changed long before you learn of it: that it led a moment ago is all that an observer knows.
+ * Errors: TIMEOUT (it is still the same), WRONG_KIND (the name is shared or has permits), BAD_NAME,
+ * BAD_ARGUMENT, UNREACHABLE, UNKNOWN, CANCELLED, and those of any request. */
+HF_API int hf_observe(hf_client *client, const char *name, uint64_t known_token, int64_t wait_ms,
+                      hf_leader *ret_leader);
+
 /* ---- Examining the store ------------------------------------------------------------------ */
 
 typedef enum hf_severity {
@@ -622,10 +661,10 @@ typedef struct hf_event {
 
 /* ---- Calls that do not block -------------------------------------------------------------- */
 
-/* Each call above that may wait for the store has a form that only starts it. A call completes
- * exactly once, also if it is cancelled or its client is closed. You do not need callbacks: wait
- * for a call, ask for its status, or have it put into a queue of completed calls. A client may be
- * used in all these ways at the same time. */
+/* Each call above that may wait for the store has a form that only starts it, except the recipes:
+ * they make several requests. A call completes exactly once, also if it is cancelled or its client
+ * is closed. You do not need callbacks: wait for a call, ask for its status, or have it put into a
+ * queue of completed calls. A client may be used in all these ways at the same time. */
 HF_API int hf_acquire_start(hf_client *client, const char *name, const hf_acquire_options *options,
                             hf_call **ret_call);
 HF_API int hf_acquire_all_start(hf_client *client, const hf_want *const *wants, size_t count,
@@ -640,6 +679,11 @@ HF_API int hf_break_start(hf_client *client, const char *name, uint64_t token, c
 HF_API int hf_examine_start(hf_client *client, hf_call **ret_call);
 HF_API int hf_count_start(hf_client *client, const char *name, const hf_count_options *options,
                           hf_call **ret_call);
+
+/* A call that asks nothing of the store and stays pending until it is cancelled. For a thread that
+ * must wait between two requests: if it waits for this call (hf_call_wait), hf_client_cancel and
+ * hf_client_close end its wait. Errors: NO_MEMORY, CLOSED, FORKED. */
+HF_API int hf_pause_start(hf_client *client, hf_call **ret_call);
 
 /* HF_PENDING, or the result of the call. hf_call_error is the text of its failure, "" if there is
  * none; it is valid as long as the call. */

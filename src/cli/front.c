@@ -41,6 +41,8 @@ static void stop(struct front *f, int number) {
 /* A signal typed at the terminal goes to the whole group, so the command already has it. (Only a
  * hang-up goes to the leader of the session alone, which may be us.) */
 static void pass_on(struct front *f, const struct signalfd_siginfo *info) {
+    if (info->ssi_signo == SIGTERM || info->ssi_signo == SIGINT || info->ssi_signo == SIGQUIT)
+        f->run->shared->asked_to_end = true;
     bool typed = info->ssi_code == SI_KERNEL && info->ssi_signo != SIGHUP;
     unsigned char byte = (unsigned char)(info->ssi_signo | (typed ? RUN_TYPED : 0));
     ssize_t sent = send(f->run->socket, &byte, 1, MSG_NOSIGNAL);
@@ -175,6 +177,13 @@ static int open_descriptors(struct front *f) {
     return 0;
 }
 
+static void close_descriptors(struct front *f) {
+    close(f->fds[KEEPER].fd);
+    close(f->fds[SIGNALS].fd);
+    close(f->fds[TIMER].fd);
+    close(f->run->socket);
+}
+
 /* A lock that is taken, and a command that ended by itself, are not failures of holdfast. */
 static enum say_level level_of(int end) {
     return end == RUN_NOT_ACQUIRED || end == RUN_EXITED ? SAY_WARNING : SAY_ERROR;
@@ -183,7 +192,8 @@ static enum say_level level_of(int end) {
 int front_main(struct run *run) {
     struct front f = {.run = run};
     int code;
-    run_close_stdio();
+    if (!run->settings->again) /* else the next command needs them */
+        run_close_stdio();
     if (open_descriptors(&f) < 0) {
         fail_say("cannot start (%s)", strerror(errno));
         tree_kill(); /* the keeper, and the command if it is quick */
@@ -195,5 +205,6 @@ int front_main(struct run *run) {
         say(level_of(run->shared->ended), "%s", run->shared->text);
     if (f.frees_locks)
         free_locks(run);
+    close_descriptors(&f);
     return code;
 }

@@ -661,6 +661,8 @@ static int begin(struct keeper *k) {
                       : command                  ? command + 1
                                                  : k->settings->command[0];
     ask_fill_client(&k->settings->ask, &options);
+    if (k->settings->reached)
+        options.store_wait_ms = HF_FOREVER;
     options.guard_pid = HF_LEASE_ONLY; /* if front and keeper are killed, the command may go on */
     options.on_event = on_event;
     options.on_event_arg = k;

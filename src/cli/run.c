@@ -91,34 +91,40 @@ static int check(struct run_settings *s) {
     return r ? r : choose_grace(s);
 }
 
-static int choose_command(struct run_settings *s, char **words) {
+static int choose_command(const struct command *command, struct run_settings *s, char **words) {
     static char path[] = "/bin/sh", flag[] = "-c", *shell[] = {path, flag, NULL, NULL};
     char safe[80];
     if (s->shell_command && *words)
         return fail_usage("unexpected argument '%s': -c has the whole command",
                           text_safe(safe, sizeof(safe), *words));
     if (!s->shell_command && !*words)
-        return fail_usage("missing command; usage: holdfast %s", run_command.usage);
+        return fail_usage("missing command; usage: holdfast %s", command->usage);
     shell[2] = (char *)s->shell_command;
     s->command = s->shell_command ? shell : words;
     return 0;
 }
 
+int run_check(const struct command *command, struct run_settings *s, char **words) {
+    int r = check(s);
+    return r ? r : choose_command(command, s, words);
+}
+
 /* Options may come before and after the name; the command follows them. */
-static int parse(struct cli *cli, struct run_settings *s, int argc, char **argv) {
-    int at = 1, used = options_parse(cli, &run_command, s, argc - at, argv + at);
+int run_parse(const struct command *command, struct cli *cli, struct run_settings *s, int argc,
+              char **argv) {
+    int at = 1, used = options_parse(cli, command, s, argc - at, argv + at);
     if (used < 0)
         return used;
     at += used;
     if (at == argc) {
-        fail_say("missing lock name; usage: holdfast %s", run_command.usage);
+        fail_say("missing lock name; usage: holdfast %s", command->usage);
         return -EXIT_USAGE; /* any negative number except the one for help */
     }
     s->name = cli->lock = argv[at++];
-    used = options_parse(cli, &run_command, s, argc - at, argv + at);
+    used = options_parse(cli, command, s, argc - at, argv + at);
     if (used < 0)
         return used;
-    int r = options_finish(cli, &run_command, s);
+    int r = options_finish(cli, command, s);
     return r < 0 ? r : at + used;
 }
 
@@ -146,7 +152,8 @@ void run_close_stdio(void) {
         close(null);
 }
 
-/* Blocks all signals until each process can handle them in its own way. */
+/* Blocks all signals until each process can handle them in its own way. The front undoes it when it
+ * is done. */
 static void block_signals(struct run *run) {
     static const int never[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
     sigset_t all;
@@ -156,6 +163,11 @@ static void block_signals(struct run *run) {
     sigprocmask(SIG_SETMASK, &all, &run->mask_before);
     struct sigaction normal = {.sa_handler = SIG_DFL}; /* a shell may have left it ignored */
     sigaction(SIGCHLD, &normal, &run->child_before);
+}
+
+static void restore_signals(const struct run *run) {
+    sigaction(SIGCHLD, &run->child_before, NULL);
+    sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
 }
 
 static int cannot_start(const char *what) {
@@ -170,17 +182,28 @@ static int split(struct run *run) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     block_signals(run);
     run->keeper = fork();
-    if (run->keeper < 0)
-        return cannot_start("fork");
+    if (run->keeper < 0) {
+        int r = cannot_start("fork");
+        restore_signals(run);
+        close(sockets[0]);
+        close(sockets[1]);
+        return r;
+    }
     bool is_keeper = run->keeper == 0;
     run->socket = sockets[is_keeper];
     close(sockets[!is_keeper]);
     if (is_keeper)
         _exit(keeper_main(run));
-    return front_main(run);
+    int code = front_main(run);
+    restore_signals(run);
+    return code;
 }
 
-static int start(const struct run_settings *s) {
+static bool may_run_again(const struct run_shared *shared) {
+    return (shared->ended == RUN_LOST || shared->ended == RUN_KEEPER_GONE) && !shared->asked_to_end;
+}
+
+int run_start(const struct run_settings *s, bool *ret_again) {
     struct run run = {.settings = s, .front = getpid(), .group = getpgrp()};
     run.shared =
         mmap(NULL, sizeof(*run.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -205,19 +228,19 @@ static int start(const struct run_settings *s) {
         report_write(report, &run, code);
     if (s->metrics_file)
         metrics_write(&run, code);
+    if (ret_again)
+        *ret_again = may_run_again(run.shared);
+    munmap(run.shared, sizeof(*run.shared));
     return code;
 }
 
 static int run(struct cli *cli, int argc, char **argv) {
-    struct run_settings s = {
-        .cli = cli, .ask = ASK_INIT, .grace_ms = -1, .max_hold_ms = -1, .warn_after_ms = -1};
-    int at = parse(cli, &s, argc, argv);
+    struct run_settings s = RUN_SETTINGS_INIT(cli);
+    int at = run_parse(&run_command, cli, &s, argc, argv);
     if (at < 0)
         return options_exit_code(at);
-    int r = check(&s);
-    if (!r)
-        r = choose_command(&s, argv + at);
-    return r ? r : start(&s);
+    int r = run_check(&run_command, &s, argv + at);
+    return r ? r : run_start(&s, NULL);
 }
 
 const struct command run_command = {

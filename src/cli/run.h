@@ -27,6 +27,8 @@ struct run_settings {
     struct option_list also;
     const char *name, *shell_command, *report, *metrics_file;
     bool metrics_names;
+    bool again;     /* there may be another run after this one: `elect` */
+    bool reached;   /* an earlier run has reached the store, so it is waited for without a limit */
     char **command; /* what to run, NULL at its end */
 };
 
@@ -52,6 +54,7 @@ struct run_shared {
     _Atomic pid_t child;
     char cgroup[CGROUP_PATH_SIZE]; /* of the command; "": it has none of its own */
     _Atomic bool front_stopped;    /* written by the front */
+    _Atomic bool asked_to_end;     /* the same: TERM, INT or QUIT came from outside */
     _Atomic int ended;             /* enum run_end; 0: not yet */
     int exit_code;
     int child_status; /* as of waitpid; -1: there was no child */
@@ -80,6 +83,22 @@ enum run_byte {
     RUN_STOPPED = 0x80, /* from the keeper: the command has been stopped by this signal */
     RUN_BELL = 1,       /* from the keeper: there is a deadline to watch */
 };
+
+#define RUN_SETTINGS_INIT(of_cli) \
+    { .cli = (of_cli), .ask = ASK_INIT, .grace_ms = -1, .max_hold_ms = -1, .warn_after_ms = -1 }
+
+/* Parses "[options] NAME [options]" for `command`, whose settings begin with `s`. Returns the index
+ * of the word after them, or a negative number for options_exit_code. */
+int run_parse(const struct command *command, struct cli *cli, struct run_settings *s, int argc,
+              char **argv);
+
+/* Checks the settings and the words of the command to run. Returns 0, or the exit code after
+ * printing an error. */
+int run_check(const struct command *command, struct run_settings *s, char **words);
+
+/* Does all the rest. Returns the exit code. `ret_again`: the lock was lost and nobody asked the
+ * command to end, so it may be acquired again; may be NULL. */
+int run_start(const struct run_settings *s, bool *ret_again);
 
 /* The signals that are passed on to the command, except those that were ignored when we started. */
 void run_forwarded_signals(sigset_t *ret);

@@ -7,7 +7,7 @@
  *   hold.c     acquiring, checking, renewing, releasing
  *   fence.c    what a hold gives to the resource that checks its token
  *   group.c    several names at once
- *   look.c     inspect, list, break, examine
+ *   look.c     inspect, list, break, examine, pause
  *   count.c    counters
  *   watch.c    hf_watch_start: what happens to all locks
  *   event.c    on_event: what happens to a program's locks
@@ -56,7 +56,7 @@ struct hf_client {
     bool store_is_quick;      /* its calls have no cancellation point */
     struct list completed;    /* operations that the store has answered; for the thread inside */
     struct list calls;        /* that are pending */
-    struct list looks;        /* calls whose operation is with the store, and counts */
+    struct list looks;        /* calls whose operation is with the store, counts, pauses */
 
     /* count.c */
     struct map counts;      /* the first of each name: the others wait for it */

@@ -1,6 +1,6 @@
 /* Looking at locks, and breaking them: single operations of the store, without the engine. The
  * store may keep an operation for longer than the program waits for it, so these calls are on the
- * heap even if the program blocks. */
+ * heap even if the program blocks. A pause is a look that asks nothing. */
 #include "client/client.h"
 
 #include "base/error.h"
@@ -116,6 +116,19 @@ static int examine(hf_client *c, bool blocks, hf_call **ret_call) {
 
 int hf_examine_start(hf_client *c, hf_call **ret_call) {
     return ret_call ? examine(c, false, ret_call) : missing_ret_call();
+}
+
+int hf_pause_start(hf_client *c, hf_call **ret_call) {
+    if (!ret_call)
+        return missing_ret_call();
+    int r = client_enter(c);
+    if (r < 0)
+        return r;
+    hf_call *call = call_new(c, CALL_LOOK);
+    if (!call)
+        return HF_NO_MEMORY;
+    list_append(&c->looks, &call->link);
+    return call_hand_out(call, HF_OK, ret_call);
 }
 
 /* The blocking form: waits for the call if it was started (r). */

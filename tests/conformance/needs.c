@@ -73,6 +73,7 @@ static const char *const needs_leases[] = {
     "a list comes in pages in the order of the names",
     "names may have every byte but nul",
     "several with too little time left are let go",
+    "the end of a dead leaders lease is observed",
 };
 
 static const char *const needs_counters[] = {
