@@ -47,11 +47,11 @@ def add_up(url, name, while_running=wait):
     return total
 
 
-def add_up_while_replies_are_lost(port, url, name, request):
+def add_up_while_replies_are_lost(port, url, name, request, hang_up=True):
     """The same through a proxy in front of `port`, url(its port), which loses the replies to requests that contain these
     bytes: one of eight with its connection, and now and then all that are under way."""
     with Proxy(port) as proxy:
-        lost = [proxy.drop_reply_to(request)]
+        lost = [proxy.drop_reply_to(request, hang_up=hang_up)]
 
         def lose():
             if not lost[-1].wait(POLL_S):
@@ -60,7 +60,7 @@ def add_up_while_replies_are_lost(port, url, name, request):
                 proxy.drop("down")
                 wait()
                 proxy.pass_all()
-            lost.append(proxy.drop_reply_to(request, after=7))
+            lost.append(proxy.drop_reply_to(request, after=7, hang_up=hang_up))
 
         total = add_up(url(proxy.port), name, lose)
     print(f"# {len(lost) - 1} replies were lost")
