@@ -573,8 +573,9 @@ HF_API hf_examination *hf_examination_free(hf_examination *examination);
 /* ---- Counters ----------------------------------------------------------------------------- */
 
 /* A counter is a number with a name, for what one step at the store can do without a lock: count,
- * limit, hand out numbers, elect by compare-and-set. Its name is not that of a lock: both may use
- * the same one. Whether a store has counters is in hf_store_info. */
+ * limit, hand out numbers, elect by compare-and-set. Give it a name that no lock has: some stores
+ * keep both in one place (Redis), and refuse the second with HF_WRONG_KIND. Whether a store has
+ * counters is in hf_store_info. */
 typedef enum hf_count_op {
     HF_COUNT_GET = 1,
     HF_COUNT_ADD = 2,    /* adds `number`, to 0 if there is no counter */
@@ -619,7 +620,7 @@ typedef struct hf_counter {
  * (ADD: the sum does not fit int64_t; nothing was changed), UNKNOWN (no answer came within wait_ms:
  * it may or may not have happened, or still happen), UNREACHABLE (it has not happened), WRONG_KIND
  * (the store has something else under this name), BAD_NAME, BAD_ARGUMENT, UNSUPPORTED (the store
- * has no counters, and why), and those of any request. */
+ * has no counters, or none that expire, and why), and those of any request. */
 HF_API int hf_count(hf_client *client, const char *name, const hf_count_options *options,
                     hf_counter *ret_counter);
 

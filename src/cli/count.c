@@ -164,7 +164,7 @@ const struct command count_command = {
     .run = run,
     .details =
         "One step on a counter, which needs no lock. Nobody sees it half done, and if a reply\n"
-        "is lost it is repeated and still happens once. A lock may have the same name.\n"
+        "is lost it is repeated and still happens once. Use a name that no lock has.\n"
         "\n"
         "get   prints the value\n"
         "add   adds N (1 if it is not given; may be negative) and prints the sum; a counter that\n"

@@ -4,6 +4,8 @@
  * Nothing watches the clock: each request first frees the counters that have expired. */
 #include "store/memory/counters.h"
 
+#include "store/counts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,69 +54,26 @@ static struct counter *counter_new(struct counters *counters, const struct store
     return counter;
 }
 
-static void describe(struct store_op *op, const struct counter *counter, int64_t now_us) {
-    op->flags = counter ? 0 : STORE_ABSENT;
-    op->value = counter ? counter->value : 0;
-    op->life_us = counter && counter->expiry.place ? counter->expiry.at - now_us : -1;
-}
-
-/* Sets the counter, which is created if it is NULL; NULL: no memory. */
-static struct counter *set(struct counters *counters, struct counter *counter,
-                           const struct store_op *op, int64_t value, int64_t now_us) {
-    if (!counter)
-        counter = counter_new(counters, op, now_us);
-    if (counter)
-        counter->value = value;
-    return counter;
-}
-
-static bool is_expected(const struct store_op *op, const struct counter *counter) {
-    bool expects_one = !(op->flags & STORE_ABSENT);
-    return expects_one ? counter && counter->value == op->expected : !counter;
-}
-
-/* HF_OK, HF_RANGE or HF_NO_MEMORY. */
-static int count(struct counters *counters, struct store_op *op, int64_t now_us) {
-    struct counter *counter = find(counters, op->name);
-    int64_t value = op->number;
-    bool matches;
-    switch ((enum store_count)op->kind) {
-    case STORE_COUNT_GET:
-        describe(op, counter, now_us);
-        return HF_OK;
-    case STORE_COUNT_ADD:
-        if (__builtin_add_overflow(counter ? counter->value : 0, op->number, &value))
-            return HF_RANGE;
-        counter = set(counters, counter, op, value, now_us);
-        describe(op, counter, now_us);
-        return counter ? HF_OK : HF_NO_MEMORY;
-    case STORE_COUNT_SWAP:
-        describe(op, counter, now_us);
-        return set(counters, counter, op, value, now_us) ? HF_OK : HF_NO_MEMORY;
-    case STORE_COUNT_CAS:
-        matches = is_expected(op, counter);
-        if (matches && !(counter = set(counters, counter, op, value, now_us)))
-            return HF_NO_MEMORY;
-        describe(op, counter, now_us);
-        op->flags |= matches ? 0 : STORE_MISMATCH;
-        return HF_OK;
-    case STORE_COUNT_REMOVE:
-        describe(op, counter, now_us);
-        if (counter)
-            counter_remove(counters, counter);
-        return HF_OK;
-    }
-    abort(); /* the client checks the operation */
+static int64_t life_us(const struct counter *counter, int64_t now_us) {
+    return counter && counter->expiry.place ? counter->expiry.at - now_us : -1;
 }
 
 void counters_count(struct counters *counters, struct store_host *host, struct store_op *op,
                     int64_t now_us) {
     remove_expired(counters, now_us);
-    int r = count(counters, op, now_us);
-    if (r < 0)
-        store_refuse(host, op, r, NULL);
-    else
-        store_complete(host, op, STORE_DONE);
+    struct counter *counter = find(counters, op->name);
+    struct counts_number before = {counter, counter ? counter->value : 0}, after;
+    struct counts_answer answer = counts_step(op, before, &after);
+    if (after.exists && !counter && !(counter = counter_new(counters, op, now_us))) {
+        store_refuse(host, op, HF_NO_MEMORY, NULL);
+        return;
+    }
+    int64_t left_us = life_us(counter, now_us);
+    if (after.exists)
+        counter->value = after.value;
+    else if (counter)
+        counter_remove(counters, counter);
+    counts_complete(host, op, &answer, left_us);
 }
 
 void counters_free(struct counters *counters) {
