@@ -101,8 +101,8 @@ class Member(Process):
 
 
 class Etcd:
-    """members: how many. tls: the Authority for certificates, of the members and of clients. options: of etcd. durable: on a disk.
-    separable: one can be cut off from the others."""
+    """members: how many. tls: the Authority for certificates, of the members and of clients. options: of etcd. durable: on a
+    disk. separable: one can be cut off from the others."""
 
     def __init__(self, members=1, tls=None, options=(), durable=False, separable=False):
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-etcd-", dir=None if durable else MEMORY))

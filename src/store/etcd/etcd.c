@@ -235,11 +235,52 @@ static void etcd_free(struct etcd *etcd) {
     free(etcd);
 }
 
+static struct etcd_link *probe_new(struct etcd *etcd, size_t host) {
+    struct etcd_link *link = calloc(1, sizeof(*link));
+    if (!link)
+        return NULL;
+    link->login = &etcd->login;
+    link->timeout_us = etcd->timeout_us;
+    if (etcd_link_init(link, etcd, &etcd->peers[host], 1, &etcd->security) == HF_OK)
+        return link;
+    free(link);
+    return NULL;
+}
+
+bool etcd_probe(struct etcd *etcd, size_t host, struct etcd_call *call) {
+    if (!etcd->probes && !etcd->is_closing)
+        etcd->probes = calloc(etcd->host_count, sizeof(struct etcd_link *));
+    if (etcd->probes && !etcd->probes[host])
+        etcd->probes[host] = probe_new(etcd, host);
+    if (!etcd->probes || !etcd->probes[host]) {
+        etcd_call_free(call);
+        return false;
+    }
+    etcd_link_submit(etcd->probes[host], call, etcd_now_us(etcd) + etcd->timeout_us);
+    return true;
+}
+
+void etcd_probe_done(struct etcd *etcd, size_t host) {
+    etcd_link_hang_up(etcd->probes[host]);
+}
+
+static void close_probes(struct etcd *etcd) {
+    for (size_t i = 0; etcd->probes && i < etcd->host_count; i++) {
+        if (etcd->probes[i])
+            etcd_link_close(etcd->probes[i]);
+        free(etcd->probes[i]);
+    }
+    free(etcd->probes);
+    etcd->probes = NULL;
+}
+
 static void close_store(struct store *store) {
     struct etcd *etcd = container_of(store, struct etcd, store);
     etcd_watch_down(etcd);
     etcd_changes_close(etcd);
     etcd_counters_close(etcd);
+    etcd->is_closing = true;
+    close_probes(etcd);
     etcd_link_close(&etcd->link);
     for (struct map_node *node; (node = map_first(&etcd->attempts));)
         etcd_attempt_free(etcd, container_of(node, struct etcd_attempt, by_seq));

@@ -104,6 +104,8 @@ struct etcd {
     size_t host_count;
     int64_t timeout_us;
     struct etcd_link link;
+    struct etcd_link **probes; /* to each member, once it was examined; NULL: none was */
+    bool is_closing;
     struct map attempts; /* by seq */
     /* Requests on one connection are not executed in order. So operations at a name wait for the
      * releases of it that are on their way. */
@@ -230,6 +232,11 @@ int64_t etcd_now_us(const struct etcd *etcd);
 /* Completes an operation whose call has failed: UNKNOWN if the server may have acted. */
 void etcd_fail(struct etcd *etcd, struct store_op *op, const struct etcd_call *call,
                bool may_have_acted);
+
+/* Sends a call to one of the URL's members, whichever the link is connected to. False: no memory,
+ * or the store is being closed; the call is freed. When it was answered, the connection is of no more use. */
+bool etcd_probe(struct etcd *etcd, size_t host, struct etcd_call *call);
+void etcd_probe_done(struct etcd *etcd, size_t host);
 
 /* A release has been answered: operations that waited for it are carried out. */
 void etcd_resume(struct etcd *etcd);

@@ -60,6 +60,11 @@ static struct server {
     const char *status, *why;
     bool refuses_once;
     size_t logins, txns, revoked;
+    /* Its status. */
+    const char *version; /* NULL: 3.4.23 */
+    const char *alarm;   /* NULL: none */
+    bool has_no_leader, is_learner;
+    int64_t db_size, db_size_in_use, elections; /* so many before each answer */
     int64_t compacted;          /* what was deleted at this revision is forgotten, too */
     void (*before_watch)(void); /* is called before the next watcher is created; NULL: nothing */
     void (*on_grant)(void);
@@ -341,9 +346,18 @@ static void log_in(struct request *request) {
 }
 
 static void tell_status(struct request *request) {
+    static int64_t term = TERM;
     Etcd__StatusResponse response = ETCD__STATUS_RESPONSE__INIT;
+    char *alarm = (char *)server.alarm;
     response.header = header_now();
-    response.version = (char *)"3.4.23";
+    response.version = (char *)(server.version ? server.version : "3.4.23");
+    response.leader = !server.has_no_leader;
+    response.is_learner = server.is_learner;
+    response.db_size = server.db_size;
+    response.db_size_in_use = server.db_size_in_use;
+    response.raft_term = (uint64_t)(term += server.elections);
+    response.errors = &alarm;
+    response.n_errors = server.alarm != NULL;
     answer(request, &response);
 }
 
@@ -530,7 +544,6 @@ static void serve_request(struct request *request) {
         {"Lease/LeaseTimeToLive", keep_lease},
         {"Auth/Authenticate", log_in},
         {"Maintenance/Status", tell_status},
-        {"Maintenance/Alarm", tell_nothing},
         {"Cluster/MemberList", tell_nothing},
     };
     if (server.is_silent)

@@ -1,5 +1,10 @@
 /* EXAMINE: what the cluster does to locks. It changes nothing: the writes that it measures delete a
- * key that does not exist, which goes through the log all the same. */
+ * key that does not exist, which goes through the log all the same.
+ *
+ * Each member of the URL is asked for its status, over a connection of its own. Of elections, etcd
+ * says only the raft term, which each of them raises. So a change of the leader is seen if it
+ * happens while the cluster is examined, and earlier ones are not. */
+#include "base/error.h"
 #include "store/etcd/etcd.h"
 #include "store/findings.h"
 
@@ -8,12 +13,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WRITES = 10, ALARM_NOSPACE = 1, ALARM_CORRUPT = 2, SPREAD = 4, SMALL_DB = 100 << 20 };
+enum {
+    WRITES = 10,
+    SPREAD = 4,
+    SMALL_DB = 100 << 20,
+    TEXT_SIZE = 1200,
+    TEXT_MAX = TEXT_SIZE - 100
+};
+
+struct version {
+    int major, minor, patch;
+};
+
+struct member {
+    struct examining *x;
+    Etcd__StatusResponse *status; /* NULL: it did not answer */
+};
 
 struct examining {
     struct etcd *etcd;
     struct store_op *op;
     hf_examination *out;
+    struct member *members; /* one for each host of the URL, and the one that was asked first */
+    size_t count;
+    size_t waiting; /* for so many of them */
+    uint64_t term;  /* at the last write; 0: none was answered */
     bool no_memory;
     int64_t began_us;
     int64_t us[WRITES];
@@ -23,13 +47,27 @@ struct examining {
 /* findings_add, with a note of whether it worked. */
 #define ADD(x, ...) ((x)->no_memory |= !findings_add((x)->out, __VA_ARGS__))
 
+static void examine_statuses(struct examining *x);
+
+/* That of the member that was asked first: without it, nothing is examined. */
+static const Etcd__StatusResponse *first_status(const struct examining *x) {
+    return x->members[x->etcd->host_count].status;
+}
+
 static void finish(struct examining *x) {
     struct etcd *etcd = x->etcd;
     struct store_op *op = x->op;
+    if (!x->no_memory)
+        examine_statuses(x);
     op->examination = x->out;
     if (x->out && x->writes)
         findings_measured(x->out, x->us, x->writes);
     bool no_memory = x->no_memory;
+    for (size_t i = 0; i < x->count; i++) {
+        if (x->members[i].status)
+            etcd__status_response__free_unpacked(x->members[i].status, NULL);
+    }
+    free(x->members);
     free(x);
     if (!no_memory) {
         store_complete(etcd->host, op, STORE_DONE);
@@ -51,28 +89,75 @@ static void ask(struct examining *x, const char *path, const ProtobufCMessage *r
     finish(x);
 }
 
-/* ---- What is found ---- */
+/* ---- Versions ---- */
 
-/* Versions with faults in what locks rely on. */
-static void examine_version(struct examining *x, const char *version) {
-    int major = 0, minor = 0, patch = 0;
-    sscanf(version, "%d.%d.%d", &major, &minor, &patch);
-    if (major < 3 || (major == 3 && minor < 4))
-        ADD(x, HF_PROBLEM, "version", "this store needs etcd 3.4 or later", "upgrade etcd",
-            "etcd %s", version);
-    else if (major == 3 && minor == 5 && patch < 6)
-        ADD(x, HF_WARNING, "version",
-            "members of 3.5.0 to 3.5.2 may lose data in a crash, and up to 3.5.5 members may come "
-            "to "
-            "differ: two may hold a lock",
-            "upgrade to the last release of 3.5", "etcd %s", version);
-    else
-        ADD(x, HF_FINE, "version",
-            "holdfast is tested with etcd 3.4; a keep-alive that only a deposed leader answered "
-            "does "
-            "not count",
-            "", "etcd %s", version);
+/* Faults in what locks rely on, by etcd's change logs: in which release of 3.4, 3.5 and 3.6 each
+ * was mended; 0: none had it. */
+static const struct bug {
+    int mended[3];
+    const char *effect;
+} bugs[] = {
+    {{8, 0, 0}, "members may come to differ if users log in, so two may hold a lock"},
+    {{0, 3, 0}, "members may come to differ after a crash, so two may hold a lock"},
+    {{0, 6, 0}, "members may come to differ after a crash while they are defragmented"},
+    {{38, 23, 5}, "a member that is defragmented while it catches up may damage its data"},
+    {{42, 28, 9},
+     "a read may be stale when a leader was paused or replaced, so two may hold a lock"},
+    {{31, 13, 0}, "a leader that was replaced may end leases that are alive, so locks are lost"},
+    {{32, 14, 0}, "a crash in a compaction may move revisions back, and tokens with them"},
+};
+
+static struct version read_version(const char *text) {
+    struct version version = {0};
+    sscanf(text, "%d.%d.%d", &version.major, &version.minor, &version.patch);
+    return version;
 }
+
+static bool is_older(const char *one, const char *other) {
+    struct version a = read_version(one), b = read_version(other);
+    return a.major != b.major   ? a.major < b.major
+           : a.minor != b.minor ? a.minor < b.minor
+                                : a.patch < b.patch;
+}
+
+static void examine_bugs(struct examining *x, const char *text, const struct version *version) {
+    char effects[TEXT_SIZE] = "", fix[100];
+    int mended = 0;
+    for (size_t i = 0; i < sizeof(bugs) / sizeof(bugs[0]); i++) {
+        int fixed = version->minor <= 6 ? bugs[i].mended[version->minor - 4] : 0;
+        if (version->patch >= fixed)
+            continue;
+        error_append(effects, sizeof(effects), "%s%s", *effects ? "; " : "", bugs[i].effect);
+        mended = fixed > mended ? fixed : mended;
+    }
+    snprintf(fix, sizeof(fix), "upgrade etcd to 3.%d.%d or later", version->minor, mended);
+    if (*effects)
+        ADD(x, HF_WARNING, "version", effects, fix, "etcd %s", text);
+    else
+        ADD(x, HF_FINE, "version", "it has no fault that is known to affect locks", "", "etcd %s",
+            text);
+}
+
+/* That of the oldest member. */
+static void examine_version(struct examining *x) {
+    const char *text = first_status(x)->version;
+    for (size_t i = 0; i < x->count; i++) {
+        const Etcd__StatusResponse *status = x->members[i].status;
+        if (status && is_older(status->version, text))
+            text = status->version;
+    }
+    struct version version = read_version(text);
+    if (version.major < 3 || (version.major == 3 && version.minor < 4))
+        ADD(x, HF_PROBLEM, "version", "this store needs etcd 3.4 or later", "upgrade etcd",
+            "etcd %s", text);
+    else if (version.major == 3)
+        examine_bugs(x, text, &version);
+    else
+        ADD(x, HF_NOTE, "version", "holdfast was not tested with this version", "", "etcd %s",
+            text);
+}
+
+/* ---- Members ---- */
 
 static void examine_members(struct examining *x, const Etcd__MemberListResponse *members) {
     size_t voters = 0;
@@ -89,35 +174,105 @@ static void examine_members(struct examining *x, const Etcd__MemberListResponse 
             "the cluster has %zu voting members", voters);
 }
 
-static void examine_size(struct examining *x, const Etcd__StatusResponse *status) {
-    if (status->db_size > SMALL_DB && status->db_size_in_use < status->db_size / SPREAD)
+static const char *complaint_about(const Etcd__StatusResponse *status) {
+    return !status              ? "does not answer"
+           : status->is_learner ? "is a learner, which serves nobody"
+           : !status->leader    ? "has no leader"
+                                : NULL;
+}
+
+static void examine_serving(struct examining *x) {
+    char text[TEXT_SIZE] = "";
+    for (size_t i = 0; i < x->etcd->host_count; i++) {
+        const struct world_peer *peer = &x->etcd->peers[i];
+        const char *complaint = complaint_about(x->members[i].status);
+        if (complaint && strlen(text) < TEXT_MAX)
+            error_append(text, sizeof(text), "%s%s:%u %s", *text ? ", " : "", peer->host,
+                         (unsigned)peer->port, complaint);
+    }
+    if (*text)
+        ADD(x, HF_WARNING, "serving",
+            "fewer of the other members may fail before locks are out of reach",
+            "start them, look at their logs, or correct the URL", "%s", text);
+    else
+        ADD(x, HF_FINE, "serving", "each of them can serve this client", "",
+            "all members of the URL serve");
+}
+
+static void examine_leader(struct examining *x) {
+    const Etcd__StatusResponse *first = first_status(x);
+    uint64_t last = x->term > first->raft_term ? x->term : first->raft_term;
+    for (size_t i = 0; i < x->etcd->host_count; i++) {
+        const Etcd__StatusResponse *status = x->members[i].status;
+        last = status && status->raft_term > last ? status->raft_term : last;
+    }
+    if (last > first->raft_term)
+        ADD(x, HF_WARNING, "leader",
+            "requests wait for each election; a leader that changes often makes leases run out",
+            "look for slow disks, lost heartbeats or a busy machine; see --election-timeout",
+            "the leader changed while doctor looked: from raft term %" PRIu64 " to %" PRIu64,
+            first->raft_term, last);
+    else
+        ADD(x, HF_FINE, "leader",
+            "each election raises the term: if it is higher the next time, the leader has changed",
+            "", "raft term %" PRIu64, last);
+}
+
+/* ---- The database ---- */
+
+/* That of the member that would gain most. */
+static void examine_size(struct examining *x) {
+    const Etcd__StatusResponse *worst = first_status(x);
+    for (size_t i = 0; i < x->count; i++) {
+        const Etcd__StatusResponse *status = x->members[i].status;
+        if (status &&
+            status->db_size - status->db_size_in_use > worst->db_size - worst->db_size_in_use)
+            worst = status;
+    }
+    if (worst->db_size > SMALL_DB && worst->db_size_in_use < worst->db_size / SPREAD)
         ADD(x, HF_NOTE, "size",
             "the database is mostly empty pages, and may reach its quota although it is not full",
             "run etcdctl defrag on each member, one after the other",
-            "%" PRId64 " MB, of which %" PRId64 " MB are in use", status->db_size >> 20,
-            status->db_size_in_use >> 20);
+            "%" PRId64 " MB, of which %" PRId64 " MB are in use", worst->db_size >> 20,
+            worst->db_size_in_use >> 20);
     else
         ADD(x, HF_FINE, "size", "a lock that nobody holds or waits for leaves nothing behind", "",
-            "the database has %" PRId64 " kB", status->db_size >> 10);
+            "the database has %" PRId64 " kB", worst->db_size >> 10);
 }
 
-static void examine_alarms(struct examining *x, const Etcd__AlarmResponse *alarms) {
-    bool full = false, corrupt = false;
-    for (size_t i = 0; i < alarms->n_alarms; i++) {
-        full |= alarms->alarms[i]->alarm == ALARM_NOSPACE;
-        corrupt |= alarms->alarms[i]->alarm == ALARM_CORRUPT;
+static bool has_alarm(const struct examining *x, const char *name) {
+    for (size_t i = 0; i < x->count; i++) {
+        const Etcd__StatusResponse *status = x->members[i].status;
+        for (size_t j = 0; status && j < status->n_errors; j++) {
+            if (strstr(status->errors[j], name))
+                return true;
+        }
     }
-    if (corrupt)
+    return false;
+}
+
+static void examine_alarms(struct examining *x) {
+    if (has_alarm(x, "CORRUPT"))
         ADD(x, HF_PROBLEM, "alarms", "members disagree about the data: two may hold a lock",
             "restore the cluster, or replace the member that differs",
             "the CORRUPT alarm is raised");
-    if (full)
+    else if (has_alarm(x, "NOSPACE"))
         ADD(x, HF_PROBLEM, "alarms",
             "no lock can be acquired; holds are still renewed and released",
             "compact and defragment, then run etcdctl alarm disarm", "the NOSPACE alarm is raised");
-    if (!corrupt && !full)
+    else
         ADD(x, HF_FINE, "alarms", "the cluster accepts writes", "", "no alarm is raised");
 }
+
+static void examine_statuses(struct examining *x) {
+    examine_version(x);
+    examine_serving(x);
+    examine_leader(x);
+    examine_alarms(x);
+    examine_size(x);
+}
+
+/* ---- The client ---- */
 
 static void examine_access(struct examining *x) {
     if (x->etcd->link.token)
@@ -145,10 +300,15 @@ static void write_once(struct examining *x);
 
 static void written(struct etcd *etcd, struct etcd_call *call) {
     struct examining *x = call->context;
-    if (call->reason) { /* it may not: then nothing is measured */
+    Etcd__DeleteRangeResponse *response =
+        call->reason ? NULL
+                     : etcd__delete_range_response__unpack(NULL, call->message_size, call->message);
+    if (!response) { /* it may not: then nothing is measured */
         finish(x);
         return;
     }
+    x->term = response->header ? response->header->raft_term : 0;
+    etcd__delete_range_response__free_unpacked(response, NULL);
     x->us[x->writes++] = etcd_now_us(etcd) - x->began_us;
     write_once(x);
 }
@@ -165,21 +325,39 @@ static void write_once(struct examining *x) {
     ask(x, "/etcdserverpb.KV/DeleteRange", &request.base, written);
 }
 
-static void alarms_answered(struct etcd *etcd, struct etcd_call *call) {
-    struct examining *x = call->context;
-    Etcd__AlarmResponse *response =
-        call->reason ? NULL : etcd__alarm_response__unpack(NULL, call->message_size, call->message);
-    (void)etcd;
-    if (response) { /* it takes root's rights, where there are any */
-        examine_alarms(x, response);
-        etcd__alarm_response__free_unpacked(response, NULL);
+static Etcd__StatusResponse *read_status(const struct etcd_call *call) {
+    return call->reason ? NULL
+                        : etcd__status_response__unpack(NULL, call->message_size, call->message);
+}
+
+static void member_answered(struct etcd *etcd, struct etcd_call *call) {
+    struct member *member = call->context;
+    struct examining *x = member->x;
+    member->status = read_status(call);
+    etcd_probe_done(etcd, (size_t)(member - x->members));
+    if (--x->waiting == 0)
+        write_once(x);
+}
+
+/* Asks each member of the URL. */
+static void ask_members(struct examining *x) {
+    Etcd__StatusRequest request = ETCD__STATUS_REQUEST__INIT;
+    x->waiting = 1; /* until all are asked */
+    for (size_t i = 0; i < x->etcd->host_count; i++) {
+        struct etcd_call *call = etcd_call_new("/etcdserverpb.Maintenance/Status", &request.base,
+                                               member_answered, &x->members[i]);
+        x->members[i].x = x;
+        x->no_memory |= !call || !etcd_probe(x->etcd, i, call);
+        x->waiting += call && !x->no_memory;
+        if (x->no_memory)
+            break;
     }
-    write_once(x);
+    if (--x->waiting == 0)
+        write_once(x);
 }
 
 static void members_answered(struct etcd *etcd, struct etcd_call *call) {
     struct examining *x = call->context;
-    Etcd__AlarmRequest request = ETCD__ALARM_REQUEST__INIT;
     Etcd__MemberListResponse *response =
         call->reason ? NULL
                      : etcd__member_list_response__unpack(NULL, call->message_size, call->message);
@@ -188,7 +366,7 @@ static void members_answered(struct etcd *etcd, struct etcd_call *call) {
         examine_members(x, response);
         etcd__member_list_response__free_unpacked(response, NULL);
     }
-    ask(x, "/etcdserverpb.Maintenance/Alarm", &request.base, alarms_answered);
+    ask_members(x);
 }
 
 static void base_answered(struct etcd *etcd, struct etcd_call *call) {
@@ -208,27 +386,21 @@ static void status_answered(struct etcd *etcd, struct etcd_call *call) {
     struct examining *x = call->context;
     Etcd__RangeRequest request = ETCD__RANGE_REQUEST__INIT;
     struct etcd_key base;
-    Etcd__StatusResponse *response =
-        call->reason ? NULL
-                     : etcd__status_response__unpack(NULL, call->message_size, call->message);
-    if (!response) {
+    x->members[etcd->host_count].status = read_status(call);
+    if (!x->members[etcd->host_count].status) {
         struct store_op *op = x->op;
+        free(x->members);
         free(x);
         etcd_fail(etcd, op, call, false);
         return;
     }
     x->out = findings_new(etcd->store.driver->tier);
     x->no_memory = !x->out;
-    if (x->out) {
-        examine_version(x, response->version);
-        examine_access(x);
-        examine_size(x, response);
-    }
-    etcd__status_response__free_unpacked(response, NULL);
     if (x->no_memory) {
         finish(x);
         return;
     }
+    examine_access(x);
     etcd_base_key(etcd, &base);
     request.key = etcd_bytes(&base);
     ask(x, "/etcdserverpb.KV/Range", &request.base, base_answered);
@@ -237,11 +409,16 @@ static void status_answered(struct etcd *etcd, struct etcd_call *call) {
 void etcd_examine(struct etcd *etcd, struct store_op *op) {
     Etcd__StatusRequest request = ETCD__STATUS_REQUEST__INIT;
     struct examining *x = calloc(1, sizeof(*x));
-    if (!x) {
+    struct member *members = calloc(etcd->host_count + 1, sizeof(*members));
+    if (!x || !members) {
+        free(x);
+        free(members);
         store_refuse(etcd->host, op, HF_NO_MEMORY, NULL);
         return;
     }
     x->etcd = etcd;
     x->op = op;
+    x->members = members;
+    x->count = etcd->host_count + 1;
     ask(x, "/etcdserverpb.Maintenance/Status", &request.base, status_answered);
 }

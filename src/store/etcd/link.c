@@ -29,7 +29,7 @@ static struct etcd_call *call_of(struct grpc_call *grpc) {
     return container_of(grpc, struct etcd_call, grpc);
 }
 
-static void call_free(struct etcd_call *call) {
+void etcd_call_free(struct etcd_call *call) {
     list_remove(&call->link);
     grpc_cancel(&call->grpc);
     explicit_bzero(call->bytes, call->size); /* a password may be in it */
@@ -65,7 +65,7 @@ static void return_call(struct etcd_link *link, struct etcd_call *call, int reas
     call->status = status;
     call->why = why;
     call->answered(link->etcd, call);
-    call_free(call);
+    etcd_call_free(call);
 }
 
 /* ---- Time ---- */
@@ -109,7 +109,7 @@ static void take_back_sent(struct etcd_link *link) {
         struct etcd_call *last = call_at(link->sent.prev);
         unsend(link, last);
         if (last->answered == logged_in)
-            call_free(last);
+            etcd_call_free(last);
         else
             list_insert_before(link->waiting.next, &last->link);
     }
@@ -129,7 +129,7 @@ static void went_down(struct etcd_link *link, int reason, const char *why) {
     link->reason = reason;
     link->unfit = false;
     snprintf(link->why, sizeof(link->why), "%s", why ? why : hf_error_string(reason));
-    if (was_ready)
+    if (was_ready && link == &link->etcd->link)
         etcd_watch_down(link->etcd);
     take_back_sent(link);
     grpc_free(link->grpc);
@@ -181,6 +181,10 @@ void etcd_link_flush(struct etcd_link *link) {
     world_flusher_ask(link->world, &link->flusher);
 }
 
+void etcd_link_hang_up(struct etcd_link *link) {
+    link->unfit = link->grpc;
+}
+
 static void flush(struct world_flusher *flusher) {
     struct etcd_link *link = container_of(flusher, struct etcd_link, flusher);
     const uint8_t *bytes;
@@ -198,7 +202,8 @@ static void flush(struct world_flusher *flusher) {
 static void become_ready(struct etcd_link *link) {
     link->state = ETCD_READY;
     send_waiting(link);
-    etcd_watch_up(link->etcd);
+    if (link == &link->etcd->link)
+        etcd_watch_up(link->etcd);
 }
 
 /* ---- The login ---- */
@@ -243,7 +248,7 @@ static void log_in(struct etcd_link *link) {
         call->give_up_us = world_now_us(link->world) + link->timeout_us;
     if (!call || !start(link, call)) {
         if (call)
-            call_free(call);
+            etcd_call_free(call);
         link->unfit = true;
     }
     etcd_link_flush(link);

@@ -85,6 +85,13 @@ bool etcd_call_may_have_acted(const struct etcd_call *call);
  * from within. `give_up_us` is when to return it without an answer. */
 void etcd_link_submit(struct etcd_link *link, struct etcd_call *call, int64_t give_up_us);
 
+/* Its connection is closed when whatever called this returns to the link; a call that is left opens
+ * another. */
+void etcd_link_hang_up(struct etcd_link *link);
+
+/* Frees a call that was not submitted. */
+void etcd_call_free(struct etcd_call *call);
+
 /* Has what is to be sent on streams sent with the next flush. */
 void etcd_link_flush(struct etcd_link *link);
 
