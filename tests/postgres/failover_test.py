@@ -7,6 +7,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.counting import add_up, run_adder, wait
 from servers.history import History
 from servers.player import Player, playing
 from servers.postgres import Postgres, patient
@@ -46,13 +47,20 @@ def row_10_a_lock_that_the_promoted_standby_does_not_have_is_reported_at_once():
         equal(one.release("kept"), "OK")
 
 
-@test
-def row_10_nothing_is_lost_with_a_synchronous_standby():
-    history = History()
-    with Postgres() as primary, Postgres(follows=primary) as standby, contextlib.ExitStack() as stack:
+@contextlib.contextmanager
+def synchronous():
+    """A primary, and a standby that it waits for."""
+    with Postgres() as primary, Postgres(follows=primary) as standby:
         primary.config.append("synchronous_standby_names = '*'")
         primary.restart()
         wait_until(lambda: primary.command("SELECT sync_state FROM pg_stat_replication") == "sync", "the standby")
+        yield primary, standby
+
+
+@test
+def row_10_nothing_is_lost_with_a_synchronous_standby():
+    history = History()
+    with synchronous() as (primary, standby), contextlib.ExitStack() as stack:
         url = url_of(primary, standby)
         one = stack.enter_context(Puppet(PUPPET, url, max_lease_ms=VERY_LONG_MS))
         locks = {f"lock{number}" for number in range(5)}
@@ -70,6 +78,24 @@ def row_10_nothing_is_lost_with_a_synchronous_standby():
         equal(claims(standby) & locks, locks)
         for lock in locks:
             equal(one.renew(lock), "OK")
+
+
+@test
+def row_10_clients_add_up_exactly_over_a_fail_over_to_a_synchronous_standby():
+    value = "SELECT value FROM holdfast.counters WHERE name = 'hits'"
+    with synchronous() as (primary, standby), Proxy(primary.port) as slow:
+        run_adder(url_of(primary), "other", 1, 1)  # the schema is there
+        slow.delay(20)  # so that they are not done before the primary fails
+
+        def fail_over():
+            wait()
+            if primary.running() and int(primary.command(value) or 0) > 100:
+                primary.crash()
+                standby.promote()
+
+        total = add_up(url_of(slow, standby), "hits", fail_over)
+        assert not primary.running(), "the primary did not fail"
+        equal(int(standby.command(value)), total)
 
 
 main()
