@@ -26,7 +26,7 @@
  *  next holder then works at the same time. No lock service can prevent that, but the resource
  *  can: pass it the token with every write, and let it refuse any token smaller than the largest
  *  it has seen. Only tokens of exclusive holds can be used that way; see
- *  hf_hold_is_exclusive. For a database, hf_fence_sql has the statement that does it.
+ *  hf_hold_is_exclusive. "Fencing: the resource's side" has what files and databases need for it.
  *
  * CONVENTIONS
  *
@@ -43,9 +43,10 @@
  *  - The library does not log and does not install signal handlers. hf_process says when it calls
  *    your functions.
  *  - Only calls that have a _start form, hf_call_wait and the recipes (hf_observe) wait for the
- *    store; opening and closing a client may wait for a local disk. All other calls return at once,
- *    even while other threads wait. With sqlite: a call waits for as long as the disk takes, and
- *    for up to 3 seconds if another process keeps the file locked.
+ *    store; opening and closing a client may wait for a local disk, and so do the calls for a fenced
+ *    file. All other calls return at once, even while other threads wait. With sqlite: a call waits
+ *    for as long as the disk takes, and for up to 3 seconds if another process keeps the file
+ *    locked.
  *  - No call is a cancellation point: a thread that is cancelled (pthread_cancel) while it waits
  *    in the library finishes its call first.
  *  - After fork() every call on a handle in the child returns HF_FORKED; freeing a handle there
@@ -351,7 +352,44 @@ HF_API hf_hold *hf_hold_free(hf_hold *hold);
  * not read or close it. Errors (negative): SYSTEM, NO_MEMORY, CLOSED, FORKED. */
 HF_API int hf_hold_fd(hf_hold *hold);
 
-/* ---- Fencing in a database ---------------------------------------------------------------- */
+/* ---- Fencing: the resource's side --------------------------------------------------------- */
+
+/* A token protects a resource that does two things. It registers the token before you first read
+ * from it, and with each write, in one atomic step, it refuses a token smaller than the largest it
+ * has seen. What follows does that for files and databases; docs/fencing.md also has Redis, etcd,
+ * ZooKeeper, services that speak HTTP and object stores.
+ *
+ * hf_fence_token: the token to hand to the resource, with the checks that belong to it. With
+ * several names: that of the first.
+ * Errors: LOST, RELEASED, CLOSED, FORKED as from hf_check; WRONG_KIND (the hold is not exclusive,
+ * so its token does not fence); BAD_ARGUMENT. */
+HF_API int hf_fence_token(hf_hold *hold, uint64_t *ret_token);
+
+/* A file on this host, or anything else that only processes of this host write to. `path` names
+ * it. The largest token of each name is kept in a file beside it, `path` with ".fence" added, and
+ * a lock on that file (flock) makes the check and the write one step. `holdfast fence` uses the
+ * same files. Use a local file system.
+ *
+ *    if (hf_fence_open(hold, "/srv/app/state") < 0) die(hf_last_error());
+ *    read, work, and then:
+ *    if (hf_fence_write(hold, "/srv/app/state", data, size) < 0) die(hf_last_error());
+ *
+ * hf_fence_open: registers the token. Call it before the first read.
+ * hf_fence_write: checks the token and replaces the whole content of the file. Readers see the old
+ * content or the new one, and so they do after a crash. When it returns HF_OK, the new content is on
+ * the disk. Permissions and group of the file stay, and so does the owner if this process may set
+ * it. A symbolic link is refused.
+ * hf_fence_check: checks the token and calls `write`, in one step, for what hf_fence_write cannot
+ * do. Returns what `write` returned, which must not call these functions for the same path.
+ *
+ * These calls wait for the disk, and for whoever is writing: a process that was stopped in the
+ * middle of its write keeps the next holder waiting until it goes on or is killed.
+ * Errors: LOST (also if the token is refused; nothing was written), RELEASED, CLOSED, FORKED,
+ * WRONG_KIND, BAD_ARGUMENT, BAD_STORE (the file of tokens is damaged), SYSTEM (the file has its old
+ * content or the new one; hf_last_error says what failed). */
+HF_API int hf_fence_open(hf_hold *hold, const char *path);
+HF_API int hf_fence_write(hf_hold *hold, const char *path, const void *data, size_t size);
+HF_API int hf_fence_check(hf_hold *hold, const char *path, int (*write)(void *arg), void *arg);
 
 /* A database can check the token in the transaction that makes the guarded write. A writer that has
  * lost the lock without knowing it then fails as a whole. On your own connection:
@@ -364,16 +402,22 @@ HF_API int hf_hold_fd(hf_hold *hold);
  * The statement keeps the largest token of each name in a table of the database, and fails if a
  * larger one has been there: roll back and stop, since the lock is lost. Until the transaction
  * ends, other transactions that check the same name wait. It must be the first statement of a
- * transaction, before anything is read and before any savepoint. The database needs the schema of
- * its store, wherever the locks are. docs/stores/postgres.md and docs/stores/mysql.md have the
- * rights that are needed, and the errors. */
+ * transaction, before anything is read and before any savepoint. PostgreSQL and MySQL need the
+ * schema of their store, wherever the locks are; docs/stores/postgres.md and docs/stores/mysql.md
+ * have the rights that are needed, and the errors. In SQLite, create the table once, with
+ * HF_FENCE_SQLITE_TABLE; the error is SQLITE_CONSTRAINT_CHECK. */
 typedef enum hf_dialect {
     HF_POSTGRES = 1, /* PostgreSQL */
     HF_MYSQL = 2,    /* MySQL and MariaDB */
+    HF_SQLITE = 3,   /* SQLite */
 } hf_dialect;
 
 #define HF_FENCE_SQL_SIZE 768     /* bytes that are enough for the statement, for each name */
 #define HF_FENCE_SQLSTATE "ZF001" /* PostgreSQL's error for a token that is not the largest */
+
+#define HF_FENCE_SQLITE_TABLE                                                 \
+    "CREATE TABLE IF NOT EXISTS holdfast_fences (name PRIMARY KEY NOT NULL, " \
+    "token INTEGER NOT NULL CONSTRAINT holdfast_token_is_stale CHECK (token > 0)) WITHOUT ROWID"
 
 /* Writes the statement for this hold into `ret_statement`, which has `size` bytes. With several
  * names it checks all of them. It is ASCII, needs no parameters, and stays the same for as long as
@@ -381,6 +425,24 @@ typedef enum hf_dialect {
  * Errors: LOST, RELEASED, CLOSED, FORKED as from hf_check; WRONG_KIND (the hold is not exclusive,
  * so its token does not fence); BAD_ARGUMENT (an unknown dialect, or `size` is too small). */
 HF_API int hf_fence_sql(hf_hold *hold, hf_dialect dialect, char *ret_statement, size_t size);
+
+/* A Redis server checks the token with this script, and executes a command of yours in the same
+ * step. On your own connection:
+ *
+ *    EVAL script 1 KEY NAME TOKEN COMMAND ARGUMENT...
+ *
+ * KEY is a hash of your choice, which keeps the largest token of each lock's NAME. TOKEN comes from
+ * hf_fence_token. Without a COMMAND the token is only registered: do that before the first read.
+ * The error for a token that is not the largest begins with "FENCED". In a Cluster, the keys of the
+ * command must be in the slot of KEY ("{report}fence", "{report}data"). */
+#define HF_FENCE_REDIS                                                                       \
+    "local seen = redis.call('HGET', KEYS[1], ARGV[1]) "                                     \
+    "if seen and tonumber(ARGV[2]) < tonumber(seen) then "                                   \
+    "return redis.error_reply('FENCED token ' .. ARGV[2] .. ' of ' .. ARGV[1] .. "           \
+    "' is refused (a later holder came with ' .. seen .. '); the lock was lost: stop') end " \
+    "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) "                                         \
+    "if #ARGV > 2 then return redis.call(unpack(ARGV, 3)) end "                              \
+    "return redis.status_reply('OK')"
 
 /* ---- Looking ------------------------------------------------------------------------------ */
 

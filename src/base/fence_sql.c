@@ -18,6 +18,10 @@ static const struct {
     [HF_MYSQL] = {"mysql", "INSERT INTO holdfast_fences (name, token) VALUES ",
                   " ON DUPLICATE KEY UPDATE token = IF(VALUES(token) < token, 0, VALUES(token))",
                   "(", "X'", "'"},
+    [HF_SQLITE] = {"sqlite", "INSERT INTO holdfast_fences (name, token) VALUES ",
+                   " ON CONFLICT (name) DO UPDATE SET token = "
+                   "CASE WHEN excluded.token < token THEN 0 ELSE excluded.token END",
+                   "(", "X'", "'"},
 };
 
 const char *fence_sql_word(int dialect) {

@@ -1,25 +1,22 @@
-/* holdfast fence: checks tokens on behalf of a resource. A file keeps the largest token seen for
- * each name. `fence check` refuses a smaller one: its holder was paused, has lost the lock, and
- * does not know it. `fence sql` prints the statement with which a database does the same.
- *
- * The file has one line for each name: the token, a space, and the name, safe to print. It is
- * replaced by a rename, under flock, so a crash leaves either the old file or the new one. */
+/* holdfast fence: checks tokens on behalf of a resource, which refuses a token below the largest it
+ * has seen: its holder was paused, has lost the lock, and does not know it. `check` keeps the
+ * tokens in a file, and `write` replaces a file in the same step. `sql` and `redis` print what a
+ * server must be sent to do so. */
+#include "base/fence_file.h"
 #include "base/fence_sql.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/text.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum { EXIT_REFUSED = 1, NAME_SIZE = 1100, PATH_SIZE = 4096 };
+enum { EXIT_REFUSED = 1, WORDS = 4, SAFE_SIZE = 300, CHUNK = 65536 };
 
 /* All tokens are below. Something else that was taken for one, such as a time in nanoseconds, must
  * not be remembered: every token after it would be refused. */
@@ -35,99 +32,75 @@ static const struct option options[] = {
     {0},
 };
 
-/* Opens and locks the file that is at this path now; it may be replaced while we wait for the
- * lock. */
-static int open_locked(const char *path) {
-    for (;;) {
-        struct stat ours, theirs;
-        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (fd < 0)
-            return -1;
-        if (flock(fd, LOCK_EX) < 0 || fstat(fd, &ours) < 0) {
-            close(fd);
-            return -1;
-        }
-        if (stat(path, &theirs) == 0 && ours.st_ino == theirs.st_ino &&
-            ours.st_dev == theirs.st_dev)
-            return fd;
-        close(fd);
-    }
-}
+/* What the words after the options say. */
+struct request {
+    const char *where; /* FILE, DIALECT or KEY */
+    struct fence_token token;
+    char **rest; /* the words after these */
+    int rest_count;
+};
 
-/* Copies all lines but that of `name` to `to`, and returns the name's token (0: none) in ret_token.
- * Negative if the file is not one of ours or cannot be written. */
-static int copy_others(FILE *from, FILE *to, const char *name, uint64_t *ret_token) {
-    char *line = NULL;
-    size_t size = 0;
-    int r = 0;
-    *ret_token = 0;
-    while (r == 0 && getline(&line, &size, from) > 0) {
-        char *end;
-        uint64_t token = strtoull(line, &end, 10);
-        line[strcspn(line, "\n")] = 0;
-        if (end == line || *end != ' ')
-            r = -1;
-        else if (strcmp(end + 1, name) == 0)
-            *ret_token = token;
-        else if (fprintf(to, "%s\n", line) < 0)
-            r = -1;
-    }
-    free(line);
-    return r;
-}
+/* ---- A file ---- */
 
-static int cannot(const char *path, const char *why) {
-    char safe[300];
-    fail_say("cannot use %s (%s); fence keeps tokens there: name a file of its own that can be "
-             "written, in a folder that can",
-             text_safe(safe, sizeof(safe), path), why);
+/* Says why the file of tokens, or what it guards, could not be used. */
+static int explain(const struct fence_file *file, int r) {
+    char safe[SAFE_SIZE], name[SAFE_SIZE];
+    if (r == HF_LOST) {
+        fail_say("token %" PRIu64 " of %s is refused (a later holder came with %" PRIu64
+                 "); the lock was lost: stop",
+                 file->refused.token, text_safe(name, sizeof(name), file->refused.name),
+                 file->seen);
+        return EXIT_REFUSED;
+    }
+    fail_say("%s; fence needs a file of its own for tokens, in a folder that can be read and "
+             "written",
+             text_safe(safe, sizeof(safe), file->why));
     return EXIT_CONFIG;
 }
 
-static int refuse(const char *name, uint64_t token, uint64_t seen) {
-    fail_say("token %" PRIu64 " of %s is refused (a later holder came with %" PRIu64
-             "); the lock was lost: stop",
-             token, name, seen);
-    return EXIT_REFUSED;
+static int check_token(const struct request *request) {
+    struct fence_file file;
+    int r = fence_file_enter(&file, request->where, "", &request->token, 1);
+    if (r)
+        return explain(&file, r);
+    fence_file_leave(&file);
+    return EXIT_SUCCESS;
 }
 
-static int replace(FILE *from, const char *path, const char *name, uint64_t token) {
-    char new_path[PATH_SIZE];
-    uint64_t seen;
-    snprintf(new_path, sizeof(new_path), "%s.new", path);
-    FILE *to = fopen(new_path, "we");
-    if (!to)
-        return cannot(new_path, strerror(errno));
-    int copied = copy_others(from, to, name, &seen);
-    bool refused = copied == 0 && token < seen;
-    bool written = copied == 0 && fprintf(to, "%" PRIu64 " %s\n", token, name) > 0 &&
-                   fflush(to) == 0 && fsync(fileno(to)) == 0;
-    written = fclose(to) == 0 && written;
-    if (!refused && written && token > seen && rename(new_path, path) < 0)
-        written = false;
-    int error = errno;
-    unlink(new_path);
-    if (copied < 0)
-        return cannot(path, "it was not written by fence");
-    if (refused)
-        return refuse(name, token, seen);
-    return written ? EXIT_SUCCESS : cannot(path, strerror(error));
-}
-
-static int check_token(const char *path, const char *raw_name, uint64_t token) {
-    char name[NAME_SIZE];
-    text_safe(name, sizeof(name), raw_name);
-    int fd = strlen(path) + 5 < PATH_SIZE ? open_locked(path) : -1;
-    if (fd < 0)
-        return cannot(path, strerror(errno));
-    FILE *from = fdopen(fd, "r");
-    if (!from) {
-        close(fd);
-        return cannot(path, strerror(errno));
+/* Everything from standard input, for the caller to free; NULL if it cannot be read. */
+static char *read_input(size_t *ret_size) {
+    char *data = NULL, *more;
+    ssize_t got = 1;
+    *ret_size = 0;
+    while (got > 0 && (more = realloc(data, *ret_size + CHUNK))) {
+        data = more;
+        do
+            got = read(STDIN_FILENO, data + *ret_size, CHUNK);
+        while (got < 0 && errno == EINTR);
+        *ret_size += got > 0 ? (size_t)got : 0;
     }
-    int r = replace(from, path, name, token);
-    fclose(from); /* and with it the lock */
-    return r;
+    if (got == 0)
+        return data;
+    free(data);
+    return NULL;
+}
+
+/* The token is checked when all input is there: whoever waits for input keeps nobody waiting. */
+static int write_file(const struct request *request) {
+    struct fence_file file;
+    size_t size;
+    char *data = read_input(&size);
+    if (!data) {
+        fail_say("cannot read standard input (%s)", strerror(errno));
+        return EXIT_INTERNAL;
+    }
+    int r = fence_file_enter(&file, request->where, ".fence", &request->token, 1);
+    if (!r) {
+        r = fence_file_replace(&file, fence_file_base(request->where), data, size);
+        fence_file_leave(&file);
+    }
+    free(data);
+    return r ? explain(&file, r) : EXIT_SUCCESS;
 }
 
 static const char *variable(const char *name, size_t number) {
@@ -159,83 +132,170 @@ static int dialect_of(const char *word) {
     return 0;
 }
 
-static int print_statement(const char *word, const char *name, uint64_t token) {
+static int print_statement(const struct request *request) {
     char statement[HF_FENCE_SQL_SIZE], safe[80];
-    int dialect = dialect_of(word);
+    int dialect = dialect_of(request->where);
     if (!dialect)
-        return fail_usage("DIALECT cannot be '%s'; it can be postgres or mysql",
-                          text_safe(safe, sizeof(safe), word));
+        return fail_usage("DIALECT cannot be '%s'; it can be postgres, mysql or sqlite",
+                          text_safe(safe, sizeof(safe), request->where));
     struct fence_sql sql = {(hf_dialect)dialect, statement, sizeof(statement), 0};
-    fence_sql_add(&sql, name, token);
+    fence_sql_add(&sql, request->token.name, request->token.token);
     fence_sql_end(&sql);
     printf("%s;\n", statement);
     return EXIT_SUCCESS;
 }
 
+/* ---- In Redis ---- */
+
+static int print_word(const char *word) {
+    char *quoted = text_shell_quoted(word);
+    if (!quoted)
+        return -1;
+    printf(" %s", quoted);
+    free(quoted);
+    return 0;
+}
+
+/* Prints the arguments of a redis-cli, for a shell's eval. */
+static int print_eval(const struct request *request) {
+    char token[32];
+    snprintf(token, sizeof(token), "%" PRIu64, request->token.token);
+    const char *const words[] = {HF_FENCE_REDIS, "1", request->where, request->token.name, token};
+    int r = 0;
+    printf("EVAL");
+    for (size_t i = 0; !r && i < sizeof(words) / sizeof(words[0]); i++)
+        r = print_word(words[i]);
+    for (int i = 0; !r && i < request->rest_count; i++)
+        r = print_word(request->rest[i]);
+    putchar('\n');
+    if (!r)
+        return EXIT_SUCCESS;
+    fail_say("out of memory");
+    return EXIT_INTERNAL;
+}
+
 /* ---- The command ---- */
 
-static const struct {
+static const struct form {
     const char *word;
-    int (*run)(const char *where, const char *name, uint64_t token);
-} forms[] = {{"check", check_token}, {"sql", print_statement}};
+    int (*run)(const struct request *request);
+    bool takes_rest;
+} forms[] = {{"check", check_token, false},
+             {"write", write_file, false},
+             {"redis", print_eval, true},
+             {"sql", print_statement, false}};
 
-static int run(struct cli *cli, int argc, char **argv) {
-    struct settings s = {0};
-    const char *words[4];
+static const struct form *form_of(const char *word) {
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        if (strcmp(forms[i].word, word) == 0)
+            return &forms[i];
+    }
+    return NULL;
+}
+
+/* Options may stand among the first words. What follows them is a command for Redis. Returns 0, or
+ * a negative number for options_exit_code. */
+static int parse(struct cli *cli, struct settings *s, int argc, char **argv, const char **words,
+                 struct request *ret) {
+    int at = 1, used = 0;
+    for (int count = 0; used >= 0 && count < WORDS && at < argc; count++) {
+        used = options_parse(cli, &fence_command, s, argc - at, argv + at);
+        at += used;
+        if (used >= 0 && at < argc)
+            words[count] = argv[at++];
+    }
+    if (used < 0)
+        return used;
+    const struct form *form = words[0] ? form_of(words[0]) : NULL;
+    int known = form && form->takes_rest ? at : argc;
+    used = options_parse_words(cli, &fence_command, s, known - at + 1, argv + at - 1,
+                               words[WORDS - 1] ? 0 : 1, 0, NULL);
+    ret->rest = argv + at;
+    ret->rest_count = argc - at;
+    return used;
+}
+
+static int parse_token(const char *word, uint64_t *ret_token) {
     char safe[80], *end;
-    size_t form = 0;
-    int r = options_parse_words(cli, &fence_command, &s, argc, argv, 4, 4, words);
+    errno = 0;
+    *ret_token = strtoull(word, &end, 10);
+    bool is_number = end != word && !*end && !errno && word[0] != '-';
+    if (is_number && *ret_token > 0 && *ret_token < token_limit)
+        return 0;
+    return fail_usage("TOKEN cannot be '%s' (it is the number in $HOLDFAST_TOKEN)",
+                      text_safe(safe, sizeof(safe), word));
+}
+
+static int run_form(struct cli *cli, int argc, char **argv, const char **words) {
+    struct settings s = {0};
+    struct request request = {0};
+    char safe[80];
+    int r = parse(cli, &s, argc, argv, words, &request);
     if (r < 0)
         return options_exit_code(r);
-    while (form < 2 && strcmp(words[0], forms[form].word) != 0)
-        form++;
-    if (form == 2)
-        return fail_usage("fence %s is not a command; did you mean fence check or fence sql? try: "
+    assert(words[0] && words[WORDS - 1]); /* or an argument is missing, which parse says */
+    const struct form *form = form_of(words[0]);
+    if (!form)
+        return fail_usage("fence %s is not a command; it can be check, write, redis or sql; try: "
                           "holdfast fence --help",
                           text_safe(safe, sizeof(safe), words[0]));
+    request.where = words[1];
+    request.token.name = words[2];
     r = fail_name(words[2]);
+    if (!r)
+        r = parse_token(words[3], &request.token.token);
     if (r)
         return r;
-    errno = 0;
-    uint64_t token = strtoull(words[3], &end, 10);
-    bool is_number = end != words[3] && !*end && !errno && words[3][0] != '-';
-    if (!is_number || token == 0 || token >= token_limit)
-        return fail_usage("TOKEN cannot be '%s' (it is the number in $HOLDFAST_TOKEN)",
-                          text_safe(safe, sizeof(safe), words[3]));
     if (is_shared(&s, words[2])) {
         fail_say(
             "the token of a shared hold is refused (it does not order its holders); ask for the "
             "lock without -s or -p");
         return EXIT_REFUSED;
     }
-    return forms[form].run(words[1], words[2], token);
+    return form->run(&request);
+}
+
+/* What `redis` prints is for a shell's eval, which must fail, too. */
+static int run(struct cli *cli, int argc, char **argv) {
+    const char *words[WORDS] = {0};
+    int code = run_form(cli, argc, argv, words);
+    if (code && words[0] && strcmp(words[0], "redis") == 0)
+        printf(" (exit %d)\n", code);
+    return code;
 }
 
 const struct command fence_command = {
     .name = "fence",
     .summary = "the resource's side: refuse a token below the largest seen",
-    .usage = "fence check FILE NAME TOKEN | fence sql DIALECT NAME TOKEN",
+    .usage = "fence check FILE NAME TOKEN | fence write FILE NAME TOKEN | "
+             "fence redis KEY NAME TOKEN [WORD...] | fence sql DIALECT NAME TOKEN",
     .without_settings = true,
     .options = options,
     .run = run,
-    .details = "check: FILE remembers the largest token that was seen for each NAME. Exit code 0: "
-               "TOKEN is not\n"
-               "below it, go on. 1: it is, so its holder has lost the lock, or it belongs to a "
-               "shared hold.\n"
-               "Check before the first read, and again in the same step as each write.\n"
-               "\n"
-               "sql: prints a statement that does the same in a database (DIALECT: postgres or "
-               "mysql). Make it\n"
-               "the first of the transaction that writes. If TOKEN is below the largest seen, it "
-               "fails: roll back\n"
-               "and stop. The database needs the schema of its store, which 'holdfast --url URL "
-               "doctor' makes.\n"
-               "\n"
-               "Examples:\n"
-               "  holdfast run deploy -c \\\n"
-               "    'holdfast fence check /srv/app/fence \"$HOLDFAST_LOCK\" \"$HOLDFAST_TOKEN\" && "
-               "./deploy'\n"
-               "  holdfast run orders -c 'psql -1 -v ON_ERROR_STOP=1 -c \\\n"
-               "    \"$(holdfast fence sql postgres \"$HOLDFAST_LOCK\" \"$HOLDFAST_TOKEN\")\" -f "
-               "orders.sql'\n",
+    .details =
+        "Register the token before the first read, and check it again in the same step as each "
+        "write.\n"
+        "Exit code 1: TOKEN is below the largest seen for NAME, so its holder has lost the lock, "
+        "or it\n"
+        "belongs to a shared hold.\n"
+        "\n"
+        "check: FILE remembers the tokens. This alone is not one step with a write that follows.\n"
+        "write: replaces FILE by standard input if the token passes, in one step, durably. "
+        "FILE.fence\n"
+        "remembers the tokens: to register one, use 'fence check FILE.fence'.\n"
+        "redis: prints the arguments of a redis-cli that checks the token and executes the "
+        "command in the\n"
+        "WORDs, in one step. The hash KEY remembers the tokens. Without WORDs it registers the "
+        "token.\n"
+        "sql: prints a statement (DIALECT: postgres, mysql or sqlite). Make it the first of the\n"
+        "transaction that writes. It fails if the token is refused: roll back and stop. The "
+        "database needs\n"
+        "the table that 'holdfast schema' prints.\n"
+        "\n"
+        "Examples:\n"
+        "  ./report | holdfast fence write report.txt \"$HOLDFAST_LOCK\" \"$HOLDFAST_TOKEN\"\n"
+        "  eval \"redis-cli -e $(holdfast fence redis fences \"$HOLDFAST_LOCK\" "
+        "\"$HOLDFAST_TOKEN\" SET report done)\"\n"
+        "  guard=$(holdfast fence sql postgres \"$HOLDFAST_LOCK\" \"$HOLDFAST_TOKEN\") &&\n"
+        "    psql -1 -v ON_ERROR_STOP=1 -c \"$guard\" -f orders.sql\n",
 };

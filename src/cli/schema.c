@@ -45,8 +45,10 @@ static int run(struct cli *cli, int argc, char **argv) {
     if (r < 0)
         return options_exit_code(r);
     if (!settings.dialect)
-        return fail_usage("missing --dialect: postgres, mysql or mariadb");
-    if (strcmp(settings.dialect, "postgres") == 0)
+        return fail_usage("missing --dialect: postgres, mysql, mariadb or sqlite");
+    if (strcmp(settings.dialect, "sqlite") == 0)
+        printf("%s;\n", HF_FENCE_SQLITE_TABLE);
+    else if (strcmp(settings.dialect, "postgres") == 0)
         printf("BEGIN;\n%sCOMMIT;\n%s", postgres_schema, postgres_rights);
     else
         printf("SET SESSION sql_mode = 'STRICT_ALL_TABLES';\nDELIMITER //\n%sDELIMITER ;\n%s",
@@ -55,15 +57,15 @@ static int run(struct cli *cli, int argc, char **argv) {
 }
 
 static const struct option options[] = {
-    {'d', OPTION_CHOICE, "dialect", offsetof(struct settings, dialect), "postgres|mysql|mariadb",
-     "the database that it is for", NULL},
+    {'d', OPTION_CHOICE, "dialect", offsetof(struct settings, dialect),
+     "postgres|mysql|mariadb|sqlite", "the database that it is for", NULL},
     {0},
 };
 
 const struct command schema_command = {
     .name = "schema",
     .summary = "print the tables and rights that a database needs",
-    .usage = "schema --dialect postgres|mysql|mariadb",
+    .usage = "schema --dialect postgres|mysql|mariadb|sqlite",
     .options = options,
     .without_settings = true,
     .run = run,
@@ -72,7 +74,10 @@ const struct command schema_command = {
         "may not, an administrator executes what this prints, in the database that the store's\n"
         "URL names, and grants each user the rights in the last lines.\n"
         "\n"
+        "sqlite: the table that 'holdfast fence sql sqlite' needs in a database of yours.\n"
+        "\n"
         "Examples:\n"
         "  holdfast schema --dialect postgres | psql app\n"
-        "  holdfast schema --dialect mariadb | mariadb app\n",
+        "  holdfast schema --dialect mariadb | mariadb app\n"
+        "  holdfast schema --dialect sqlite | sqlite3 app.db\n",
 };

@@ -1,10 +1,12 @@
-/* The statement that checks tokens in a database: for which holds there is one, and what it says.
- * That databases take it is shown in tests/postgres/fence_test.py. */
+/* What a hold gives to a resource: for which holds there is something, and what it says. That
+ * resources then refuse stale writers is shown in tests/fence. */
 #include "check.h"
 #include "support/virtual_world.h"
 
 #include <holdfast/holdfast.h>
 #include <inttypes.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static char statement[64 * HF_FENCE_SQL_SIZE];
 
@@ -56,6 +58,13 @@ TEST(each_dialect_has_its_statement) {
              hf_hold_token(hold));
     CHECK_EQ_INT(hf_fence_sql(hold, HF_MYSQL, statement, sizeof(statement)), HF_OK);
     CHECK_EQ_STR(statement, expected);
+    snprintf(expected, sizeof(expected),
+             "INSERT INTO holdfast_fences (name, token) VALUES (X'69742773', %" PRIu64 ")"
+             " ON CONFLICT (name) DO UPDATE SET token ="
+             " CASE WHEN excluded.token < token THEN 0 ELSE excluded.token END",
+             hf_hold_token(hold));
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_SQLITE, statement, sizeof(statement)), HF_OK);
+    CHECK_EQ_STR(statement, expected);
     hf_hold_free(hold);
     hf_client_close(client);
 }
@@ -95,6 +104,7 @@ TEST(the_documented_size_is_enough_for_each_name) {
     CHECK_EQ_INT(hf_acquire_all(client, pointers, NAMES, NULL, &hold), HF_OK);
     CHECK_EQ_INT(hf_fence_sql(hold, HF_POSTGRES, statement, sizeof(statement)), HF_OK);
     CHECK_EQ_INT(hf_fence_sql(hold, HF_MYSQL, statement, sizeof(statement)), HF_OK);
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_SQLITE, statement, sizeof(statement)), HF_OK);
     hf_hold_free(hold);
     hf_client_close(client);
 }
@@ -106,6 +116,7 @@ TEST(the_documented_size_is_enough_for_one_name) {
     hf_hold *hold = acquire(client, name, HF_EXCLUSIVE, 1);
     CHECK_EQ_INT(hf_fence_sql(hold, HF_POSTGRES, statement, HF_FENCE_SQL_SIZE), HF_OK);
     CHECK_EQ_INT(hf_fence_sql(hold, HF_MYSQL, statement, HF_FENCE_SQL_SIZE), HF_OK);
+    CHECK_EQ_INT(hf_fence_sql(hold, HF_SQLITE, statement, HF_FENCE_SQL_SIZE), HF_OK);
     hf_hold_free(hold);
     hf_client_close(client);
 }
@@ -140,4 +151,126 @@ TEST(what_is_not_held_and_wrong_arguments_give_no_statement) {
     CHECK_EQ_STR(statement, "untouched");
     hf_hold_free(hold);
     hf_client_close(client);
+}
+
+/* ---- Tokens and files ---- */
+
+static char folder[64], path[80];
+
+static void make_folder(void) {
+    strcpy(folder, "/tmp/holdfast-fence-XXXXXX");
+    CHECK(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/data", folder);
+}
+
+static void remove_folder(void) {
+    char command[100];
+    snprintf(command, sizeof(command), "rm -r %s", folder);
+    CHECK(system(command) == 0);
+}
+
+static void check_content(const char *expected) {
+    char text[100] = "";
+    FILE *file = fopen(path, "r");
+    CHECK(file && fread(text, 1, sizeof(text) - 1, file) > 0 && fclose(file) == 0);
+    CHECK_EQ_STR(text, expected);
+}
+
+static int fail_on_purpose(void *arg) {
+    *(int *)arg += 1;
+    return -1234;
+}
+
+TEST(a_token_is_handed_out_only_if_it_fences) {
+    hf_client *client = virtual_client("memory:", NULL);
+    hf_hold *hold = acquire(client, "lock", HF_EXCLUSIVE, 1);
+    hf_hold *some = acquire(client, "some", HF_PERMITS, 2);
+    uint64_t token = 1;
+    CHECK_EQ_INT(hf_fence_token(some, &token), HF_WRONG_KIND);
+    CHECK_EQ_INT(hf_fence_token(NULL, &token), HF_BAD_ARGUMENT);
+    CHECK_EQ_INT(hf_fence_token(hold, NULL), HF_BAD_ARGUMENT);
+    CHECK_EQ_INT(token, 1);
+    CHECK_EQ_INT(hf_fence_token(hold, &token), HF_OK);
+    CHECK_EQ_INT(token, hf_hold_token(hold));
+    CHECK_EQ_INT(hf_release(hold), HF_OK);
+    CHECK_EQ_INT(hf_fence_token(hold, &token), HF_RELEASED);
+    hf_hold_free(hold);
+    hf_hold_free(some);
+    hf_client_close(client);
+}
+
+TEST(a_file_refuses_the_token_of_an_earlier_hold) {
+    hf_client *first_client = virtual_client("memory:", NULL);
+    hf_client *second_client = virtual_client("memory:other", NULL); /* it has other locks */
+    make_folder();
+    hf_hold *first = acquire(first_client, "lock", HF_EXCLUSIVE, 1);
+    virtual_pass_us(1000000);
+    hf_hold *second = acquire(second_client, "lock", HF_EXCLUSIVE, 1);
+    int calls = 0;
+    CHECK_EQ_INT(hf_fence_open(first, path), HF_OK);
+    CHECK_EQ_INT(hf_fence_write(first, path, "first", 5), HF_OK);
+    CHECK_EQ_INT(hf_fence_open(second, path), HF_OK);
+    CHECK_EQ_INT(hf_fence_write(first, path, "stale", 5), HF_LOST);
+    CHECK(strstr(hf_last_error(), "is refused (a later holder came with"));
+    CHECK_EQ_INT(hf_fence_open(first, path), HF_LOST);
+    CHECK_EQ_INT(hf_fence_check(first, path, fail_on_purpose, &calls), HF_LOST);
+    CHECK_EQ_INT(calls, 0);
+    check_content("first");
+    CHECK_EQ_INT(hf_fence_check(second, path, fail_on_purpose, &calls), -1234);
+    CHECK_EQ_INT(calls, 1);
+    CHECK_EQ_INT(hf_fence_write(second, path, "second", 6), HF_OK);
+    check_content("second");
+    hf_hold_free(first);
+    hf_hold_free(second);
+    hf_client_close(first_client);
+    hf_client_close(second_client);
+    remove_folder();
+}
+
+TEST(a_file_refuses_shared_holds_and_wrong_arguments) {
+    hf_client *client = virtual_client("memory:", NULL);
+    make_folder();
+    hf_hold *reader = acquire(client, "lock", HF_SHARED, 1);
+    hf_hold *hold = acquire(client, "other", HF_EXCLUSIVE, 1);
+    int calls = 0;
+    CHECK_EQ_INT(hf_fence_open(reader, path), HF_WRONG_KIND);
+    CHECK_EQ_INT(hf_fence_write(reader, path, "x", 1), HF_WRONG_KIND);
+    CHECK_EQ_INT(hf_fence_check(reader, path, fail_on_purpose, &calls), HF_WRONG_KIND);
+    CHECK_EQ_INT(hf_fence_open(hold, NULL), HF_BAD_ARGUMENT);
+    CHECK_EQ_INT(hf_fence_open(NULL, path), HF_BAD_ARGUMENT);
+    CHECK_EQ_INT(hf_fence_write(hold, path, NULL, 1), HF_BAD_ARGUMENT);
+    CHECK_EQ_INT(hf_fence_check(hold, path, NULL, NULL), HF_BAD_ARGUMENT);
+    CHECK_EQ_INT(hf_fence_open(hold, "/nonexistent/folder/data"), HF_SYSTEM);
+    CHECK(strstr(hf_last_error(), "cannot open the folder of /nonexistent/folder/data"));
+    CHECK_EQ_INT(hf_release(hold), HF_OK);
+    CHECK_EQ_INT(hf_fence_write(hold, path, "x", 1), HF_RELEASED);
+    CHECK_EQ_INT(calls, 0);
+    CHECK(access(path, F_OK) < 0);
+    hf_hold_free(reader);
+    hf_hold_free(hold);
+    hf_client_close(client);
+    remove_folder();
+}
+
+TEST(a_file_checks_all_names_of_a_hold) {
+    hf_client *one = virtual_client("memory:", NULL), *two = virtual_client("memory:other", NULL);
+    hf_want a = HF_WANT_INIT, b = HF_WANT_INIT;
+    hf_hold *both;
+    make_folder();
+    a.name = "a";
+    b.name = "b";
+    const hf_want *wants[] = {&b, &a};
+    CHECK_EQ_INT(hf_acquire_all(one, wants, 2, NULL, &both), HF_OK);
+    CHECK_EQ_INT(hf_fence_write(both, path, "both", 4), HF_OK);
+    virtual_pass_us(1000000);
+    hf_hold *later = acquire(two, "a", HF_EXCLUSIVE, 1);
+    CHECK_EQ_INT(hf_fence_open(later, path), HF_OK);
+    CHECK_EQ_INT(hf_fence_write(both, path, "stale", 5), HF_LOST);
+    CHECK(strstr(hf_last_error(), "of \"a\" is refused"));
+    check_content("both");
+    hf_hold_free(both);
+    hf_hold_free(later);
+    hf_client_close(one);
+    hf_client_close(two);
+    remove_folder();
 }

@@ -57,8 +57,9 @@ def every_command_and_every_option_is_offered():
 def words_come_from_the_usage_of_a_command():
     for line, expected in ((("config", ""), ["show", "path"]), (("completion", "z"), ["zsh"]),
                            (("count", ""), ["get", "add", "cas", "swap", "rm"]), (("count", "add", ""), []),
-                           (("fence", ""), ["check", "sql"]), (("fence", "check", ""), [":file"]),
-                           (("fence", "sql", ""), ["postgres", "mysql"]), (("fence", "nonsense", ""), []),
+                           (("fence", ""), ["check", "write", "redis", "sql"]), (("fence", "write", ""), [":file"]),
+                           (("fence", "sql", ""), ["postgres", "mysql", "sqlite"]), (("fence", "redis", ""), []),
+                           (("fence", "nonsense", ""), []),
                            (("run", "x", ""), [":command"]), (("run", "x", "ls", "--w"), [":arguments"]),
                            (("run", "x", "--", "--w"), [":command"]), (("run", "-n", "x", ""), [":command"]),
                            (("run", "-w", "5s", "--ttl", "1m", "x", "-q", ""), [":command"]),
@@ -79,7 +80,7 @@ def locks_are_offered_from_the_store_that_the_line_names():
     hold("data:one", "data:two", "it's", "new\nline")
     equal(run("--url", other, "acquire", "elsewhere", "--for", "1m")[0], 0)
     equal(words("run", "data:"), ["data:one", "data:two"])
-    for before in (("fence", "check", "f"), ("fence", "sql", "postgres")):
+    for before in (("fence", "check", "f"), ("fence", "sql", "postgres"), ("fence", "redis", "key")):
         equal(words(*before, ""), ["data:one", "data:two", "it's"])
     equal(words("run", "--also", "data:t"), ["data:two"])
     equal(words("--url", other, "run", ""), ["elsewhere"])

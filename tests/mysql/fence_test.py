@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fencing in a MariaDB database: fence_test.py HOLDFAST PUPPET."""
+"""The statement that checks tokens, in a MariaDB database: fence_test.py HOLDFAST PUPPET. Stale writers are in tests/fence."""
 import contextlib
 import os
 import secrets
@@ -14,7 +14,6 @@ from servers.process import LIMIT_S
 from servers.scene import HOLDFAST, puppets, wait_until
 from servers.suite import equal, main, test
 
-WRITERS = 5
 FINE, STALE, DENIED = 0, 4025, 1142
 shared = MariaDB()  # each test has locks of its own
 
@@ -37,11 +36,9 @@ def sessions(count, **options):
 
 
 def add_one(session, guard, name):
-    """Reads, and returns what is to be written then; guard: None, or the statement that comes first."""
+    """Checks and reads, and returns what is to be written then."""
     equal(session.say("BEGIN"), FINE)
-    if guard and (error := session.say(guard)):
-        equal(session.say("ROLLBACK"), FINE)
-        return error
+    equal(session.say(guard), FINE)
     equal(session.say(f"SELECT value FROM numbers WHERE name = '{name}'"), FINE)
     return f"UPDATE numbers SET value = {session.rows[0]} + 1 WHERE name = '{name}'"
 
@@ -49,43 +46,6 @@ def add_one(session, guard, name):
 def write(session, update):
     equal(session.say(update), FINE)
     equal(session.say("COMMIT"), FINE)
-
-
-def number(name):
-    return int(shared.command(f"SELECT value FROM numbers WHERE name = '{name}'"))
-
-
-def write_stale(name, old, new, old_session, new_session, guarded):
-    """The first is stopped past its lease in its transaction, and another writes. Returns the error of the first."""
-    shared.command(f"INSERT INTO numbers VALUES ('{name}', 0)")
-    guard = fence(name, old.hold(name, name, lease_ms=1000, wait_ms=-1).token)
-    update = None if guarded else add_one(old_session, None, name)
-    for stopped in (old, old_session):
-        stopped.stop()
-    write(new_session, add_one(new_session, fence(name, new.hold(name, name, wait_ms=-1).token), name))
-    for stopped in (old, old_session):
-        stopped.cont()
-    if guarded:
-        return add_one(old_session, guard, name)
-    write(old_session, update)
-    return FINE
-
-
-@test
-def row_1_a_writer_that_was_stopped_past_its_lease_is_refused():
-    with puppets(2, patient(shared.url())) as (old, new), sessions(2) as (one, two):
-        for _ in range(WRITERS):
-            name = some_name()
-            equal(write_stale(name, old, new, one, two, guarded=True), STALE)
-            equal(number(name), 1)
-
-
-@test
-def without_the_check_it_overwrites_what_the_next_holder_wrote():
-    with puppets(2, patient(shared.url())) as (old, new), sessions(2) as (one, two):
-        name = some_name()
-        equal(write_stale(name, old, new, one, two, guarded=False), FINE)
-        equal(number(name), 1)  # twice 1 was added
 
 
 @test("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")

@@ -236,7 +236,7 @@ def main():
     parser.add_argument("--tls", action="store_true", help="over TLS, with client certificates")
     parser.add_argument("--role", action="store_true", help="as a user with the documented rights")
     parser.add_argument("--durable", action="store_true", help="with its data on a disk")
-    parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the cluster's URL")
+    parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the cluster's URL, {port} the port of a member")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -244,7 +244,8 @@ def main():
             Etcd(options.members, authority if options.tls else None, durable=options.durable) as cluster, \
             Process() as program:
         user = cluster.as_documented() if options.role else None
-        program.launch([word.replace("{url}", patient(cluster.url(user=user))) for word in options.words])
+        url = patient(cluster.url(user=user))
+        program.launch([word.replace("{url}", url).replace("{port}", str(cluster.members[0].port)) for word in options.words])
         status = program.child.wait()
         sys.exit(status if status >= 0 else 128 - status)
 

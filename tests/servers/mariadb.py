@@ -318,7 +318,7 @@ def main():
     parser.add_argument("--role", action="store_true", help="as a user with the documented rights")
     parser.add_argument("--config", action="append", default=[], metavar="OPTION", help="an option of the server")
     parser.add_argument("--scheme", default="lease", help="for-update, or lease")
-    parser.add_argument("words", nargs="+", metavar="program", help="{url} and {database} become URLs")
+    parser.add_argument("words", nargs="+", metavar="program", help="{url} and {database} become URLs, {socket} a path")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -328,7 +328,8 @@ def main():
         url = server.url(unix=options.unix, scheme="mysqls" if options.tls else "mysql", **how)
         url += f"?ca={authority.ca}" if options.tls else ""
         store = f"{patient(url)}&scheme={options.scheme}"
-        program_.launch([word.replace("{url}", store).replace("{database}", url) for word in options.words])
+        program_.launch([word.replace("{url}", store).replace("{database}", url).replace("{socket}", str(server.socket))
+                         for word in options.words])
         status = program_.child.wait()
         sys.exit(status if status >= 0 else 128 - status)
 

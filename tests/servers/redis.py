@@ -7,8 +7,8 @@
 
     tests/servers/redis.py [--unix | --tls] [--acl] [--nodes N] -- program arguments
 
-The second form runs a program with a server: every {url} in its arguments becomes the server's URL, and its exit
-status is passed on. With --acl the URL names the user whose rights docs/stores/redis.md recommends: the first
+The second form runs a program with a server: every {url} in its arguments becomes the server's URL, every {port} its
+port, and its exit status is passed on. With --acl the URL names the user whose rights docs/stores/redis.md recommends: the first
 of the code block that follows its line "<!-- acl -->". With --tls the server takes nothing else at its port, and
 the URL names the CA of its certificate. With --nodes there are as many servers, and the URL names a new set of them.
 The URL gives the servers much time to answer: a machine that runs many tests is busy.
@@ -285,7 +285,7 @@ def run_with_server(words, unix, users, tls):
         server = stack.enter_context(Redis(users=users, tls=certificate))
         program = stack.enter_context(Process())
         url = server.url(user=users[0].split()[1] if users else None, unix=unix)
-        program.launch([word.replace("{url}", patient(url)) for word in words])
+        program.launch([word.replace("{url}", patient(url)).replace("{port}", str(server.port)) for word in words])
         status = program.child.wait()
         return status if status >= 0 else 128 - status
 
@@ -312,7 +312,7 @@ def main():
     parser.add_argument("--tls", action="store_true", help="a URL with TLS")
     parser.add_argument("--acl", action="store_true", help="as the user of docs/stores/redis.md")
     parser.add_argument("--nodes", type=int, help="a URL with a set of so many servers")
-    parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the server's URL")
+    parser.add_argument("words", nargs="+", metavar="program", help="{url} and {port} become the server's")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))

@@ -3,7 +3,8 @@
 
     tests/servers/sqlite.py -- program arguments
 
-It runs the program: every {url} in its arguments becomes the database's URL, and its exit status is passed on."""
+It runs the program: every {url} in its arguments becomes the database's URL, every {folder} its folder, and its exit
+status is passed on."""
 import subprocess
 import sys
 import tempfile
@@ -11,4 +12,4 @@ import tempfile
 with tempfile.TemporaryDirectory(prefix="holdfast-sqlite-") as folder:
     url = f"sqlite:{folder}/locks.db"
     words = sys.argv[sys.argv.index("--") + 1:]
-    sys.exit(subprocess.run([word.replace("{url}", url) for word in words], check=False).returncode)
+    sys.exit(subprocess.run([word.replace("{url}", url).replace("{folder}", folder) for word in words], check=False).returncode)

@@ -297,7 +297,7 @@ def main():
     parser.add_argument("--login", action="store_true", help="a URL with a user and a password, and a chroot")
     parser.add_argument("--durable", action="store_true", help="it waits for its disk; one server")
     parser.add_argument("--layout", help="whose locks are shared; in a chroot")
-    parser.add_argument("words", nargs="+", metavar="program", help="{url} becomes the server's URL")
+    parser.add_argument("words", nargs="+", metavar="program", help="{url} and {port} become the server's")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -312,7 +312,7 @@ def main():
         path = "/apps/one" if options.login or options.layout else ""
         url = patient(server.url(login="tester:secret@" if options.login else "", path=path))
         url += f"&layout={options.layout}" if options.layout else ""
-        program.launch([word.replace("{url}", url) for word in options.words])
+        program.launch([word.replace("{url}", url).replace("{port}", str(getattr(server, "port", ""))) for word in options.words])
         status = program.child.wait()
         sys.exit(status if status >= 0 else 128 - status)
 
