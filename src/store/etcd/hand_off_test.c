@@ -127,6 +127,18 @@ TEST(a_waiter_that_watches_while_others_write_is_woken_once) {
     over();
 }
 
+TEST(a_hold_that_is_deleted_in_its_first_second_is_reported_after_it) {
+    start_with(NULL);
+    struct etcd_key holder = server.events[0].key;
+    server.revision++;
+    delete_key(etcd_bytes(&holder));
+    CHECK_EQ_INT(rig.gone_count, 0);
+    fake_pass_us(rig.world, 2 * S);
+    CHECK_EQ_INT(rig.gone_count, 1);
+    CHECK_EQ_INT(rig.gone[0], holds.op.seq);
+    over();
+}
+
 TEST(a_hold_is_checked_if_its_deletion_was_compacted_before_it_was_watched) {
     start_with(NULL);
     delete_and_compact();
