@@ -309,14 +309,17 @@ int hf_call_cancel(hf_call *call) {
 }
 
 int hf_client_cancel(hf_client *c) {
-    struct list calls, *link;
+    struct list calls;
     int r = client_enter(c);
     if (r < 0)
         return r;
     client_ref(c);
     list_move(&c->calls, &calls);
-    while ((link = list_pop(&calls)))
-        cancel(container_of(link, hf_call, of_client));
+    while (!list_empty(&calls)) { /* the last first: nobody moves up only to be cancelled, too */
+        struct list *last = calls.prev;
+        list_remove(last);
+        cancel(container_of(last, hf_call, of_client));
+    }
     client_unref(c);
     return HF_OK;
 }

@@ -349,7 +349,7 @@ static void abandon(hf_client *c) {
 
 static void complete_looks(hf_client *c) {
     while (!list_empty(&c->looks)) {
-        hf_call *call = container_of(c->looks.next, hf_call, link);
+        hf_call *call = container_of(c->looks.prev, hf_call, link); /* as hf_client_cancel */
         if (call->count)
             count_end(call, HF_CLOSED, NULL);
         else

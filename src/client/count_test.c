@@ -28,6 +28,7 @@ struct number_store {
     uint64_t last_seq;
     int64_t last_value;
     struct list kept;
+    int64_t *closing_value; /* where the value goes when it is closed; NULL: nowhere */
 };
 
 static struct number_store *store_of(hf_client *client) {
@@ -70,6 +71,8 @@ static void number_close(struct store *store) {
     struct list *link;
     while ((link = list_pop(&self->kept)))
         store_complete(self->host, container_of(link, struct store_op, link), STORE_UNKNOWN);
+    if (self->closing_value)
+        *self->closing_value = self->value;
     self->replaced->driver->close(self->replaced);
     free(self);
 }
@@ -263,6 +266,37 @@ TEST(a_count_between_two_tries_can_be_cancelled_and_the_next_goes_on) {
     hf_call_free(first);
     hf_call_free(second);
     hf_client_close(a);
+}
+
+/* Not even for a moment does the next become the first, and is sent. */
+TEST(counts_that_are_all_cancelled_at_once_are_not_sent) {
+    hf_client *a = open_client(PLAN(AWAY, ANSWERED));
+    hf_call *calls[3];
+    for (int i = 0; i < 3; i++)
+        calls[i] = start(a, "x", 10000);
+    CHECK_EQ_INT(hf_client_cancel(a), HF_OK);
+    CHECK_EQ_INT(store_of(a)->seen_count, 1);
+    CHECK_EQ_INT(store_of(a)->value, 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ_INT(hf_call_status(calls[i]), HF_CANCELLED);
+        hf_call_free(calls[i]);
+    }
+    hf_client_close(a);
+}
+
+TEST(a_client_that_closes_sends_no_counts_that_waited) {
+    hf_client *a = open_client(PLAN(AWAY, ANSWERED));
+    int64_t value = 0;
+    store_of(a)->closing_value = &value;
+    hf_call *calls[3];
+    for (int i = 0; i < 3; i++)
+        calls[i] = start(a, "x", 10000);
+    hf_client_close(a);
+    CHECK_EQ_INT(value, 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ_INT(hf_call_status(calls[i]), HF_CLOSED);
+        hf_call_free(calls[i]);
+    }
 }
 
 /* Freed in each state, or open when the client closes: nothing is left behind, and nothing is
