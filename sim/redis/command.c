@@ -42,6 +42,7 @@ static const struct model_command commands[] = {
     {"hincrby", 4, WRITES | NEEDS_MEMORY, serve_hincrby},
     {"hmget", -3, 0, serve_hmget},
     {"hset", -4, WRITES | NEEDS_MEMORY, serve_hset},
+    {"incrby", 3, WRITES | NEEDS_MEMORY, serve_incrby},
     {"info", -1, WHEN_LOADING, serve_info},
     {"pexpire", -3, WRITES, serve_pexpire},
     {"ping", -1, SUBSCRIBED | IS_PING, serve_ping},

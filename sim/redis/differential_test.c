@@ -80,6 +80,9 @@ static const char *const plain_shapes[] = {
     "PEXPIRE k t",
     "PEXPIRE k v",
     "PEXPIRE k n",
+    "INCRBY k n",
+    "INCRBY k v",
+    "SET k n",
     "SETRANGE k n v",
     "SETRANGE k v v",
     "SETRANGE k 0 v",
@@ -236,7 +239,7 @@ TEST(plain_commands_do_what_they_do_on_a_server) {
 
 /* ---- The shipped scripts ---- */
 
-enum { NAMES = 3, OWNERS = 7, TOKENS = 8 };
+enum { NAMES = 3, COUNTERS = 2, OWNERS = 7, TOKENS = 8 };
 
 static const struct kind {
     const char *text;
@@ -271,6 +274,11 @@ static struct answer_count {
     {REDIS_BREAK, ":1", 0},
     {REDIS_BREAK, ":0", 0},
     {REDIS_LOOK, "*6", 0},
+    {REDIS_COUNT, "$9\r\ndone", 0},
+    {REDIS_COUNT, "$13\r\nmismatch", 0},
+    {REDIS_COUNT, "$4\r\nkind", 0},
+    {REDIS_COUNT, "$4\r\nlate", 0},
+    {REDIS_COUNT, "$5\r\nrange", 0},
 };
 enum { ANSWERS = sizeof(answers) / sizeof(answers[0]) };
 
@@ -278,6 +286,7 @@ struct locks_run {
     struct pair *pair;
     struct request request;
     struct seen seen;
+    unsigned seq; /* of counts */
 };
 
 static void add_key(struct request *request, size_t name, char which) {
@@ -453,9 +462,36 @@ static void ask_look(struct locks_run *run, size_t name) {
     ask_script(run, REDIS_LOOK);
 }
 
+/* Most in order, some again, and some from before. */
+static void add_seq(struct locks_run *run) {
+    unsigned kind = (unsigned)pair_below(run->pair, 10);
+    run->seq += kind < 7;
+    request_format(&run->request, "%020u", kind == 9 && run->seq ? run->seq - 1 : run->seq);
+}
+
+static void ask_count(struct locks_run *run, size_t name) {
+    static const char *const whats[] = {"get", "add", "add", "add", "swap", "cas", "remove"};
+    static const char *const numbers[] = {
+        "0", "1", "-7", "1", "9007199254740993", "9223372036854775807", "-9223372036854775808"};
+    start_script(run, REDIS_COUNT, 2);
+    add_key(&run->request, name, 'K');
+    add_key(&run->request, name, 'a');
+    add_seq(run);
+    request_format(&run->request, "%s", pair_pick(run->pair, whats));
+    request_format(&run->request, "%s", pair_pick(run->pair, numbers));
+    request_format(&run->request, "%s",
+                   pair_chance(run->pair, 50) ? "-" : pair_pick(run->pair, numbers));
+    if (pair_chance(run->pair, 50))
+        request_format(&run->request, "0");
+    else
+        add_ms(run);
+    add_ms(run);
+    ask_script(run, REDIS_COUNT);
+}
+
 /* Somebody else changes the keys, or the server. */
 static void interfere(struct locks_run *run, size_t name) {
-    char which = "Ksqwhi"[pair_below(run->pair, 6)];
+    char which = name < NAMES ? "Ksqwhi"[pair_below(run->pair, 6)] : "Ka"[pair_below(run->pair, 2)];
     struct request *request = &run->request;
     uint64_t kind = pair_below(run->pair, 100);
     if (kind < 50) {
@@ -491,8 +527,8 @@ static void interfere(struct locks_run *run, size_t name) {
 static void compare_all(struct locks_run *run) {
     static const char *const reads[] = {"GET", "HGETALL", "PTTL"};
     struct request *request = &run->request;
-    for (size_t name = 0; name < NAMES; name++) {
-        for (const char *which = "Ksqwhi"; *which; which++) {
+    for (size_t name = 0; name < NAMES + COUNTERS; name++) {
+        for (const char *which = name < NAMES ? "Ksqwhi" : "Ka"; *which; which++) {
             for (size_t i = 0; i < sizeof(reads) / sizeof(reads[0]); i++) {
                 request_start(request, reads[i]);
                 add_key(request, name, *which);
@@ -514,8 +550,9 @@ static void ask_lock(struct locks_run *run) {
         ask_acquire, ask_acquire, ask_acquire, ask_acquire,     ask_release, ask_release,
         ask_release, ask_renew,   ask_renew,   ask_renew_share, ask_break,   ask_look};
     pair_pick(run->pair, asks)(run, pair_below(run->pair, NAMES));
+    ask_count(run, NAMES + pair_below(run->pair, COUNTERS));
     if (pair_chance(run->pair, 3))
-        interfere(run, pair_below(run->pair, NAMES));
+        interfere(run, pair_below(run->pair, NAMES + COUNTERS));
 }
 
 static struct locks_run start_locks(struct pair *pair) {
@@ -581,6 +618,7 @@ static void ask_each_command(struct pair *pair) {
         "PTTL a",
         "PEXPIRE a 5",
         "SETRANGE a 0 x",
+        "INCRBY a 1",
         "HSET h a b",
         "HGET h a",
         "HMGET h a",

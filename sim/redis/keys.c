@@ -1,6 +1,8 @@
 /* Commands of keys of any type, and of strings. */
 #include "sim/redis/model.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static int64_t now_ms(const struct model_redis *redis) {
@@ -262,6 +264,31 @@ void serve_set(struct call *call) {
     string_set(entry, call->words[2]);
     entry->expires_ms = at_ms;
     answer_status(call->answer, "OK");
+}
+
+void serve_incrby(struct call *call) {
+    struct entry *entry;
+    int64_t by, number = 0;
+    char digits[24];
+    if (!slice_to_integer(call->words[2], &by)) {
+        answer_not_integer(call);
+        return;
+    }
+    if (!model_find_typed(call, MODEL_STRING, &entry))
+        return;
+    if (entry && !slice_to_integer(string_of(entry), &number)) {
+        answer_not_integer(call);
+        return;
+    }
+    if (__builtin_add_overflow(number, by, &number)) {
+        answer_error(call->answer, "ERR increment or decrement would overflow");
+        return;
+    }
+    if (!entry)
+        entry = keyspace_add(&call->redis->keys, call->words[1], MODEL_STRING);
+    snprintf(digits, sizeof(digits), "%" PRId64, number);
+    string_set(entry, slice_of(digits));
+    answer_integer(call->answer, number);
 }
 
 static void set_range(struct entry *entry, size_t offset, struct slice value) {

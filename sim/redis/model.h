@@ -107,9 +107,9 @@ void scripts_run(struct scripts *scripts, struct slice sha1, const struct slice 
 typedef void serve_command(struct call *call);
 serve_command serve_auth, serve_client, serve_config, serve_del, serve_eval, serve_evalsha,
     serve_exists, serve_flushall, serve_get, serve_hdel, serve_hget, serve_hgetall, serve_hincrby,
-    serve_hmget, serve_hset, serve_info, serve_pexpire, serve_ping, serve_pttl, serve_publish,
-    serve_role, serve_scan, serve_script, serve_select, serve_set, serve_setrange, serve_subscribe,
-    serve_time, serve_unsubscribe, serve_zadd, serve_zrange, serve_zrangebyscore, serve_zrank,
-    serve_zrem, serve_zscore;
+    serve_hmget, serve_hset, serve_incrby, serve_info, serve_pexpire, serve_ping, serve_pttl,
+    serve_publish, serve_role, serve_scan, serve_script, serve_select, serve_set, serve_setrange,
+    serve_subscribe, serve_time, serve_unsubscribe, serve_zadd, serve_zrange, serve_zrangebyscore,
+    serve_zrank, serve_zrem, serve_zscore;
 
 #endif

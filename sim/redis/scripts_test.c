@@ -1,5 +1,6 @@
 /* The shipped scripts in states that need a rare chain of events: some keys were lost, votes
- * came late. The store's tests cover everything else that scripts do. */
+ * came late, a counter is at its limits. The store's tests cover everything else that scripts
+ * do. */
 #include "check.h"
 
 #include "sim/redis/bytes.h"
@@ -32,11 +33,14 @@ static void over(void) {
     text_free(&heard);
 }
 
-/* Calls a script with the first `key_count` keys of the lock "a". Returns the answer as words. */
+/* Calls a script with the first `key_count` keys of the lock "a", or those of the counter. Returns
+ * the answer as words. */
 static const char *call(enum redis_script_id script, size_t key_count, const char *const *words) {
-    static const char *const keys[] = {"holdfast:a",     "{holdfast:a}.s", "{holdfast:a}.q",
-                                       "{holdfast:a}.w", "{holdfast:a}.h", "{holdfast:a}.i",
-                                       "{holdfast:}.set"};
+    static const char *const counter_keys[] = {"holdfast:n", "{holdfast:n}.a.holdfast:n.me"};
+    static const char *const lock_keys[] = {"holdfast:a",     "{holdfast:a}.s", "{holdfast:a}.q",
+                                            "{holdfast:a}.w", "{holdfast:a}.h", "{holdfast:a}.i",
+                                            "{holdfast:}.set"};
+    const char *const *keys = script == REDIS_COUNT ? counter_keys : lock_keys;
     static char answer[500];
     struct text request = {NULL, 0, 0};
     size_t count = 0, size = 0;
@@ -163,5 +167,133 @@ TEST(a_queue_whose_kind_was_lost_is_not_served_as_another_kind) {
     CHECK_EQ_STR(release(A), ":1");
     CHECK_EQ_STR(acquire_permits_of("2", C, "1", true), "done 1");
     CHECK_EQ_STR(acquire_permits_of("3", B, "1", true), "kind p2");
+    over();
+}
+
+/* ---- Counters ---- */
+
+#define MOST "9223372036854775807"
+#define LEAST "-9223372036854775808"
+
+static const char *count_for(const char *life_ms, const char *seq, const char *what,
+                             const char *number, const char *expected) {
+    return call(REDIS_COUNT, 2,
+                (const char *const[]){seq, what, number, expected, life_ms, "120000", NULL});
+}
+
+static const char *count(const char *seq, const char *what, const char *number) {
+    return count_for("0", seq, what, number, "0");
+}
+
+static void put(const char *value) {
+    model_evict(redis, "holdfast:n");
+    struct model_connection *connection = model_connect(redis, NULL);
+    struct text request = {NULL, 0, 0};
+    answer_array(&request, 3);
+    answer_bulk(&request, slice_of("SET"));
+    answer_bulk(&request, slice_of("holdfast:n"));
+    answer_bulk(&request, slice_of(value));
+    CHECK(model_feed(connection, request.bytes, request.size));
+    text_free(&request);
+    model_disconnect(connection);
+}
+
+TEST(a_counter_is_exact_up_to_its_limits) {
+    begin();
+    CHECK_EQ_STR(count("01", "add", "9007199254740993"), "done 9007199254740993 -1");
+    CHECK_EQ_STR(count("02", "add", "2"), "done 9007199254740995 -1");
+    CHECK_EQ_STR(count("03", "swap", MOST), "done 9007199254740995 -1");
+    CHECK_EQ_STR(count("04", "add", "1"), "range");
+    CHECK_EQ_STR(count("05", "get", "0"), "done " MOST " -1");
+    CHECK_EQ_STR(count_for("0", "06", "cas", LEAST, MOST), "done " LEAST " -1");
+    CHECK_EQ_STR(count("07", "add", "-1"), "range");
+    CHECK_EQ_STR(count("08", "add", MOST), "done -1 -1");
+    CHECK_EQ_STR(count("09", "add", LEAST), "range");
+    CHECK_EQ_STR(count("10", "add", "1"), "done 0 -1");
+    CHECK_EQ_STR(count("11", "add", LEAST), "done " LEAST " -1");
+    over();
+}
+
+TEST(a_repeat_gets_the_same_answer_and_what_comes_late_does_nothing) {
+    static const char *const whats[] = {"add", "swap", "cas", "remove"};
+    begin();
+    CHECK_EQ_STR(count("01", "add", "5"), "done 5 -1");
+    CHECK_EQ_STR(count("01", "add", "5"), "done 5 -1");
+    CHECK_EQ_STR(count_for("0", "02", "cas", "9", "4"), "mismatch 5 -1");
+    CHECK_EQ_STR(count("00", "swap", "4"), "late");
+    put("4"); /* by somebody else: a copy of the CAS must not find it */
+    CHECK_EQ_STR(count_for("0", "02", "cas", "9", "4"), "mismatch 5 -1");
+    put(MOST);
+    CHECK_EQ_STR(count("03", "add", "1"), "range");
+    put("1");
+    CHECK_EQ_STR(count("03", "add", "1"), "range");
+    for (size_t i = 0; i < 4; i++)
+        CHECK_EQ_STR(count("02", whats[i], "1"), "late");
+    CHECK_EQ_STR(count("02", "get", "0"), "done 1 -1");
+    CHECK_EQ_STR(count("04", "remove", "0"), "done 1 -1");
+    CHECK_EQ_STR(count("04", "remove", "0"), "done 1 -1");
+    CHECK_EQ_STR(count("05", "remove", "0"), "done - -2");
+    over();
+}
+
+TEST(a_counter_gets_its_end_when_it_is_made_and_keeps_it) {
+    begin();
+    CHECK_EQ_STR(count_for("5000", "01", "add", "5", "0"), "done 5 5000");
+    model_set_time(redis, 1700000001000000);
+    CHECK_EQ_STR(count_for("9000", "02", "add", "1", "0"), "done 6 4000");
+    CHECK_EQ_STR(count("03", "swap", "1"), "done 6 4000");
+    CHECK_EQ_STR(count_for("0", "04", "cas", "2", "1"), "done 2 4000");
+    model_set_time(redis, 1700000006000000);
+    CHECK_EQ_STR(count("05", "get", "0"), "done - -2");
+    CHECK_EQ_STR(count_for("0", "06", "cas", "1", "2"), "mismatch - -2");
+    CHECK_EQ_STR(count_for("7000", "07", "cas", "3", "-"), "done 3 7000");
+    CHECK_EQ_STR(count("08", "remove", "0"), "done 3 7000");
+    CHECK_EQ_STR(count_for("7000", "09", "swap", "4", "0"), "done - -2");
+    CHECK_EQ_STR(count("10", "get", "0"), "done 4 7000");
+    over();
+}
+
+TEST(what_is_no_counter_is_left_as_it_is) {
+    static const char *const values[] = {"",
+                                         "x",
+                                         "01",
+                                         "-0",
+                                         "+1",
+                                         " 1",
+                                         "1 ",
+                                         "1.0",
+                                         "1e3",
+                                         "-",
+                                         "0x1",
+                                         "007",
+                                         "9223372036854775808",
+                                         "-9223372036854775809",
+                                         "10000000000000000000",
+                                         A};
+    static const char *const whats[] = {"get", "add", "swap", "cas", "remove"};
+    begin();
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        put(values[i]);
+        for (size_t j = 0; j < 5; j++) {
+            char seq[8];
+            snprintf(seq, sizeof(seq), "%03zu", 5 * i + j);
+            CHECK_EQ_STR(count(seq, whats[j], "1"), "kind");
+            CHECK_EQ_STR(model_find_string(redis, "holdfast:n", NULL), values[i]);
+        }
+    }
+    over();
+}
+
+TEST(a_replica_does_not_read_a_counter_and_a_full_server_does) {
+    begin();
+    CHECK_EQ_STR(count("01", "add", "5"), "done 5 -1");
+    model_set_mode(redis, MODEL_READONLY);
+    CHECK(strncmp(count("02", "get", "0"), "-READONLY", 9) == 0);
+    CHECK(strncmp(count("01", "add", "5"), "-READONLY", 9) == 0); /* not even a repeat */
+    model_set_mode(redis, MODEL_OOM);
+    CHECK_EQ_STR(count("03", "get", "0"), "done 5 -1");
+    CHECK_EQ_STR(count("01", "add", "5"), "done 5 -1");
+    CHECK(strncmp(count("04", "add", "5"), "-OOM", 4) == 0);
+    CHECK_EQ_STR(count("05", "remove", "0"), "done 5 -1");
     over();
 }

@@ -124,13 +124,24 @@ BOTH_FORMS(a_counter_is_set_only_if_it_is_as_expected) {
     CHECK_COUNTER(read_counter(a, name), -11);
 }
 
-BOTH_FORMS(a_counter_and_a_lock_may_have_the_same_name) {
+/* Where both would be in one place, whoever comes second is refused. */
+BOTH_FORMS(a_counter_and_a_lock_of_one_name_leave_each_other_alone) {
     hf_client *a = open_client();
     const char *name = fresh_name("both");
+    hf_counter counter = HF_COUNTER_INIT;
     hf_hold *hold = get(a, name, as_exclusive(0));
-    CHECK_COUNTER(counted(a, name, counting(HF_COUNT_ADD, 2)), 2);
+    int r = count(a, name, counting(HF_COUNT_ADD, 2), &counter);
+    CHECK_IS(hf_check(hold, 0), HF_OK);
     let_go(hold);
+    if (r == HF_WRONG_KIND) {
+        CHECK_COUNTER(counted(a, name, counting(HF_COUNT_ADD, 2)), 2);
+        CHECK_IS(attempt(a, name, as_exclusive(0)), HF_BUSY);
+    } else {
+        CHECK_IS(r, HF_OK);
+        CHECK_COUNTER(counter, 2);
+    }
     CHECK_COUNTER(counted(a, name, counting(HF_COUNT_REMOVE, 0)), 2);
+    let_go(get(a, name, as_exclusive(0)));
 }
 
 BOTH_FORMS(a_counter_may_have_every_byte_in_its_name) {
@@ -434,7 +445,7 @@ TEST(counts_with_bad_arguments_are_refused) {
     CHECK(strstr(hf_last_error(), "was it initialised"));
     CHECK_IS(hf_count_start(a, name, NULL, NULL), HF_BAD_ARGUMENT);
     CHECK_IS(hf_call_counter(NULL, &counter), HF_BAD_ARGUMENT);
-    CHECK_IS(hf_acquire_start(a, name, NULL, &call), HF_OK);
+    CHECK_IS(hf_acquire_start(a, fresh_name("lock"), NULL, &call), HF_OK);
     CHECK_IS(hf_call_counter(call, &counter), HF_BAD_ARGUMENT);
     CHECK_IS(hf_call_counter(call, NULL), HF_BAD_ARGUMENT);
     CHECK_IS(hf_call_wait(call, PATIENCE_MS), HF_OK);

@@ -81,7 +81,7 @@ static const char *const needs_counters[] = {
     "a swapped counter answers with what was there",
     "a removed counter answers with what was there",
     "a counter is set only if it is as expected",
-    "a counter and a lock may have the same name",
+    "a counter and a lock of one name leave each other alone",
     "a counter may have every byte in its name",
     "a counter does not leave its range",
     "the expiry is set when a counter is created and kept",

@@ -45,13 +45,14 @@ def contains(text, *words):
 
 # ---- Rights ----
 
-SEVERITY = {"rights": "problem", "wake-ups": "warning", "looking": "warning", "key-rights": "note"}  # of a lack
+SEVERITY = {"rights": "problem", "wake-ups": "warning", "looking": "warning", "key-rights": "note",
+            "counter-rights": "note"}  # of a lack
 
 
 def rights_of(user):
     """{right: where its lack is reported}."""
     told = {"+subscribe": "wake-ups", "+ping": "wake-ups", "+scan": "looking", "+hgetall": "looking",
-            "+unsubscribe": "key-rights", "&__keyspace@*__:holdfast:*": "key-rights"}
+            "+unsubscribe": "key-rights", "&__keyspace@*__:holdfast:*": "key-rights", "+incrby": "counter-rights"}
     return {word: told.get(word, "rights") for word in user.split() if word[0] in "+~&"}
 
 

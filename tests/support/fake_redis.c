@@ -86,6 +86,9 @@ static void answer_script(struct fake_stream *stream, const struct seen *seen, i
             strcat(text, ":1\r\n");
         fake_answer_text(stream, text);
         break;
+    case REDIS_COUNT:
+        fake_answer_text(stream, "$9\r\ndone 5 -1\r\n");
+        break;
     case REDIS_LOOK: /* held alone, and somebody waits */
         fake_answer_text(stream, "*6\r\n$16\r\n1700000000000000\r\n$34\r\n" OWNER "\r\n:5000\r\n"
                                  "*6\r\n$1\r\n5\r\n$34\r\n" OWNER "\r\n$1\r\nm\r\n"
@@ -159,6 +162,8 @@ static void answer(struct rig *rig, struct fake_stream *stream, const struct see
         }
     } else if (strcmp(seen->arguments[0], "PING") == 0) {
         fake_answer_text(stream, "*2\r\n$4\r\npong\r\n$0\r\n\r\n");
+    } else if (strcmp(seen->arguments[0], "WAIT") == 0) {
+        fake_answer_text(stream, ":1\r\n");
     } else if (strcmp(seen->arguments[0], "PEXPIRE") == 0) {
         fake_answer_text(stream, rig->extended ? rig->extended : ":1\r\n");
         rig->extended = NULL;

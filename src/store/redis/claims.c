@@ -126,12 +126,8 @@ static void replicas_answered(struct redis *redis, struct redis_request *request
 
 static void wait_for_replicas(struct redis *redis, struct redis_link *via, struct store_op *op) {
     struct waiting *waiting = malloc(sizeof(*waiting));
-    command_start(&redis->command);
-    command_add_text(&redis->command, "WAIT");
-    command_add_number(&redis->command, redis->wait_replicas);
-    command_add_number(&redis->command, redis->wait_timeout_ms);
     struct redis_request *request =
-        waiting ? redis_new_request(redis, op, -1, replicas_answered, waiting, 0) : NULL;
+        waiting ? redis_new_wait(redis, op, replicas_answered, waiting) : NULL;
     if (!request) {
         free(waiting);
         op->reason = HF_NO_MEMORY;
@@ -139,7 +135,6 @@ static void wait_for_replicas(struct redis *redis, struct redis_link *via, struc
         return;
     }
     *waiting = (struct waiting){.op = op, .token = op->token};
-    request->pinned = true;
     link_submit(via, request);
 }
 

@@ -157,11 +157,12 @@ void command_add_keys(struct command *c, const char *prefix, const char *name, c
             command_add(c, key, size);
             continue;
         }
+        bool is_short = is_whole && *which != 'A';
         char suffix[] = {'}', '.', (char)(*which | 0x20), '.'};
         command_add(c, "{", 1);
         command_append(c, tag, tag_size);
-        command_append(c, suffix, is_whole ? 3 : 4);
-        if (!is_whole)
+        command_append(c, suffix, is_short ? 3 : 4);
+        if (!is_short)
             command_append(c, key, size);
     }
 }

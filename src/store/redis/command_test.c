@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-#define ALL_KEYS "KSQWHI"
-enum { KEYS = 6, NAME_MAX_BYTES = 255 };
+#define ALL_KEYS "KSQWHIA"
+enum { KEYS = 7, NAME_MAX_BYTES = 255 };
 
 /* ---- The specification of Redis Cluster, once more ---- */
 

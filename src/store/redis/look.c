@@ -152,14 +152,23 @@ static enum store_kind kind_of(const struct reply *reply, uint32_t *ret_capacity
     return redis_parse_kind(kind, ret_capacity);
 }
 
-/* Adds what a look found. With `in_use_only`, names without holders and waiters are left out. */
+static bool is_number(const char *text) {
+    const char *digits = text && text[0] == '-' ? text + 1 : text;
+    return digits && digits[0] && !digits[strspn(digits, "0123456789")];
+}
+
+/* Adds what a look found. With `in_use_only`, names without holders and waiters are left out, and
+ * so are numbers that nobody has ever locked: they are counters. */
 static bool add_lock(struct hf_locks *locks, const char *name, const struct reply *reply,
                      bool in_use_only) {
     const struct reply *state = reply_at(reply, 3);
     const char *k = text_of(reply_at(reply, 1)), *counter = text_of(reply_at(state, 0));
     uint64_t token = counter ? strtoull(counter, NULL, 10) : 0;
     int64_t now_us = sane(reply_number(reply_at(reply, 0), 0));
-    if (!k && reply_at(reply, 5)->count == 0 && (in_use_only || !counter))
+    bool has_queue = reply_at(reply, 5)->count > 0;
+    if (!has_queue && !k && (in_use_only || !counter))
+        return true;
+    if (!has_queue && in_use_only && !counter && is_number(k))
         return true;
     uint32_t capacity;
     enum store_kind kind = kind_of(reply, &capacity);

@@ -147,6 +147,25 @@ TEST(acquiring_releasing_and_breaking_survive_failed_allocations) {
     fail_on_every_url(acquire_and_release);
 }
 
+static void count(void) {
+    open_unfailing(true);
+    ask_count(&rig, &asked[0], "x", STORE_COUNT_ADD, 1);
+    ask_count(&rig, &asked[1], "x", STORE_COUNT_GET, 0);
+    check_completed(2);
+    over();
+}
+
+TEST(counting_survives_failed_allocations) {
+    static const char *const waiting[] = {
+        "redis+sentinel://s1,s2,s3/orders?plaintext=yes&wait_replicas=1",
+        "redis+cluster://seed?plaintext=yes&wait_replicas=1"};
+    fail_on_every_url(count);
+    for (size_t i = 0; i < sizeof(waiting) / sizeof(waiting[0]); i++) {
+        url = waiting[i];
+        fail_at_every_index(count);
+    }
+}
+
 static void use_unknown_scripts(void) {
     open_unfailing(false);
     ask_acquire(&rig, &asked[0], "x", 0);

@@ -134,6 +134,17 @@ TEST(every_error_refuses_an_inspection) {
     over();
 }
 
+TEST(every_error_refuses_a_count) {
+    begin();
+    for (size_t i = 0; i < ERRORS; i++) {
+        ask_count(&rig, &a, "x", STORE_COUNT_ADD, 1);
+        answer_error(i);
+        check_error(&a, i);
+        asked_clear(&a);
+    }
+    over();
+}
+
 TEST(every_error_refuses_a_renewal_and_ends_no_hold) {
     begin();
     make_acquire(&b, "x", 0);
@@ -656,6 +667,25 @@ TEST(a_key_that_is_no_lock_is_left_out_of_a_list) {
 }
 
 /* Another client may load the script between two of the looks. */
+/* What look.lua says of a number under a name with this token (in a bulk), and these waiters. */
+#define NUMBER(token, waiters)                                         \
+    "*6\r\n$16\r\n1700000000000000\r\n$2\r\n-7\r\n:-1\r\n*6\r\n" token \
+    "\r\n$-1\r\n$-1\r\n$-1\r\n$-1\r\n$-1\r\n*0\r\n" waiters
+
+/* A number may also be the lock of a client that is not holdfast: it is one if others lock it. */
+TEST(a_counter_is_left_out_of_a_list) {
+    begin();
+    ask_list(&rig, &a, "", 10);
+    fake_answer_text(
+        server,
+        SCANNED("0", "*3\r\n$10\r\nholdfast:a\r\n$10\r\nholdfast:b\r\n$10\r\nholdfast:c\r\n"));
+    fake_answer_text(server, NUMBER("$-1", "*0\r\n"));
+    fake_answer_text(server, NUMBER("$1\r\n5", "*0\r\n"));
+    fake_answer_text(server, NUMBER("$-1", "*2\r\n$34\r\n" OWNER "\r\n$-1\r\n"));
+    CHECK_EQ_STR(names_of(&a), "b:5 c:0");
+    over();
+}
+
 TEST(a_list_names_each_lock_rightly_when_only_some_looks_knew_their_script) {
     begin();
     ask_list(&rig, &a, "", 10);

@@ -49,6 +49,18 @@ struct redis_request *redis_new_request(struct redis *redis, struct store_op *op
     return request;
 }
 
+struct redis_request *redis_new_wait(struct redis *redis, struct store_op *op,
+                                     redis_answered *answered, void *context) {
+    command_start(&redis->command);
+    command_add_text(&redis->command, "WAIT");
+    command_add_number(&redis->command, redis->wait_replicas);
+    command_add_number(&redis->command, redis->wait_timeout_ms);
+    struct redis_request *request = redis_new_request(redis, op, -1, answered, context, 0);
+    if (request)
+        request->pinned = true;
+    return request;
+}
+
 /* The meaning of the server's errors. Each says that the server did nothing, because a script fails
  * at its first write or not at all. Errors that are not in the table are shown as they are. */
 static const struct {
@@ -364,7 +376,7 @@ static void redis_submit(struct store *store, struct store_op *op) {
         [STORE_RELEASE] = redis_release, [STORE_BREAK] = redis_break,
         [STORE_INSPECT] = redis_inspect, [STORE_LIST] = redis_list,
         [STORE_EXAMINE] = examine,       [STORE_WATCH] = redis_watch,
-        [STORE_UNWATCH] = redis_unwatch,
+        [STORE_UNWATCH] = redis_unwatch, [STORE_COUNT] = redis_count,
     };
     struct redis *redis = container_of(store, struct redis, store);
     bool is_prefix = op->type == STORE_LIST || op->type == STORE_WATCH;

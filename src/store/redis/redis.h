@@ -2,6 +2,7 @@
  *
  *   redis.c    the store: its URL, opening, closing, the two links
  *   claims.c   acquire, renew, release, break: operations become requests, replies become outcomes
+ *   counters.c count: the same for counters
  *   subscription.c  what others have to say to this client, and which of its holds it is about
  *   watch.c    what happens to locks, for those who watch, and whether anybody does
  *   look.c     inspect and list
@@ -80,6 +81,11 @@ struct redis {
 struct redis_request *redis_new_request(struct redis *redis, struct store_op *op, int script,
                                         redis_answered *answered, void *context, size_t items);
 
+/* A WAIT for the replicas that wait_replicas asks for. It is about the writes of one connection, so
+ * link_submit sends it over that one. NULL: no memory. */
+struct redis_request *redis_new_wait(struct redis *redis, struct store_op *op,
+                                     redis_answered *answered, void *context);
+
 /* The meaning of an error reply, or of no reply: the outcome REFUSED or UNKNOWN, with the hf_error
  * and malloc'd particulars. */
 enum store_outcome redis_explain(const struct redis_request *request, const struct reply *reply,
@@ -156,6 +162,7 @@ void redis_inspect(struct redis *redis, struct store_op *op);
 void redis_list(struct redis *redis, struct store_op *op);
 void redis_watch(struct redis *redis, struct store_op *op);
 void redis_unwatch(struct redis *redis, struct store_op *op);
+void redis_count(struct redis *redis, struct store_op *op);
 /* For a node of a set (voting.h), `facts` are filled in; otherwise it is NULL. */
 void redis_examine(struct redis *redis, struct store_op *op, struct store_facts *facts);
 void redis_vote(struct redis *redis, struct store_vote *vote);

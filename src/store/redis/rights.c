@@ -7,9 +7,9 @@
 
 enum { RIGHTS_SIZE = 1024 };
 
-enum purpose { FOR_LOCKS, FOR_WAKING, FOR_OPERATORS, FOR_KEY_EVENTS };
+enum purpose { FOR_LOCKS, FOR_COUNTERS, FOR_WAKING, FOR_OPERATORS, FOR_KEY_EVENTS };
 
-enum when { ALWAYS, IN_CLUSTER, NOT_IN_CLUSTER, WITH_REPLICAS };
+enum when { ALWAYS, IN_CLUSTER, NOT_IN_CLUSTER, NOT_IN_SET, WITH_REPLICAS };
 
 /* ROLE, which a master with sentinels is greeted with, is not here: without that permission there
  * is no connection to ask over. */
@@ -39,6 +39,7 @@ static const struct right {
     {FOR_LOCKS, "ZRANK S x"},
     {FOR_LOCKS, "ZSCORE S x"},
     {FOR_LOCKS, "PUBLISH @ ''"},
+    {FOR_COUNTERS, "INCRBY K x", NOT_IN_SET}, /* where there are none */
     {FOR_WAKING, "PING"},
     {FOR_OPERATORS, "SCAN 0"},
     {FOR_OPERATORS, "HGETALL S"},
@@ -63,7 +64,7 @@ static bool has_slots(const struct redis *redis) {
 bool rights_needs(const struct redis *redis, size_t which) {
     enum when when = table[which].when;
     return when == ALWAYS || (when == IN_CLUSTER && has_slots(redis)) ||
-           (when == NOT_IN_CLUSTER && !has_slots(redis)) ||
+           (when == NOT_IN_CLUSTER && !has_slots(redis)) || (when == NOT_IN_SET && !redis->set) ||
            (when == WITH_REPLICAS && redis->wait_replicas);
 }
 
@@ -155,6 +156,8 @@ bool rights_report(const struct rights *rights, const struct redis *redis, bool 
     bool any = report_denied(&report, FOR_LOCKS, HF_PROBLEM, "rights",
                              "some or all locks fail; if a script is refused halfway, the next one "
                              "cleans up");
+    any |= report_denied(&report, FOR_COUNTERS, HF_NOTE, "counter-rights",
+                         "locks are unaffected, but nothing can be added to a counter");
     any |=
         report_denied(&report, FOR_WAKING, HF_WARNING, "wake-ups",
                       "waiters are not notified that a lock is free: they ask once a second; and "

@@ -8,7 +8,7 @@
 #include "store/redis/redis.h"
 
 enum {
-    RIGHTS = 30,
+    RIGHTS = 31,
     RIGHTS_TO_SUBSCRIBE = RIGHTS - 2, /* this and what follows turn a connection into one for
                                        * nothing else */
 };

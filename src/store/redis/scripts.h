@@ -16,6 +16,7 @@ enum redis_script_id {
     REDIS_RELEASE_ONE_KEY,
     REDIS_VOTE,
     REDIS_BOOT,
+    REDIS_COUNT,
     REDIS_SCRIPTS,
 };
 
