@@ -17,6 +17,7 @@
  *   calm        who waits does not ask without end
  *   withheld    what was released is soon free on every server that can be reached
  *   remains     nothing stays on a server but counters, and they expire
+ *   counts      each step on a counter happens once, and in some order (counts.h)
  *   notices     a program is notified of a loss by each means once, in time, not before (notices.h)
  *
  * Exclusion and validity are promised while the server keeps what it acknowledged and clocks

@@ -10,6 +10,7 @@
 #include "sim/history.h"
 
 #include "client/client.h"
+#include "sim/counts.h"
 #include "sim/notices.h"
 
 #include <assert.h>
@@ -74,7 +75,8 @@ struct history {
     struct sim_random service_random;
     struct history_result *result;
     bool story;
-    int64_t back_us;    /* how far servers' clocks were set back, in sum */
+    int64_t back_us; /* how far servers' clocks were set back, in sum */
+    struct counts counts;
     struct check check; /* last: most of it need not be cleared */
 };
 
@@ -396,17 +398,79 @@ static void worker_look(struct worker *worker) {
     }
 }
 
+/* ---- Counters ---- */
+
+static void start_count(struct client *client, struct counts_step *step) {
+    struct history *h = client->history;
+    hf_count_options options = counts_begin(&h->counts, step);
+    static const char *const words[] = {
+        [HF_COUNT_GET] = "reads", [HF_COUNT_ADD] = "adds", [HF_COUNT_CAS] = "exchanges"};
+    tell(h, "client %d %s, step %d, %" PRIx64, client->index, words[options.op],
+         (int)(step - h->counts.steps), options.op == HF_COUNT_GET ? 0 : options.number);
+    if (hf_count_start(client->handle, plan_counter_name, &options, &step->call) < 0)
+        check_fail(&h->check, VERDICT_SAFETY, "once: a count could not begin: %s", hf_last_error());
+}
+
+static void end_count(struct client *client, struct counts_step *step, int result) {
+    struct history *h = client->history;
+    hf_counter counter = HF_COUNTER_INIT;
+    if (result == HF_OK || result == HF_MISMATCH)
+        hf_call_counter(step->call, &counter);
+    step->call = hf_call_free(step->call);
+    h->result->counts += result == HF_OK;
+    tell(h, "client %d is answered, step %d: %s, %" PRIx64, client->index,
+         (int)(step - h->counts.steps), hf_error_name(result), counter.value);
+    counts_end(&h->counts, step, result, &counter);
+}
+
+static void look_at_counts(struct client *client) {
+    struct history *h = client->history;
+    for (int i = 0; i < h->counts.count; i++) {
+        struct counts_step *step = &h->counts.steps[i];
+        if (step->plan->client != client->index || step->plan->left_out)
+            continue;
+        if (step->state == COUNTS_PLANNED && h->time.now_us >= step->plan->at_us)
+            start_count(client, step);
+        int r = step->call ? hf_call_status(step->call) : HF_PENDING;
+        if (r != HF_PENDING)
+            end_count(client, step, r);
+    }
+}
+
 /* ---- Clients ---- */
+
+static void look(struct client *client) {
+    for (int i = 0; i < PLAN_WORKERS_MAX; i++)
+        worker_look(&client->workers[i]);
+    look_at_counts(client);
+}
 
 static void run(struct sim_machine *machine) {
     struct client *client = machine->context;
     hf_process(client->handle);
-    for (int i = 0; i < PLAN_WORKERS_MAX; i++)
-        worker_look(&client->workers[i]);
+    look(client);
     hf_process(client->handle); /* sends what the workers began */
-    for (int i = 0; i < PLAN_WORKERS_MAX; i++)
-        worker_look(&client->workers[i]);
+    look(client);
     sim_machine_schedule(machine);
+}
+
+static void count_due(struct sim_event *event) {
+    struct counts_step *step = container_of(event, struct counts_step, due);
+    struct client *client = &the_history.clients[step->plan->client];
+    if (client->machine && !client->machine->paused)
+        run(client->machine);
+}
+
+/* Also what was to begin while there was no process. */
+static void schedule_counts(struct client *client) {
+    struct history *h = client->history;
+    for (int i = 0; i < h->counts.count; i++) {
+        struct counts_step *step = &h->counts.steps[i];
+        int64_t at_us = step->plan->at_us;
+        if (step->plan->client == client->index && !step->plan->left_out &&
+            step->state == COUNTS_PLANNED)
+            sim_event_set(&h->time, &step->due, at_us > h->time.now_us ? at_us : h->time.now_us);
+    }
 }
 
 static void worker_due(struct sim_event *event) {
@@ -476,6 +540,11 @@ static void client_end(struct client *client) {
         sim_event_clear(&client->history->time, &worker->due);
         sim_event_clear(&client->history->time, &worker->watch);
     }
+    for (int i = 0; i < client->history->counts.count; i++) {
+        struct counts_step *step = &client->history->counts.steps[i];
+        if (step->call && step->plan->client == client->index)
+            end_count(client, step, HF_UNKNOWN);
+    }
     client->machine = NULL;
 }
 
@@ -508,6 +577,7 @@ static void client_init(struct history *h, int index) {
                 (struct notices_handle){.check = &h->check, .events = h->plan->events};
         next_step(worker);
     }
+    schedule_counts(client);
 }
 
 /* ---- Faults ---- */
@@ -519,6 +589,8 @@ static void restart(struct history *h, struct sim_server *server, enum service_k
     if (keep != SERVICE_KEEP_ALL)
         check_forgot(&h->check, server, -1,
                      keep == SERVICE_KEEP_NONE ? FORGOT_ALL : FORGOT_COUNTERS);
+    if (keep != SERVICE_KEEP_ALL)
+        counts_forgot(&h->counts, keep == SERVICE_KEEP_SOME);
 }
 
 /* What is broken is the hold with the last token of one of the servers. */
@@ -545,6 +617,7 @@ static void step_server_clock(struct history *h, struct sim_server *server, int6
         check_forgot(&h->check, server, -1, FORGOT_PARTS);
     } else {
         check_time_went_back(&h->check);
+        counts_time_went_back(&h->counts);
         h->back_us -= by_us;
     }
 }
@@ -567,6 +640,7 @@ static void client_fault(struct history *h, const struct plan_fault *fault, bool
         for (int i = 0; i < PLAN_WORKERS_MAX; i++)
             if (client->workers[i].state != FINISHED)
                 next_step(&client->workers[i]);
+        schedule_counts(client);
     }
 }
 
@@ -740,6 +814,8 @@ static void server_reports(struct service_host *host, const struct service_repor
 static void server_forgot(struct service_host *host, const char *name,
                           enum service_forgotten what) {
     check_forgot(&the_history.check, server_of(host), name ? plan_name_number(name) : -1, what);
+    if (!name)
+        counts_forgot(&the_history.counts, what != FORGOT_ALL);
 }
 
 static void server_serves_foreign(struct service_host *host, const char *name) {
@@ -762,6 +838,9 @@ static bool all_finished(const struct history *h) {
         for (int j = 0; j < PLAN_WORKERS_MAX; j++)
             if (h->clients[i].workers[j].state != FINISHED)
                 return false;
+    for (int i = 0; i < h->counts.count; i++)
+        if (h->counts.steps[i].state != COUNTS_ENDED && !h->counts.steps[i].plan->left_out)
+            return false;
     return true;
 }
 
@@ -823,6 +902,9 @@ static void start(struct history *h) {
     unite_servers(h);
     h->check.plan = h->plan;
     h->check.net = &h->net;
+    counts_init(&h->counts, &h->check);
+    for (int i = 0; i < h->counts.count; i++)
+        sim_event_add(&h->time, &h->counts.steps[i].due, count_due);
     for (int i = 0; i < h->plan->client_count; i++)
         client_init(h, i);
     for (int i = 0; i < h->plan->fault_count; i++) {
@@ -860,6 +942,8 @@ static void finish(struct history *h) {
         ;
     for (int i = 0; i < h->plan->voter_count && !h->check.verdict; i++)
         check_remains(&h->check, &h->net.servers[i]);
+    if (!h->check.verdict)
+        counts_finish(&h->counts, &h->net.servers[0]);
     sim_net_end(&h->net);
     sim_time_free(&h->time);
 }

@@ -11,7 +11,7 @@ struct history_result {
     enum verdict verdict;
     char what[256];
     uint64_t hash; /* of all that happened */
-    uint64_t requests, grants, losses, events;
+    uint64_t requests, grants, losses, counts, events;
     int64_t lasted_us;
     uint64_t faults[HISTORY_FAULTS_MAX]; /* that took place, in the service's order */
 };

@@ -36,7 +36,7 @@ static struct plan_choice main_choice = {.mix = PLAN_ANY, .edition = PLAN_EDITIO
 struct job {
     uint64_t seed;   /* that it is at */
     uint64_t digest; /* the sum of the histories' hashes */
-    uint64_t histories, requests, grants, losses, events;
+    uint64_t histories, requests, grants, losses, counts, events;
     double virtual_s;
     uint64_t faults[HISTORY_FAULTS_MAX];
     bool failed, not_same;
@@ -55,6 +55,7 @@ static void add(struct job *job, const struct history_result *result) {
     job->requests += result->requests;
     job->grants += result->grants;
     job->losses += result->losses;
+    job->counts += result->counts;
     job->events += result->events;
     job->virtual_s += (double)result->lasted_us / 1e6;
     for (int i = 0; i < HISTORY_FAULTS_MAX; i++)
@@ -115,6 +116,8 @@ static void shorten(struct plan *plan, const struct history_result *wanted) {
         shorter = false;
         for (int i = 0; i < plan->fault_count; i++)
             shorter |= leave_out(plan, &plan->faults[i].left_out, wanted);
+        for (int i = plan->count_count; i > 0; i--)
+            shorter |= leave_out(plan, &plan->counts[i - 1].left_out, wanted);
         for (int i = plan->step_count; i > 0; i--)
             shorter |= leave_out(plan, &plan->steps[i - 1].left_out, wanted);
     } while (shorter);
@@ -147,14 +150,15 @@ static void print_sum(const struct job *jobs, int count, double seconds) {
         sum.requests += jobs[i].requests;
         sum.grants += jobs[i].grants;
         sum.losses += jobs[i].losses;
+        sum.counts += jobs[i].counts;
         sum.virtual_s += jobs[i].virtual_s;
         for (int j = 0; j < HISTORY_FAULTS_MAX; j++)
             sum.faults[j] += jobs[i].faults[j];
     }
     printf("%" PRIu64 " histories in %.1f s, %.0f each second; %" PRIu64 " requests, %" PRIu64
-           " grants, %" PRIu64 " losses, %.0f hours of virtual time\n",
+           " grants, %" PRIu64 " losses, %" PRIu64 " counts, %.0f hours of virtual time\n",
            sum.histories, seconds, (double)sum.histories / seconds, sum.requests, sum.grants,
-           sum.losses, sum.virtual_s / 3600);
+           sum.losses, sum.counts, sum.virtual_s / 3600);
     for (size_t i = 0; i < main_choice.service->fault_count; i++)
         printf("%10" PRIu64 "  %s\n", sum.faults[i],
                plan_fault_text(&main_choice.service->faults[i]));

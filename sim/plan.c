@@ -9,6 +9,7 @@ enum {
     PLAN = 1,
     PLAN_SET = 5,
     PLAN_MORE = 6,
+    PLAN_COUNTING = 7,
     SECOND_US = 1000000,
     SET_STEPS_MAX = 6,
     SETS_ONE_IN = 4
@@ -16,6 +17,8 @@ enum {
 
 /* Longer than the time since 1970: the wall clock of a client that is so far behind shows none. */
 static const int64_t LONG_AGO_US = INT64_C(4000000000000000);
+
+const char plan_counter_name[] = "n";
 
 const char *plan_name_text(int name) {
     static const char *const names[] = {"a", "b"};
@@ -214,10 +217,30 @@ static void add_more(struct plan *plan, struct sim_random *random) {
     }
 }
 
+/* What edition 3 adds, to some plans. Several steps of a client may be under way at once. */
+static void add_counts(struct plan *plan, struct sim_random *random) {
+    enum { HOUR_MS = 3600000 }; /* longer than a history: the counter does not end in it */
+    if (!sim_random_one_in(random, 2) || !plan->service->find_counter || plan->voter_count > 1)
+        return;
+    plan->count_expiry_ms = sim_random_one_in(random, 2) ? HOUR_MS : 0;
+    plan->count_count = (int)sim_random_between(random, 2, PLAN_COUNTS_MAX);
+    for (int i = 0; i < plan->count_count; i++) {
+        struct plan_count *count = &plan->counts[i];
+        count->client = (uint8_t)sim_random_below(random, (uint64_t)plan->client_count);
+        count->op = sim_random_one_in(random, 6)   ? HF_COUNT_GET
+                    : sim_random_one_in(random, 5) ? HF_COUNT_CAS
+                                                   : HF_COUNT_ADD;
+        count->at_us = sim_random_between(random, 0, 6 * SECOND_US);
+        count->wait_ms = sim_random_one_in(random, 5) ? sim_random_between(random, 1, 500)
+                                                      : sim_random_between(random, 1000, 30000);
+    }
+}
+
 void plan_make(struct plan *plan, uint64_t seed, const struct plan_choice *choice) {
     struct sim_random random = sim_random_of(seed, PLAN, 0);
     struct sim_random set_random = sim_random_of(seed, PLAN_SET, 0);
     struct sim_random more_random = sim_random_of(seed, PLAN_MORE, 0);
+    struct sim_random count_random = sim_random_of(seed, PLAN_COUNTING, 0);
     *plan = (struct plan){.seed = seed, .service = choice->service, .server_count = 1, .quorum = 1};
     plan->server_ppm[0] = sim_random_between(&random, -3000, 3000);
     plan->client_count = (int)sim_random_between(&random, 1, PLAN_CLIENTS_MAX);
@@ -243,4 +266,6 @@ void plan_make(struct plan *plan, uint64_t seed, const struct plan_choice *choic
         plan->steps[i].capacity = plan->names[plan->steps[i].name].capacity;
     if (choice->edition > 1)
         add_more(plan, &more_random);
+    if (choice->edition > 2)
+        add_counts(plan, &count_random);
 }

@@ -15,9 +15,10 @@ enum {
     PLAN_NAMES_MAX = 2,
     PLAN_STEPS_MAX = 20,
     PLAN_FAULTS_MAX = 6,
+    PLAN_COUNTS_MAX = 20,
     PLAN_SERVERS_MAX = 5,
     PLAN_MAX_LEASE_MS = 5000,
-    PLAN_EDITION = 2 /* an earlier edition leaves out what was added since */
+    PLAN_EDITION = 3 /* an earlier edition leaves out what was added since */
 };
 
 /* What may befall any service, and is the simulator's work: the network, processes, clocks,
@@ -60,6 +61,7 @@ struct service_fault;
 /* Locks are called "a" and "b"; in a plan, 0 and 1. */
 const char *plan_name_text(int name);
 int plan_name_number(const char *text);
+extern const char plan_counter_name[];
 
 struct plan_name {
     enum store_kind kind;
@@ -93,6 +95,14 @@ struct plan_step {
     bool wants_fd;
 };
 
+/* One step of a client on the counter. (Since edition 3.) */
+struct plan_count {
+    bool left_out;
+    uint8_t client;
+    hf_count_op op; /* GET, ADD or CAS */
+    int64_t at_us, wait_ms;
+};
+
 struct plan_fault {
     bool left_out;
     const struct service_fault *what;
@@ -114,11 +124,13 @@ struct plan {
     bool listed_twice; /* by mistake, the URL has the first server's name in the last place, too */
     bool events;       /* its clients have on_event */
     int64_t server_ppm[PLAN_SERVERS_MAX];
-    int client_count, name_count, step_count, fault_count;
+    int client_count, name_count, step_count, fault_count, count_count;
     struct plan_client clients[PLAN_CLIENTS_MAX];
     struct plan_name names[PLAN_NAMES_MAX];
     struct plan_step steps[PLAN_STEPS_MAX];
     struct plan_fault faults[PLAN_FAULTS_MAX];
+    int64_t count_expiry_ms; /* of the counter; 0: it has no end */
+    struct plan_count counts[PLAN_COUNTS_MAX];
 };
 
 /* Histories of one server and of sets, or of sets only. */

@@ -182,6 +182,10 @@ struct service_type {
     /* Until when it does not vote in its set, as it may have forgotten whom it voted for;
      * INT64_MAX: it has not been asked since it forgot. */
     int64_t (*abstains_until_us)(const struct service *service);
+    /* Reads a counter, and whether it has an end; false: there is none. NULL: this service has no
+     * counters. */
+    bool (*find_counter)(const struct service *service, const char *name, int64_t *ret_value,
+                         bool *ret_ends);
     /* After all leases have ended: what is wrong with what is left, or NULL. */
     const char *(*remains)(const struct service *service);
 };

@@ -574,18 +574,32 @@ static int64_t redis_abstains_until_us(const struct service *service) {
     return strtoll(since, NULL, 10) + redis->set.max_lease_ms * 1000;
 }
 
+static bool redis_find_counter(const struct service *service, const char *name, int64_t *ret_value,
+                               bool *ret_ends) {
+    const struct model_redis *model = redis_of(service)->model;
+    struct model_key key;
+    const char *value = model_find_string(model, key_of(name), NULL);
+    if (!value || !model_find_key(model, key_of(name), &key))
+        return false;
+    *ret_value = strtoll(value, NULL, 10);
+    *ret_ends = key.expires_ms >= 0;
+    return true;
+}
+
 static const char *redis_remains(const struct service *service) {
     static char text[100];
     const struct redis_service *redis = redis_of(service);
     struct model_key key;
     for (size_t i = 0; model_key_at(redis->model, i, &key); i++) {
-        bool is_counter = key.size > 2 && strcmp(key.name + key.size - 2, ".s") == 0;
+        bool is_state = key.size > 2 && strcmp(key.name + key.size - 2, ".s") == 0;
+        bool is_answer = strstr(key.name, "}.a.");
         bool is_set = redis->set.server_count && strcmp(key.name, set_key) == 0;
-        if (!key.expired && !is_counter && !is_set) {
+        bool is_counter = strcmp(key.name, key_of(plan_counter_name)) == 0;
+        if (!key.expired && !is_state && !is_answer && !is_set && !is_counter) {
             snprintf(text, sizeof(text), "%s stays behind", key.name);
             return text;
         }
-        if (is_counter && key.expires_ms < 0) {
+        if ((is_state || is_answer) && key.expires_ms < 0) {
             snprintf(text, sizeof(text), "%s stays for ever", key.name);
             return text;
         }
@@ -618,5 +632,6 @@ const struct service_type service_redis = {
     .is_reserved = redis_is_reserved,
     .last_token = redis_last_token,
     .abstains_until_us = redis_abstains_until_us,
+    .find_counter = redis_find_counter,
     .remains = redis_remains,
 };
