@@ -222,7 +222,8 @@ static void add_counts(struct plan *plan, struct sim_random *random) {
     enum { HOUR_MS = 3600000 }; /* longer than a history: the counter does not end in it */
     if (!sim_random_one_in(random, 2) || !plan->service->find_counter || plan->voter_count > 1)
         return;
-    plan->count_expiry_ms = sim_random_one_in(random, 2) ? HOUR_MS : 0;
+    bool ends = sim_random_one_in(random, 2);
+    plan->count_expiry_ms = ends && !plan->service->counters_stay ? HOUR_MS : 0;
     plan->count_count = (int)sim_random_between(random, 2, PLAN_COUNTS_MAX);
     for (int i = 0; i < plan->count_count; i++) {
         struct plan_count *count = &plan->counts[i];

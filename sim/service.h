@@ -186,6 +186,7 @@ struct service_type {
      * counters. */
     bool (*find_counter)(const struct service *service, const char *name, int64_t *ret_value,
                          bool *ret_ends);
+    bool counters_stay; /* they have no expiry */
     /* After all leases have ended: what is wrong with what is left, or NULL. */
     const char *(*remains)(const struct service *service);
 };

@@ -514,6 +514,33 @@ static int64_t etcd_abstains_until_us(const struct service *service) {
     return INT64_MIN;
 }
 
+static const char counter_prefix[] = "holdfast/\0count/";
+
+/* "holdfast/\0count/NAME" */
+static bool is_counter(const struct keys_key *key, const char *name) {
+    size_t size = sizeof(counter_prefix) - 1;
+    return key->name.len == size + strlen(name) &&
+           memcmp(key->name.data, counter_prefix, size) == 0 &&
+           memcmp(key->name.data + size, name, strlen(name)) == 0;
+}
+
+static bool etcd_find_counter(const struct service *service, const char *name, int64_t *ret_value,
+                              bool *ret_ends) {
+    const struct keys *keys = cluster_keys(cluster_of(service));
+    for (size_t i = 0; i < keys->count; i++) {
+        const struct keys_version *version = keys_version_at(&keys->list[i], INT64_MAX);
+        char number[32] = "";
+        if (!version || !is_counter(&keys->list[i], name))
+            continue;
+        assert(version->value.len < sizeof(number));
+        memcpy(number, version->value.data, version->value.len);
+        *ret_value = strtoll(number, NULL, 10);
+        *ret_ends = version->lease;
+        return true;
+    }
+    return false;
+}
+
 static const char *etcd_remains(const struct service *service) {
     static char text[120];
     const struct keys *keys = cluster_keys(cluster_of(service));
@@ -526,7 +553,7 @@ static const char *etcd_remains(const struct service *service) {
                      (const char *)key->name.data);
             return text;
         }
-        if (version && !version->lease) {
+        if (version && !version->lease && !is_counter(key, plan_counter_name)) {
             snprintf(text, sizeof(text), "%zu bytes stay for ever", key->name.len);
             return text;
         }
@@ -562,5 +589,6 @@ const struct service_type service_etcd = {
     .is_reserved = etcd_is_reserved,
     .last_token = etcd_last_token,
     .abstains_until_us = etcd_abstains_until_us,
+    .find_counter = etcd_find_counter,
     .remains = etcd_remains,
 };

@@ -506,6 +506,18 @@ static uint64_t zookeeper_last_token(const struct service *service, const char *
 }
 
 /* A container in which nothing ever was stays: a real server keeps it, too. */
+static bool zookeeper_find_counter(const struct service *service, const char *name,
+                                   int64_t *ret_value, bool *ret_ends) {
+    char path[100];
+    snprintf(path, sizeof(path), "/holdfast/counters/%s", name);
+    const struct tree_node *node = tree_find(ensemble_tree(first_of(service)->ensemble), path);
+    if (!node || !node->data[0])
+        return false;
+    *ret_value = strtoll(node->data, NULL, 10);
+    *ret_ends = false;
+    return true;
+}
+
 static const char *zookeeper_remains(const struct service *service) {
     static char text[260];
     const struct zookeeper_service *first = first_of(service);
@@ -544,5 +556,7 @@ const struct service_type service_zookeeper = {
     .holder = zookeeper_holder,
     .is_reserved = zookeeper_is_reserved,
     .last_token = zookeeper_last_token,
+    .find_counter = zookeeper_find_counter,
+    .counters_stay = true,
     .remains = zookeeper_remains,
 };
