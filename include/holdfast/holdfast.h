@@ -42,11 +42,11 @@
  *    write `hold = hf_hold_free(hold)`.
  *  - The library does not log and does not install signal handlers. hf_process says when it calls
  *    your functions.
- *  - Only calls that have a _start form, hf_call_wait and the recipes (hf_observe) wait for the
- *    store; opening and closing a client may wait for a local disk, and so do the calls for a fenced
- *    file. All other calls return at once, even while other threads wait. With sqlite: a call waits
- *    for as long as the disk takes, and for up to 3 seconds if another process keeps the file
- *    locked.
+ *  - Only calls that have a _start form, hf_call_wait and the recipes (leader, latch, barrier) wait
+ *    for the store; opening and closing a client may wait for a local disk, and so do the calls for
+ *    a fenced file. All other calls return at once, even while other threads wait. With sqlite: a
+ *    call waits for as long as the disk takes, and for up to 3 seconds if another process keeps the
+ *    file locked.
  *  - No call is a cancellation point: a thread that is cancelled (pthread_cancel) while it waits
  *    in the library finishes its call first.
  *  - After fork() every call on a handle in the child returns HF_FORKED; freeing a handle there
@@ -685,6 +685,84 @@ typedef struct hf_counter {
  * has no counters, or none that expire, and why), and those of any request. */
 HF_API int hf_count(hf_client *client, const char *name, const hf_count_options *options,
                     hf_counter *ret_counter);
+
+/* ---- Latch and barrier -------------------------------------------------------------------- */
+
+/* Both need counters, and barriers also permits (hf_store_info); elsewhere the calls fail with
+ * HF_UNSUPPORTED, and say why. A counter of the same name keeps what has happened. It stays until
+ * you remove it (HF_COUNT_REMOVE), so use a name for one job, or clean up.
+ *
+ * A latch opens once `count` calls have counted it down, and then stays open: those who look later
+ * find it open, however long they were paused. Each call that returns HF_OK has counted once, also
+ * if a reply was lost and the request was repeated. A latch does not know who has not counted yet:
+ * if one of them dies, somebody else must do its part and count down for it. Let each part have a
+ * lock, and whoever gets it does the part, unless a note says that it was done. */
+typedef struct hf_latch_options {
+    size_t size;
+    int64_t count;     /* how many must count down: 1 or more, the same in all calls */
+    int64_t expiry_ms; /* if this call is the first: how long the latch lasts; 0: no end */
+    int64_t wait_ms;   /* how long to wait; count_down: 1 to 60000, for the store */
+} hf_latch_options;
+
+#define HF_LATCH_OPTIONS_INIT \
+    { sizeof(hf_latch_options), 1, 0, HF_FOREVER }
+
+/* Counts down once, and says how many are still missing (`ret_left` may be NULL). Counting more
+ * often than `count` does no harm.
+ * Errors: UNKNOWN (no answer came in time: it may or may not have counted), BAD_ARGUMENT, and those
+ * of hf_count. */
+HF_API int hf_latch_count_down(hf_client *client, const char *name, const hf_latch_options *options,
+                               int64_t *ret_left);
+
+/* Waits until the latch is open. It is looked at after a second at most, and hf_client_cancel ends
+ * the wait. Errors: TIMEOUT (it is still closed), BAD_ARGUMENT, CANCELLED, UNREACHABLE, UNKNOWN,
+ * and those of hf_count. */
+HF_API int hf_latch_await(hf_client *client, const char *name, const hf_latch_options *options);
+
+/* At a barrier, `parties` wait for each other. It opens once all of them are there at the same time,
+ * and closes behind them: it can be used again at once. That it has opened is final: a party that
+ * was paused meanwhile passes, too.
+ *
+ * A party has one of as many permits as there are parties, under the name of the barrier
+ * (`holdfast inspect` shows who is there), with a lease that is renewed. A party that dies while it
+ * waits counts until its lease ends; then another can take its place. A party that is paused for
+ * longer than its lease takes a new place when it runs again, if the barrier has not opened. More
+ * parties than there are places wait for the next time. */
+typedef struct hf_barrier_options {
+    size_t size;
+    uint32_t parties; /* 1 or more, the same for all of them (HF_WRONG_KIND) */
+    int64_t lease_ms;
+    int64_t wait_ms;
+} hf_barrier_options;
+
+#define HF_BARRIER_OPTIONS_INIT \
+    { sizeof(hf_barrier_options), 1, HF_DEFAULT_LEASE_MS, HF_FOREVER }
+
+/* Waits until all parties are there. hf_client_cancel ends the wait; after an error this party is no
+ * longer there. Errors: TIMEOUT, WRONG_KIND, BAD_ARGUMENT, and those of hf_acquire and hf_count. */
+HF_API int hf_barrier_wait(hf_client *client, const char *name, const hf_barrier_options *options);
+
+/* A double barrier: parties begin together, and end together. */
+typedef struct hf_barrier hf_barrier;
+
+/* The same as hf_barrier_wait, but the party keeps its place, and with it the others from leaving.
+ * The caller frees the barrier. Also fails with HF_LOST: the barrier has opened, but the lease had
+ * ended before this party learned of it, and the others may have left already. */
+HF_API int hf_barrier_enter(hf_client *client, const char *name, const hf_barrier_options *options,
+                            hf_barrier **ret_barrier);
+
+/* The place between the two: check it, or have it checked, like any other hold. It belongs to the
+ * barrier; do not release or free it. */
+HF_API hf_hold *hf_barrier_hold(const hf_barrier *barrier);
+
+/* Gives up the place, and waits until all who entered with this party have done so or are dead:
+ * the place of a dead party is free when its lease ends. May be called again after HF_TIMEOUT or
+ * HF_CANCELLED. Errors: LOST (the lease of this party ended before; the others may have left
+ * without it), TIMEOUT, CANCELLED, and those of any request. */
+HF_API int hf_barrier_leave(hf_barrier *barrier, int64_t wait_ms);
+
+/* Frees the barrier, and gives up the place if that was not done. */
+HF_API hf_barrier *hf_barrier_free(hf_barrier *barrier);
 
 /* ---- Events ------------------------------------------------------------------------------- */
 

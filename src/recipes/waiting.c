@@ -48,10 +48,11 @@ int64_t waiting_left_ms(const struct waiting *w) {
 
 /* ---- Requests ---- */
 
-int waiting_note(struct waiting *w, int result, const char *why) {
+/* Remembers whether the store answered. HF_PENDING if it did not. */
+static int note(struct waiting *w, int result, const char *why) {
     if (result == HF_PENDING && w->answered)
         return HF_PENDING; /* the time was up before this answer; the last one counts */
-    w->answered |= result == HF_OK;
+    w->answered |= result == HF_OK || result == HF_MISMATCH;
     w->failure = result == HF_PENDING ? HF_UNKNOWN : result;
     snprintf(w->why, sizeof(w->why), "%s", why);
     return w->failure == HF_UNKNOWN || w->failure == HF_UNREACHABLE ? HF_PENDING : result;
@@ -65,7 +66,24 @@ int waiting_inspect(struct waiting *w, const char *name, hf_locks **ret_locks) {
     r = hf_call_wait(call, waiting_left_ms(w));
     if (r == HF_OK)
         *ret_locks = hf_call_take_locks(call);
-    r = waiting_note(w, r, hf_call_error(call));
+    r = note(w, r, hf_call_error(call));
+    hf_call_free(call);
+    return r;
+}
+
+int waiting_count(struct waiting *w, const char *name, const hf_count_options *options,
+                  hf_counter *ret_counter) {
+    hf_count_options own = HF_COUNT_OPTIONS_INIT;
+    hf_call *call;
+    if (options)
+        own = *options;
+    int r = hf_count_start(w->client, name, &own, &call);
+    if (r < 0)
+        return r;
+    r = hf_call_wait(call, waiting_left_ms(w));
+    if (r == HF_OK || r == HF_MISMATCH)
+        hf_call_counter(call, ret_counter);
+    r = note(w, r, hf_call_error(call));
     hf_call_free(call);
     return r;
 }

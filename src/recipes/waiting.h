@@ -40,8 +40,10 @@ int64_t waiting_left_ms(const struct waiting *w);
  * error, with its text set. */
 int waiting_inspect(struct waiting *w, const char *name, hf_locks **ret_locks);
 
-/* Takes the result of another request (`why` is its text): HF_PENDING if the store was away. */
-int waiting_note(struct waiting *w, int result, const char *why);
+/* Does an operation on a counter (`options` NULL: reads it). The same results, and HF_MISMATCH,
+ * with the counter as it is. */
+int waiting_count(struct waiting *w, const char *name, const hf_count_options *options,
+                  hf_counter *ret_counter);
 
 /* Pauses for `most_ms` at most. HF_OK: look again. Otherwise the error to return, with its text
  * set: HF_TIMEOUT, the failure of the last request if the store was away, HF_CANCELLED, … */

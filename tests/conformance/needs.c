@@ -45,6 +45,11 @@ static const char *const needs_permits[] = {
     "a look tells who holds and who waits",
     "many permits are not starved by few",
     "permits are handed to all who fit",
+    "a barrier opens when all are there and again",
+    "a dead party is not counted once its lease has ended",
+    "a party that lost its place takes another",
+    "who entered a double barrier together leaves together",
+    "a party that is gone does not keep the others from leaving",
 };
 
 static const char *const needs_floor[] = {
@@ -97,6 +102,13 @@ static const char *const needs_counters[] = {
     "counts of a closed client have ended",
     "counts with bad arguments are refused",
     "counts in a forked child are refused",
+    "a latch opens when all have counted down and stays open",
+    "waiting for a latch ends when the client is cancelled",
+    "a barrier opens when all are there and again",
+    "a dead party is not counted once its lease has ended",
+    "a party that lost its place takes another",
+    "who entered a double barrier together leaves together",
+    "a party that is gone does not keep the others from leaving",
 };
 
 static const char *const needs_expiry[] = {
@@ -203,7 +215,7 @@ static void leave_out_what_the_store_lacks(void) {
     if (!(lacks & LACKS_PUSH) || is_slice("pooler"))
         leave_out("a store that does not push refuses to watch");
     if (!(lacks & LACKS_COUNTERS))
-        leave_out("a store without counters refuses to count");
+        leave_out("a store without counters refuses");
     if (!(lacks & LACKS_EXPIRY))
         leave_out("counters that cannot expire refuse an expiry");
     take_slice();
