@@ -94,6 +94,26 @@ TEST(a_request_that_comes_after_a_later_one_does_nothing) {
     over();
 }
 
+/* The counter is as it was when the request was sent, but the answer is not. */
+TEST(a_request_that_arrives_after_its_repeat_was_answered_does_nothing) {
+    connected();
+    server.delays_a_put = true;
+    ask_with_expiry(STORE_COUNT_ADD, 5);
+    CHECK_EQ_INT(a.op.outcome, STORE_UNKNOWN);
+    CHECK(server.late && !find_counter());
+    repeat();
+    fake_pass_us(rig.world, S / 2);
+    CHECK(a.op.outcome == STORE_DONE && a.op.value == 5);
+    server.revision++;
+    CHECK(delete_key(counter));
+    bool is_done = true;
+    for (size_t i = 0; i < server.late->n_compare; i++)
+        is_done = is_done && is_true(server.late->compare[i]);
+    CHECK(!is_done);
+    etcd__txn_request__free_unpacked(server.late, NULL);
+    over();
+}
+
 TEST(what_is_not_a_number_is_not_touched) {
     connected();
     put_counter("much", 0);

@@ -70,6 +70,8 @@ static struct server {
     void (*on_grant)(void);
     bool loses_puts;    /* what puts a key is done, and not answered */
     unsigned overtakes; /* somebody else adds 10 before so many transactions */
+    bool delays_a_put;  /* the next transaction that puts a key is `late`, and not yet done */
+    Etcd__TxnRequest *late;
 } server;
 
 /* ---- Keys ---- */
@@ -231,6 +233,11 @@ static void txn(struct request *request) {
     if (server.is_full && puts_a_key(asked)) {
         refuse_as_full(request);
         etcd__txn_request__free_unpacked(asked, NULL);
+        return;
+    }
+    if (server.delays_a_put && puts_a_key(asked)) {
+        server.delays_a_put = false;
+        server.late = asked;
         return;
     }
     server.txns++;
