@@ -27,6 +27,7 @@
 /* What the engine or the store decides, however they are connected. */
 #include "conformance/holds.c"
 #include "conformance/input.c"
+#include "conformance/keep.c"
 #include "conformance/kinds.c"
 #include "conformance/leases.c"
 #include "conformance/recipes.c"

@@ -187,11 +187,11 @@ HF_API int hf_client_open(const char *url, const hf_client_options *options,
                           hf_client **ret_client);
 
 /* Closes the client. Pending calls complete with HF_CLOSED, also those that other threads are
- * blocked in. Locks that are still held are released (waiting at most a second for the store to
- * confirm, or until a local disk is done), callbacks that are still due run in this call and must
- * return, and threads are joined. Holds and calls remain valid handles: calls on them return
- * HF_CLOSED, and they must still be freed. Must not be called from one of the client's own
- * callbacks. Returns NULL; NULL does nothing. */
+ * blocked in. Locks that are still held are released, except those with HF_KEEP (waiting at most a
+ * second for the store to confirm, or until a local disk is done), callbacks that are still due run
+ * in this call and must return, and threads are joined. Holds and calls remain valid handles: calls
+ * on them return HF_CLOSED, and they must still be freed. Must not be called from one of the
+ * client's own callbacks. Returns NULL; NULL does nothing. */
 HF_API hf_client *hf_client_close(hf_client *client);
 
 /* Completes every pending call of the client with HF_CANCELLED, as hf_call_cancel does: those that
@@ -226,6 +226,10 @@ typedef enum hf_kind {
 #define HF_REENTRANT 0x2u
 /* No automatic renewal: the lock ends with its lease unless you call hf_renew. */
 #define HF_NO_RENEW 0x4u
+/* Leave the lock to its lease: freeing the hold, closing the client and the death of the process do
+ * not release it, only hf_release does. Until then it is renewed as usual. HF_UNSUPPORTED on stores
+ * whose locks depend on their client (keeps in hf_store_info), and in hf_acquire_all. */
+#define HF_KEEP 0x8u
 
 typedef struct hf_acquire_options {
     size_t size;
@@ -235,7 +239,7 @@ typedef struct hf_acquire_options {
     int64_t wait_ms;     /* 0: try once; HF_FOREVER: no limit */
     int64_t lease_ms;    /* after this long without a renewal, the lock can go to somebody else */
     int64_t min_left_ms; /* if less of the lease is left when it is granted: release, HF_SHORT */
-    unsigned flags;      /* HF_BARGE, HF_REENTRANT, HF_NO_RENEW */
+    unsigned flags;      /* HF_BARGE, HF_REENTRANT, HF_NO_RENEW, HF_KEEP */
     uint64_t owner_key;  /* HF_REENTRANT: who is asking; 0: the calling thread */
     const char *label;   /* what operators see beside the lock; at most 255 bytes, or NULL */
     /* Called once if the lock is lost (hf_process says where). The hold is still valid then, and
@@ -288,9 +292,9 @@ typedef struct hf_want {
  * byte order of their names, so two callers cannot deadlock, whatever order they give. The one hold
  * that is returned checks, renews and releases all of them. If one is lost, all are (the others are
  * then released), and hf_hold_name says which one it was. A name given twice fails with
- * HF_BAD_ARGUMENT, HF_REENTRANT with HF_UNSUPPORTED, and the loss of one name while waiting for the
- * others with HF_LOST. kind, permits and capacity of `options` are ignored. Otherwise like
- * hf_acquire. */
+ * HF_BAD_ARGUMENT, HF_REENTRANT and HF_KEEP with HF_UNSUPPORTED, and the loss of one name while
+ * waiting for the others with HF_LOST. kind, permits and capacity of `options` are ignored.
+ * Otherwise like hf_acquire. */
 HF_API int hf_acquire_all(hf_client *client, const hf_want *const *wants, size_t count,
                           const hf_acquire_options *options, hf_hold **ret_hold);
 
@@ -343,9 +347,10 @@ HF_API int hf_renew(hf_hold *hold, int64_t lease_ms);
  * again, and then returns the same, or HF_UNKNOWN after HF_CANCELLED. */
 HF_API int hf_release(hf_hold *hold);
 
-/* Frees the hold. If it was not released, releases it without waiting for the answer. May be called
- * right after hf_release_start: the call goes on without the hold. Once this has returned, on_lost
- * is not running and will not run (unless on_lost itself made the call). */
+/* Frees the hold. If it was not released, releases it without waiting for the answer, unless it was
+ * acquired with HF_KEEP. May be called right after hf_release_start: the call goes on without the
+ * hold. Once this has returned, on_lost is not running and will not run (unless on_lost itself made
+ * the call). */
 HF_API hf_hold *hf_hold_free(hf_hold *hold);
 
 /* A descriptor for poll() that becomes readable when the lock is lost. It belongs to the hold: do
@@ -776,7 +781,8 @@ typedef enum hf_event_type {
     HF_EVENT_RENEWED = 3,        /* confirmed by the store */
     HF_EVENT_RENEWAL_FAILED = 4, /* `error` says why; still held until the deadline, and retried */
     HF_EVENT_LOST = 5,
-    HF_EVENT_RELEASED = 6, /* `error` is HF_UNKNOWN if the store did not confirm it */
+    HF_EVENT_RELEASED = 6, /* `error` is HF_UNKNOWN if the store did not confirm it; also comes when
+                              a hold with HF_KEEP is left to its lease */
 } hf_event_type;
 
 /* The argument of on_event in hf_client_options; valid during that call. */
@@ -843,7 +849,7 @@ HF_API int hf_call_cancel(hf_call *call);
 
 /* Takes the result of a call that completed with HF_OK: the hold, the locks found, the examination.
  * Ownership moves to the caller; a second take returns NULL. A result that was not taken is freed
- * with the call; a hold is also released. */
+ * with the call; a hold is also released, unless it was acquired with HF_KEEP. */
 HF_API hf_hold *hf_call_take_hold(hf_call *call);
 HF_API hf_locks *hf_call_take_locks(hf_call *call);
 HF_API hf_examination *hf_call_take_examination(hf_call *call);
@@ -911,6 +917,7 @@ typedef struct hf_store_info {
     int barges;          /* 1: HF_BARGE is possible */
     int session_bound;   /* 1: a hold ends with its client's connection, maybe before D */
     int counts;          /* 1: it has counters (hf_count) */
+    int keeps;           /* 1: HF_KEEP is possible */
 } hf_store_info;
 
 /* The index-th store; NULL after the last. Valid until this thread asks for another. */

@@ -51,6 +51,7 @@ static void print_json(void) {
         json_bool(&json, "pushes", store->pushes);
         json_bool(&json, "barge", store->barges);
         json_bool(&json, "counts", store->counts);
+        json_bool(&json, "keep", store->keeps);
         json_bool(&json, "available", store->available);
         json_string(&json, "missing", store->missing);
         json_string(&json, "summary", store->summary);
@@ -95,8 +96,8 @@ const struct command stores_command = {
         "--json prints an array of objects: scheme, tier, summary, missing (which module, or "
         "\"\"),\n"
         "and true or false for shared, permits, queue, lease_each, token_floor, pushes, "
-        "counts,\n"
-        "available.\n"
+        "barge,\n"
+        "counts, keep, available.\n"
         "\n"
         "Examples:\n"
         "  holdfast stores\n"

@@ -113,11 +113,13 @@ static void lost(hf_hold *hold, struct event_counts *counts) {
 static void ended(hf_hold *hold, struct event_counts *counts) {
     const struct store_op *op = &hold->hold.op;
     bool answered = op->type == STORE_RELEASE && !hold->hold.in_flight;
+    bool kept = op->type == STORE_ACQUIRE && hold->hold.keeps;
     counts->held = false;
     if (answered && op->outcome == STORE_NOT_YOURS)
         emit(hold, HF_EVENT_LOST, HF_LOST); /* the release found it gone */
     else
-        emit(hold, HF_EVENT_RELEASED, answered && op->outcome == STORE_DONE ? HF_OK : HF_UNKNOWN);
+        emit(hold, HF_EVENT_RELEASED,
+             kept || (answered && op->outcome == STORE_DONE) ? HF_OK : HF_UNKNOWN);
 }
 
 void event_news(hf_hold *hold, uint8_t news) {

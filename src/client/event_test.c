@@ -381,6 +381,23 @@ TEST(a_reentered_lock_has_the_events_of_one_lock) {
     hf_client_close(a);
 }
 
+TEST(a_lock_that_is_left_to_its_lease_counts_as_released) {
+    hf_client *a = open_client();
+    hf_acquire_options options = waiting(0);
+    options.flags = HF_KEEP;
+    hf_hold *freed, *closed;
+    CHECK_EQ_INT(hf_acquire(a, "x", &options, &freed), HF_OK);
+    CHECK_EQ_INT(hf_acquire(a, "y", &options, &closed), HF_OK);
+    virtual_pass_us(300 * MS);
+    hf_hold_free(freed);
+    hf_client_close(a);
+    hf_hold_free(closed);
+    next(HF_EVENT_ACQUIRED, "x", HF_OK);
+    next(HF_EVENT_ACQUIRED, "y", HF_OK);
+    CHECK_EQ_INT(next(HF_EVENT_RELEASED, "x", HF_OK)->held_ms, 300);
+    next(HF_EVENT_RELEASED, "y", HF_OK);
+}
+
 /* ---- No memory, nobody who asked ---- */
 
 TEST(events_for_which_there_is_no_memory_are_counted) {

@@ -76,8 +76,8 @@ static int group_new(hf_client *c, const hf_want *const *wants, size_t count,
                      const hf_acquire_options *options, hf_hold **ret_group) {
     if (!wants || count == 0 || count > NAMES_MAX)
         return error_set(HF_BAD_ARGUMENT, "%zu names were given; 1 to %d can be", count, NAMES_MAX);
-    if (options->flags & HF_REENTRANT)
-        return error_set(HF_UNSUPPORTED, "HF_REENTRANT, for several names at once");
+    if (options->flags & (HF_REENTRANT | HF_KEEP))
+        return error_set(HF_UNSUPPORTED, "HF_REENTRANT and HF_KEEP, for several names at once");
     hf_hold *group;
     int r = hold_new(c, "group", options, &group);
     if (r < 0)

@@ -79,8 +79,11 @@ int hold_check_options(hf_client *c, const hf_acquire_options *given, hf_acquire
         r = check_lease(c, options.lease_ms);
     if (r < 0)
         return r;
-    if (options.flags & ~(HF_BARGE | HF_REENTRANT | HF_NO_RENEW))
+    if (options.flags & ~(HF_BARGE | HF_REENTRANT | HF_NO_RENEW | HF_KEEP))
         return error_set(HF_BAD_ARGUMENT, "flags has bits that mean nothing: 0x%x", options.flags);
+    if (options.flags & HF_KEEP && !(c->store->driver->capabilities & STORE_CAN_KEEP))
+        return error_set(HF_UNSUPPORTED, "%s: a lock cannot outlast its client",
+                         c->store->driver->scheme);
     if (options.wait_ms < HF_FOREVER)
         return error_set(HF_BAD_ARGUMENT, "wait_ms is %" PRId64, options.wait_ms);
     if (options.min_left_ms < 0 || options.min_left_ms > options.lease_ms)
@@ -164,6 +167,7 @@ int hold_new(hf_client *c, const char *name, const hf_acquire_options *options,
     list_init(&hold->hold.link);
     hold->hold.barges = options->flags & HF_BARGE;
     hold->hold.renews = !(options->flags & HF_NO_RENEW);
+    hold->hold.keeps = options->flags & HF_KEEP;
     hold->client = c;
     hold->refs = 1;
     client_ref(c);

@@ -366,6 +366,17 @@ static void release(struct engine *e, struct hold *hold) {
         end(e, hold);
 }
 
+/* The program is done with it. A hold that it keeps stays in the store until its lease ends. */
+static void release_or_leave(struct engine *e, struct hold *hold) {
+    if (!hold->keeps || !is_held(hold)) {
+        release(e, hold);
+        return;
+    }
+    notify_watcher(e, hold, HOLD_RELEASED);
+    cancel_renewal(hold);
+    end(e, hold);
+}
+
 /* Gives up acquiring. Takes `text` over. */
 static void withdraw(struct engine *e, struct hold *hold, int result, char *text) {
     finish(e, acquire_request(hold), result, text);
@@ -410,8 +421,8 @@ static void ask(struct engine *e, struct hold *hold) {
     hold->woken = false;
     hold->op.floor = floor_for(e, hold->op.name);
     hold->op.lease_us = hold->lease_us;
-    hold->op.flags =
-        (uint8_t)((request->give_up_us ? STORE_WAIT : 0) | (hold->barges ? STORE_BARGE : 0));
+    hold->op.flags = (uint8_t)((request->give_up_us ? STORE_WAIT : 0) |
+                               (hold->barges ? STORE_BARGE : 0) | (hold->keeps ? STORE_KEEP : 0));
     send(e, hold, STORE_ACQUIRE);
 }
 
@@ -743,7 +754,10 @@ void engine_release(struct engine *e, struct hold *hold, struct request *request
     case HOLD_HELD:
     case HOLD_SUSPECT:
     case HOLD_LOST:
-        release(e, hold);
+        if (request)
+            release(e, hold);
+        else
+            release_or_leave(e, hold);
         break;
     case HOLD_RELEASING: /* the answer finishes this request, too */
         break;
@@ -790,7 +804,7 @@ void engine_shutdown(struct engine *e) {
         if (acquire_request(hold))
             withdraw(e, hold, HF_CLOSED, NULL);
         else if (hold->state != HOLD_RELEASING)
-            release(e, hold);
+            release_or_leave(e, hold);
     }
 }
 

@@ -100,6 +100,7 @@ struct hold {
     uint8_t failures; /* in a row, for the backoff */
     uint8_t cause;    /* enum loss_cause; 0: it was not lost */
     bool barges : 1, renews : 1;
+    bool keeps : 1;      /* without a release, it is left to its lease */
     bool in_flight : 1;  /* op is with the store */
     bool woken : 1;      /* a WAKE came while the request was in flight */
     bool doubted : 1;    /* a CHECK came while a renewal was in flight, whose answer may be older */
@@ -150,8 +151,8 @@ void engine_set_time(struct engine *engine, int64_t now_us, int64_t wall_us);
 int64_t engine_validity_us(const struct engine *engine, int64_t lease_us);
 
 /* Starts to acquire what hold->op describes (name, label, kind, capacity, weight, lease_us), with
- * the hold's barges, renews, watched and reentry (its owner); everything else must be zero. The
- * request says how long to wait. HF_OK or HF_NO_MEMORY. */
+ * the hold's barges, renews, keeps, watched and reentry (its owner); everything else must be zero.
+ * The request says how long to wait. HF_OK or HF_NO_MEMORY. */
 int engine_acquire(struct engine *engine, struct hold *hold, struct request *request);
 
 /* Enters this owner's hold of the name once more; *ret_hold is NULL if there is none. HF_WRONG_KIND
@@ -166,11 +167,12 @@ void engine_cancel(struct engine *engine, struct request *request, int reason);
 void engine_renew(struct engine *engine, struct hold *hold, struct request *request,
                   int64_t lease_us);
 
-/* Releases (or leaves once, if it was reentered). `request` may be NULL: nobody waits. After the
- * last release the hold belongs to the engine until HOLD_ENDED. */
+/* Releases (or leaves once, if it was reentered). `request` may be NULL: nobody waits, and a hold
+ * that `keeps` is left to its lease. After the last release the hold belongs to the engine until
+ * HOLD_ENDED. */
 void engine_release(struct engine *engine, struct hold *hold, struct request *request);
 
-/* The end: every request finishes with HF_CLOSED, every hold is released. Call engine_abandon once
+/* The end: every request finishes with HF_CLOSED, every hold is released, or left to its lease. Call engine_abandon once
  * the store is closed and nothing is in flight: it ends the holds whose release the store did not
  * confirm. */
 void engine_shutdown(struct engine *engine);

@@ -473,6 +473,58 @@ TEST(a_reentrant_hold_covers_the_same_request_and_smaller_ones) {
     CHECK_EQ_INT(enters_for(two, three), HF_BAD_WEIGHT);
 }
 
+/* ---- Leaving a lock to its lease ---------------------------------------------------------- */
+
+static struct actor *kept(const char *name) {
+    struct actor *actor = make(name);
+    actor->hold->keeps = true;
+    go(actor, FOREVER);
+    CHECK_EQ_INT(expect_op(actor, STORE_ACQUIRE)->flags, STORE_WAIT | STORE_KEEP);
+    answer_done(actor, 7);
+    expect_acquired(actor, HF_OK);
+    return actor;
+}
+
+STORY(a_kept_hold_that_is_dropped_is_left_to_its_lease) {
+    struct actor *a = kept("x");
+    release_without_waiting(a);
+    expect_over(a);
+    expect_nothing();
+    CHECK_EQ_INT(story.engine.hold_count, 0);
+}
+
+STORY(a_kept_hold_is_left_while_its_renewal_is_in_flight) {
+    struct actor *a = kept("x");
+    wakes_up_at_ms(LEASE_MS / 2);
+    struct store_op *op = expect_renewal(1);
+    release_without_waiting(a);
+    expect_over(a);
+    answer_renewal(op, STORE_DONE);
+    expect_nothing();
+}
+
+STORY(a_kept_hold_is_released_for_who_waits_for_that) {
+    struct actor *a = kept("x");
+    release(a);
+    expect_op(a, STORE_RELEASE);
+    answer_released(a);
+    expect_released(a, HF_OK);
+    expect_over(a);
+}
+
+STORY(a_kept_hold_that_came_too_late_is_released) {
+    struct actor *a = make("x");
+    a->hold->keeps = true;
+    go(a, FOREVER);
+    expect_op(a, STORE_ACQUIRE);
+    cancel(a);
+    expect_acquired(a, HF_CANCELLED);
+    answer_done(a, 7);
+    expect_op(a, STORE_RELEASE);
+    answer_released(a);
+    expect_over(a);
+}
+
 /* ---- The end ------------------------------------------------------------------------------ */
 
 static void shut_down(void) {
@@ -497,6 +549,15 @@ STORY(a_shutdown_releases_every_hold) {
     }
     HERE(say_yes_to_all(&story.fresh));
     CHECK_EQ_INT(story.engine.hold_count, 0);
+}
+
+STORY(a_shutdown_leaves_what_is_kept) {
+    struct actor *a = kept("x"), *b = held("y");
+    HERE(shut_down());
+    expect_over(a);
+    expect_op(b, STORE_RELEASE);
+    answer_released(b);
+    expect_nothing();
 }
 
 STORY(a_shutdown_finishes_every_request) {

@@ -96,6 +96,7 @@ static hf_store_info info_of(const char *scheme, const char *tier, const char *s
         .barges = !(capabilities & STORE_IN_ORDER),
         .session_bound = !!(capabilities & STORE_SESSION_BOUND),
         .counts = !!(capabilities & STORE_CAN_COUNT),
+        .keeps = !!(capabilities & STORE_CAN_KEEP),
     };
 }
 

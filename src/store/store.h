@@ -58,7 +58,10 @@
  *     it was first submitted: it then happened once, and every repeat gives the same answer. A
  *     client has one COUNT of a name at a time, with rising `seq`, so the store remembers the last
  *     answer for each client and name. A request below that `seq` comes too late, and does
- *     nothing. A store that never answers UNKNOWN need not remember answers. */
+ *     nothing. A store that never answers UNKNOWN need not remember answers.
+ * 14. A hold that was asked for with STORE_KEEP (the same in each repeat) may end without a RELEASE
+ *     or a RENEW, so the store must not need one to forget it. The death of its process does not end
+ *     it: its lease does, and a RELEASE. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -121,6 +124,7 @@ enum store_flags {
      * or was none (SWAP, REMOVE). What ADD and CAS left exists, whatever this says. */
     STORE_ABSENT = 16,
     STORE_MISMATCH = 32, /* CAS, DONE: it was not as expected, and `value` is what it is */
+    STORE_KEEP = 64,     /* ACQUIRE: see rule 14 */
 };
 
 /* One hold of a RENEW. `of` is the operation that acquired it (name, kind, seq); it becomes NULL if
@@ -236,6 +240,7 @@ enum store_capability {
     STORE_IN_ORDER = 2048,      /* its order is fixed: it refuses STORE_BARGE */
     STORE_SESSION_BOUND = 4096, /* rule 12 */
     STORE_CAN_COUNT = 8192,     /* rule 13 */
+    STORE_CAN_KEEP = 16384,     /* rule 14 */
 };
 
 /* The driver is that of the URL's scheme, or another if the URL's options chose one. */

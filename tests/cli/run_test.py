@@ -355,9 +355,10 @@ def help_version_and_stores_are_for_people_and_for_programs():
     stores = json.loads(run("stores", "--json")[1])
     contains([store["scheme"] for store in stores], "sqlite", "memory")
     by_scheme = {store["scheme"]: store for store in stores}
-    capabilities = ("shared", "permits", "queue", "lease_each", "token_floor", "pushes", "barge")
-    equal([by_scheme["quorum+redis"][key] for key in capabilities], [True, False, False, True, True, False, True])
-    equal([by_scheme["zookeeper"][key] for key in capabilities], [True, True, True, False, True, False, False])
+    capabilities = ("shared", "permits", "queue", "lease_each", "token_floor", "pushes", "barge", "keep")
+    equal([by_scheme["quorum+redis"][key] for key in capabilities], [True, False, False, True, True, False, True, False])
+    equal([by_scheme["zookeeper"][key] for key in capabilities], [True, True, True, False, True, False, False, False])
+    equal(by_scheme["rediss"]["keep"], True)
     equal([by_scheme[scheme]["counts"] for scheme in ("memory", "quorum+redis")], [True, False])
     rows = [line.split() for line in run("stores")[1].splitlines()]
     contains(rows, "URL TIER LOCKS QUEUE LEASE FLOOR PUSH COUNT FOR".split())

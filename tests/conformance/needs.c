@@ -118,6 +118,14 @@ static const char *const needs_expiry[] = {
     "a counter removed and made again has a new expiry",
 };
 
+static const char *const needs_keeping[] = {
+    "a kept lock outlasts its hold and its client",
+    "a kept lock is free when its lease ends",
+    "a kept lock can be released",
+    "a kept lock that nobody took from its call stays held",
+    "a wait for a kept lock that is given up leaves nothing",
+};
+
 static bool starts_with(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
 }
@@ -148,7 +156,8 @@ enum {
     LACKS_LEASES = 32,
     LACKS_FLOOR = 64,
     LACKS_COUNTERS = 128,
-    LACKS_EXPIRY = 256
+    LACKS_EXPIRY = 256,
+    LACKS_KEEPING = 512
 };
 
 /* Whether counters may have an expiry: a removal with one creates nothing. */
@@ -174,7 +183,7 @@ static int what_the_store_lacks(void) {
                 (store->queues && store->barges ? 0 : LACKS_BARGING) |
                 (store->lease_each ? 0 : LACKS_LEASE_EACH) |
                 (store->token_floor ? 0 : LACKS_FLOOR) | (store->session_bound ? LACKS_LEASES : 0) |
-                (store->counts ? 0 : LACKS_COUNTERS);
+                (store->counts ? 0 : LACKS_COUNTERS) | (store->keeps ? 0 : LACKS_KEEPING);
         lacks |= store->counts && !counters_expire(client) ? LACKS_EXPIRY : 0;
         exit(write(ends[1], &lacks, sizeof lacks) != sizeof lacks);
     }
@@ -202,6 +211,7 @@ static void leave_out_what_the_store_lacks(void) {
         {LACKS_FLOOR, needs_floor, sizeof needs_floor / sizeof *needs_floor},
         {LACKS_COUNTERS, needs_counters, sizeof needs_counters / sizeof *needs_counters},
         {LACKS_EXPIRY, needs_expiry, sizeof needs_expiry / sizeof *needs_expiry},
+        {LACKS_KEEPING, needs_keeping, sizeof needs_keeping / sizeof *needs_keeping},
     };
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         for (size_t j = 0; j < needs[i].count; j++)
@@ -218,6 +228,8 @@ static void leave_out_what_the_store_lacks(void) {
         leave_out("a store without counters refuses");
     if (!(lacks & LACKS_EXPIRY))
         leave_out("counters that cannot expire refuse an expiry");
+    if (!(lacks & LACKS_KEEPING))
+        leave_out("a store whose locks depend on their client refuses to keep them");
     take_slice();
 }
 

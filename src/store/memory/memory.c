@@ -990,7 +990,7 @@ const struct store_driver store_memory = {
     .tier = "timed",
     .capabilities = STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LEASE_EACH |
                     STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_QUICK |
-                    STORE_CAN_PUSH | STORE_CAN_COUNT,
+                    STORE_CAN_PUSH | STORE_CAN_COUNT | STORE_CAN_KEEP,
     .voting = &memory_voting,
     .open = memory_open,
     .submit = memory_submit,

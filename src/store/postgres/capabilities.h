@@ -5,8 +5,9 @@
 
 #include "store/store.h"
 
-#define POSTGRES_CAPABILITIES                                                       \
-    (STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LEASE_EACH | \
-     STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_CAN_PUSH | STORE_CAN_COUNT)
+#define POSTGRES_CAPABILITIES                                                                  \
+    (STORE_CAN_SHARE | STORE_CAN_PERMITS | STORE_CAN_QUEUE | STORE_CAN_LEASE_EACH |            \
+     STORE_CAN_FLOOR | STORE_CAN_LOOK | STORE_CAN_EXAMINE | STORE_CAN_PUSH | STORE_CAN_COUNT | \
+     STORE_CAN_KEEP)
 
 #endif

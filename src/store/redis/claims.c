@@ -164,7 +164,8 @@ static void answered_done(const struct answer *a) {
         answered_nonsense(a);
         return;
     }
-    redis_note_hold(a->redis, a->op);
+    if (!(a->op->flags & STORE_KEEP)) /* nobody may ever release it */
+        redis_note_hold(a->redis, a->op);
     if (a->redis->wait_replicas)
         wait_for_replicas(a->redis, a->via, a->op);
     else

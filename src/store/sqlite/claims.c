@@ -313,14 +313,15 @@ static int64_t next_ticket(struct session *s, const struct store_op *op) {
 static void add_claim(struct session *s, const struct store_op *op, struct claim *claim) {
     const struct store_identity *who = &s->host->identity;
     const struct process *self = &s->facts.self;
+    int64_t guard_pid = op->flags & STORE_KEEP ? HF_LEASE_ONLY : self->guard_pid;
     claim->ticket = next_ticket(s, op);
     claim->since_us = world_wall_us(s->host->world);
     database_run(&s->db, database_use(&s->db, SQL_ADD_CLAIM, "siiiicuuiiuuuiusssi", op->name,
                                       (int64_t)claim->state, claim->ticket, (int64_t)op->weight,
                                       claim->until_us, who->id, op->seq, claim->token,
                                       claim->since_us, self->pid, self->started, self->pid_space,
-                                      self->time_space, self->guard_pid, self->guard_started,
-                                      who->host, who->command, op->label, claim->written_us));
+                                      self->time_space, guard_pid, self->guard_started, who->host,
+                                      who->command, op->label, claim->written_us));
 }
 
 static enum store_outcome refuse(struct store_op *op, int reason, char *text) {

@@ -184,6 +184,20 @@ TEST(a_killed_holder_that_asked_for_its_lease_keeps_the_lock_for_it) {
     hf_client_close(client);
 }
 
+TEST(a_killed_holder_that_keeps_its_lock_has_it_until_its_lease_ends) {
+    int64_t before_ms = now_ms();
+    struct other *other = shared(sizeof(*other));
+    *other = (struct other){.name = "x", .lease_ms = LEASE_MS, .flags = HF_KEEP};
+    pid_t holder = spawn(hold_on, other);
+    AWAIT(atomic_load(&other->state) == 1);
+    hf_client *client = open_client();
+    hf_call *call = queue_up(client, "x", LONG_MS);
+    kill_hard(holder);
+    let_go(granted(call));
+    CHECK(now_ms() >= before_ms + LEASE_MS);
+    hf_client_close(client);
+}
+
 TEST(a_killed_waiter_is_passed_over_whatever_it_asked_for) {
     hf_client *client = open_client();
     hf_hold *hold = get_now(client, "x");

@@ -293,6 +293,7 @@ UNUSED static void kill_hard(pid_t child) {
 struct other {
     const char *name;
     int64_t lease_ms, wait_ms, guard_pid;
+    unsigned flags;
     atomic_int state; /* 1: it holds */
     atomic_ullong token;
 };
@@ -300,7 +301,9 @@ struct other {
 UNUSED static void hold_on(void *arg) {
     struct other *other = arg;
     hf_client *client = open_guarded(other->guard_pid);
-    hf_hold *hold = get(client, other->name, lasting(other->wait_ms, other->lease_ms));
+    hf_acquire_options options = lasting(other->wait_ms, other->lease_ms);
+    options.flags |= other->flags;
+    hf_hold *hold = get(client, other->name, options);
     atomic_store(&other->token, hf_hold_token(hold));
     atomic_store(&other->state, 1);
     for (;;)
