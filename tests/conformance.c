@@ -30,6 +30,7 @@
 #include "conformance/keep.c"
 #include "conformance/kinds.c"
 #include "conformance/leases.c"
+#include "conformance/limit.c"
 #include "conformance/recipes.c"
 #include "conformance/reentrancy.c"
 #include "conformance/tokens.c"

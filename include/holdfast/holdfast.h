@@ -42,11 +42,11 @@
  *    write `hold = hf_hold_free(hold)`.
  *  - The library does not log and does not install signal handlers. hf_process says when it calls
  *    your functions.
- *  - Only calls that have a _start form, hf_call_wait and the recipes (leader, latch, barrier) wait
- *    for the store; opening and closing a client may wait for a local disk, and so do the calls for
- *    a fenced file. All other calls return at once, even while other threads wait. With sqlite: a
- *    call waits for as long as the disk takes, and for up to 3 seconds if another process keeps the
- *    file locked.
+ *  - Only calls that have a _start form, hf_call_wait, hf_limit and the recipes (leader, latch,
+ *    barrier) wait for the store; opening and closing a client may wait for a local disk, and so do
+ *    the calls for a fenced file. All other calls return at once, even while other threads wait.
+ *    With sqlite: a call waits for as long as the disk takes, and for up to 3 seconds if another
+ *    process keeps the file locked.
  *  - No call is a cancellation point: a thread that is cancelled (pthread_cancel) while it waits
  *    in the library finishes its call first.
  *  - After fork() every call on a handle in the child returns HF_FORKED; freeing a handle there
@@ -448,6 +448,51 @@ HF_API int hf_fence_sql(hf_hold *hold, hf_dialect dialect, char *ret_statement, 
     "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) "                                         \
     "if #ARGV > 2 then return redis.call(unpack(ARGV, 3)) end "                              \
     "return redis.status_reply('OK')"
+
+/* ---- Limiting a rate ---------------------------------------------------------------------- */
+
+/* A limiter lets at most `rate` callers through in any time of length `window_ms`, wherever they
+ * are, in the order in which they asked. Whoever was let through gives nothing back: not by ending,
+ * and not by being killed. It needs permits and HF_KEEP (hf_store_info: permits, keeps).
+ *
+ * The times that count are those at which the store lets callers through, by its own clock. What a
+ * caller then does may come later, so a little more than `rate` may arrive elsewhere in one
+ * window. If the store's clock is set forward, or the store forgets its data, up to `rate` more are
+ * let through early; if the clock is set back, callers wait for longer, or fail with HF_CLOCK.
+ *
+ * The name is in use as that number of permits (hf_inspect shows who was let through), so a request
+ * with another `rate` fails with HF_WRONG_KIND until a window has passed. */
+#define HF_LIMIT_RATE_MAX 10000 /* of `rate`, except in fixed windows */
+
+typedef struct hf_limit_options {
+    size_t size;
+    uint32_t rate;     /* how many are let through … */
+    int64_t window_ms; /* … in any time of this length; the same in all requests for a name */
+    int64_t wait_ms;   /* 0: do not wait for the turn; HF_FOREVER: no limit */
+    const char *label; /* what operators see beside the name; at most 255 bytes, or NULL */
+    /* 1: count in fixed windows instead, with hf_count: a window begins with the first caller after
+     * the last one ended. This costs the least and needs counters only, but it lets up to twice the
+     * rate through around the end of a window. It has no queue: wait_ms must be 0. */
+    int fixed;
+} hf_limit_options;
+
+#define HF_LIMIT_OPTIONS_INIT \
+    { sizeof(hf_limit_options), 1, 1000, HF_FOREVER, NULL, 0 }
+
+/* Returns HF_OK when the caller is let through. HF_BUSY (wait_ms is 0) and HF_TIMEOUT mean that it
+ * is not; *ret_wait_ms then says how many ms it would have to wait from now, if all who wait are
+ * served before it. Other errors do not set it. Finding that out takes a second request, whose cost
+ * grows with `rate`; pass NULL if you do not need it.
+ *
+ * A window longer than the client's max_lease_ms fails with HF_BAD_LEASE: open a client with a
+ * longer one for it. Clients that differ in max_lease_ms do not disturb each other as long as they
+ * use different names. HF_SHORT means that the store's answer took longer than the window; the
+ * caller is not let through. Other errors: those of hf_acquire.
+ *
+ * Programs that must not block call hf_acquire_start instead, for 1 of `rate` HF_PERMITS with a
+ * lease of window_ms, HF_NO_RENEW and HF_KEEP, and free the hold. */
+HF_API int hf_limit(hf_client *client, const char *name, const hf_limit_options *options,
+                    int64_t *ret_wait_ms);
 
 /* ---- Looking ------------------------------------------------------------------------------ */
 

@@ -109,6 +109,10 @@ static const char *const needs_counters[] = {
     "a party that lost its place takes another",
     "who entered a double barrier together leaves together",
     "a party that is gone does not keep the others from leaving",
+    "a fixed window lets its rate through and says when it ends",
+    "a fixed window lets twice the rate through around its end",
+    "a fixed window cannot be waited for",
+    "a counter without an end is no limiter",
 };
 
 static const char *const needs_expiry[] = {
@@ -116,6 +120,9 @@ static const char *const needs_expiry[] = {
     "a counter without expiry does not get one",
     "an expired counter is gone and not before",
     "a counter removed and made again has a new expiry",
+    "a fixed window lets its rate through and says when it ends",
+    "a fixed window lets twice the rate through around its end",
+    "a counter without an end is no limiter",
 };
 
 static const char *const needs_keeping[] = {
@@ -124,6 +131,13 @@ static const char *const needs_keeping[] = {
     "a kept lock can be released",
     "a kept lock that nobody took from its call stays held",
     "a wait for a kept lock that is given up leaves nothing",
+    "a limiter lets its rate through and says how long to wait",
+    "a limiter does not get back what a closed client used",
+    "a limiter lets nobody through early",
+    "a limiter that is waited for in vain says how long it would take",
+    "a limiter with another rate is refused while the first is in use",
+    "a window beyond the longest lease needs a client that permits it",
+    "a limiter with bad arguments is refused",
 };
 
 static bool starts_with(const char *text, const char *start) {
@@ -228,8 +242,10 @@ static void leave_out_what_the_store_lacks(void) {
         leave_out("a store without counters refuses");
     if (!(lacks & LACKS_EXPIRY))
         leave_out("counters that cannot expire refuse an expiry");
-    if (!(lacks & LACKS_KEEPING))
+    if (!(lacks & LACKS_KEEPING)) {
         leave_out("a store whose locks depend on their client refuses to keep them");
+        leave_out("a limiter on a store that keeps no permits is refused");
+    }
     take_slice();
 }
 

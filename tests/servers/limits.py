@@ -1,0 +1,175 @@
+"""The rate limiter on any store, as processes use it: each caller is a `holdfast limit` of its own.
+
+What is checked are times. A store that pushes reports since when somebody has a permit, by its own clock (`holdfast watch`),
+cut to a tick: a millisecond, or what the kernel's coarse clock has. The callers know only between which times that was, so `excess` finds only what is certain: more callers than the rate whose
+times all fit into one window. HOLDFAST_LIMIT_SECONDS says how long the crowd asks."""
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+from servers.suite import equal
+from servers.watch import watching
+
+HOLDFAST = os.path.abspath(sys.argv[1])
+CROWD = 16
+SECONDS = float(os.environ.get("HOLDFAST_LIMIT_SECONDS", 4))
+RATE, WINDOW_S = 10, 1
+LONG = "1/1h"
+PATIENCE_S = 40
+TRIES = 5  # where a machine may be too slow for what is to be shown
+
+
+def command(*words):
+    return [HOLDFAST, "limit", *map(str, words)]
+
+
+def start(url, *words, **options):
+    return subprocess.Popen(command(*words), env={**os.environ, "HOLDFAST_URL": url}, stdin=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, text=True, **options)
+
+
+def limit(url, *words):
+    """(exit code, stderr)"""
+    with start(url, *words) as child:
+        err = child.communicate(timeout=PATIENCE_S)[1]
+        return child.returncode, err
+
+
+def waiting(url, name):
+    done = subprocess.run([HOLDFAST, "--json", "inspect", name], env={**os.environ, "HOLDFAST_URL": url},
+                          stdout=subprocess.PIPE, check=False)
+    return len(json.loads(done.stdout)["waiters"]) if done.returncode == 0 else 0
+
+
+def await_waiting(url, name, count):
+    until = time.monotonic() + PATIENCE_S
+    while waiting(url, name) != count:
+        assert time.monotonic() < until, f"{count} do not wait"
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def waiter(url, *words, **options):
+    child = start(url, *words, **options)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+# ---- Times ----
+
+
+def most_within(times, window_s):
+    """How many of these times there are in a window at most. It begins with one of them, and its end is not part of it."""
+    return max(sum(1 for time in times if first <= time < first + window_s) for first in times)
+
+
+def excess(spans, rate, window_s):
+    """Whether more than `rate` were certainly let through in a window; spans: (asked, let through) of each."""
+    return any(sum(1 for asked, through in spans if first <= asked and through < first + window_s) > rate
+               for first, _ in spans)
+
+
+def ask(url, *words):
+    """(asked, let through), None if it was not."""
+    asked = time.monotonic()
+    code, err = limit(url, *words)
+    assert code in (0, 75), err
+    return (asked, time.monotonic()) if code == 0 else None
+
+
+def crowd(url, name):
+    """The spans of all who were let through."""
+    spans, until = [], time.monotonic() + SECONDS
+
+    def work():
+        while time.monotonic() < until:
+            if span := ask(url, name, "--rate", f"{RATE}/{WINDOW_S}s", "-w", "5s"):
+                spans.append(span)
+
+    workers = [threading.Thread(target=work) for _ in range(CROWD)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return spans
+
+
+# ---- What a limiter promises ----
+
+
+def a_crowd_never_gets_more_through_than_the_rate(url, tick_s=0.001):
+    with watching(url, "--json", "x") as watch:
+        watch.expect("watching")
+        spans = crowd(url, "x")
+        grants = []
+        while len(grants) < len(spans):
+            event = watch.next()
+            assert event["event"] not in ("missed", "polling"), event
+            if event["event"] == "acquired":
+                grants.append(event["party"]["since_ms"] / 1000)
+    most = most_within(grants, WINDOW_S - tick_s)
+    print(f"# {len(spans)} were let through, at most {most} in {WINDOW_S} s")
+    assert not excess(spans, RATE, WINDOW_S), sorted(spans)
+    assert most <= RATE, sorted(grants)
+    assert len(grants) > RATE, "there was only one window"
+
+
+def around_an_edge(url, name, *words):
+    """One at the beginning of a window of 2 s, then up to five, before and after its end, where three are permitted."""
+    rate = ("--rate", "3/2s")
+    spans = [ask(url, name, *rate, *words)]
+    time.sleep(1.5)
+    until = time.monotonic() + 1.5
+    while len(spans) < 6 and time.monotonic() < until:
+        if span := ask(url, name, "-n", *rate, *words):
+            spans.append(span)
+    return excess(spans, 3, 2)
+
+
+def a_fixed_window_lets_more_through_around_its_end(url):
+    """So the check can fail; the limiter passes it in the same scene."""
+    assert not around_an_edge(url, "smooth")
+    assert any(around_an_edge(url, f"fixed{i}", "--fixed") for i in range(TRIES))
+
+
+def who_waits_is_let_through_in_order(url):
+    read, write = os.pipe()
+    with contextlib.ExitStack() as stack:
+        equal(limit(url, "x", "--rate", "1/2s")[0], 0)
+        for i in range(3):
+            stack.enter_context(waiter(url, "x", "--rate", "1/2s", "--", "echo", str(i), stdout=write))
+            await_waiting(url, "x", i + 1)
+        os.close(write)
+        with open(read, encoding="ascii") as lines:
+            equal(lines.read().split(), ["0", "1", "2"])
+
+
+def a_dead_waiter_does_not_block_the_others(url):
+    equal(limit(url, "x", "--rate", "1/3s")[0], 0)
+    with waiter(url, "x", "--rate", "1/3s") as dead:
+        await_waiting(url, "x", 1)
+        with waiter(url, "x", "--rate", "1/3s") as alive:
+            await_waiting(url, "x", 2)
+            dead.kill()
+            equal(alive.wait(PATIENCE_S), 0)
+
+
+def who_was_let_through_and_is_killed_gives_nothing_back(url):
+    with waiter(url, "x", "--rate", LONG, "--", "sh", "-c", "echo; exec sleep 600", stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        child.kill()
+        child.wait()
+    code, err = limit(url, "x", "--rate", LONG, "-n")
+    equal(code, 75)
+    assert "1 in 1h00m have been let through; try again in " in err, err
+
+
+PROMISES = (a_crowd_never_gets_more_through_than_the_rate, who_waits_is_let_through_in_order,
+            a_dead_waiter_does_not_block_the_others, who_was_let_through_and_is_killed_gives_nothing_back)
