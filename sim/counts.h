@@ -9,7 +9,8 @@
  *  - Of two values, one has all the steps of the other: the counter had one after the other.
  *  - A counter with an end has it from the start.
  *
- * Of a server that forgets what it acknowledged, only the first is demanded. If it forgets some
+ * Of what a server that forgets had acknowledged, only this is demanded: that it happens at most
+ * once. (The server may be sent a copy of what it refused, which it then does.) If it forgets some
  * keys and keeps others, nothing is. */
 #ifndef SIM_COUNTS_H
 #define SIM_COUNTS_H
