@@ -356,7 +356,7 @@ TEST(a_cancel_may_race_the_grant) {
         hf_call_free(call);
     }
     CHECK_IS(attempt(a, name, as_exclusive(PATIENCE_MS)), HF_OK);
-    AWAIT(waiters(a, name) == 0);
+    AWAIT(waiters(a, name) == 0); /* a release may still be on its way */
 }
 
 /* ---- Closing ------------------------------------------------------------------------------ */
