@@ -5,7 +5,7 @@
  *
  *    fence_file LOCKS REPORT
  *
- * LOCKS is the URL of any store. REPORT is the file to write; REPORT.fence beside it keeps tokens. */
+ * LOCKS is the URL of any store. REPORT is the file to write; REPORT.fence keeps its tokens. */
 #include <holdfast/holdfast.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -13,9 +13,9 @@
 /* What crosses the connections in many shapes, breaks them off, or asks several servers. */
 #include "conformance/break.c"
 #include "conformance/calls.c"
+#include "conformance/counters.c"
 #include "conformance/examine.c"
 #include "conformance/fork.c"
-#include "conformance/counters.c"
 #include "conformance/look.c"
 #include "conformance/queue.c"
 #include "conformance/several.c"

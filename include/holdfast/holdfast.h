@@ -381,9 +381,9 @@ HF_API int hf_fence_token(hf_hold *hold, uint64_t *ret_token);
  *
  * hf_fence_open: registers the token. Call it before the first read.
  * hf_fence_write: checks the token and replaces the whole content of the file. Readers see the old
- * content or the new one, and so they do after a crash. When it returns HF_OK, the new content is on
- * the disk. Permissions and group of the file stay, and so does the owner if this process may set
- * it. A symbolic link is refused.
+ * content or the new one, and so they do after a crash. When it returns HF_OK, the new content is
+ * on the disk. Permissions and group of the file stay, and so does the owner if this process may
+ * set it. A symbolic link is refused.
  * hf_fence_check: checks the token and calls `write`, in one step, for what hf_fence_write cannot
  * do. Returns what `write` returned, which must not call these functions for the same path.
  *
@@ -769,9 +769,9 @@ HF_API int hf_latch_count_down(hf_client *client, const char *name, const hf_lat
  * and those of hf_count. */
 HF_API int hf_latch_await(hf_client *client, const char *name, const hf_latch_options *options);
 
-/* At a barrier, `parties` wait for each other. It opens once all of them are there at the same time,
- * and closes behind them: it can be used again at once. That it has opened is final: a party that
- * was paused meanwhile passes, too.
+/* At a barrier, `parties` wait for each other. It opens once all of them are there at the same
+ * time, and closes behind them: it can be used again at once. That it has opened is final: a party
+ * that was paused meanwhile passes, too.
  *
  * A party has one of as many permits as there are parties, under the name of the barrier
  * (`holdfast inspect` shows who is there), with a lease that is renewed. A party that dies while it
@@ -788,8 +788,8 @@ typedef struct hf_barrier_options {
 #define HF_BARRIER_OPTIONS_INIT \
     { sizeof(hf_barrier_options), 1, HF_DEFAULT_LEASE_MS, HF_FOREVER }
 
-/* Waits until all parties are there. hf_client_cancel ends the wait; after an error this party is no
- * longer there. Errors: TIMEOUT, WRONG_KIND, BAD_ARGUMENT, and those of hf_acquire and hf_count. */
+/* Waits until all parties are there. hf_client_cancel ends the wait; after an error this party is
+ * no longer there. Errors: TIMEOUT, WRONG_KIND, BAD_ARGUMENT, those of hf_acquire and hf_count. */
 HF_API int hf_barrier_wait(hf_client *client, const char *name, const hf_barrier_options *options);
 
 /* A double barrier: parties begin together, and end together. */

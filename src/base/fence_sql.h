@@ -1,6 +1,6 @@
 /* The statement that checks fencing tokens in a database, in the database's dialect. hf_fence_sql
  * and `holdfast fence sql` hand it out. What it uses is in the schema of the store of that database
- * (schema.sql in src/store/postgres and src/store/mysql), and for SQLite in HF_FENCE_SQLITE_TABLE. */
+ * (schema.sql in src/store/postgres and src/store/mysql), for SQLite in HF_FENCE_SQLITE_TABLE. */
 #ifndef BASE_FENCE_SQL_H
 #define BASE_FENCE_SQL_H
 

@@ -172,9 +172,9 @@ void engine_renew(struct engine *engine, struct hold *hold, struct request *requ
  * HOLD_ENDED. */
 void engine_release(struct engine *engine, struct hold *hold, struct request *request);
 
-/* The end: every request finishes with HF_CLOSED, every hold is released, or left to its lease. Call engine_abandon once
- * the store is closed and nothing is in flight: it ends the holds whose release the store did not
- * confirm. */
+/* The end: every request finishes with HF_CLOSED, every hold is released, or left to its lease.
+ * Call engine_abandon once the store is closed and nothing is in flight: it ends the holds whose
+ * release the store did not confirm. */
 void engine_shutdown(struct engine *engine);
 void engine_abandon(struct engine *engine);
 

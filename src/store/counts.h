@@ -1,6 +1,6 @@
 /* What a COUNT does (rule 13 of store.h), for stores that do it themselves. Where others may change
- * the counter meanwhile, they read it and the client's last answer, ask here what follows, and write
- * both if neither has changed. */
+ * the counter meanwhile, they read it and the client's last answer, ask here what follows, and
+ * write both if neither has changed. */
 #ifndef STORE_COUNTS_H
 #define STORE_COUNTS_H
 

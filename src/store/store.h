@@ -60,8 +60,8 @@
  *     answer for each client and name. A request below that `seq` comes too late, and does
  *     nothing. A store that never answers UNKNOWN need not remember answers.
  * 14. A hold that was asked for with STORE_KEEP (the same in each repeat) may end without a RELEASE
- *     or a RENEW, so the store must not need one to forget it. The death of its process does not end
- *     it: its lease does, and a RELEASE. */
+ *     or a RENEW, so the store must not need one to forget it. The death of its process does not
+ *     end it: its lease does, and a RELEASE. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 

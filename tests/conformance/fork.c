@@ -11,12 +11,6 @@
 #define CHILD_MAY_HAVE_THREADS 1
 #endif
 
-static void check_child_ends_well(pid_t child) {
-    int status = -1;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK_EQ_INT(status, 0);
-}
-
 struct handles {
     hf_client *client;
     hf_hold *hold;

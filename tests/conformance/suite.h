@@ -484,4 +484,10 @@ static bool is_readable(int fd) {
     return poll(&poll_fd, 1, 0) == 1;
 }
 
+static void check_child_ends_well(pid_t child) {
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQ_INT(status, 0);
+}
+
 #endif

@@ -234,7 +234,8 @@ void etcd_fail(struct etcd *etcd, struct store_op *op, const struct etcd_call *c
                bool may_have_acted);
 
 /* Sends a call to one of the URL's members, whichever the link is connected to. False: no memory,
- * or the store is being closed; the call is freed. When it was answered, the connection is of no more use. */
+ * or the store is being closed; the call is freed. When it was answered, the connection is of no
+ * more use. */
 bool etcd_probe(struct etcd *etcd, size_t host, struct etcd_call *call);
 void etcd_probe_done(struct etcd *etcd, size_t host);
 

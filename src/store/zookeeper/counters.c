@@ -15,9 +15,9 @@
  * The versions of a node that is created again start again, and a request that is under way must
  * not mistake it for the old one. So a counter that is removed leaves its node behind, empty.
  *
- * Answers are persistent nodes. Ephemeral ones would go when the session expires, and a repeat after
- * that would count twice. Now and then a client removes some that are so old that nobody can ask for
- * them any more (sweep).
+ * Answers are persistent nodes. Ephemeral ones would go when the session expires, and a repeat
+ * after that would count twice. Now and then a client removes some that are so old that nobody can
+ * ask for them any more (sweep).
  *
  * Counters have no expiry: nodes with a time to live are off unless the ensemble enables them, and
  * such a node lives on for as long as it is changed. */
@@ -32,8 +32,8 @@
 #include <string.h>
 
 enum { PAUSE_US = 1000, PAUSE_DOUBLINGS = 5 };
-/* A sweep in so many counts; it looks at so many answers, and removes those of this age. The age has
- * room for the clocks of one leader and the next, by which nodes are dated. */
+/* A sweep in so many counts; it looks at so many answers, and removes those of this age. The age
+ * has room for the clocks of one leader and the next, by which nodes are dated. */
 enum { SWEEP_ONE_IN = 16, SWEEP_ANSWERS = 64, SWEEP_AGE_MS = 5 * STORE_COUNT_KEPT_US / 1000 };
 
 enum part { PART_COUNTER, PART_ANSWER, PART_WRITE, PART_PARENT };
