@@ -739,8 +739,9 @@ HF_API int hf_count(hf_client *client, const char *name, const hf_count_options 
 /* ---- Latch and barrier -------------------------------------------------------------------- */
 
 /* Both need counters, and barriers also permits (hf_store_info); elsewhere the calls fail with
- * HF_UNSUPPORTED, and say why. A counter of the same name keeps what has happened. It stays until
- * you remove it (HF_COUNT_REMOVE), so use a name for one job, or clean up.
+ * HF_UNSUPPORTED, and say why. A counter keeps what has happened: of the latch's name, and of the
+ * barrier's with "/opened" behind it. It stays until you remove it (HF_COUNT_REMOVE), so use a name
+ * for one job, or clean up. A barrier's name has 248 bytes at most.
  *
  * A latch opens once `count` calls have counted it down, and then stays open: those who look later
  * find it open, however long they were paused. Each call that returns HF_OK has counted once, also

@@ -2,7 +2,7 @@
  *
  * Design notes. A party has two holds with leases, so a party that dies no longer counts when they
  * end, and somebody else can take its place. What has happened must not be undone by the end of a
- * lease, so it is in a counter of the barrier's name: how often it has opened, the generation.
+ * lease, so it is in a counter, "NAME/opened": how often the barrier has opened, the generation.
  *
  *     place   one of as many permits as there are parties, under the barrier's name
  *     mark    a shared hold of "NAME/there", whose label is the generation g that was read while
@@ -36,16 +36,17 @@ struct hf_barrier {
     int64_t generation;
     bool is_first;  /* there is no counter yet */
     char label[32]; /* of this generation's marks */
-    char *marks;    /* the name of their lock, after `name` */
+    /* The names of their lock and of the counter, after `name`. */
+    char *marks, *opened;
     char name[];
 };
 
 /* ---- Looking ---- */
 
 /* How often the barrier has opened. */
-static int read_generation(struct waiting *w, const char *name, hf_counter *ret) {
+static int read_generation(struct waiting *w, const struct hf_barrier *b, hf_counter *ret) {
     *ret = (hf_counter)HF_COUNTER_INIT;
-    return waiting_count(w, name, NULL, ret);
+    return waiting_count(w, b->opened, NULL, ret);
 }
 
 /* How many marks of the generation there are. */
@@ -97,11 +98,11 @@ static int set_mark(struct waiting *w, struct hf_barrier *b, const hf_barrier_op
 /* Takes part in the present generation. HF_PENDING: the store is away, or was too slow. */
 static int join(struct waiting *w, struct hf_barrier *b, const hf_barrier_options *options) {
     hf_counter now;
-    int r = read_generation(w, b->name, &now); /* so that a store without counters grants nothing */
+    int r = read_generation(w, b, &now); /* so that a store without counters grants nothing */
     if (!r)
         r = take_place(w, b, options);
     if (!r)
-        r = read_generation(w, b->name, &now);
+        r = read_generation(w, b, &now);
     if (r < 0)
         return r;
     b->generation = now.value;
@@ -118,7 +119,7 @@ static int open_barrier(struct waiting *w, const struct hf_barrier *b, hf_counte
     cas.expected = b->generation;
     cas.expect_none = b->is_first;
     cas.number = b->generation + 1;
-    int r = waiting_count(w, b->name, &cas, ret_now);
+    int r = waiting_count(w, b->opened, &cas, ret_now);
     return r == HF_MISMATCH ? HF_OK : r;
 }
 
@@ -126,7 +127,7 @@ static int open_barrier(struct waiting *w, const struct hf_barrier *b, hf_counte
 static int look(struct waiting *w, const struct hf_barrier *b, uint32_t parties, int64_t *ret_now) {
     hf_counter now;
     uint32_t present = 0;
-    int r = read_generation(w, b->name, &now);
+    int r = read_generation(w, b, &now);
     if (r == HF_OK && now.value == b->generation)
         r = count_marks(w, b, &present);
     if (r == HF_OK && present >= parties)
@@ -168,15 +169,17 @@ static int read_options(const hf_barrier_options *given, hf_barrier_options *ret
 }
 
 static struct hf_barrier *barrier_new(hf_client *client, const char *name) {
-    static const char suffix[] = "/there";
+    static const char there[] = "/there", opened[] = "/opened";
     size_t size = strlen(name) + 1;
-    struct hf_barrier *b = calloc(1, sizeof(*b) + 2 * size + sizeof(suffix));
+    struct hf_barrier *b = calloc(1, sizeof(*b) + 3 * size + sizeof(there) + sizeof(opened));
     if (!b)
         return NULL;
     b->client = client;
     memcpy(b->name, name, size);
     b->marks = b->name + size;
-    sprintf(b->marks, "%s%s", name, suffix);
+    b->opened = b->marks + size + sizeof(there);
+    sprintf(b->marks, "%s%s", name, there);
+    sprintf(b->opened, "%s%s", name, opened);
     return b;
 }
 
