@@ -149,6 +149,7 @@ class MariaDB(Process):
         with open(self.log, "ab") as log:
             environment = self.environment | (self.clock.environment() if self.clock else {})
             self.launch([*as_user(), program("mariadbd"), "--no-defaults", *CONFIG, f"--datadir={self.data}",
+                         f"--tmpdir={self.data}",  # which a server empties when it starts
                          f"--socket={self.socket}", f"--port={self.port}", f"--pid-file={self.folder}/pid", *self.config],
                         env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until = time.monotonic() + LIMIT_S
