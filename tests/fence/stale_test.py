@@ -39,7 +39,7 @@ WRITER = os.path.join(os.path.dirname(PUPPET), "fence-writer")  # which is built
 ROUNDS = int(os.environ.get("HOLDFAST_FENCE_ROUNDS", 1))
 WRITERS = 10
 WRITTEN, FAILED, REFUSED = 0, 1, 3  # how a writer ends
-LEASE_MS = 300
+LEASE_MS = 2000
 suite.LIMIT_S = 120 + 60 * ROUNDS
 
 
