@@ -474,8 +474,11 @@ static void step(struct job *job, enum phase phase) {
         return;
     }
     int64_t seconds = etcd_seconds(phase == QUEUE ? etcd->host->wait_lease_us : job->lease_us);
+    /* A hold that counts is moved only to a lease that is new: another may be near its end, and the
+     * hold would end with it, before its time. */
+    int64_t since_us = phase == MOVE ? job->asked_us : 0;
     job->tenant.granted = got_lease;
-    etcd_lease_get(etcd, &job->tenant, seconds, 0, job->give_up_us);
+    etcd_lease_get(etcd, &job->tenant, seconds, 0, since_us, job->give_up_us);
 }
 
 /* ---- What was found ---- */
@@ -872,7 +875,7 @@ static void break_looked(struct etcd *etcd, struct etcd_call *call) {
     claims_free(&claims);
     etcd__txn_response__free_unpacked(answer, NULL);
     if (found)
-        etcd_lease_get(etcd, &job->tenant, BREAK_SECONDS, 0, job->give_up_us);
+        etcd_lease_get(etcd, &job->tenant, BREAK_SECONDS, 0, 0, job->give_up_us);
     else
         breaking_end(job, STORE_NOT_YOURS);
 }

@@ -319,7 +319,8 @@ static void got_answer_lease(struct etcd *etcd, struct etcd_tenant *tenant,
 }
 
 static void get_answer_lease(struct counting *job) {
-    etcd_lease_get(job->etcd, &job->tenant, ANSWER_SECONDS, STORE_COUNT_KEPT_US, job->give_up_us);
+    etcd_lease_get(job->etcd, &job->tenant, ANSWER_SECONDS, STORE_COUNT_KEPT_US, 0,
+                   job->give_up_us);
 }
 
 static void lease_granted(struct etcd *etcd, struct etcd_call *call) {

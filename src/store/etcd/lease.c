@@ -120,6 +120,7 @@ static struct etcd_lease *lease_new(struct etcd *etcd, int64_t seconds, int64_t 
         return NULL;
     }
     lease->seconds = seconds;
+    lease->granted_us = etcd_now_us(etcd);
     list_init(&lease->attempts);
     list_init(&lease->waiting);
     list_append(&etcd->leases, &lease->link);
@@ -128,13 +129,14 @@ static struct etcd_lease *lease_new(struct etcd *etcd, int64_t seconds, int64_t 
 }
 
 void etcd_lease_get(struct etcd *etcd, struct etcd_tenant *tenant, int64_t seconds, int64_t left_us,
-                    int64_t give_up_us) {
+                    int64_t since_us, int64_t give_up_us) {
     int64_t now_us = etcd_now_us(etcd);
     struct etcd_lease *found = NULL;
     forget_old(etcd, now_us);
     list_each(node, &etcd->leases) {
         struct etcd_lease *lease = container_of(node, struct etcd_lease, link);
-        if (lease->seconds == seconds && !may_be_over(lease, now_us + left_us))
+        if (lease->seconds == seconds && lease->granted_us >= since_us &&
+            !may_be_over(lease, now_us + left_us))
             found = lease;
     }
     if (!found)
