@@ -334,7 +334,8 @@ static enum store_outcome refuse(struct store_op *op, int reason, char *text) {
 static enum store_outcome take(struct session *s, struct claim mine, struct store_op *op,
                                int64_t now_us) {
     struct lock *lock = &s->lock;
-    int64_t wall_us = world_wall_us(s->host->world);
+    /* The time of the transaction, as in `now_us`: `since` and the lease begin together. */
+    int64_t wall_us = world_wall_us(s->host->world) - (session_now_us(s) - now_us);
     bool repeats = mine.state == HELD;
     char *text = NULL;
     uint64_t token;
