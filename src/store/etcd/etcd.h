@@ -274,8 +274,8 @@ struct etcd_tenant {
 
 int64_t etcd_seconds(int64_t lease_us);
 
-/* Calls `granted` with a lease of this length that has at least `left_us` left and was not asked for
- * before `since_us`, now or later. */
+/* Calls `granted` with a lease of this length that has at least `left_us` left and was not asked
+ * for before `since_us`, now or later. */
 void etcd_lease_get(struct etcd *etcd, struct etcd_tenant *tenant, int64_t seconds, int64_t left_us,
                     int64_t since_us, int64_t give_up_us);
 void etcd_lease_free_all(struct etcd *etcd);
