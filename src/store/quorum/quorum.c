@@ -195,7 +195,7 @@ const struct store_driver store_quorum = {
     .tier = "strict",
     .capabilities = STORE_CAN_SHARE | STORE_CAN_LEASE_EACH | STORE_CAN_FLOOR | STORE_CAN_LOOK |
                     STORE_CAN_EXAMINE,
-    .lacks = "a majority of nodes cannot count: two of them share a node, but three need not",
+    .lacks = "a majority of nodes cannot count: two majorities share a node, but three need not",
     .open = quorum_open,
     .submit = quorum_submit,
     .close = quorum_close,
