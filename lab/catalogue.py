@@ -1,0 +1,81 @@
+"""What there is: every protocol, place and scenario is a file, and is found by being there.
+
+A row of the matrix is a protocol at a place. It is called by the protocol's name, and name@place where the protocol can
+be at several places and this is not the first.
+"""
+import collections
+import functools
+import importlib
+import importlib.util
+import os
+import pkgutil
+import shutil
+
+from lab.place import Place
+from lab.protocol import Protocol
+from lab.scenario import Scenario
+
+
+class Row(collections.namedtuple("Row", "protocol place")):
+    @property
+    def name(self):
+        first = self.place.name == self.protocol.places[0] and not self.protocol.always_says_where
+        return self.protocol.name if first else f"{self.protocol.name}@{self.place.name}"
+
+    @property
+    def title(self):
+        return self.protocol.title if "@" not in self.name else f"{self.protocol.title}, {self.place.title}"
+
+    def missing(self):
+        """Packages of Debian without which this row cannot be played."""
+        path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+        found = [package for program, package in self.place.programs.items() if not is_there(program, path)]
+        found += [package for module, package in self.protocol.needs.items() if not importlib.util.find_spec(module)]
+        return sorted(set(found))
+
+
+def is_there(program, path):
+    return os.path.exists(program) if program.startswith("/") else shutil.which(program, path=path)
+
+
+def modules(package):
+    folder = importlib.import_module(f"lab.{package}").__path__
+    return [importlib.import_module(f"lab.{package}.{found.name}")
+            for found in sorted(pkgutil.iter_modules(folder), key=lambda found: found.name)]
+
+
+def classes(package, base):
+    for module in modules(package):
+        for thing in vars(module).values():
+            if isinstance(thing, type) and issubclass(thing, base) and thing.__module__ == module.__name__ and thing.name:
+                yield thing
+
+
+@functools.cache
+def places():
+    return {place.name: place for place in classes("places", Place)}
+
+
+@functools.cache
+def protocols():
+    return {protocol.name: protocol for protocol in classes("protocols", Protocol)}
+
+
+@functools.cache
+def rows():
+    """In the order of the story: each protocol after the one that it was meant to mend; holdfast is last."""
+    every = list(protocols().values())
+
+    def depth(protocol):
+        before = protocols().get(protocol.follows)
+        return (*depth(before), protocol.name) if before else (protocol.name,)
+
+    kinds = list(places())
+    every.sort(key=lambda protocol: (protocol.name == "holdfast", kinds.index(protocol.places[0]), depth(protocol)))
+    return {row.name: row for row in (Row(protocol, places()[place]) for protocol in every for place in protocol.places)}
+
+
+@functools.cache
+def scenarios():
+    found = [thing for module in modules("scenarios") for thing in vars(module).values() if isinstance(thing, Scenario)]
+    return {scenario.name: scenario for scenario in found}

@@ -1,0 +1,27 @@
+"""Plays one cell: a scenario with a protocol at a place."""
+import contextlib
+import itertools
+
+from lab import paths
+from lab.referee import judge
+from lab.stage import Stage, TooSlow
+
+TIMES = 5  # that a cell is played at most, if the machine is too slow for it
+numbers = itertools.count(1)
+
+
+def play(scenario, row, place=None):
+    """place: running servers; None: those of its own, which a scenario that harms them needs. Returns the judged
+    history. Played again, it has a new lock."""
+    for left in reversed(range(TIMES)):
+        try:
+            with contextlib.ExitStack() as stack:
+                here = place or stack.enter_context(row.place(paths.shim() if scenario.harms else None))
+                key = f"{scenario.name}-{row.protocol.name}-{next(numbers)}"
+                stage = stack.enter_context(Stage(row.protocol, here, key))
+                scenario.play(stage)
+                return judge(stage.history() | {"scenario": scenario.name, "row": row.name})
+        except TooSlow:
+            if not left:
+                raise
+    return None

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""The process of one client: obeys orders on its standard input, and writes on its standard output what happened.
+
+    orders   lock | write | write pausing | unlock | quit
+    events   TIME ready | asked | locked TOKEN | lost | wrote OK | wrote REFUSED | unlocking | unlocked | failed WORDS
+
+TIME is CLOCK_MONOTONIC in ns. "locked" is noted after lock() has returned and "unlocking" before unlock() is called, so
+the client was inside at least from the one to the other. A client in another language obeys the same orders: see
+clients/.
+"""
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+from lab import paths  # noqa: E402 # it finds the other packages
+
+
+def say(*words):
+    sys.stdout.write(" ".join(map(str, (time.monotonic_ns(), *words))) + "\n")
+    sys.stdout.flush()
+
+
+class Client:
+    def __init__(self, protocol, settings):
+        self.protocol, self.name = protocol(settings), settings["name"]
+        self.connected = False
+        self.grants, self.token = 0, None
+        self.witness = socket.create_connection(("127.0.0.1", settings["witness"])).makefile("rw")
+
+    def connect(self):
+        if not self.connected:
+            self.protocol.connect()
+            self.connected = True
+
+    def lock(self):
+        say("asked")
+        self.connect()
+        self.token = self.protocol.lock()
+        self.grants += 1
+        say("locked", "-" if self.token is None else self.token)
+
+    def write(self, pausing=False):
+        if not self.protocol.check():
+            say("lost")
+            return
+        if pausing:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        print("write", self.name, self.grants, "-" if self.token is None else self.token, file=self.witness, flush=True)
+        say("wrote", self.witness.readline().strip())
+
+    def unlock(self):
+        say("unlocking")
+        self.connect()
+        self.protocol.unlock()
+        say("unlocked")
+
+    def obey(self, order):
+        try:
+            {"lock": self.lock, "write": self.write, "write pausing": lambda: self.write(pausing=True),
+             "unlock": self.unlock}[order]()
+        except Exception as error:  # pylint: disable=broad-except # whatever a driver raises: the program was told
+            self.connected = False
+            say("failed", order, type(error).__name__, str(error).replace("\n", " "))
+
+
+def main():
+    from lab import catalogue
+    settings = json.loads(sys.argv[2])
+    client = Client(catalogue.protocols()[sys.argv[1]], settings)
+    say("ready")
+    for line in sys.stdin:
+        if line.strip() == "quit":
+            break
+        client.obey(line.strip())
+
+
+if __name__ == "__main__":
+    main()

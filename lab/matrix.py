@@ -1,0 +1,135 @@
+"""Plays many cells, several at a time: most of the time they wait.
+
+Each cell is a process of its own, forked from one that has the servers which cells share. So a cell that hangs can be
+ended, with all that it started, and nothing that it did lives on in the next one. Whatever ends the lab ends the cells
+first and the servers then.
+"""
+import collections
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+
+from lab import cell
+
+LIMIT_S = 120  # of a cell
+PR_SET_PDEATHSIG = 1
+
+Task = collections.namedtuple("Task", "scenario row number")
+
+
+def gap(task, verdict, sentence):
+    """What the matrix shows where nothing was played."""
+    return {"scenario": task.scenario.name, "row": task.row.name, "protocol": task.row.protocol.name,
+            "place": task.row.place.name, "verdict": verdict, "sentence": sentence}
+
+
+class Places:
+    """The servers that cells share, each started when the first cell needs it."""
+
+    def __init__(self, stack):
+        self.stack, self.running, self.failed = stack, {}, {}
+
+    def get(self, place):
+        if place in self.failed:
+            raise self.failed[place]
+        if place not in self.running:
+            try:
+                self.running[place] = self.stack.enter_context(place())
+            except Exception as error:
+                self.failed[place] = error
+                raise
+        return self.running[place]
+
+
+class Cell:
+    """A task that is being played, by a child that sends its history through a pipe."""
+
+    def __init__(self, task, place):
+        self.task, self.until, self.data = task, time.monotonic() + LIMIT_S, b""
+        parent = os.getpid()
+        self.pipe, theirs = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            status = 1
+            try:
+                os.close(self.pipe)
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+                if os.getppid() == parent:
+                    self.send(theirs, self.play(place))
+                    status = 0
+            finally:
+                os._exit(status)
+        os.close(theirs)
+
+    def play(self, place):
+        try:
+            return cell.play(self.task.scenario, self.task.row, place)
+        except SystemExit:
+            raise
+        except BaseException:  # pylint: disable=broad-except # it is reported
+            return gap(self.task, "error", traceback.format_exc())
+
+    @staticmethod
+    def send(pipe, history):
+        data = json.dumps(history).encode()
+        while data:
+            data = data[os.write(pipe, data):]
+
+    def read(self):
+        """Whether it has ended."""
+        piece = os.read(self.pipe, 65536)
+        self.data += piece
+        return not piece
+
+    def result(self):
+        self.end()
+        return json.loads(self.data) if self.data else gap(self.task, "error", "the cell ended without a word")
+
+    def end(self):
+        """Ends it and what it started; may be repeated."""
+        if self.pid:
+            os.close(self.pipe)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+            os.waitpid(self.pid, 0)
+            self.pid = None
+
+
+def end_on_signals():
+    """So that every `with` block is left."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
+def play(tasks, jobs):
+    """Yields the result of each task, in the order in which they end."""
+    waiting, cells = collections.deque(), []
+    for task in tasks:
+        if reason := task.scenario.why_not(task.row.protocol, task.row.place):
+            yield gap(task, "n/a", reason)
+        elif missing := task.row.missing():
+            yield gap(task, "gap", f"not installed: {' '.join(missing)}")
+        else:
+            waiting.append(task)
+    with contextlib.ExitStack() as stack:
+        places = Places(stack)
+        stack.callback(lambda: [cell.end() for cell in cells])
+        while waiting or cells:
+            while waiting and len(cells) < jobs:
+                task = waiting.popleft()
+                try:
+                    place = None if task.scenario.harms else places.get(task.row.place)
+                    cells.append(Cell(task, place))
+                except (RuntimeError, OSError, AssertionError) as error:
+                    yield gap(task, "error", f"the servers do not start: {error}")
+            ready, _, _ = select.select([cell.pipe for cell in cells], [], [], 1)
+            for each in list(cells):
+                if (each.pipe in ready and each.read()) or time.monotonic() > each.until:
+                    cells.remove(each)
+                    yield each.result()

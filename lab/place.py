@@ -1,0 +1,34 @@
+"""Where the locks are: real servers that the lab starts on free ports of loopback and stops. One file of places/ each.
+"""
+
+
+class Place:
+    name = None
+    title = None
+    programs = {}  # that must be installed: {"redis-server": "redis-server"}, with Debian's packages
+    has_network = True
+    lease_s = 1.0  # of the locks here: as short as the servers permit
+
+    def __init__(self, shim=None):
+        """shim: the path of clock_shim.so, for servers whose clock a scenario changes; None: it changes none."""
+        self.shim = shim
+
+    def __enter__(self):
+        """Starts the servers and returns when they answer."""
+        raise NotImplementedError
+
+    def __exit__(self, *_):
+        raise NotImplementedError
+
+    @property
+    def ports(self):
+        """Of the servers, in an order that stays."""
+        raise NotImplementedError
+
+    def url(self, ports):
+        """For holdfast, by these ports, which are of proxies before the servers."""
+        raise NotImplementedError
+
+    def requests(self):
+        """How many requests the servers have read so far; None: they do not count them."""
+        return None

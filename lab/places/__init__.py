@@ -1,0 +1,1 @@
+"""Where the locks are, one kind of place in each file."""

@@ -1,0 +1,49 @@
+"""The interface that every protocol of the lab implements, in a file of its own in protocols/.
+
+An object is one client, in a process of its own (client.py). lock() returns when the client has the lock; how to wait
+for it is the protocol's business. What a protocol does about lost replies, pauses and crashes is in its file and nowhere
+else: the lab never helps it.
+"""
+import time
+
+
+class Protocol:
+    name = None  # what the user types
+    title = None  # what the report says
+    places = ()  # where it can run: names of places/
+    has_lease = False  # whether the lock becomes free when its holder is gone for good
+    has_token = False  # whether lock() returns a number that is larger for every later holder
+    always_says_where = False  # whether its place is part of its name, also the first
+    is_exclusive = True  # a limiter lets several in
+    needs = {}  # modules of Python that are not its own: {"kazoo": "python3-kazoo"}, with Debian's packages
+    follows = None  # the name of the protocol that this one was meant to mend
+    mends = None  # what it mends, in a sentence
+
+    def __init__(self, settings):
+        """ports: of the servers, on this host, as this client reaches them. url: the same for holdfast. key: what
+        the lock is called. lease_s: how long a lease is. id: no other client has it."""
+        self.ports, self.url, self.key = settings["ports"], settings["url"], settings["key"]
+        self.lease_s, self.id = settings["lease_s"], settings["id"]
+
+    @classmethod
+    def command(cls, settings):
+        """The words that start a client in another language than Python; None: client.py runs this class."""
+        return None
+
+    def connect(self):
+        """Before the first lock(), and again after a lock() or unlock() that failed."""
+
+    def lock(self):
+        """Returns the token, if the protocol has one."""
+        raise NotImplementedError
+
+    def unlock(self):
+        raise NotImplementedError
+
+    def check(self):
+        """Whether the client still believes that it has the lock. Most protocols have no means to find out."""
+        return True
+
+    def pause(self):
+        """Between two attempts."""
+        time.sleep(0.02)

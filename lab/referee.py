@@ -1,0 +1,137 @@
+"""Judges a history. The rules are the same for every protocol, and this is the only place where a verdict is made.
+
+A client is inside from the moment at which lock() returned to it until it calls unlock(), notices that it lost the lock,
+or is dead. A stopped client is inside: it will go on where it was. Since clients note these times inside of the true
+ones, two that are seen inside together were.
+
+    breaks   two were inside at once, or a stale write was accepted, and no token kept it out
+    stalls   nobody was inside, and yet a client waited for the lock in vain
+    fenced   two were inside at once, but the resource refused every stale write by its token
+    holds    none of this
+"""
+import itertools
+
+MOST_S = 1e9
+
+
+def judge(history):
+    """Adds spans, violations, verdict and sentence to the history, and returns it."""
+    spans = find_spans(history)
+    violations = [*two_at_once(history, spans), *stale_writes(history, spans), *refused_holders(history, spans),
+                  *never_freed(history, spans)]
+    history["spans"] = spans
+    history["violations"] = sorted(violations, key=lambda violation: violation["from"])
+    history["verdict"], history["sentence"] = verdict(history, history["violations"])
+    return history
+
+
+def find_spans(history):
+    """When each client waited, was inside, and was stopped."""
+    end = history["events"][-1]["at"] if history["events"] else 0
+    spans, open_spans = [], {}
+
+    def begin(who, kind, at, **more):
+        open_spans[who, kind] = {"who": who, "kind": kind, "from": at, "to": end, **more}
+        spans.append(open_spans[who, kind])
+
+    def close(who, at, *kinds):
+        for kind in kinds:
+            if span := open_spans.pop((who, kind), None):
+                span["to"] = at
+
+    for event in history["events"]:
+        who, at, what = event["who"], event["at"], event["what"]
+        if what == "asked":
+            begin(who, "waits", at)
+        elif what == "locked":
+            close(who, at, "waits")
+            begin(who, "inside", at, token=event.get("token"))
+        elif what in ("unlocking", "lost"):
+            close(who, at, "inside")
+        elif what == "failed":
+            close(who, at, "waits")
+        elif what == "stopped":
+            begin(who, "paused", at)
+        elif what == "continued":
+            close(who, at, "paused")
+        elif what == "died":
+            close(who, at, "waits", "inside", "paused")
+    return spans
+
+
+def inside(spans):
+    return [span for span in spans if span["kind"] == "inside"]
+
+
+def two_at_once(history, spans):
+    if not history["is_exclusive"]:
+        return
+    for one, two in itertools.combinations(sorted(inside(spans), key=lambda span: span["from"]), 2):
+        until = min(one["to"], two["to"])
+        if one["who"] != two["who"] and two["from"] < until:
+            yield {"kind": "two at once", "from": two["from"], "to": until, "who": [one["who"], two["who"]],
+                   "text": f"{two['who']} got the lock at {two['from']:.2f} s while {one['who']} was still inside (since "
+                           f"{one['from']:.2f} s): both for {until - two['from']:.2f} s"}
+
+
+def entry(spans, event):
+    """The span in which the client wrote, or the last one before."""
+    before = [span for span in inside(spans) if span["who"] == event["who"] and span["from"] <= event["at"]]
+    return before[-1] if before else None
+
+
+def stale_writes(history, spans):
+    """Writes of a client after which another came in."""
+    for event in history["events"]:
+        mine = entry(spans, event) if event["what"] == "write" else None
+        if not mine or not history["is_exclusive"]:
+            continue
+        later = [span for span in inside(spans) if span["who"] != mine["who"] and mine["from"] < span["from"] < event["at"]]
+        if later:
+            last = later[-1]
+            by_token = f": token {event['token']}, and {last['token']} was seen" if event["token"] else ""
+            yield {"kind": "stale write" if event["accepted"] else "stale write refused", "from": event["at"],
+                   "to": event["at"], "who": [mine["who"], last["who"]],
+                   "text": f"{mine['who']} wrote at {event['at']:.2f} s, though {last['who']} had got the lock since "
+                           f"({last['from']:.2f} s); the write was {'accepted' if event['accepted'] else 'refused'}{by_token}"}
+
+
+def refused_holders(history, spans):
+    """A token that does not rise locks the rightful holder out."""
+    for event in history["events"]:
+        if event["what"] == "write" and not event["accepted"]:
+            mine = entry(spans, event)
+            if mine and not any(mine["from"] < span["from"] < event["at"] for span in inside(spans)):
+                yield {"kind": "holder refused", "from": event["at"], "to": event["at"], "who": [mine["who"]],
+                       "text": f"{mine['who']} had the lock, and its write was refused: its token {mine['token']} is not "
+                               f"larger than an earlier one"}
+
+
+def never_freed(history, spans):
+    """A client waits, nobody is inside, and the lease is over three times."""
+    for event in history["events"]:
+        if event["what"] != "waiting":
+            continue
+        at = event["at"]
+        waits = [span for span in spans if span["kind"] == "waits" and span["who"] == event["who"] and span["from"] <= at]
+        others = [span for span in inside(spans) if span["from"] < at]
+        since = max([waits[-1]["from"], *(min(span["to"], at) for span in others)]) if waits else at
+        if at - since >= 2 * history["lease_s"]:
+            yield {"kind": "never freed", "from": since, "to": at, "who": [event["who"]],
+                   "text": f"nobody was inside since {since:.2f} s, and {event['who']} still waited at {at:.2f} s"}
+
+
+def verdict(history, violations):
+    def first(*kinds):
+        return next((violation["text"] for violation in violations if violation["kind"] in kinds), None)
+
+    if sentence := first("stale write", "holder refused"):
+        return "breaks", sentence
+    both = first("two at once")
+    if both and not history["has_token"]:
+        return "breaks", both
+    if sentence := first("never freed", "starved", "herd"):
+        return "stalls", sentence
+    if both or first("stale write refused"):
+        return "fenced", "; ".join(filter(None, (both, first("stale write refused"))))
+    return "holds", "never two at once, and the lock was free for the next"

@@ -1,0 +1,1 @@
+"""The days on which something goes wrong, one in each file."""

@@ -1,0 +1,1 @@
+"""How the protocols' clients talk to servers, where Python itself has no words for it."""
