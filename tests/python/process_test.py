@@ -1,0 +1,325 @@
+"""The package in a process: its threads, signals, children, exit and death. Mostly on sqlite:, which other processes
+see."""
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+from harness import PATIENCE_S, main, new_url, path_of, raises, start_python, test
+
+import holdfast
+
+# Waits in a thread would end by themselves after this long: a test that fails says so instead of hanging.
+LONG_S = 100
+
+HOLDS = """
+import holdfast, sys
+client = holdfast.open(sys.argv[1])
+hold = client.acquire("job", ttl=float(sys.argv[2]))
+print(hold.token, flush=True)
+"""
+
+
+def waiting(client, name="job"):
+    """A thread that waits for the lock, and what came of it."""
+    results = []
+
+    def wait():
+        try:
+            results.append(client.acquire(name, wait=LONG_S))
+        except holdfast.Error as error:
+            results.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread, results
+
+
+@test
+def other_threads_run_while_one_waits():
+    with holdfast.open("memory:") as client:
+        hold = client.acquire("job")
+        thread, results = waiting(client)
+        hold.release()
+        thread.join(PATIENCE_S)
+        assert isinstance(results[0], holdfast.Hold), results
+        results[0].release()
+
+
+@test
+def closing_the_client_ends_the_waits_of_other_threads():
+    client = holdfast.open("memory:")
+    hold = client.acquire("job")
+    thread, results = waiting(client)
+    client.close()
+    thread.join(PATIENCE_S)
+    assert isinstance(results[0], holdfast.Closed), results
+    raises(holdfast.Closed, client.acquire, "job")
+    raises(holdfast.Closed, hold.check)
+
+
+@test
+def a_client_may_be_closed_while_many_threads_begin_calls():
+    for _ in range(20):
+        client = holdfast.open("memory:")
+        began = threading.Semaphore(0)
+
+        def work(client=client, began=began, name=f"{_}"):
+            try:
+                while True:
+                    client.acquire(name).release()
+                    began.release()
+            except holdfast.Closed:
+                pass
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        began.acquire()
+        client.close()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+
+
+@test
+def ctrl_c_ends_a_wait_and_gives_up_the_place_in_the_queue():
+    url = new_url()
+    with holdfast.open(url) as client:
+        hold = client.acquire("job")
+        child = start_python("""
+import holdfast, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+client = holdfast.open(sys.argv[1])
+try:
+    print("waits", flush=True)
+    client.acquire("job")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+sys.stdin.readline()
+print(client.acquire("job", wait=0).token, flush=True)
+""", url)
+        assert child.stdout.readline() == "waits\n"
+        child.send_signal(signal.SIGINT)
+        assert child.stdout.readline() == "interrupted\n"
+        hold.release()
+        client.acquire("job", wait=0).release()  # nobody is in the queue
+        child.stdin.write("\n")
+        child.stdin.close()
+        assert int(child.stdout.readline()) > hold.token
+        assert child.wait(PATIENCE_S) == 0
+
+
+@test
+def a_signal_handler_that_returns_does_not_end_a_wait():
+    handled = []
+    signal.signal(signal.SIGUSR1, lambda *_: handled.append(True))
+    with holdfast.open("memory:") as client:
+        hold = client.acquire("job")
+
+        def release_when_handled():
+            while not handled:
+                os.kill(os.getpid(), signal.SIGUSR1)
+                time.sleep(0.01)
+            hold.release()
+
+        thread = threading.Thread(target=release_when_handled)
+        thread.start()
+        client.acquire("job", wait=LONG_S).release()
+        thread.join()
+    assert handled
+
+
+@test
+def a_signal_handler_may_use_the_client():
+    with holdfast.open("memory:") as client:
+        hold = client.acquire("job")
+        signal.signal(signal.SIGALRM, lambda *_: hold.release())
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        client.acquire("job", wait=LONG_S).release()
+
+
+@test
+def on_lost_is_called_once_and_at_once_if_it_is_late():
+    with holdfast.open("memory:") as client:
+        hold = client.acquire("job", ttl=0.2, renew=False)
+        called, calls = threading.Event(), []
+        hold.on_lost(lambda lost: (calls.append(lost), called.set()))
+        assert called.wait(PATIENCE_S)
+        assert isinstance(calls[0], holdfast.Lost) and "not renewed" in str(calls[0]), calls
+        hold.on_lost(calls.append)
+        assert len(calls) == 2
+        raises(holdfast.Lost, hold.check)
+        assert hold.left == 0
+        raises(holdfast.Lost, hold.release)
+
+
+@test
+def what_on_lost_raises_is_reported_and_does_no_harm():
+    seen = threading.Event()
+    sys.unraisablehook = lambda _: seen.set()
+    with holdfast.open("memory:") as client:
+        first, second = (client.acquire(name, ttl=0.2, renew=False) for name in "ab")
+        first.on_lost(lambda _: 1 / 0)
+        called = threading.Event()
+        second.on_lost(lambda _: called.set())
+        assert seen.wait(PATIENCE_S) and called.wait(PATIENCE_S)
+
+
+@test
+def a_hold_that_nobody_refers_to_is_released_with_a_warning():
+    with holdfast.open("memory:") as client, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hold = client.acquire("job")
+        hold.on_lost(lambda _, hold=hold: None)  # a cycle, for the collector to find
+        del hold
+        gc.collect()
+        assert [each.category for each in caught] == [ResourceWarning], caught
+        client.acquire("job", wait=LONG_S).release()
+
+
+@test
+def in_a_child_after_fork_the_handles_are_the_parents():
+    client = holdfast.open(new_url())
+    hold = client.acquire("job")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            for function in (hold.check, hold.release, lambda: client.acquire("other")):
+                raises(holdfast.Forked, function)
+            client.close()
+            del hold
+            with holdfast.open("memory:") as own:
+                own.acquire("job").release()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    hold.check()
+    hold.release()
+    client.close()
+
+
+@test
+def a_fork_while_another_thread_starts_a_call_does_no_harm():
+    client = holdfast.open("memory:")
+    ended = threading.Event()
+
+    def work():
+        while not ended.is_set():
+            client.acquire("job").release()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(50):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    signal.alarm(PATIENCE_S)
+                    raises(holdfast.Forked, client.acquire, "job")
+                    client.close()
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        ended.set()
+        thread.join()
+
+
+def add_one(url, path):
+    with holdfast.open(url) as client:
+        for _ in range(20):
+            with client.lock("job"):
+                with open(path, "r+") as file:
+                    number = int(file.read())
+                    file.seek(0)
+                    file.write(str(number + 1))
+
+
+@test
+def processes_of_multiprocessing_exclude_each_other():
+    for method in ("fork", "spawn"):
+        context = multiprocessing.get_context(method)
+        path = path_of("number")
+        with open(path, "w") as file:
+            file.write("0")
+        with holdfast.open(new_url()) as client:  # in the parent, as programs have it
+            client.acquire("other").release()
+            children = [context.Process(target=add_one, args=(new_url(), path)) for _ in range(3)]
+            for child in children:
+                child.start()
+            for child in children:
+                child.join(LONG_S)
+                assert child.exitcode == 0, (method, child.exitcode)
+        with open(path) as file:
+            assert file.read() == "60", method
+
+
+@test
+def the_exit_of_the_interpreter_releases_what_is_held():
+    url = new_url()
+    done = subprocess.run([sys.executable, "-c", HOLDS + """
+import threading
+hold.on_lost(lambda lost: print("lost", lost, flush=True))
+def wait():
+    try:
+        client.acquire("job")
+    except holdfast.Closed:
+        pass
+threading.Thread(target=wait, daemon=True).start()
+globals()["in a cycle"] = [hold, client]
+"""] + [url, "30"], capture_output=True, text=True, timeout=LONG_S)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert done.stdout.count("\n") == 1, done.stdout
+    with holdfast.open(url) as client:
+        assert client.acquire("job", wait=0).token > int(done.stdout)
+
+
+@test
+def the_lock_of_a_killed_process_passes_on_with_a_larger_token():
+    url = new_url()
+    child = start_python(HOLDS + "sys.stdin.read()", url, 30)
+    token = int(child.stdout.readline())
+    with holdfast.open(url) as client:
+        raises(holdfast.Busy, client.acquire, "job", wait=0)
+        child.kill()
+        child.wait()
+        hold = client.acquire("job", wait=LONG_S)
+        assert hold.token > token
+        hold.release()
+
+
+@test
+def pairs_leave_no_memory_and_no_descriptors_behind():
+    pairs = int(os.environ.get("HOLDFAST_TEST_PAIRS", 5000))
+
+    def size():
+        gc.collect()
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd"))
+
+    with holdfast.open("memory:") as client:
+        def work(count):
+            for _ in range(count):
+                with client.lock("job", wait=5) as hold:
+                    hold.on_lost(print)
+                    hold.check()
+                    raises(holdfast.Busy, client.acquire, "job", wait=0)
+
+        work(pairs // 5)  # what is allocated once
+        before, descriptors = size()
+        work(pairs)
+        after, descriptors_after = size()
+    assert descriptors_after == descriptors
+    assert after - before < 1 << 20, f"{after - before} bytes more after {pairs} pairs"
+
+
+if __name__ == "__main__":  # not in the processes that multiprocessing starts
+    main()
