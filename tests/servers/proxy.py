@@ -75,6 +75,7 @@ class Connection:
         self.up, self.down = Flow("up", client, server), Flow("down", server, client)
         self.flows = (self.up, self.down)
         self.up.blocked = True  # until it is connected
+        self.last = None  # the direction of the bytes that came last
         self.cut = None  # the event to set when its next reply was swallowed
 
 
@@ -95,6 +96,7 @@ class Proxy:
         self.modes = {"up": Mode(), "down": Mode()}
         self.cut_at = None  # (bytes of a request, event, how many such requests pass)
         self.hang_up = True
+        self.hold_at = None  # (direction, how many requests or replies pass, event)
         self.is_parted = None  # of a client's address; None: nobody is
         self.accept_count = 0
         self.sent_bytes = {"up": 0, "down": 0}
@@ -122,7 +124,7 @@ class Proxy:
     def pass_all(self):
         """Ends every disturbance. What was held or delayed goes on its way at once."""
         with self.changed:
-            self.cut_at = self.is_parted = None
+            self.cut_at = self.hold_at = self.is_parted = None
             self.let_pass("both")
             self.accept()
 
@@ -155,6 +157,15 @@ class Proxy:
             for flow in self.set_mode(direction, Mode(delay_s=NEVER)):
                 for piece in flow.pieces:
                     piece[0] = NEVER
+
+    def hold_after(self, count, direction="up"):
+        """Lets so many requests pass, or replies if the direction is "down", and holds from the next one on, until
+        let_go(). Returns an event that is set when that one is held. A reply is what the server sends on a connection
+        after a request, and a request what a client sends after a reply, or as its first: bytes that it sends without
+        waiting for a reply are one request."""
+        with self.changed:
+            self.hold_at = (direction, count, threading.Event())
+            return self.hold_at[2]
 
     def let_go(self):
         """Delivers what is held, in its order, and holds no more."""
@@ -319,6 +330,8 @@ class Proxy:
         except OSError:
             piece = RESET
         flow.ended = not piece
+        if piece:
+            self.look_for_turn(connection, flow.direction)
         mode = self.modes[flow.direction]
         if flow is connection.down and connection.cut:
             self.cut_off(connection, flow, piece)
@@ -326,6 +339,20 @@ class Proxy:
             self.swallow(flow, piece)
         else:
             flow.pieces.append([time.monotonic() + mode.delay_s, piece])
+
+    def look_for_turn(self, connection, direction):
+        """A hold that begins here leaves alone what came before, even if it is not delivered yet."""
+        begins = (connection.last == "up") == (direction == "down")
+        connection.last = direction
+        if not begins or not self.hold_at or self.hold_at[0] != direction:
+            return
+        _, count, event = self.hold_at
+        if count:
+            self.hold_at = (direction, count - 1, event)
+        else:
+            self.hold_at = None
+            self.modes[direction] = Mode(delay_s=NEVER)
+            event.set()
 
     def swallow(self, flow, piece):
         flow.has_hole = True

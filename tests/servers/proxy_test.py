@@ -269,6 +269,61 @@ def what_is_delayed_when_a_hold_begins_is_held():
 
 
 @test
+def so_many_requests_pass_and_the_next_is_held():
+    with setting() as (echo, proxy, client), Client(proxy.port) as other:
+        held = proxy.hold_after(2)
+        client.works("one")
+        other.works("two")
+        assert not held.is_set()
+        client.say("three")
+        assert held.wait(30)
+        other.say("four")
+        client.hears_nothing()
+        other.hears_nothing()
+        equal(echo.heard, ["hello", "one", "two"])
+        proxy.let_go()
+        equal([client.hear(), other.hear()], ["you said three", "you said four"])
+        client.works("five")
+
+
+@test
+def so_many_replies_pass_and_the_next_is_held():
+    with setting() as (echo, proxy, client):
+        held = proxy.hold_after(1, "down")
+        client.works("one")
+        assert not held.is_set()
+        client.say("two")
+        assert held.wait(30)
+        client.hears_nothing()
+        equal(echo.heard, ["hello", "one", "two"])
+        proxy.pass_all()
+        equal(client.hear(), "you said two")
+
+
+@test
+def what_is_sent_without_waiting_for_a_reply_is_one_request():
+    with setting() as (echo, proxy, client):
+        held = proxy.hold_after(1)
+        client.socket.sendall(b"one ")
+        proxy.wait(lambda: proxy.bytes["up"] == 10)
+        client.say("and a half")
+        equal(client.hear(), "you said one and a half")
+        assert not held.is_set()
+        client.say("two")
+        assert held.wait(30)
+        equal(echo.heard, ["hello", "one and a half"])
+
+
+@test
+def a_hold_that_has_not_begun_is_called_off():
+    with setting() as (_, proxy, client):
+        held = proxy.hold_after(0)
+        proxy.pass_all()
+        client.works("one")
+        assert not held.is_set()
+
+
+@test
 def a_reset_reaches_both_sides():
     with setting() as (echo, proxy, client):
         proxy.reset()
