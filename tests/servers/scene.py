@@ -15,7 +15,7 @@ from servers.process import LIMIT_S
 from servers.puppet import Puppet, boot_us
 
 HOLDFAST, PUPPET = map(os.path.abspath, sys.argv[1:3])
-SHIM = os.path.join(os.path.dirname(PUPPET), "clock_shim.so")  # which is built there, too
+SHIM = os.path.join(os.path.dirname(HOLDFAST), "lab/clock_shim.so")
 LONG_MS = 60000  # longer than a test may take
 TIMES = 5  # that a scenario is played at most
 SLACK_US = 3000000  # how late a loaded machine may be
