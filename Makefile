@@ -11,6 +11,7 @@
 #   make soak [S=redis]       the simulator from a random seed on, until it is stopped or finds something: soak.txt
 #   make models               the Spin models, with the long searches
 #   make bench [B=etcd]       the measurements, or one of them
+#   make lab [REPEAT=10]      the failure lab: every cell, compared with what is known of it, and report.html
 #   make asan | tsan          sanitizer builds, in build-asan and build-tsan
 #   make abi-record           put the library's symbols and structs on record, as they are now
 #   make clean
@@ -22,8 +23,9 @@ SECONDS = 60
 N = 250000
 S = redis
 PREFIX = /usr/local
+REPEAT = 1
 
-.PHONY: all demo install test fresh lint format fuzz sim soak models bench asan tsan abi-record clean needs test-needs
+.PHONY: all demo install test fresh lint format fuzz sim soak models bench lab asan tsan abi-record clean needs test-needs
 
 all: needs
 	@tools/build -Dprefix='$(PREFIX)'
@@ -72,6 +74,10 @@ models: test-needs
 bench: test-needs
 	@tools/build plain
 	@tools/meson test -C build-plain --benchmark --verbose --num-processes 1 $(B)
+
+lab: test-needs
+	@tools/build plain
+	@build-plain/holdfast lab matrix --repeat $(REPEAT) --check --html report.html
 
 asan tsan: test-needs
 	@tools/build $@

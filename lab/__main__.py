@@ -1,7 +1,9 @@
 """holdfast lab: the command line. src/cli/lab.c starts this, and has the help text."""
 import argparse
 import collections
+import itertools
 import json
+import math
 import os
 import sys
 import time
@@ -10,7 +12,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from lab import paths  # noqa: F401,E402 # pylint: disable=unused-import # it finds the other packages
-from lab import catalogue, matrix, timeline  # noqa: E402
+from lab import catalogue, literature, matrix, timeline  # noqa: E402
 
 EXIT_USAGE, EXIT_INTERNAL, EXIT_NOT_INSTALLED = 64, 70, 78
 SIGNS = {"breaks": "BREAKS", "stalls": "STALLS", "fenced": "fenced", "holds": "holds", "n/a": "·", "gap": "?",
@@ -87,10 +89,32 @@ def run_matrix(options):
         from lab import report
         Path(options.html).write_text(report.page(contents(), results), encoding="utf-8")
         print(f"the report is in {options.html}", file=sys.stderr)
-    for result in results:
-        if result["verdict"] == "error":
-            print(f"holdfast: {result['scenario']}, {result['row']}: {result['sentence']}", file=sys.stderr)
-    return EXIT_INTERNAL if any(result["verdict"] == "error" for result in results) else 0
+    errors = [result for result in results if result["verdict"] == "error"]
+    for result in errors:
+        print(f"holdfast: {result['scenario']}, {result['row']}: {result['sentence']}", file=sys.stderr)
+    if errors:
+        return EXIT_INTERNAL
+    return check(rows, scenarios, results) if options.check else 0
+
+
+def check(rows, scenarios, results):
+    """Compares with the literature. holdfast must do as expected each time; a flaw must show in nine plays of ten."""
+    cells, played, bad = by_cell(results), 0, []
+    for row, scenario in itertools.product(rows, scenarios):
+        verdicts = [result["verdict"] for result in cells[row.name, scenario.name]]
+        if verdicts[0] in ("n/a", "gap"):
+            continue
+        played += 1
+        expected = literature.expected(row.protocol.name, scenario.name, row.place.name)
+        least = len(verdicts) if row.protocol.name == "holdfast" else math.ceil(0.9 * len(verdicts))
+        if not expected:
+            bad.append(f"{scenario.name}, {row.name}: nothing is known of it; seen: {summary(cells[row.name, scenario.name])}")
+        elif verdicts.count(expected.verdict) < least:
+            bad.append(f"{scenario.name}, {row.name}: expected {expected.verdict}; seen: {' '.join(verdicts)}")
+    for line in bad:
+        print(f"holdfast: {line}", file=sys.stderr)
+    print(f"{played - len(bad)} of {played} cells are as expected", file=sys.stderr)
+    return 1 if bad else 0
 
 
 def show_progress(done, total, begun, result):
@@ -103,6 +127,13 @@ def show_progress(done, total, begun, result):
         print(line, file=sys.stderr, flush=True)
 
 
+def by_cell(results):
+    cells = collections.defaultdict(list)
+    for result in results:
+        cells[result["row"], result["scenario"]].append(result)
+    return cells
+
+
 def summary(results):
     """The verdicts of one cell, "BREAKS" or, if it was played several times, "BREAKS 9/10"."""
     counts = collections.Counter(result["verdict"] for result in results)
@@ -112,9 +143,7 @@ def summary(results):
 
 def table(rows, scenarios, results):
     """A row for each protocol, a column for each scenario that it names below."""
-    cells = collections.defaultdict(list)
-    for result in results:
-        cells[result["row"], result["scenario"]].append(result)
+    cells = by_cell(results)
     name_width = max(len(row.name) for row in rows)
     widths = [max(2, *(len(summary(cells[row.name, scenario.name])) for row in rows)) for scenario in scenarios]
     yield f"{'':{name_width}}  " + "  ".join(f"{number:<{width}}" for number, width in enumerate(widths, 1))
@@ -143,6 +172,7 @@ def main():
     many.add_argument("--protocol", action="append", default=[])
     many.add_argument("--scenario", action="append", default=[])
     many.add_argument("--html")
+    many.add_argument("--check", action="store_true")
     many.set_defaults(run=run_matrix)
     options = parser.parse_args()
     matrix.end_on_signals()

@@ -19,6 +19,7 @@ enum { WORDS = 3, ARGUMENTS_MOST = 300, NUMBER_SIZE = 24 };
 struct settings {
     int64_t repeat, jobs;
     const char *html;
+    bool check;
     struct option_list scenarios, protocols;
 };
 
@@ -29,6 +30,8 @@ static const struct option options[] = {
      "play so many cells at a time"},
     {0, OPTION_TEXT, "html", offsetof(struct settings, html), "FILE",
      "matrix: write a report with a picture of each cell"},
+    {0, OPTION_FLAG, "check", offsetof(struct settings, check), NULL,
+     "matrix: compare with what is known of each cell"},
     {0, OPTION_LIST, "scenario", offsetof(struct settings, scenarios), "SCENARIO",
      "matrix: only this one; may be given again"},
     {0, OPTION_LIST, "protocol", offsetof(struct settings, protocols), "PROTOCOL",
@@ -115,6 +118,8 @@ static int become(const struct cli *cli, const struct settings *s, const char **
     add_number(&arguments, "--jobs", s->jobs, 1);
     if (s->html)
         add(&arguments, "--html", s->html);
+    if (s->check)
+        add(&arguments, "--check", NULL);
     add_list(&arguments, "--scenario", &s->scenarios);
     add_list(&arguments, "--protocol", &s->protocols);
     if (words[1])
@@ -141,8 +146,8 @@ static int check(const struct settings *s, const char **words) {
     if (is_run != (words[WORDS - 1] != NULL) || (!is_run && words[1]))
         return fail_usage("usage: holdfast lab list | lab run SCENARIO PROTOCOL | lab matrix; try: "
                           "holdfast lab --help");
-    if (!is_matrix && (s->html || s->scenarios.count || s->protocols.count))
-        return fail_usage("--html, --scenario and --protocol are for lab matrix");
+    if (!is_matrix && (s->html || s->check || s->scenarios.count || s->protocols.count))
+        return fail_usage("--html, --check, --scenario and --protocol are for lab matrix");
     if (is_list && (s->repeat || s->jobs))
         return fail_usage("--repeat and --jobs are for lab run and lab matrix");
     return 0;
@@ -185,7 +190,9 @@ const struct command lab_command = {
         "\n"
         "--json: a line for each cell, with all that happened. Later versions may add keys.\n"
         "\n"
-        "Exit code: 0 played, whatever the verdict; 78 not installed; 70 something failed.\n"
+        "Exit code: 0 played, whatever the verdict; 1 --check found a difference; 78 not "
+        "installed;\n"
+        "70 something failed.\n"
         "\n"
         "Examples:\n"
         "  holdfast lab run pause set-lua\n"
