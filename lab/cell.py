@@ -1,6 +1,7 @@
 """Plays one cell: a scenario with a protocol at a place."""
 import contextlib
 import itertools
+import os
 
 from lab import paths
 from lab.referee import judge
@@ -17,7 +18,7 @@ def play(scenario, row, place=None):
         try:
             with contextlib.ExitStack() as stack:
                 here = place or stack.enter_context(row.place(paths.shim() if scenario.harms else None))
-                key = f"{scenario.name}-{row.protocol.name}-{next(numbers)}"
+                key = f"{scenario.name}-{row.protocol.name}-{os.getpid()}-{next(numbers)}"
                 stage = stack.enter_context(Stage(row.protocol, here, key))
                 scenario.play(stage)
                 return judge(stage.history() | {"scenario": scenario.name, "row": row.name})
