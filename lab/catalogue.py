@@ -5,6 +5,7 @@ be at several places and this is not the first.
 """
 import collections
 import functools
+import glob
 import importlib
 import importlib.util
 import os
@@ -35,7 +36,7 @@ class Row(collections.namedtuple("Row", "protocol place")):
 
 
 def is_there(program, path):
-    return os.path.exists(program) if program.startswith("/") else shutil.which(program, path=path)
+    return glob.glob(program) if program.startswith("/") else shutil.which(program, path=path)
 
 
 def modules(package):

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -21,17 +22,16 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from lab import paths  # noqa: E402 # it finds the other packages
 
 
-def say(*words):
-    sys.stdout.write(" ".join(map(str, (time.monotonic_ns(), *words))) + "\n")
-    sys.stdout.flush()
-
-
 class Client:
-    def __init__(self, protocol, settings):
+    def __init__(self, protocol, settings, orders, events):
         self.protocol, self.name = protocol(settings), settings["name"]
+        self.orders, self.events = orders, events
         self.connected = False
         self.grants, self.token = 0, None
         self.witness = socket.create_connection(("127.0.0.1", settings["witness"])).makefile("rw")
+
+    def say(self, *words):
+        print(time.monotonic_ns(), *words, file=self.events, flush=True)
 
     def connect(self):
         if not self.connected:
@@ -39,26 +39,26 @@ class Client:
             self.connected = True
 
     def lock(self):
-        say("asked")
+        self.say("asked")
         self.connect()
         self.token = self.protocol.lock()
         self.grants += 1
-        say("locked", "-" if self.token is None else self.token)
+        self.say("locked", "-" if self.token is None else self.token)
 
     def write(self, pausing=False):
         if not self.protocol.check():
-            say("lost")
+            self.say("lost")
             return
         if pausing:
             os.kill(os.getpid(), signal.SIGSTOP)
         print("write", self.name, self.grants, "-" if self.token is None else self.token, file=self.witness, flush=True)
-        say("wrote", self.witness.readline().strip())
+        self.say("wrote", self.witness.readline().strip())
 
     def unlock(self):
-        say("unlocking")
+        self.say("unlocking")
         self.connect()
         self.protocol.unlock()
-        say("unlocked")
+        self.say("unlocked")
 
     def obey(self, order):
         try:
@@ -66,18 +66,23 @@ class Client:
              "unlock": self.unlock}[order]()
         except Exception as error:  # pylint: disable=broad-except # whatever a driver raises: the program was told
             self.connected = False
-            say("failed", order, type(error).__name__, str(error).replace("\n", " "))
+            self.say("failed", order, type(error).__name__, str(error).replace("\n", " "))
+
+    def run(self):
+        self.say("ready")
+        for line in self.orders:
+            if line.strip() == "quit":
+                break
+            self.obey(line.strip())
 
 
 def main():
     from lab import catalogue
-    settings = json.loads(sys.argv[2])
-    client = Client(catalogue.protocols()[sys.argv[1]], settings)
-    say("ready")
-    for line in sys.stdin:
-        if line.strip() == "quit":
-            break
-        client.obey(line.strip())
+    protocol, settings = catalogue.protocols()[sys.argv[1]], json.loads(sys.argv[2])
+    for other in settings["threads"]:  # clients in the same program; each has pipes for its orders and events
+        client = Client(protocol, other, open(other["orders"]), open(other["events"], "w"))
+        threading.Thread(target=client.run, daemon=True).start()
+    Client(protocol, settings, sys.stdin, sys.stdout).run()
 
 
 if __name__ == "__main__":

@@ -47,31 +47,48 @@ class Client(Process):
     def proxy(self):
         return self.proxies[0]
 
-    def start(self):
+    def settings(self):
         stage = self.stage
-        settings = {"name": self.name, "ports": self.ports, "url": stage.place.url(self.ports), "key": stage.key,
-                    "lease_s": stage.lease_s, "id": f"{self.name}-{os.getpid()}-{next(numbers)}",
-                    "witness": stage.witness.port}
+        return {"name": self.name, "ports": self.ports, "url": stage.place.url(self.ports), "key": stage.key,
+                "lease_s": stage.lease_s, "id": f"{self.name}-{os.getpid()}-{next(numbers)}",
+                "witness": stage.witness.port, "threads": []}
+
+    def start(self, threads=()):
+        """threads: clients that live in the same process."""
+        stage, settings = self.stage, self.settings()
+        for thread in threads:
+            orders, events = os.pipe(), os.pipe()
+            settings["threads"].append(thread.settings() | {"orders": orders[0], "events": events[1]})
+            thread.listen(open(orders[1], "wb", 0), open(events[0], "rb", 0))
+        theirs = [end for thread in settings["threads"] for end in (thread["orders"], thread["events"])]
         words = stage.protocol.command(settings) or [sys.executable, paths.HERE / "client.py", stage.protocol.name,
                                                      json.dumps(settings)]
         errors = open(stage.folder / f"{self.name}.err", "ab")  # pylint: disable=consider-using-with # the child has it
-        self.launch(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
+        self.launch(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0, pass_fds=theirs,
                     env=os.environ | (self.clock.environment() if self.clock else {}))
         errors.close()
-        stage.selector.register(self.child.stdout, selectors.EVENT_READ, self)
+        self.listen(self.child.stdin, self.child.stdout)
+        for thread in threads:
+            thread.child = self.child
+        for end in theirs:
+            os.close(end)
+
+    def listen(self, orders, answers):
+        self.orders, self.answers = orders, answers
+        self.stage.selector.register(answers, selectors.EVENT_READ, self)
 
     def __exit__(self, *_):
         self.kill_quietly()
         if self.child:
-            self.child.stdin.close()
-            self.child.stdout.close()
+            self.orders.close()
+            self.answers.close()
 
     # ---- Orders ----
 
     def order(self, words):
         self.seen = len(self.events)
         with contextlib.suppress(BrokenPipeError):
-            self.child.stdin.write(f"{words}\n".encode())
+            self.orders.write(f"{words}\n".encode())
 
     def wait(self, *whats, within=LIMIT_S):
         """The first event since the last order that is one of these; None: it did not come in time."""
@@ -200,7 +217,18 @@ class Stage:
 
     def clients(self, *names, **options):
         """Starts clients, and returns when they are ready."""
-        every = [self.client(name, **options) for name in names]
+        return self.ready([self.client(name, **options) for name in names])
+
+    def threads(self, *names):
+        """Starts clients that are threads of one program, and returns when they are ready. They share its network."""
+        every = [Client(self, name, self.place.ports, False, False) for name in names]
+        self.cast += every
+        every[0].start(every[1:])
+        for client in every:
+            self.stack.enter_context(client)
+        return self.ready(every)
+
+    def ready(self, every):
         for client in every:
             if client.finish("ready") != "ready":
                 raise Failed(f"{client.name}: {(self.folder / f'{client.name}.err').read_text()}")

@@ -1,0 +1,24 @@
+"""One MariaDB, with the settings that Debian gives it."""
+from servers.mariadb import MariaDB as Server
+
+from lab.place import Place
+
+
+class MariaDB(Place):
+    name = "mariadb"
+    title = "MariaDB"
+    programs = {"mariadbd": "mariadb-server"}
+
+    def __enter__(self):
+        self.server = Server(["--max-connections=1000"], clock=self.shim).__enter__()
+        return self
+
+    def __exit__(self, *_):
+        self.server.__exit__()
+
+    @property
+    def ports(self):
+        return [self.server.port]
+
+    def url(self, ports):
+        return self.server.url(port=ports[0])

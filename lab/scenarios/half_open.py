@@ -1,0 +1,19 @@
+"""A connection that nobody ends
+
+The holder's host loses power, or a cable is cut. No packet tells the server that the connection has ended, so the server
+keeps its end open.
+"""
+from lab.scenario import scenario
+
+
+@scenario("half-open", needs_network=True)
+def play(stage):
+    a, b = stage.clients("A", "B")
+    a.lock()
+    a.write()
+    stage.note("the host of A loses power: its server hears nothing more, not even that the connection has ended")
+    a.proxy.blackhole()
+    a.kill()
+    if b.lock():
+        b.write()
+        b.unlock()
