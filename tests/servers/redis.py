@@ -50,13 +50,15 @@ class RedisError(Exception):
 
 class Connection:
     """Speaks RESP2. Replies are str, int, None, or lists of these; bytes that are not UTF-8 are kept as
-    surrogates. read() waits for one more reply, such as a message of a channel."""
+    surrogates. read() waits for one more reply, such as a message of a channel. address: the path of a unix socket, or a
+    port of this host. answer_s: how long connecting, and each reply, may take."""
 
-    def __init__(self, path):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(ANSWER_S)
+    def __init__(self, address, answer_s=ANSWER_S):
+        is_port = isinstance(address, int)
+        self.socket = socket.socket(socket.AF_INET if is_port else socket.AF_UNIX)
+        self.socket.settimeout(answer_s)
         try:
-            self.socket.connect(str(path))
+            self.socket.connect(("127.0.0.1", address) if is_port else str(address))
         except OSError:
             self.socket.close()
             raise

@@ -12,7 +12,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.process import Process
-from servers.redis import Redis, RedisError, documented_users
+from servers.redis import Connection, Redis, RedisError, documented_users
 from servers.suite import equal, main, test
 
 SHIM = sys.argv[1]
@@ -50,6 +50,8 @@ def every_kind_of_reply_is_read():
               [1, ["two"], None])
         refused("wrong number", server.command, "GET")
         equal(server.info("server")["tcp_port"], str(server.port))
+        with Connection(server.port) as connection:
+            equal(connection.command("GET", "number"), "1")
         with server.connect() as connection:
             equal(connection.command("SUBSCRIBE", "news"), ["subscribe", "news", 1])
             server.command("PUBLISH", "news", "none")
