@@ -24,6 +24,7 @@ class Protocol:
         the lock is called. lease_s: how long a lease is. id: no other client has it."""
         self.ports, self.url, self.key = settings["ports"], settings["url"], settings["key"]
         self.lease_s, self.id = settings["lease_s"], settings["id"]
+        self.lease_ms = round(self.lease_s * 1000)
 
     @classmethod
     def command(cls, settings):

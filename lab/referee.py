@@ -8,6 +8,7 @@ ones, two that are seen inside together were.
     stalls   nobody was inside, and yet a client waited for the lock in vain
     fenced   two were inside at once, but the resource refused every stale write by its token
     holds    none of this
+    error    nobody ever had the lock: nothing was shown
 """
 import itertools
 
@@ -134,4 +135,7 @@ def verdict(history, violations):
         return "stalls", sentence
     if both or first("stale write refused"):
         return "fenced", "; ".join(filter(None, (both, first("stale write refused"))))
+    if not inside(history["spans"]):
+        return "error", "; ".join(["nobody ever had the lock", *(event["text"] for event in history["events"]
+                                                                if event["what"] == "failed")])
     return "holds", "never two at once, and the lock was free for the next"

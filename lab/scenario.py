@@ -11,9 +11,10 @@ import sys
 
 
 class Scenario:
-    def __init__(self, play, name, places, needs_lease, needs_network, harms, applies):
+    def __init__(self, play, name, places, needs_lease, needs_holder, needs_network, harms, applies):
         self.play, self.name, self.places = play, name, places
-        self.needs_lease, self.needs_network, self.harms = needs_lease, needs_network, harms
+        self.needs_lease, self.needs_holder, self.needs_network = needs_lease, needs_holder, needs_network
+        self.harms = harms
         self.applies = applies
         title, _, rest = (sys.modules[play.__module__].__doc__ or name).strip().partition("\n")
         self.title, self.summary = title.rstrip("."), " ".join(rest.split())
@@ -24,12 +25,14 @@ class Scenario:
             return f"it happens only on {' and '.join(self.places)}"
         if self.needs_lease and not protocol.has_lease:
             return "the lock has no lease that could end"
+        if self.needs_holder and not protocol.is_exclusive:
+            return "nobody holds a limiter"
         if self.needs_network and not place.has_network:
             return "there is no network between client and store"
         return self.applies(protocol, place) if self.applies else None
 
 
-def scenario(name, *, places=(), needs_lease=False, needs_network=False, harms=False, applies=None):
+def scenario(name, *, places=(), needs_lease=False, needs_holder=False, needs_network=False, harms=False, applies=None):
     """places: where it can happen; everywhere by default. harms: its servers cannot be used for anything else at the
     same time, or afterwards. applies(protocol, place): a reason why not, or None."""
-    return lambda play: Scenario(play, name, places, needs_lease, needs_network, harms, applies)
+    return lambda play: Scenario(play, name, places, needs_lease, needs_holder, needs_network, harms, applies)

@@ -290,6 +290,14 @@ class Stage:
                 raise Failed(f"in vain: {what}")
             self.sleep(0.01)
 
+    @contextlib.contextmanager
+    def within_lease(self):
+        """What happens within takes less than a lease, or it means nothing."""
+        start = time.monotonic()
+        yield
+        if time.monotonic() - start >= self.lease_s:
+            raise TooSlow
+
     # ---- The history ----
 
     def history(self):
