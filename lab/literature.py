@@ -31,12 +31,94 @@ def stalls(why):
     return Expected("stalls", why)
 
 
+# What befalls every lock that is a key of one Redis server.
+RESTARTED = breaks("The server comes back without the key, and B creates it again. Nobody tells A, who goes on writing.")
+EVICTED = breaks("To Redis the lock is a key like any other. It deletes the key to make room, B creates it again, and "
+                 "nobody tells A, who goes on writing.")
+EXPIRED_EARLY = breaks("Redis ends leases by its wall clock. When the clock jumps ahead, A's key is gone at once, and B gets "
+                       "in while A counts on the rest of its lease.")
+SERVERS_TIME = holds("The lease is measured by the server's clock alone. What a client's clock shows does not matter.")
+LATE_TO_LOSE = holds("A request that comes too late finds the key of the new holder and changes nothing.")
+
 CELLS = {
     "setnx": {
         "crash-holding": stalls("The key has no expiry, so it outlives its holder. Nobody can lock again until somebody "
                                 "deletes it by hand."),
         "stranger": breaks("DEL does not ask who calls it. A client that never had the lock frees it, and the next one "
                            "enters beside the holder."),
+        "empty-restart": RESTARTED,
+        "eviction": EVICTED,
+    },
+    "setnx-expire": {
+        "empty-restart": RESTARTED,
+        "eviction": EVICTED,
+        "server-clock": EXPIRED_EARLY,
+        "client-clocks": SERVERS_TIME,
+        "overwritten-deadline": LATE_TO_LOSE,
+    },
+    "getset": {
+        "empty-restart": RESTARTED,
+        "eviction": EVICTED,
+        "server-clock": holds("The deadline is a value that clients compare with their own clocks. The server never "
+                              "looks at it."),
+        "client-clocks": breaks("B compares A's deadline with its own clock, which is ahead. It believes that A's lease is "
+                                "over, and takes the lock."),
+        "overwritten-deadline": breaks("GETSET writes before it knows who wins. B's late request puts B's older deadline in "
+                                       "the place of C's, so C's lock looks expired while C still counts on it."),
+    },
+    "set-nx": {
+        "empty-restart": RESTARTED,
+        "eviction": EVICTED,
+        "server-clock": EXPIRED_EARLY,
+        "client-clocks": SERVERS_TIME,
+        "overwritten-deadline": LATE_TO_LOSE,
+    },
+    "get-del": {
+        "empty-restart": RESTARTED,
+        "eviction": EVICTED,
+        "server-clock": EXPIRED_EARLY,
+        "client-clocks": SERVERS_TIME,
+        "overwritten-deadline": LATE_TO_LOSE,
+    },
+    "set-lua": {
+        "empty-restart": RESTARTED,
+        "eviction": EVICTED,
+        "server-clock": EXPIRED_EARLY,
+        "client-clocks": SERVERS_TIME,
+        "overwritten-deadline": LATE_TO_LOSE,
+        "failover": breaks("Redis answers before its replicas have the key. The replica that is promoted has never heard of "
+                           "A's lock, and gives it to B."),
+    },
+    "watchdog": {
+        "empty-restart": RESTARTED,
+        "eviction": EVICTED,
+        "server-clock": EXPIRED_EARLY,
+        "client-clocks": SERVERS_TIME,
+        "overwritten-deadline": LATE_TO_LOSE,
+        "failover": breaks("The promoted replica has never heard of A's lock. The next renewal finds that it is gone, "
+                           "but only the watchdog learns that."),
+    },
+    "redlock": {
+        "empty-restart": breaks("A has servers 1, 2 and 3. The third forgets its vote and votes again, so that B has 3, 4 and 5. "
+                                "Redlock's author asks for durable servers, or for a restart that takes longer than a lease."),
+        "server-clock": breaks("A has servers 1, 2 and 3. The clock of the third jumps, it forgets A's lease and votes for B, "
+                               "who has 4 and 5 as well. This is Kleppmann's first example."),
+        "client-clocks": holds("A client measures how long it took to get the votes. It never compares its clock with "
+                               "another's."),
+    },
+    "holdfast": {
+        "empty-restart": fenced("The server has forgotten A's lock and the counter of its tokens. B gets in, but tokens also "
+                                "follow the wall clock, so B's is larger and A's write is refused."),
+        ("empty-restart", "redlock"): holds("A server that was restarted does not vote until the longest lease is over. B "
+                                            "has to wait for A."),
+        "eviction": fenced("The server deletes the lock like any other key. B gets in with a larger token, and A's write is "
+                           "refused. `holdfast doctor` warns of a server that evicts."),
+        "server-clock": fenced("A's lease ends too early and B gets in. B's token is larger, so A's write is refused."),
+        "client-clocks": holds("Leases are measured by the server's clock. A wall clock only raises tokens, which may "
+                               "be larger than needed but never go down."),
+        "overwritten-deadline": holds("B's request is one step on the server. It finds C's lock and waits in the queue."),
+        "failover": fenced("The promoted replica has never heard of A's lock. B gets in with a larger token, and A's write is "
+                           "refused. No lock in Redis survives a fail-over, so holdfast reports it as lost."),
     },
 }
 

@@ -1,0 +1,54 @@
+"""One Redis server that keeps nothing on disk, as many run it."""
+from lab.place import Place
+from servers.redis import Redis
+
+FILL_BYTES = 100000
+
+
+class OneRedis(Place):
+    name = "redis"
+    title = "one Redis"
+    programs = {"redis-server": "redis-server"}
+
+    def __enter__(self):
+        self.server = Redis(clock=self.shim).__enter__()
+        return self
+
+    def __exit__(self, *_):
+        self.server.__exit__()
+
+    @property
+    def ports(self):
+        return [self.server.port]
+
+    def url(self, ports):
+        """Without a prefix, a lock's name is its key, as in the published protocols."""
+        return f"redis://127.0.0.1:{ports[0]}?prefix="
+
+    def requests(self):
+        return int(self.server.info("stats")["total_reads_processed"])
+
+    # ---- What happens to it ----
+
+    def part(self, one, other):
+        """Both reach the same server: there is nothing to part."""
+
+    def heal(self):
+        pass
+
+    def restart_empty(self):
+        self.server.kill()
+        self.server.restart(wipe=True)
+
+    def step_clock(self, seconds):
+        self.server.step_clock(seconds)
+
+    def evict(self, key):
+        """The server is also a cache, and its memory is full: entries come until this key is gone."""
+        with self.server.connect() as redis:
+            redis.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+            redis.command("CONFIG", "SET", "maxmemory", int(self.server.info("memory")["used_memory"]) + 20 * FILL_BYTES)
+            number = 0
+            while redis.command("EXISTS", key):
+                redis.command("SET", f"cache:{number}", "x" * FILL_BYTES)
+                number += 1

@@ -1,0 +1,25 @@
+"""The server's clock jumps
+
+A has the lock when somebody sets the server's clock, and it jumps an hour ahead. Redis ends leases by this clock, so A's
+lease is over at once. Of five servers one is enough, if A had the lock on servers 1 to 3 and B reaches 3 to 5.
+"""
+from lab.scenario import scenario
+
+
+@scenario("server-clock", places=("redis", "redlock"), needs_lease=True, needs_holder=True, harms=True)
+def play(stage):
+    stage.lease_s = 10  # so that no lease ends by itself meanwhile
+    a, b = stage.clients("A", "B")
+    stage.place.part(a, b)
+    a.lock()
+    a.work(0.3)
+    stage.note("the clock of a server jumps an hour ahead")
+    stage.place.step_clock(3600)
+    if b.lock(within=3):
+        b.work(0.3)
+        a.write()
+    else:
+        a.unlock()
+        stage.place.heal()
+        b.locked()
+    b.unlock()
