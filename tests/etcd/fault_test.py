@@ -2,18 +2,14 @@
 """The etcd store when connections, members, leases or disks fail: fault_test.py HOLDFAST PUPPET."""
 import contextlib
 import json
-import os
 import secrets
-import shutil
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers.disk import Disk, NotPermitted
 from servers.etcd import Etcd, EtcdError
 from servers.etcd import patient as slowly
 from servers.faults import faults, holders
@@ -307,7 +303,7 @@ def row_48_a_holder_that_is_cut_off_together_with_the_leader_is_told_before_anot
     leader, *others = cluster.members
     leader.options = ["--election-timeout", "15000"]
     with cluster:
-        wait_until(lambda: leads(cluster, leader), "its leadership", 2 * LIMIT_S)
+        cluster.make_leader(leader)
         near = cluster.url(ports=[leader.port], options="timeout=1000&connect_timeout=1000")
         far = cluster.url(ports=[member.port for member in others], options="timeout=3000&connect_timeout=6000")
         with Puppet(PUPPET, near) as one, Puppet(PUPPET, far, wait_lease_ms=20000) as two:
@@ -326,81 +322,31 @@ def row_48_a_holder_that_is_cut_off_together_with_the_leader_is_told_before_anot
             assert lost_us <= grant.at_us and grant.token > token, (grant, lost_us, token)
 
 
-@contextlib.contextmanager
-def disk(folder):
-    """A file system of its own, that can be frozen."""
-    if os.geteuid() != 0:
-        raise Skipped("not permitted here: only root can mount a file system")
-    image = folder / "image"
-    mount = folder / "mount"
-    mount.mkdir()
-    with open(image, "wb") as file:
-        file.truncate(400 << 20)  # etcd allocates 64 MB for each part of its log
-    subprocess.run(["mkfs.ext4", "-q", image], check=True)
-    done = subprocess.run(["mount", "-o", "loop", image, mount], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Skipped(f"not permitted here: {done.stderr.strip()}")
-    try:
-        yield mount
-    finally:
-        subprocess.run(["umount", "-l", mount], check=False)
-
-
-@contextlib.contextmanager
-def frozen(mount):
-    """Whoever writes there waits."""
-    subprocess.run(["fsfreeze", "-f", mount], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["fsfreeze", "-u", mount], check=True)
-
-
 @test
 def row_48_a_leader_whose_disk_stalls_renews_nothing():
     """It answers keep-alives all the same, while the others elect another and count the lease down."""
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-disk-"))
-    try:
-        with disk(folder) as mount, Etcd(members=3) as cluster:
-            leader = cluster.leader()
-            leader.kill()
-            shutil.move(leader.folder, mount / "data")
-            leader.folder = mount / "data"
-            leader.start()
-            wait_until(lambda: leads(cluster, leader), "its leadership", 2 * LIMIT_S)
-            others = [member for member in cluster.members if member is not leader]
-            near = cluster.url(ports=[leader.port], options="timeout=1000&connect_timeout=1000")
-            far = cluster.url(ports=[member.port for member in others], options="timeout=3000&connect_timeout=6000")
-            with Puppet(PUPPET, near) as one, Puppet(PUPPET, far, wait_lease_ms=20000) as two:
-                one.hold("lock", "lock", lease_ms=6000)
-                two.acquire("lock", "lock", wait_ms=-1)
-                waits(one, "lock")
-                time.sleep(1)  # the database has written what it had; it is the log that shall stall
-                with frozen(mount):
-                    threading.Thread(target=lambda: cluster_put(cluster, leader), daemon=True).start()
-                    lost = one.wait(("lost", "lock"))
-                    grant = two.granted("lock", limit_s=2 * LIMIT_S)
-                    assert grant.at_us >= lost.at_us - SLACK_US, (grant, lost)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def cluster_put(cluster, leader):
-    """Something to write, at which the disk stalls."""
-    with contextlib.suppress(EtcdError, subprocess.TimeoutExpired):
-        cluster.command("put", "noise", "noise", members=[leader])
-
-
-def leads(cluster, member):
-    """Makes it the leader, if it is not."""
-    now = cluster.leader()
-    if now is member:
-        return True
-    with contextlib.suppress(EtcdError):
-        identity = cluster.command("endpoint", "status", members=[member]).split(", ")[1]
-        cluster.command("move-leader", identity, members=[now])
-    time.sleep(0.1)
-    return False
+    with contextlib.ExitStack() as stack:
+        try:
+            disk = stack.enter_context(Disk())
+        except NotPermitted as error:
+            raise Skipped(f"not permitted here: {error}") from error
+        cluster = stack.enter_context(Etcd(members=3))
+        leader, *others = cluster.members
+        leader.move_to(disk)
+        cluster.make_leader(leader)
+        near = cluster.url(ports=[leader.port], options="timeout=1000&connect_timeout=1000")
+        far = cluster.url(ports=[member.port for member in others], options="timeout=3000&connect_timeout=6000")
+        one = stack.enter_context(Puppet(PUPPET, near))
+        two = stack.enter_context(Puppet(PUPPET, far, wait_lease_ms=20000))
+        one.hold("lock", "lock", lease_ms=6000)
+        two.acquire("lock", "lock", wait_ms=-1)
+        waits(one, "lock")
+        time.sleep(1)  # the database has written what it had; it is the log that shall stall
+        with disk.frozen():
+            leader.begin_write()
+            lost = one.wait(("lost", "lock"))
+            grant = two.granted("lock", limit_s=2 * LIMIT_S)
+            assert grant.at_us >= lost.at_us - SLACK_US, (grant, lost)
 
 
 @test

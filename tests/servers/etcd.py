@@ -81,6 +81,18 @@ class Member(Process):
         """It is to join another cluster."""
         shutil.rmtree(self.folder)
 
+    def move_to(self, disk):
+        """Starts it again with its data on a servers.disk.Disk."""
+        self.kill()
+        shutil.move(self.folder, disk.mount / "data")
+        self.folder = disk.mount / "data"
+        self.start()
+
+    def begin_write(self):
+        """Something is to be written through this member; nobody waits for it."""
+        subprocess.Popen(self.cluster.etcdctl("put", "noise", "noise", members=[self]), stdin=subprocess.DEVNULL,
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
     def start(self, options=()):
         """Returns at once: alone, a member of several does not answer."""
         cluster = self.cluster
@@ -208,6 +220,15 @@ class Etcd:
                     return member
             time.sleep(0.05)
         raise AssertionError("nobody leads")
+
+    def make_leader(self, member):
+        until = time.monotonic() + 2 * LIMIT_S
+        while (leader := self.leader()) is not member:
+            assert time.monotonic() < until, f"{member.name} does not become the leader"
+            with contextlib.suppress(EtcdError):
+                identity = self.command("endpoint", "status", members=[member]).split(", ")[1]
+                self.command("move-leader", identity, members=[leader])
+            time.sleep(0.1)
 
     def cut(self, member):
         """Nothing goes between this member and the others any more; its clients still reach it."""
