@@ -30,7 +30,8 @@ class Row(collections.namedtuple("Row", "protocol place")):
     def missing(self):
         """Packages of Debian without which this row cannot be played."""
         path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-        found = [package for program, package in self.place.programs.items() if not is_there(program, path)]
+        programs = self.place.programs | self.protocol.programs
+        found = [package for program, package in programs.items() if not is_there(program, path)]
         found += [package for module, package in self.protocol.needs.items() if not importlib.util.find_spec(module)]
         return sorted(set(found))
 

@@ -3,12 +3,16 @@ import contextlib
 import itertools
 import os
 
-from lab import paths
+from lab import catalogue, paths
 from lab.referee import judge
 from lab.stage import Stage, TooSlow
 
 TIMES = 5  # that a cell is played at most, if the machine is too slow for it
 numbers = itertools.count(1)
+
+
+def place_of(scenario, row):
+    return catalogue.places()[scenario.at] if scenario.at else row.place
 
 
 def play(scenario, row, place=None):
@@ -17,7 +21,7 @@ def play(scenario, row, place=None):
     for left in reversed(range(TIMES)):
         try:
             with contextlib.ExitStack() as stack:
-                here = place or stack.enter_context(row.place(paths.shim() if scenario.harms else None))
+                here = place or stack.enter_context(place_of(scenario, row)(paths.shim() if scenario.harms else None))
                 key = f"{scenario.name}-{row.protocol.name}-{os.getpid()}-{next(numbers)}"
                 stage = stack.enter_context(Stage(row.protocol, here, key))
                 scenario.play(stage)

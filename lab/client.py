@@ -50,7 +50,7 @@ class Client:
             self.say("lost")
             return
         if pausing:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            os.kill(0, signal.SIGSTOP)  # and what it has started
         print("write", self.name, self.grants, "-" if self.token is None else self.token, file=self.witness, flush=True)
         self.say("wrote", self.witness.readline().strip())
 

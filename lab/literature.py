@@ -40,6 +40,14 @@ EXPIRED_EARLY = breaks("Redis ends leases by its wall clock. When the clock jump
 SERVERS_TIME = holds("The lease is measured by the server's clock alone. What a client's clock shows does not matter.")
 LATE_TO_LOSE = holds("A request that comes too late finds the key of the new holder and changes nothing.")
 
+# ZooKeeper's sessions.
+BLIND = breaks("While A is not connected, nobody can tell it that its session is over. It goes on working, and B has the "
+               "lock.")
+IN_DOUBT = holds("A stops as soon as its heartbeats are not answered, which is before the servers may end its session.")
+ONE_SERVERS_WORD = breaks("A's server answers its heartbeats by itself, though it can no longer pass them on. The leader "
+                          "hears nothing, ends the session and gives the lock to B. For seconds both have every sign "
+                          "that they hold it.")
+
 CELLS = {
     "setnx": {
         "crash-holding": stalls("The key has no expiry, so it outlives its holder. Nobody can lock again until somebody "
@@ -106,7 +114,33 @@ CELLS = {
         "client-clocks": holds("A client measures how long it took to get the votes. It never compares its clock with "
                                "another's."),
     },
+    "zk-herd": {
+        "session-expiry": BLIND,
+        "zk-cut": ONE_SERVERS_WORD,
+    },
+    "zk-queue": {
+        "session-expiry": BLIND,
+        "zk-cut": ONE_SERVERS_WORD,
+    },
+    "kazoo": {
+        "session-expiry": IN_DOUBT,
+        "zk-cut": ONE_SERVERS_WORD,
+    },
+    "curator": {
+        "session-expiry": IN_DOUBT,
+        "zk-cut": ONE_SERVERS_WORD,
+    },
+    "etcdctl": {
+        "etcd-stall": breaks("The old leader renews A's lease out of its memory, without asking the others. They have "
+                             "ended the lease and given the lock to B. This is etcd issue 15247."),
+    },
     "holdfast": {
+        "session-expiry": holds("A counts the time since the servers last confirmed its session, and stops before they may "
+                                "end it."),
+        "zk-cut": holds("An answered heartbeat does not count. A's renewals are writes, which a majority must confirm: the "
+                        "cut-off server cannot, so A stops before the leader ends its session."),
+        "etcd-stall": holds("A renewal counts only if a majority confirms after it that the leader is still the same. None "
+                            "does, so A stops before its lease ends at the new leader."),
         "empty-restart": fenced("The server has forgotten A's lock and the counter of its tokens. B gets in, but tokens also "
                                 "follow the wall clock, so B's is larger and A's write is refused."),
         ("empty-restart", "redlock"): holds("A server that was restarted does not vote until the longest lease is over. B "

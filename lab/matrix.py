@@ -11,11 +11,15 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
+from pathlib import Path
 
 from lab import cell
+from servers.disk import NotPermitted
 
 LIMIT_S = 120  # of a cell
 PR_SET_PDEATHSIG = 1
@@ -29,13 +33,18 @@ def gap(task, verdict, sentence):
             "place": task.row.place.name, "verdict": verdict, "sentence": sentence}
 
 
-class Places:
-    """The servers that cells share, each started when the first cell needs it."""
+class Shared:
+    """The servers that cells share, each started when the first cell needs it, and what the protocols' clients need."""
 
     def __init__(self, stack):
-        self.stack, self.running, self.failed = stack, {}, {}
+        self.stack, self.running, self.failed, self.prepared = stack, {}, {}, set()
 
-    def get(self, place):
+    def prepare(self, protocol):
+        if protocol not in self.prepared:
+            protocol.prepare(Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-lab-"))))
+            self.prepared.add(protocol)
+
+    def place(self, place):
         if place in self.failed:
             raise self.failed[place]
         if place not in self.running:
@@ -72,6 +81,8 @@ class Cell:
             return cell.play(self.task.scenario, self.task.row, place)
         except SystemExit:
             raise
+        except NotPermitted as error:
+            return gap(self.task, "gap", f"not permitted here: {error}")
         except BaseException:  # pylint: disable=broad-except # it is reported
             return gap(self.task, "error", traceback.format_exc())
 
@@ -118,15 +129,16 @@ def play(tasks, jobs):
         else:
             waiting.append(task)
     with contextlib.ExitStack() as stack:
-        places = Places(stack)
+        shared = Shared(stack)
         stack.callback(lambda: [cell.end() for cell in cells])
         while waiting or cells:
             while waiting and len(cells) < jobs:
                 task = waiting.popleft()
                 try:
-                    place = None if task.scenario.harms else places.get(task.row.place)
+                    shared.prepare(task.row.protocol)
+                    place = None if task.scenario.harms else shared.place(task.row.place)
                     cells.append(Cell(task, place))
-                except (RuntimeError, OSError, AssertionError) as error:
+                except (RuntimeError, OSError, AssertionError, subprocess.CalledProcessError) as error:
                     yield gap(task, "error", f"the servers do not start: {error}")
             ready, _, _ = select.select([cell.pipe for cell in cells], [], [], 1)
             for each in list(cells):

@@ -16,6 +16,7 @@ class Protocol:
     always_says_where = False  # whether its place is part of its name, also the first
     is_exclusive = True  # a limiter lets several in
     needs = {}  # modules of Python that are not its own: {"kazoo": "python3-kazoo"}, with Debian's packages
+    programs = {}  # that its client needs beside those of the place: {"javac": "default-jdk-headless"}
     follows = None  # the name of the protocol that this one was meant to mend
     mends = None  # what it mends, in a sentence
 
@@ -25,6 +26,10 @@ class Protocol:
         self.ports, self.url, self.key = settings["ports"], settings["url"], settings["key"]
         self.lease_s, self.id = settings["lease_s"], settings["id"]
         self.lease_ms = round(self.lease_s * 1000)
+
+    @classmethod
+    def prepare(cls, folder):
+        """Before its first client: makes what its clients need, in this folder, which is the protocol's own."""
 
     @classmethod
     def command(cls, settings):

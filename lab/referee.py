@@ -82,7 +82,8 @@ def entry(spans, event):
 
 
 def stale_writes(history, spans):
-    """Writes of a client after which another came in."""
+    """Writes of a client after which another came in: the first of a series, which lasts until its last."""
+    found = {}
     for event in history["events"]:
         mine = entry(spans, event) if event["what"] == "write" else None
         if not mine or not history["is_exclusive"]:
@@ -90,11 +91,17 @@ def stale_writes(history, spans):
         later = [span for span in inside(spans) if span["who"] != mine["who"] and mine["from"] < span["from"] < event["at"]]
         if later:
             last = later[-1]
+            series = mine["who"], mine["from"], last["from"], event["accepted"]
+            if series in found:
+                found[series]["to"] = event["at"]
+                continue
             by_token = f": token {event['token']}, and {last['token']} was seen" if event["token"] else ""
-            yield {"kind": "stale write" if event["accepted"] else "stale write refused", "from": event["at"],
-                   "to": event["at"], "who": [mine["who"], last["who"]],
-                   "text": f"{mine['who']} wrote at {event['at']:.2f} s, though {last['who']} had got the lock since "
-                           f"({last['from']:.2f} s); the write was {'accepted' if event['accepted'] else 'refused'}{by_token}"}
+            found[series] = {
+                "kind": "stale write" if event["accepted"] else "stale write refused", "from": event["at"],
+                "to": event["at"], "who": [mine["who"], last["who"]],
+                "text": f"{mine['who']} wrote at {event['at']:.2f} s, though {last['who']} had got the lock since "
+                        f"({last['from']:.2f} s); the write was {'accepted' if event['accepted'] else 'refused'}{by_token}"}
+    return found.values()
 
 
 def refused_holders(history, spans):

@@ -11,10 +11,10 @@ import sys
 
 
 class Scenario:
-    def __init__(self, play, name, places, needs_lease, needs_holder, needs_network, harms, applies):
-        self.play, self.name, self.places = play, name, places
+    def __init__(self, play, name, places, at, needs_lease, needs_holder, needs_network, harms, applies):
+        self.play, self.name, self.places, self.at = play, name, places, at
         self.needs_lease, self.needs_holder, self.needs_network = needs_lease, needs_holder, needs_network
-        self.harms = harms
+        self.harms = harms or bool(at)
         self.applies = applies
         title, _, rest = (sys.modules[play.__module__].__doc__ or name).strip().partition("\n")
         self.title, self.summary = title.rstrip("."), " ".join(rest.split())
@@ -32,7 +32,9 @@ class Scenario:
         return self.applies(protocol, place) if self.applies else None
 
 
-def scenario(name, *, places=(), needs_lease=False, needs_holder=False, needs_network=False, harms=False, applies=None):
-    """places: where it can happen; everywhere by default. harms: its servers cannot be used for anything else at the
+def scenario(name, *, places=(), at=None, needs_lease=False, needs_holder=False, needs_network=False, harms=False,
+             applies=None):
+    """places: where it can happen; everywhere by default. at: the place that has the servers which it needs, if the
+    protocol's own has not: three instead of one. harms: its servers cannot be used for anything else at the
     same time, or afterwards. applies(protocol, place): a reason why not, or None."""
-    return lambda play: Scenario(play, name, places, needs_lease, needs_holder, needs_network, harms, applies)
+    return lambda play: Scenario(play, name, places, at, needs_lease, needs_holder, needs_network, harms, applies)

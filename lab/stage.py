@@ -119,6 +119,10 @@ class Client(Process):
             self.stage.add(self.name, "waiting")
         return bool(event) and event["what"] == "locked"
 
+    def is_inside(self):
+        """Whether it has got the lock that it asked for."""
+        return bool(self.wait("locked", within=0))
+
     def lock(self, within=None):
         self.ask()
         return self.locked(within)
@@ -143,10 +147,11 @@ class Client(Process):
     def finish_write(self):
         return self.finish("wrote", "lost")
 
-    def work(self, seconds):
-        """Writes every 50 ms, checking before each write. False: it noticed that it had lost the lock."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+    def work(self, seconds, until=lambda: False):
+        """Writes every 50 ms, checking before each write. False: it noticed that it had lost the lock. until: it ends its
+        work when this is true."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not until():
             if self.write() != "wrote":
                 return False
             self.stage.sleep(0.05)
@@ -168,12 +173,14 @@ class Client(Process):
     # ---- Faults ----
 
     def stop(self):
-        super().stop()
+        """It, and what it has started."""
+        os.killpg(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self.stage.add(self.name, "stopped")
 
     def cont(self):
         self.stage.add(self.name, "continued")
-        super().cont()
+        os.killpg(self.pid, signal.SIGCONT)
 
     def kill_quietly(self):
         super().kill()

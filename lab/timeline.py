@@ -4,6 +4,8 @@
     B         ···············██████
                              ^^^^^^       two at once
 """
+import itertools
+
 WIDTH = 72
 SIGNS = {"waits": "·", "inside": "█", "paused": "░"}
 WORDS = {"asked": "asks for the lock", "locked": "has the lock", "unlocking": "unlocks", "unlocked": "has unlocked",
@@ -59,10 +61,13 @@ def chart(history):
 
 
 def story(history):
-    if len(history["events"]) > MOST_EVENTS:
+    """What is said several times in a row is said once."""
+    groups = [(text, list(events)) for text, events in itertools.groupby(history["events"], in_words)]
+    if len(groups) > MOST_EVENTS:
         return
-    for event in history["events"]:
-        yield f"  {event['at']:7.3f} s  {in_words(event)}"
+    for text, events in groups:
+        often = f" ({len(events)} times, until {events[-1]['at']:.3f} s)" if len(events) > 1 else ""
+        yield f"  {events[0]['at']:7.3f} s  {text}{often}"
     for violation in history["violations"]:
         yield f"! {violation['from']:7.3f} s  {violation['text']}"
 

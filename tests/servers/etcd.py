@@ -70,12 +70,15 @@ class Member(Process):
         """Where the others look for it."""
         return f"http://127.0.0.1:{self.proxy.port}" if self.proxy else self.peer_address()
 
-    def metric(self, name):
+    def metric(self, name, without=None):
+        """The sum over its labels. without: a label that does not count."""
         with urllib.request.urlopen(f"{self.address()}/metrics", timeout=LIMIT_S) as answer:
-            for line in answer.read().decode().splitlines():
-                if line.startswith(f"{name} "):
-                    return float(line.split()[1])
-        raise KeyError(name)
+            lines = answer.read().decode().splitlines()
+        values = [float(line.split()[-1]) for line in lines if line.startswith((f"{name} ", f"{name}{{"))
+                  and not (without and without in line)]
+        if not values:
+            raise KeyError(name)
+        return sum(values)
 
     def wipe(self):
         """It is to join another cluster."""

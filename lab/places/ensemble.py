@@ -1,0 +1,32 @@
+"""Three ZooKeeper servers, each with a network of its own.
+
+A server that is cut off from the others goes on serving its clients for ten seconds (syncLimit), as it does by default
+wherever ZooKeeper is run with its example configuration.
+"""
+from lab.place import Place
+from lab.places.zookeeper import OneZookeeper, packets
+from servers.zookeeper import Ensemble
+
+
+class ThreeZookeepers(Place):
+    name = "ensemble"
+    title = "three ZooKeepers"
+    programs = OneZookeeper.programs
+    lease_s = OneZookeeper.lease_s
+
+    def __enter__(self):
+        self.servers = Ensemble(3, sync_limit=20).__enter__()
+        return self
+
+    def __exit__(self, *_):
+        self.servers.__exit__()
+
+    @property
+    def ports(self):
+        return [member.port for member in self.servers.members]
+
+    def url(self, ports):
+        return "zookeeper://" + ",".join(f"127.0.0.1:{port}" for port in ports)
+
+    def requests(self):
+        return sum(map(packets, self.servers.members))

@@ -1,0 +1,24 @@
+"""A ZooKeeper server is cut off together with the holder
+
+The holder's session is with one of three servers, a follower, which loses touch with the other two. The follower does
+not notice for ten seconds, and goes on answering the holder's heartbeats. The leader no longer hears of the session, so
+it ends it and gives the lock to the next client.
+"""
+from lab.scenario import scenario
+
+
+@scenario("zk-cut", places=("zookeeper",), at="ensemble")
+def play(stage):
+    servers = stage.place.servers
+    follower = servers.followers()[0]
+    a, = stage.clients("A", ports=[follower.port])
+    b, = stage.clients("B", ports=[servers.leader().port])
+    a.lock()
+    b.ask()
+    a.work(stage.lease_s / 2)
+    servers.cut(follower)
+    stage.note("A's server is cut off from the two others")
+    a.work(stage.patience_s, until=b.is_inside)
+    b.locked()
+    b.write()
+    a.work(2)
