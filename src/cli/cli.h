@@ -65,10 +65,11 @@ extern const struct command *const commands[];
 const struct command *command_find(const char *name); /* NULL: none */
 int command_unknown(const char *name);                /* prints an error; EXIT_USAGE */
 
-extern const struct command acquire_command, break_command, completion_command, config_command,
-    count_command, demo_command, doctor_command, elect_command, fence_command, help_command,
-    inspect_command, lab_command, limit_command, ls_command, quorum_command, release_command,
-    renew_command, run_command, schema_command, stores_command, version_command, watch_command;
+extern const struct command acquire_command, bench_command, break_command, completion_command,
+    config_command, count_command, demo_command, doctor_command, elect_command, fence_command,
+    help_command, inspect_command, lab_command, limit_command, ls_command, quorum_command,
+    release_command, renew_command, run_command, schema_command, stores_command, version_command,
+    watch_command;
 
 void help_print(const struct command *command);
 

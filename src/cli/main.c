@@ -10,29 +10,13 @@
 #include <unistd.h>
 
 const struct command *const commands[] = {
-    &run_command,
-    &elect_command,
-    &acquire_command,
-    &renew_command,
-    &release_command,
-    &fence_command,
-    &count_command,
-    &limit_command,
-    &ls_command,
-    &inspect_command,
-    &watch_command,
-    &break_command,
-    &doctor_command,
-    &quorum_command,
-    &schema_command,
-    &lab_command,
-    &demo_command,
-    &stores_command,
-    &config_command,
-    &completion_command,
-    &version_command,
-    &help_command,
-    NULL,
+    &run_command,        &elect_command,   &acquire_command, &renew_command,
+    &release_command,    &fence_command,   &count_command,   &limit_command,
+    &ls_command,         &inspect_command, &watch_command,   &break_command,
+    &doctor_command,     &quorum_command,  &schema_command,  &bench_command,
+
+    &lab_command,        &demo_command,    &stores_command,  &config_command,
+    &completion_command, &version_command, &help_command,    NULL,
 };
 
 const struct command *command_find(const char *name) {
