@@ -32,3 +32,9 @@ class Place:
     def requests(self):
         """How many requests the servers have read so far; None: they do not count them."""
         return None
+
+    def part(self, one, other):
+        """Two clients from here on reach different majorities of the servers; with one server, the same."""
+
+    def heal(self):
+        """Ends part()."""

@@ -1,4 +1,4 @@
-"""One PostgreSQL, with the settings that Debian gives it."""
+"""One PostgreSQL server."""
 from servers.postgres import Postgres as Server
 
 from lab.place import Place
@@ -10,7 +10,7 @@ class Postgres(Place):
     programs = {"/usr/lib/postgresql/*/bin/initdb": "postgresql", "psql": "postgresql-client"}
 
     def __enter__(self):
-        self.server = Server(["max_connections = 1000"], clock=self.shim).__enter__()
+        self.server = Server(["max_connections = 1000", "log_statement = all"], clock=self.shim).__enter__()
         return self
 
     def __exit__(self, *_):
@@ -22,3 +22,9 @@ class Postgres(Place):
 
     def url(self, ports):
         return self.server.url(port=ports[0])
+
+    def requests(self):
+        return self.server.log.read_bytes().count(b" LOG:  ")
+
+    def step_clock(self, seconds):
+        self.server.clock.change(step_us=seconds * 1000000)

@@ -30,12 +30,6 @@ class OneRedis(Place):
 
     # ---- What happens to it ----
 
-    def part(self, one, other):
-        """Both reach the same server: there is nothing to part."""
-
-    def heal(self):
-        pass
-
     def restart_empty(self):
         self.server.kill()
         self.server.restart(wipe=True)

@@ -18,6 +18,8 @@ class Version(Protocol):
     follows = "insert"
     mends = "The lock has an owner, the one who knows its version, and the version is a fencing token."
 
+    version = None  # of the lock when this client had it last
+
     def connect(self):
         self.sql = connect(self.url)
         once(self.sql, "CREATE TABLE IF NOT EXISTS version_locks (name VARCHAR(200) PRIMARY KEY,"

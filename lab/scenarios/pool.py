@@ -1,17 +1,18 @@
 """The pool lends the connection that has the lock
 
-Two threads of one program share what the program has: its connection pool, if the protocol uses one. The first thread
-locks, then the second one tries to.
+Two threads of one program, A and B, share what the program has: its connection pool, if the protocol uses one. A locks,
+then B tries to.
 """
 from lab.scenario import scenario
 
 
 @scenario("pool", places=("postgres", "mariadb"))
 def play(stage):
+    stage.lease_s = 10  # so that no lease ends meanwhile
     a, b = stage.threads("A", "B")
     a.lock()
     a.write()
-    b.lock(within=stage.lease_s / 2)
+    b.lock(within=3)
     a.write()
     a.unlock()
     if b.locked():
