@@ -53,9 +53,14 @@ def contents():
     return {"scenarios": [{"name": scenario.name, "title": scenario.title, "summary": scenario.summary}
                           for scenario in catalogue.scenarios().values()],
             "rows": [{"name": row.name, "title": row.title, "protocol": row.protocol.name, "place": row.place.name,
-                      "summary": " ".join((sys.modules[row.protocol.__module__].__doc__ or "").split()),
+                      "summary": paragraphs(sys.modules[row.protocol.__module__].__doc__ or ""),
                       "follows": row.protocol.follows, "mends": row.protocol.mends, "missing": row.missing()}
                      for row in catalogue.rows().values()]}
+
+
+def paragraphs(text):
+    """Without the breaks of lines in them."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
 
 
 def run(options):

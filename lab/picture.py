@@ -64,7 +64,7 @@ def standalone(history, title):
 
     def frame(colours):
         return (f".page{{fill:{colours['page']};stroke:{colours['rule']}}} .tl .title{{font:600 16px {FONT}}} "
-                f".tl .line{{font-size:13px}} .tl .verdict{{font-weight:600;fill:{colours[verdict]}}}")
+                f".tl .line{{font-size:13px}} .tl .verdict{{font-weight:600;fill:{colours.get(verdict, colours['n/a'])}}}")
 
     text = "\n".join(f'<text x="20" y="{below + LINE_PX * index}" class="line">{escape(line, quote=False)}</text>'
                      for index, line in enumerate(rest))

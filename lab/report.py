@@ -30,6 +30,7 @@ VERDICTS = {
             '<path d="M5.5 6a2.5 2.5 0 1 1 3.6 2.2c-.8.4-1.1.9-1.1 1.8M8 12.6v.2"/>'),
     "error": ("The scenario could not be played to its end.", '<path d="M8 3v6.5M8 12.8v.2"/>'),
 }
+BAD = ("breaks", "stalls")
 
 
 def sign(verdict):
@@ -96,7 +97,7 @@ def code(text):
 
 
 class Results:
-    """All cells, by the names of their rows and scenarios."""
+    """All cells, by the names of their rows and scenarios. What happens to most protocols comes first."""
 
     def __init__(self, contents, histories):
         self.rows = [SimpleNamespace(**row) for row in contents["rows"]]
@@ -106,25 +107,29 @@ class Results:
             found[history["row"], history["scenario"]].append(history)
         self.cells = {(row.name, scenario.name): Cell(row, scenario, found[row.name, scenario.name])
                       for row in self.rows for scenario in self.scenarios if found[row.name, scenario.name]}
+        played = collections.Counter(cell.scenario.name for cell in self.cells.values() if cell.ran)
+        self.scenarios.sort(key=lambda scenario: -played[scenario.name])
+        self.protocols = {}  # those of which there are cells, with their rows
+        for row in self.rows:
+            if self.of_row(row):
+                self.protocols.setdefault(row.protocol, []).append(row)
 
     def of_row(self, row):
         return [self.cells[row.name, scenario.name] for scenario in self.scenarios
                 if (row.name, scenario.name) in self.cells]
 
-    def protocols(self):
-        """Each with its rows, in their order."""
-        found = {}
-        for row in self.rows:
-            if self.of_row(row):
-                found.setdefault(row.protocol, []).append(row)
-        return found
+    def in_chapter(self, places):
+        """The protocols of a chapter, with their rows. Those that are no part of a chain are last."""
+        names = [name for name, rows in self.protocols.items() if is_in(places, rows[0])]
+        followed = {row.follows for row in self.rows}
+        names.sort(key=lambda name: name not in followed and not self.protocols[name][0].follows)
+        return {name: self.protocols[name] for name in names}
 
     def cell_of(self, protocol, scenario):
-        """In the first row of the protocol that has it."""
-        for row in self.protocols().get(protocol, ()):
-            if cell := self.cells.get((row.name, scenario.name)):
-                return cell
-        return None
+        """What a protocol does in a scenario, wherever it runs: where it fails, if it does anywhere."""
+        cells = [self.cells.get((row.name, scenario.name)) for row in self.protocols.get(protocol, ())]
+        cells = [cell for cell in cells if cell and cell.ran]
+        return min(cells, key=lambda cell: cell.verdict not in BAD, default=None)
 
 
 # ---- The page ----
@@ -135,8 +140,9 @@ def page(contents, histories):
     results = Results(contents, histories)
     template = string.Template((Path(__file__).parent / "report.html").read_text(encoding="utf-8"))
     return template.substitute(light=variables(picture.LIGHT), dark=variables(picture.DARK), font=picture.FONT,
-                               pictures=picture.css(), when=time.strftime("Played on %-d %B %Y:"), counts=counts(results), legend=legend(),
-                               key=key(), matrix=matrix(results), story=story(results), cells=every_cell(results))
+                               pictures=picture.css(), when=time.strftime("Played on %-d %B %Y:"),
+                               counts=counts(results), legend=legend(), key=key(), matrix=matrix(results), story=story(results),
+                               cells=every_cell(results))
 
 
 def variables(colours):
@@ -159,10 +165,18 @@ def key():
 def matrix(results):
     head = "".join(f'<th scope="col"><span>{escape(scenario.title)}</span></th>' for scenario in results.scenarios)
     body = []
-    for row in results.rows:
-        cells = "".join(matrix_cell(results.cells.get((row.name, scenario.name))) for scenario in results.scenarios)
-        body.append(f'<tr><th scope="row"><a href="#{anchor(row.protocol)}">{escape(row.title)}</a></th>{cells}</tr>')
-    return f'<table><thead><tr><td></td>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+    for title, places, _ in CHAPTERS:
+        rows = [matrix_row(results, row) for rows in results.in_chapter(places).values() for row in rows]
+        if rows:
+            width = len(results.scenarios)
+            body.append(f'<tbody><tr><th scope="rowgroup">{escape(title)}</th><td colspan="{width}"></td></tr>'
+                        f'{"".join(rows)}</tbody>')
+    return f'<table><thead><tr><td></td>{head}</tr></thead>{"".join(body)}</table>'
+
+
+def matrix_row(results, row):
+    cells = "".join(matrix_cell(results.cells.get((row.name, scenario.name))) for scenario in results.scenarios)
+    return f'<tr><th scope="row"><a href="#{anchor(row.protocol)}">{escape(row.title)}</a></th>{cells}</tr>'
 
 
 def matrix_cell(cell):
@@ -202,10 +216,9 @@ CHAPTERS = (
 )
 
 def story(results):
-    by_name = results.protocols()
     chapters = []
-    for title, names, text in CHAPTERS:
-        steps = "".join(step(results, name, rows) for name, rows in by_name.items() if is_in(names, rows[0]))
+    for title, places, text in CHAPTERS:
+        steps = "".join(step(results, name, rows) for name, rows in results.in_chapter(places).items())
         if steps:
             chapters.append(f"<section><h3>{escape(title)}</h3><p>{code(text)}</p>{steps}</section>")
     return "".join(chapters)
@@ -219,10 +232,10 @@ def is_in(places, row):
 def step(results, name, rows):
     """One protocol: what it is, what it mended, and what is wrong with it, shown by the flaw that its successor mends."""
     first = rows[0]
-    before = results.protocols().get(first.follows)
-    after = [other for other, (row, *_) in results.protocols().items() if row.follows == name]
+    before = results.protocols.get(first.follows)
+    after = [other for other, (row, *_) in results.protocols.items() if row.follows == name]
     parts = [f'<article id="{anchor(name)}"><h4>{escape(first.title)} <code>{escape(name)}</code></h4>',
-             f"<p>{code(first.summary)}</p>"]
+             *(f"<p>{code(paragraph)}</p>" for paragraph in first.summary.split("\n\n"))]
     if first.mends:
         instead = f"It replaces {link(before[0])}. " if before else ""
         parts.append(f"<p><strong>What it mends.</strong> {instead}{code(first.mends)}</p>")
@@ -238,7 +251,7 @@ def step(results, name, rows):
     elif cells_of(results, name, "holds"):
         parts.append("<p>Nothing went wrong with it in this run.</p>")
     if after:
-        links = " and ".join(link(results.protocols()[other][0]) for other in after)
+        links = " and ".join(link(results.protocols[other][0]) for other in after)
         parts.append(f'<p class="next">Replaced by {links}.</p>')
     return "".join(parts) + "</article>"
 
@@ -260,7 +273,7 @@ def cells_of(results, name, *verdicts):
 
 
 def flaws(results, name):
-    return cells_of(results, name, "breaks", "stalls")
+    return cells_of(results, name, *BAD)
 
 
 def is_mended(results, cell, name):
@@ -281,12 +294,10 @@ def listed(title, cells):
 
 def every_cell(results):
     parts = []
-    for row in results.rows:
+    for row in [row for _, places, _ in CHAPTERS for rows in results.in_chapter(places).values() for row in rows]:
         cells = results.of_row(row)
         ran = [cell for cell in cells if cell.ran]
         left_out = [f"{escape(cell.scenario.title)} ({escape(cell.history['sentence'])})" for cell in cells if not cell.ran]
-        if not cells:
-            continue
         parts.append(f"<section><h3>{escape(row.title)}</h3>")
         parts += [details(cell) for cell in ran]
         if left_out:
