@@ -26,7 +26,7 @@ class FiveRedis(Place):
     def found_set(self):
         """As `holdfast quorum init` does: a new server may have forgotten whom it voted for, and would not vote yet."""
         import holdfast
-        with holdfast.open(self.url(self.ports) + "&init=yes") as client:
+        with holdfast.open(self.url(self.ports, "node_timeout=10000&init=yes")) as client:
             while not all(server.command("EXISTS", SET) for server in self.servers):
                 client.acquire("init").release()
 
@@ -34,9 +34,10 @@ class FiveRedis(Place):
     def ports(self):
         return [server.port for server in self.servers]
 
-    def url(self, ports):
-        """Clients reach the servers by different ports, so the set has a name."""
-        return f"quorum+redis://{','.join(f'127.0.0.1:{port}' for port in ports)}?id=lab"
+    def url(self, ports, options="node_timeout=200"):
+        """Clients reach the servers by different ports, so the set has a name. A machine that plays many cells is busy, and
+        an answer may take its time."""
+        return f"quorum+redis://{','.join(f'127.0.0.1:{port}' for port in ports)}?id=lab&{options}"
 
     def requests(self):
         return sum(int(server.info("stats")["total_reads_processed"]) for server in self.servers)

@@ -15,7 +15,7 @@ def play(stage):
     a.work(0.3)
     stage.note("a server crashes and comes back empty")
     stage.place.restart_empty()
-    if b.lock(within=3):
+    if b.lock(within=0.7 * stage.lease_s):
         b.work(0.3)
         a.write()
     else:

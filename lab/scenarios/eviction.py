@@ -13,7 +13,7 @@ def play(stage):
     a.work(0.3)
     stage.note("the cache fills up, and the lock is evicted")
     stage.place.evict(stage.key)
-    if b.lock(within=3):
+    if b.lock(within=0.7 * stage.lease_s):
         b.work(0.3)
         a.write()
     else:

@@ -16,7 +16,7 @@ def play(stage):
     a.work(0.3)
     stage.note("the master dies, and the replica takes over")
     stage.place.fail_over()
-    if b.lock(within=3):
+    if b.lock(within=0.7 * stage.lease_s):
         b.work(0.3)
         a.write()
     else:
