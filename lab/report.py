@@ -30,6 +30,8 @@ VERDICTS = {
             '<path d="M5.5 6a2.5 2.5 0 1 1 3.6 2.2c-.8.4-1.1.9-1.1 1.8M8 12.6v.2"/>'),
     "error": ("The scenario could not be played to its end.", '<path d="M8 3v6.5M8 12.8v.2"/>'),
 }
+VERBS = {"holds": "hold", "fenced": "are fenced", "breaks": "break", "stalls": "stall", "n/a": "do not apply",
+         "gap": "were not played", "error": "failed"}
 BAD = ("breaks", "stalls")
 
 
@@ -140,9 +142,8 @@ def page(contents, histories):
     results = Results(contents, histories)
     template = string.Template((Path(__file__).parent / "report.html").read_text(encoding="utf-8"))
     return template.substitute(light=variables(picture.LIGHT), dark=variables(picture.DARK), font=picture.FONT,
-                               pictures=picture.css(), when=time.strftime("Played on %-d %B %Y:"),
-                               counts=counts(results), legend=legend(), key=key(), matrix=matrix(results), story=story(results),
-                               cells=every_cell(results))
+                               pictures=picture.css(), counts=counts(results), legend=legend(), key=key(),
+                               matrix=matrix(results), story=story(results), cells=every_cell(results))
 
 
 def variables(colours):
@@ -151,7 +152,8 @@ def variables(colours):
 
 def counts(results):
     every = collections.Counter(cell.verdict for cell in results.cells.values())
-    return ", ".join(f"{every[verdict]} {verdict}" for verdict in VERDICTS if every[verdict])
+    words = ", ".join(f"{every[verdict]} {verb}" for verdict, verb in VERBS.items() if every[verdict])
+    return f"Played on {time.strftime('%-d %B %Y')}. Of {every.total()} cells, {words}."
 
 
 def legend():

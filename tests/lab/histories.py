@@ -67,6 +67,7 @@ def several():
         not_played("setnx", "eviction", "gap", "not installed: redis-server"),
         crash("setnx-expire", True), pause("setnx-expire", False),
         not_played("setnx-expire", "eviction", "error", "Traceback: 1 < 2 & so on"),
+        *(not_played("setnx-expire", f"more-{number}", "n/a", "no reason") for number in range(16)),
         crash("holdfast@redis", True), pause("holdfast@redis", True), herd("holdfast@redis")]
 
 
