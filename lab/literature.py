@@ -40,7 +40,9 @@ EXPIRED_EARLY = breaks("Redis ends leases by its wall clock. When the clock jump
 SERVERS_TIME = holds("The lease is measured by the server's clock alone. What a client's clock shows does not matter.")
 LATE_TO_LOSE = holds("A request that comes too late finds the key of the new holder and changes nothing.")
 
-# ZooKeeper's sessions.
+# ZooKeeper's sessions, and etcd's leases, which last as long as the client's heartbeats.
+SILENT_DEATH = holds("The server hears no more heartbeats, ends the session and deletes the node of its own accord.")
+RECONNECTED = holds("The session is not the connection. A connects again in time, and its node has never been gone.")
 BLIND = breaks("While A is not connected, nobody can tell it that its session is over. It goes on working, and B has the "
                "lock.")
 IN_DOUBT = holds("A stops as soon as its heartbeats are not answered, which is before the servers may end its session.")
@@ -115,22 +117,32 @@ CELLS = {
                                "another's."),
     },
     "zk-herd": {
+        "half-open": SILENT_DEATH,
+        "lost-connection": RECONNECTED,
         "session-expiry": BLIND,
         "zk-cut": ONE_SERVERS_WORD,
     },
     "zk-queue": {
+        "half-open": SILENT_DEATH,
+        "lost-connection": RECONNECTED,
         "session-expiry": BLIND,
         "zk-cut": ONE_SERVERS_WORD,
     },
     "kazoo": {
+        "half-open": SILENT_DEATH,
+        "lost-connection": RECONNECTED,
         "session-expiry": IN_DOUBT,
         "zk-cut": ONE_SERVERS_WORD,
     },
     "curator": {
+        "half-open": SILENT_DEATH,
+        "lost-connection": RECONNECTED,
         "session-expiry": IN_DOUBT,
         "zk-cut": ONE_SERVERS_WORD,
     },
     "etcdctl": {
+        "half-open": holds("The server hears no more renewals. It ends the lease, and with it the key."),
+        "lost-connection": holds("The lease is not the connection. A connects again in time to renew it."),
         "etcd-stall": breaks("The old leader renews A's lease out of its memory, without asking the others. They have "
                              "ended the lease and given the lock to B. This is etcd issue 15247."),
     },
