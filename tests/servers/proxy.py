@@ -57,6 +57,23 @@ class Mode:
         self.delay_s, self.drop = delay_s, drop  # held is delayed for ever
 
 
+class Trap:
+    """Lets so many requests or replies pass, and catches all that follow; several proxies may share one."""
+
+    def __init__(self, direction, count):
+        self.direction, self.left = direction, count
+        self.lock, self.sprung = threading.Lock(), threading.Event()
+
+    def catches(self, direction):
+        if direction != self.direction:
+            return False
+        with self.lock:
+            self.left -= 1
+            if self.left < 0:
+                self.sprung.set()
+            return self.left < 0
+
+
 class Flow:
     """One direction of one connection."""
 
@@ -96,7 +113,7 @@ class Proxy:
         self.modes = {"up": Mode(), "down": Mode()}
         self.cut_at = None  # (bytes of a request, event, how many such requests pass)
         self.hang_up = True
-        self.hold_at = None  # (direction, how many requests or replies pass, event)
+        self.trap = None
         self.is_parted = None  # of a client's address; None: nobody is
         self.accept_count = 0
         self.sent_bytes = {"up": 0, "down": 0}
@@ -124,7 +141,7 @@ class Proxy:
     def pass_all(self):
         """Ends every disturbance. What was held or delayed goes on its way at once."""
         with self.changed:
-            self.cut_at = self.hold_at = self.is_parted = None
+            self.cut_at = self.trap = self.is_parted = None
             self.let_pass("both")
             self.accept()
 
@@ -158,14 +175,16 @@ class Proxy:
                 for piece in flow.pieces:
                     piece[0] = NEVER
 
-    def hold_after(self, count, direction="up"):
+    def hold_after(self, count, direction="up", others=()):
         """Lets so many requests pass, or replies if the direction is "down", and holds from the next one on, until
         let_go(). Returns an event that is set when that one is held. A reply is what the server sends on a connection
         after a request, and a request what a client sends after a reply, or as its first: bytes that it sends without
-        waiting for a reply are one request."""
-        with self.changed:
-            self.hold_at = (direction, count, threading.Event())
-            return self.hold_at[2]
+        waiting for a reply are one request. others: proxies that count together with this one."""
+        trap = Trap(direction, count)
+        for proxy in (self, *others):
+            with proxy.changed:
+                proxy.trap = trap
+        return trap.sprung
 
     def let_go(self):
         """Delivers what is held, in its order, and holds no more."""
@@ -344,15 +363,9 @@ class Proxy:
         """A hold that begins here leaves alone what came before, even if it is not delivered yet."""
         begins = (connection.last == "up") == (direction == "down")
         connection.last = direction
-        if not begins or not self.hold_at or self.hold_at[0] != direction:
-            return
-        _, count, event = self.hold_at
-        if count:
-            self.hold_at = (direction, count - 1, event)
-        else:
-            self.hold_at = None
+        if begins and self.trap and self.trap.catches(direction):
+            self.trap = None
             self.modes[direction] = Mode(delay_s=NEVER)
-            event.set()
 
     def swallow(self, flow, piece):
         flow.has_hole = True

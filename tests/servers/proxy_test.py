@@ -315,6 +315,18 @@ def what_is_sent_without_waiting_for_a_reply_is_one_request():
 
 
 @test
+def proxies_count_requests_together():
+    with setting() as (echo, proxy, client), Proxy(echo.port) as second, Client(second.port) as other:
+        held = proxy.hold_after(1, others=[second])
+        other.works("one")
+        client.say("two")
+        assert held.wait(30)
+        other.say("three")
+        second.wait(lambda: second.held["up"] == 6)
+        equal(echo.heard, ["hello", "one"])
+
+
+@test
 def a_hold_that_has_not_begun_is_called_off():
     with setting() as (_, proxy, client):
         held = proxy.hold_after(0)
