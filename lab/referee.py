@@ -5,21 +5,24 @@ or is dead. A stopped client is inside: it will go on where it was. Since client
 ones, two that are seen inside together were.
 
     breaks   two were inside at once, or a stale write was accepted, and no token kept it out
-    stalls   nobody was inside, and yet a client waited for the lock in vain
+    stalls   nobody was inside, and yet a client waited for the lock in vain; or somebody was, again and again, who had
+             asked later; or a hand-off costs the more the more clients wait
     fenced   two were inside at once, but the resource refused every stale write by its token
     holds    none of this
     error    nobody ever had the lock: nothing was shown
 """
+import collections
 import itertools
 
-MOST_S = 1e9
+OVERTAKEN = 5  # times in a row by the same client, and nobody can say when it will be one's turn
+HERD_SHARE = 0.5  # of those who wait: if a hand-off costs more requests than that, its cost grows with their number
 
 
 def judge(history):
     """Adds spans, violations, verdict and sentence to the history, and returns it."""
     spans = find_spans(history)
     violations = [*two_at_once(history, spans), *stale_writes(history, spans), *refused_holders(history, spans),
-                  *never_freed(history, spans)]
+                  *never_freed(history, spans), *starved(spans), *herd(history, spans)]
     history["spans"] = spans
     history["violations"] = sorted(violations, key=lambda violation: violation["from"])
     history["verdict"], history["sentence"] = verdict(history, history["violations"])
@@ -45,8 +48,9 @@ def find_spans(history):
         if what == "asked":
             begin(who, "waits", at)
         elif what == "locked":
+            asked = open_spans[who, "waits"]["from"] if (who, "waits") in open_spans else at
             close(who, at, "waits")
-            begin(who, "inside", at, token=event.get("token"))
+            begin(who, "inside", at, asked=asked, token=event.get("token"))
         elif what in ("unlocking", "lost"):
             close(who, at, "inside")
         elif what == "failed":
@@ -127,6 +131,28 @@ def never_freed(history, spans):
         if at - since >= 2 * history["lease_s"]:
             yield {"kind": "never freed", "from": since, "to": at, "who": [event["who"]],
                    "text": f"nobody was inside since {since:.2f} s, and {event['who']} still waited at {at:.2f} s"}
+
+
+def starved(spans):
+    """A client waits, and one that asked later gets the lock again and again."""
+    for waits in (span for span in spans if span["kind"] == "waits"):
+        later = collections.Counter(span["who"] for span in inside(spans) if span["who"] != waits["who"]
+                                    and waits["from"] < span["asked"] and span["from"] < waits["to"])
+        for who, count in later.most_common(1):
+            if count >= OVERTAKEN:
+                yield {"kind": "starved", "from": waits["from"], "to": waits["to"], "who": [waits["who"], who],
+                       "text": f"{waits['who']} waited from {waits['from']:.2f} s to {waits['to']:.2f} s; meanwhile {who}, "
+                               f"which always asked later, got the lock {count} times"}
+
+
+def herd(history, spans):
+    """A hand-off costs requests of most of those who wait, and not only of the one whose turn it is."""
+    requests, waits = history["requests_per_handoff"], [span for span in spans if span["kind"] == "waits"]
+    crowd = {span["who"] for span in waits}
+    if requests is not None and requests > len(crowd) * HERD_SHARE:
+        yield {"kind": "herd", "from": min(span["from"] for span in waits), "to": max(span["to"] for span in waits),
+               "who": sorted(crowd), "text": f"a hand-off cost {requests:.0f} requests while {len(crowd)} clients waited: "
+                                             f"the more wait, the more it costs"}
 
 
 def verdict(history, violations):
