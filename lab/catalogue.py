@@ -27,10 +27,10 @@ class Row(collections.namedtuple("Row", "protocol place")):
     def title(self):
         return self.protocol.title if "@" not in self.name else f"{self.protocol.title}, {self.place.title}"
 
-    def missing(self):
-        """Packages of Debian without which this row cannot be played."""
+    def missing(self, programs=()):
+        """Packages of Debian without which this row cannot be played. programs: what a scenario needs besides."""
         path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-        programs = self.place.programs | self.protocol.programs
+        programs = self.place.programs | self.protocol.programs | dict(programs)
         found = [package for program, package in programs.items() if not is_there(program, path)]
         found += [package for module, package in self.protocol.needs.items() if not importlib.util.find_spec(module)]
         return sorted(set(found))

@@ -8,6 +8,7 @@ TIME is CLOCK_MONOTONIC in ns. "locked" is noted after lock() has returned and "
 the client was inside at least from the one to the other. A client in another language obeys the same orders: see
 clients/.
 """
+import contextlib
 import json
 import os
 import signal
@@ -69,6 +70,8 @@ class Client:
             self.say("failed", order, type(error).__name__, str(error).replace("\n", " "))
 
     def run(self):
+        with contextlib.suppress(Exception):  # then lock() tries again, and says why it fails
+            self.connect()
         self.say("ready")
         for line in self.orders:
             if line.strip() == "quit":

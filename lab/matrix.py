@@ -124,7 +124,7 @@ def play(tasks, jobs):
     for task in tasks:
         if reason := task.scenario.why_not(task.row.protocol, task.row.place):
             yield gap(task, "n/a", reason)
-        elif missing := task.row.missing():
+        elif missing := task.row.missing(task.scenario.programs):
             yield gap(task, "gap", f"not installed: {' '.join(missing)}")
         else:
             waiting.append(task)

@@ -9,13 +9,14 @@ The first line of the file's docstring is the scenario's title, the rest says wh
 """
 import sys
 
+ROUNDS_MOST = 6
+
 
 class Scenario:
-    def __init__(self, play, name, places, at, needs_lease, needs_holder, needs_network, harms, applies):
+    def __init__(self, play, name, places, at, needs_lease, needs_holder, needs_network, harms, programs, applies):
         self.play, self.name, self.places, self.at = play, name, places, at
         self.needs_lease, self.needs_holder, self.needs_network = needs_lease, needs_holder, needs_network
-        self.harms = harms or bool(at)
-        self.applies = applies
+        self.harms, self.programs, self.applies = harms or bool(at), programs, applies
         title, _, rest = (sys.modules[play.__module__].__doc__ or name).strip().partition("\n")
         self.title, self.summary = title.rstrip("."), " ".join(rest.split())
 
@@ -33,8 +34,16 @@ class Scenario:
 
 
 def scenario(name, *, places=(), at=None, needs_lease=False, needs_holder=False, needs_network=False, harms=False,
-             applies=None):
+             programs=(), applies=None):
     """places: where it can happen; everywhere by default. at: the place that has the servers which it needs, if the
     protocol's own has not: three instead of one. harms: its servers cannot be used for anything else at the
-    same time, or afterwards. applies(protocol, place): a reason why not, or None."""
-    return lambda play: Scenario(play, name, places, at, needs_lease, needs_holder, needs_network, harms, applies)
+    same time, or afterwards. programs: that it needs itself, as of a place. applies(protocol, place): a reason why not,
+    or None."""
+    return lambda play: Scenario(play, name, places, at, needs_lease, needs_holder, needs_network, harms, dict(programs),
+                                 applies)
+
+
+def rounds(first=0):
+    """The numbers of rounds, for what is done at each request of a protocol in turn. Those with more requests than that
+    begin with a greeting."""
+    return range(first, first + ROUNDS_MOST)

@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -90,6 +91,16 @@ class Client(Process):
         with contextlib.suppress(BrokenPipeError):
             self.orders.write(f"{words}\n".encode())
 
+    def take(self, line):
+        """An event that it has written."""
+        at_ns, what, *rest = line.split(" ", 2)
+        event = self.stage.add(self.name, what, int(at_ns))
+        if what == "locked":
+            event["token"] = None if rest == ["-"] else rest[0]
+        elif rest:
+            event["text"] = rest[0]
+        self.events.append(event)
+
     def wait(self, *whats, within=LIMIT_S):
         """The first event since the last order that is one of these; None: it did not come in time."""
         until = time.monotonic() + within
@@ -112,12 +123,28 @@ class Client(Process):
         self.order("lock")
         self.finish("asked")
 
-    def locked(self, within=None):
+    @property
+    def inside(self):
+        """Whether it has the lock, by what it said last."""
+        words = [event["what"] for event in self.events if event["what"] in ("locked", "unlocking", "lost", "died")]
+        return words[-1:] == ["locked"]
+
+    def comes_in(self, within=0):
         """Whether it has the lock, at the latest after this time (in s). One that has not goes on waiting."""
-        event = self.wait("locked", "failed", "died", within=self.stage.patience_s if within is None else within)
-        if not event:
+        if not self.inside:
+            self.wait("locked", "failed", "died", within=within)
+        return self.inside
+
+    def locked(self, within=None):
+        """The same, for one that should have it by then: if not, the referee is told."""
+        came_in = self.comes_in(self.stage.patience_s if within is None else within)
+        if not came_in and not self.has_failed():
             self.stage.add(self.name, "waiting")
-        return bool(event) and event["what"] == "locked"
+        return came_in
+
+    def has_failed(self):
+        """Whether the last order failed."""
+        return any(event["what"] in ("failed", "died") for event in self.events[self.seen:])
 
     def is_inside(self):
         """Whether it has got the lock that it asked for."""
@@ -170,7 +197,51 @@ class Client(Process):
         self.ask_unlock()
         return self.unlocked(LIMIT_S)
 
+    def unlock_and_ask(self):
+        """Unlocks, and begins to lock again without waiting for another order."""
+        self.order("unlock\nlock")
+        self.finish("asked")
+
     # ---- Faults ----
+
+    def hold_after(self, count, direction="up"):
+        """Its network lets so many requests pass, or replies ("down"), and holds from the next one on."""
+        return self.proxy.hold_after(count, direction, self.proxies[1:])
+
+    def comes_to(self, held, what):
+        """Whether its network holds something before it says that it is done. If it is done, nothing is held."""
+        until = time.monotonic() + LIMIT_S
+        while not held.is_set() and not self.wait(what, "failed", "died", within=0.01):
+            if time.monotonic() > until:
+                raise Failed(f"{self.name} is neither done nor held")
+        if self.wait(what, within=0):
+            self.pass_all()
+            return False
+        return held.is_set()
+
+    def pass_all(self):
+        """Its network is whole again, and delivers what it held."""
+        for proxy in self.proxies:
+            proxy.pass_all()
+
+    def break_connections(self):
+        """What its network held is lost, and so are its connections; the network is whole again."""
+        for proxy in self.proxies:
+            proxy.reset()
+            proxy.pass_all()
+
+    def crash(self):
+        """It dies with what its network held; servers see that its connections end."""
+        self.kill()
+        for proxy in self.proxies:
+            proxy.reset()
+
+    def lose_power(self):
+        """It dies with its machine; servers see nothing of that."""
+        self.stage.note(f"{self.name}'s machine loses power")
+        for proxy in self.proxies:
+            proxy.blackhole()
+        self.kill()
 
     def stop(self):
         """It, and what it has started."""
@@ -186,8 +257,88 @@ class Client(Process):
         super().kill()
 
     def kill(self):
+        at_ns = time.monotonic_ns()  # not later: somebody may learn of its death at once
         super().kill()
-        self.stage.add(self.name, "died")
+        self.stage.add(self.name, "died", at_ns)
+
+
+class Crowd(Process):
+    """Many clients, which have the lock once each (crowd.py). They have no networks of their own."""
+    name = "the crowd"
+
+    def __init__(self, stage, count):
+        self.stage, self.events, self.rest = stage, [], b""
+        self.members = {name: Client(stage, name, stage.place.ports, False, False)
+                        for name in (f"C{number}" for number in range(1, count + 1))}
+
+    def start(self, hold_s):
+        """Returns when all of them are ready."""
+        settings = json.dumps([member.settings() for member in self.members.values()])
+        with open(self.stage.folder / "crowd.err", "ab") as errors:
+            self.launch([sys.executable, paths.HERE / "crowd.py", self.stage.protocol.name, settings, hold_s],
+                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
+        self.stage.selector.register(self.child.stdout, selectors.EVENT_READ, self)
+        self.wait_for_each("ready")
+
+    def __exit__(self, *_):
+        if self.child:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.kill()
+            self.child.stdin.close()
+            self.child.stdout.close()
+
+    def take(self, line):
+        name, event = line.split(" ", 1)
+        self.members[name].take(event)
+
+    def wait_for_each(self, what):
+        def every():
+            return all(any(event["what"] == what for event in member.events) for member in self.members.values())
+
+        self.stage.wait_for(lambda: every() or self.events, f"each of the crowd: {what}")
+        if not every():
+            raise Failed((self.stage.folder / "crowd.err").read_text())
+
+    def ask(self):
+        """All of them begin to lock."""
+        self.child.stdin.write(b"go\n")
+        self.wait_for_each("asked")
+
+    @property
+    def grants(self):
+        """How many have had the lock."""
+        return sum(event["what"] == "locked" for member in self.members.values() for event in member.events)
+
+    def served(self, count):
+        """Whether so many have had the lock, before nobody gets it for too long."""
+        while self.grants < count:
+            before, until = self.grants, time.monotonic() + self.stage.patience_s
+            while self.grants == before:
+                if time.monotonic() > until:
+                    for member in self.members.values():
+                        if not any(event["what"] == "locked" for event in member.events):
+                            self.stage.add(member.name, "waiting")
+                    return False
+                self.stage.sleep(0.01)
+        return True
+
+    def requests(self):
+        """How many they have sent to the servers so far: the kernel counts the packets with data of each connection, and a
+        request is one. None: there is no network."""
+        ports = " or ".join(f"dport = :{port}" for port in self.stage.place.ports)
+        if not ports:
+            return None
+        lines = subprocess.run(["ss", "-HOtinp", f"( {ports} )"], capture_output=True, text=True, check=True).stdout
+        return sum(int(count[1]) for line in lines.splitlines() if (pid := re.search(r"pid=(\d+)", line))
+                   and self.is_of_us(int(pid[1])) and (count := re.search(r"data_segs_out:(\d+)", line)))
+
+    def is_of_us(self, pid):
+        """A member, or what it has started."""
+        try:
+            return os.getpgid(pid) == self.pid
+        except ProcessLookupError:
+            return False
 
 
 class Stage:
@@ -226,6 +377,14 @@ class Stage:
         """Starts clients, and returns when they are ready."""
         return self.ready([self.client(name, **options) for name in names])
 
+    def crowd(self, count, hold_s):
+        """Starts many clients at once, which are in nobody's way until they are told to lock."""
+        crowd = Crowd(self, count)
+        self.cast += crowd.members.values()
+        self.stack.enter_context(crowd).start(hold_s)
+        self.start_ns = time.monotonic_ns()
+        return crowd
+
     def threads(self, *names):
         """Starts clients that are threads of one program, and returns when they are ready. They share its network."""
         every = [Client(self, name, self.place.ports, False, False) for name in names]
@@ -249,6 +408,26 @@ class Stage:
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         return Clock(paths.shim(), folder / "clock")
 
+    # ---- What a scenario relies on ----
+
+    def must_have_lease_left(self, holder):
+        """Or else whatever happens now may be due to the end of its lease, and means nothing."""
+        self.pump(0)
+        locked = [event for event in holder.events if event["what"] == "locked"][-1]
+        if self.protocol.has_lease and time.monotonic_ns() - locked["at_ns"] > 0.7e9 * self.lease_s:
+            raise TooSlow(f"the lease of {holder.name} may be over")
+
+    def must_stay_out(self, client, holder):
+        """The client asks for the lock, which the holder has just got. It should not come in."""
+        client.ask()
+        if client.comes_in(self.lease_s / 4):
+            self.must_have_lease_left(holder)
+
+    def next_inside(self, *clients):
+        """The first of these that has the lock."""
+        self.wait_for(lambda: any(client.inside for client in clients), "somebody inside", self.patience_s)
+        return next(client for client in clients if client.inside)
+
     # ---- Time and events ----
 
     def pump(self, limit_s):
@@ -263,16 +442,7 @@ class Stage:
                 continue
             *lines, client.rest = (client.rest + piece).split(b"\n")
             for line in lines:
-                self.take(client, line.decode(errors="replace").split(" ", 2))
-
-    def take(self, client, words):
-        at_ns, what, rest = int(words[0]), words[1], words[2] if len(words) > 2 else None
-        event = self.add(client.name, what, at_ns)
-        if what == "locked":
-            event["token"] = None if rest == "-" else rest
-        elif rest:
-            event["text"] = rest
-        client.events.append(event)
+                client.take(line.decode(errors="replace"))
 
     def add(self, who, what, at_ns=None, **more):
         event = {"at_ns": at_ns or time.monotonic_ns(), "who": who, "what": what, **more}

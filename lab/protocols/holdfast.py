@@ -1,0 +1,39 @@
+"""holdfast, through its package for Python.
+
+A lock has a lease that the library renews, an owner, and a token that is larger for every later holder. Waiters form a
+queue, and the store wakes the first. Every request may be repeated after a lost reply, because it carries the number of
+its attempt. A hold ends, for its own program too, before the store may give the lock to somebody else. A pause that comes
+between the program's last check and its write is beyond any lock; that is what the token is for.
+"""
+import holdfast
+
+from lab.protocol import Protocol
+
+
+class Holdfast(Protocol):
+    name = "holdfast"
+    title = "holdfast"
+    places = ("sqlite", "redis", "replicated", "redlock", "postgres", "mariadb", "zookeeper", "etcd")
+    has_lease = True
+    has_token = True
+    always_says_where = True
+
+    client = hold = None
+
+    def connect(self):
+        self.client = self.client or holdfast.open(self.url)
+
+    def lock(self):
+        self.hold = self.client.acquire(self.key, ttl=self.lease_s)
+        return self.hold.token
+
+    def unlock(self):
+        if self.hold:  # without it there is nothing to call release() of
+            self.hold.release()
+
+    def check(self):
+        try:
+            self.hold.check()
+        except holdfast.Error:
+            return False
+        return True

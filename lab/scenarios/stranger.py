@@ -1,0 +1,20 @@
+"""Release by a stranger
+
+A has the lock. B's program calls unlock without ever having had it, as a clean-up does that runs whether or not lock
+worked. C must not get in.
+"""
+from lab.scenario import scenario
+
+
+@scenario("stranger", needs_holder=True)
+def play(stage):
+    a, b, c = stage.clients("A", "B", "C")
+    a.lock()
+    a.write()
+    stage.note("B calls unlock, though it never had the lock")
+    b.unlock()
+    stage.must_stay_out(c, a)
+    a.write()
+    a.unlock()
+    if c.locked():
+        c.unlock()
