@@ -37,7 +37,7 @@ def choose(kind, known, names):
 
 def list_all(options):
     if options.json:
-        print(json.dumps(contents()))
+        print(json.dumps(catalogue.contents()))
         return
     print("Scenarios:")
     for scenario in catalogue.scenarios().values():
@@ -46,21 +46,6 @@ def list_all(options):
     for row in catalogue.rows().values():
         missing = row.missing()
         print(f"  {row.name:22}{row.title}" + (f" (not installed: {' '.join(missing)})" if missing else ""))
-
-
-def contents():
-    """The scenarios and rows, for programs and the report."""
-    return {"scenarios": [{"name": scenario.name, "title": scenario.title, "summary": scenario.summary}
-                          for scenario in catalogue.scenarios().values()],
-            "rows": [{"name": row.name, "title": row.title, "protocol": row.protocol.name, "place": row.place.name,
-                      "summary": paragraphs(sys.modules[row.protocol.__module__].__doc__ or ""),
-                      "follows": row.protocol.follows, "mends": row.protocol.mends, "missing": row.missing()}
-                     for row in catalogue.rows().values()]}
-
-
-def paragraphs(text):
-    """Without the breaks of lines in them."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
 
 
 def run(options):
@@ -92,7 +77,7 @@ def run_matrix(options):
         print("\n".join(table(rows, scenarios, results)))
     if options.html:
         from lab import report
-        Path(options.html).write_text(report.page(contents(), results), encoding="utf-8")
+        Path(options.html).write_text(report.page(catalogue.contents(), results), encoding="utf-8")
         print(f"the report is in {options.html}", file=sys.stderr)
     errors = [result for result in results if result["verdict"] == "error"]
     for result in errors:

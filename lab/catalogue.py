@@ -11,6 +11,7 @@ import importlib.util
 import os
 import pkgutil
 import shutil
+import sys
 
 from lab.place import Place
 from lab.protocol import Protocol
@@ -81,3 +82,19 @@ def rows():
 def scenarios():
     found = [thing for module in modules("scenarios") for thing in vars(module).values() if isinstance(thing, Scenario)]
     return {scenario.name: scenario for scenario in found}
+
+
+def contents():
+    """All of it, for programs and the report."""
+    return {"scenarios": [{"name": scenario.name, "title": scenario.title, "summary": scenario.summary}
+                          for scenario in scenarios().values()],
+            "rows": [{"name": row.name, "title": row.title, "protocol": row.protocol.name,
+                      "protocol_title": row.protocol.title, "place": row.place.name,
+                      "summary": paragraphs(sys.modules[row.protocol.__module__].__doc__ or ""),
+                      "follows": row.protocol.follows, "mends": row.protocol.mends, "missing": row.missing()}
+                     for row in rows().values()]}
+
+
+def paragraphs(text):
+    """Without the breaks of lines in them."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))

@@ -10,9 +10,9 @@ import string
 import time
 from html import escape
 from pathlib import Path
-from types import SimpleNamespace
 
-from lab import literature, picture
+from lab import picture
+from lab.results import BAD, Results
 
 # ---- The signs ----
 
@@ -32,7 +32,6 @@ VERDICTS = {
 }
 VERBS = {"holds": "hold", "fenced": "are fenced", "breaks": "break", "stalls": "stall", "n/a": "do not apply",
          "gap": "were not played", "error": "failed"}
-BAD = ("breaks", "stalls")
 
 
 def sign(verdict):
@@ -47,91 +46,38 @@ def css_class(verdict):
     return verdict.replace("/", "")
 
 
-# ---- The cells ----
+# ---- A cell ----
 
 
-class Cell:
-    """What was seen of a scenario with a row: one history, or several if it was repeated."""
+def figure(cell, unique):
+    """Its picture, with what happened in words. unique: an id that nothing else on the page has."""
+    history = cell.history
+    notes = "".join(f"<li>{escape(text)}</li>" for text in picture.notes(history))
+    often = f"{cell.count} of {len(cell.histories)} times." if len(cell.histories) > 1 else ""
+    cost = history.get("requests_per_handoff")
+    requests = f"{cost:.1f} requests for each hand-off." if cost is not None else ""
+    caption = " ".join(filter(None, (often, sentence(cell), requests)))
+    return (f'<figure id="{unique}">{picture.inline(history, unique + "-p")}'
+            f'{f"<ul class=notes>{notes}</ul>" if notes else ""}'
+            f"<figcaption>{badge(cell.verdict)} {escape(caption)}</figcaption></figure>")
 
-    def __init__(self, row, scenario, histories):
-        self.row, self.scenario, self.histories = row, scenario, histories
-        counts = collections.Counter(history["verdict"] for history in histories)
-        self.verdict, self.count = counts.most_common(1)[0]
-        self.history = next(history for history in histories if history["verdict"] == self.verdict)
-        self.id = re.sub(r"[^a-z0-9-]", "-", f"{row.name}-{scenario.name}")
-        self.expected = literature.expected(row.protocol, scenario.name, row.place)
 
-    @property
-    def ran(self):
-        return bool(self.history.get("events"))
+def sentence(cell):
+    text = cell.history["sentence"]
+    return text[:1].upper() + text[1:].rstrip(".") + "."
 
-    @property
-    def sentence(self):
-        text = self.history["sentence"]
-        return text[:1].upper() + text[1:].rstrip(".") + "."
 
-    @property
-    def often(self):
-        return f"{self.count} of {len(self.histories)} times" if len(self.histories) > 1 else ""
-
-    def figure(self, unique):
-        history = self.history
-        notes = "".join(f"<li>{escape(text)}</li>" for text in picture.notes(history))
-        cost = history.get("requests_per_handoff")
-        caption = [f"{badge(self.verdict)} {escape(' '.join(filter(None, (self.often, self.sentence))))}"]
-        if cost is not None:
-            caption.append(f"{cost:.1f} requests for each hand-off.")
-        return (f'<figure id="{unique}"><div class="plot">{picture.inline(history, unique + "-p")}</div>'
-                f'{f"<ul class=notes>{notes}</ul>" if notes else ""}'
-                f"<figcaption>{' '.join(caption)}</figcaption></figure>")
-
-    def why(self):
-        if not self.expected:
-            return ""
-        differs = ("" if self.expected.verdict == self.verdict else
-                   f" <em>The literature leads one to expect “{self.expected.verdict}”.</em>")
-        return f"<p>{code(self.expected.why)}{differs}</p>"
+def why(cell):
+    if not cell.expected:
+        return ""
+    differs = ("" if cell.expected.verdict == cell.verdict else
+               f" <em>The literature leads one to expect “{cell.expected.verdict}”.</em>")
+    return f"<p>{code(cell.expected.why)}{differs}</p>"
 
 
 def code(text):
     """Plain text, in which `this` is code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
-
-
-class Results:
-    """All cells, by the names of their rows and scenarios. What happens to most protocols comes first."""
-
-    def __init__(self, contents, histories):
-        self.rows = [SimpleNamespace(**row) for row in contents["rows"]]
-        self.scenarios = [SimpleNamespace(**scenario) for scenario in contents["scenarios"]]
-        found = collections.defaultdict(list)
-        for history in histories:
-            found[history["row"], history["scenario"]].append(history)
-        self.cells = {(row.name, scenario.name): Cell(row, scenario, found[row.name, scenario.name])
-                      for row in self.rows for scenario in self.scenarios if found[row.name, scenario.name]}
-        played = collections.Counter(cell.scenario.name for cell in self.cells.values() if cell.ran)
-        self.scenarios.sort(key=lambda scenario: -played[scenario.name])
-        self.protocols = {}  # those of which there are cells, with their rows
-        for row in self.rows:
-            if self.of_row(row):
-                self.protocols.setdefault(row.protocol, []).append(row)
-
-    def of_row(self, row):
-        return [self.cells[row.name, scenario.name] for scenario in self.scenarios
-                if (row.name, scenario.name) in self.cells]
-
-    def in_chapter(self, places):
-        """The protocols of a chapter, with their rows. Those that are no part of a chain are last."""
-        names = [name for name, rows in self.protocols.items() if is_in(places, rows[0])]
-        followed = {row.follows for row in self.rows}
-        names.sort(key=lambda name: name not in followed and not self.protocols[name][0].follows)
-        return {name: self.protocols[name] for name in names}
-
-    def cell_of(self, protocol, scenario):
-        """What a protocol does in a scenario, wherever it runs: where it fails, if it does anywhere."""
-        cells = [self.cells.get((row.name, scenario.name)) for row in self.protocols.get(protocol, ())]
-        cells = [cell for cell in cells if cell and cell.ran]
-        return min(cells, key=lambda cell: cell.verdict not in BAD, default=None)
 
 
 # ---- The page ----
@@ -167,12 +113,10 @@ def key():
 def matrix(results):
     head = "".join(f'<th scope="col"><span>{escape(scenario.title)}</span></th>' for scenario in results.scenarios)
     body = []
-    for title, places, _ in CHAPTERS:
-        rows = [matrix_row(results, row) for rows in results.in_chapter(places).values() for row in rows]
-        if rows:
-            width = len(results.scenarios)
-            body.append(f'<tbody><tr><th scope="rowgroup">{escape(title)}</th><td colspan="{width}"></td></tr>'
-                        f'{"".join(rows)}</tbody>')
+    for title, _, protocols in results.chapters():
+        rows = "".join(matrix_row(results, row) for rows in protocols.values() for row in rows)
+        body.append(f'<tbody><tr><th scope="rowgroup">{escape(title)}</th><td colspan="{len(results.scenarios)}"></td></tr>'
+                    f"{rows}</tbody>")
     return f'<table><thead><tr><td></td>{head}</tr></thead>{"".join(body)}</table>'
 
 
@@ -184,9 +128,9 @@ def matrix_row(results, row):
 def matrix_cell(cell):
     if not cell:
         return "<td></td>"
-    title = escape(f"{cell.row.title}. {cell.scenario.title}: {cell.verdict}. {cell.sentence}")
+    title = escape(f"{cell.row.title}. {cell.scenario.title}: {cell.verdict}. {sentence(cell)}")
     inner = f'{sign(cell.verdict)}<span class="hidden">{cell.verdict}</span>'
-    if cell.ran:
+    if cell.was_played:
         inner = f'<a href="#{cell.id}" title="{title}">{inner}</a>'
     else:
         inner = f'<span title="{title}">{inner}</span>'
@@ -199,59 +143,33 @@ def anchor(protocol):
 
 # ---- The story ----
 
-# A title, the places whose protocols are in it (those of holdfast are in the last, whatever their
-# place), and how it begins.
-CHAPTERS = (
-    ("One Redis server", ("redis",),
-     "Redis is fast and often there already, and its commands are atomic. The first locks were made of single commands, and "
-     "each of them learnt something from the accidents of the one before."),
-    ("Several Redis servers", ("replicated", "redlock"),
-     "One server is one thing that can fail. A second copy of the lock helps only if the two agree on who has it."),
-    ("A database", ("postgres", "mariadb"),
-     "A database that holds the data can hold the lock as well. It is durable, and it has had locks of its own for decades."),
-    ("ZooKeeper and etcd", ("zookeeper", "ensemble", "etcd", "etcd_cluster"),
-     "These services agree on every change by majority vote. A lock belongs to a session or a lease, which ends when its "
-     "client is no longer heard of."),
-    ("holdfast", None,
-     "The same lock on every store: an owner in each grant, a lease that is renewed in the background, a queue, steps that can "
-     "be repeated after a lost reply, and a token with every grant. What no lease can prevent, the token makes harmless."),
-)
 
 def story(results):
     chapters = []
-    for title, places, text in CHAPTERS:
-        steps = "".join(step(results, name, rows) for name, rows in results.in_chapter(places).items())
-        if steps:
-            chapters.append(f"<section><h3>{escape(title)}</h3><p>{code(text)}</p>{steps}</section>")
+    for title, text, protocols in results.chapters():
+        steps = "".join(step(results, name, rows) for name, rows in protocols.items())
+        chapters.append(f"<section><h3>{escape(title)}</h3><p>{code(text)}</p>{steps}</section>")
     return "".join(chapters)
-
-
-def is_in(places, row):
-    """Whether a row belongs to the chapter of these places."""
-    return row.protocol == "holdfast" if places is None else row.protocol != "holdfast" and row.place in places
 
 
 def step(results, name, rows):
     """One protocol: what it is, what it mended, and what is wrong with it, shown by the flaw that its successor mends."""
     first = rows[0]
     before = results.protocols.get(first.follows)
-    after = [other for other, (row, *_) in results.protocols.items() if row.follows == name]
-    parts = [f'<article id="{anchor(name)}"><h4>{escape(first.title)} <code>{escape(name)}</code></h4>',
+    after = results.successors(name)
+    parts = [f'<article id="{anchor(name)}"><h4>{escape(first.protocol_title)} <code>{escape(name)}</code></h4>',
              *(f"<p>{code(paragraph)}</p>" for paragraph in first.summary.split("\n\n"))]
     if first.mends:
         instead = f"It replaces {link(before[0])}. " if before else ""
         parts.append(f"<p><strong>What it mends.</strong> {instead}{code(first.mends)}</p>")
     if before:
-        mended = [cell for cell in flaws(results, first.follows) if is_mended(results, cell, name)]
-        parts.append(listed("Now withstands", [results.cell_of(name, cell.scenario) for cell in mended]))
-    wrong = flaws(results, name)
-    telling = next((cell for cell in wrong for other in after if is_mended(results, cell, other)), (wrong or [None])[0])
-    if telling:
-        parts += [told("What goes wrong.", telling), listed("Also fails", [cell for cell in wrong if cell is not telling])]
-    elif saved := cells_of(results, name, "fenced"):
-        parts += ["<p>Nothing went wrong with it in this run.</p>", told("What the token is for.", saved[0])]
-    elif cells_of(results, name, "holds"):
-        parts.append("<p>Nothing went wrong with it in this run.</p>")
+        parts.append(listed("Now withstands", results.mended_by(name)))
+    shown = results.telling(name)
+    if shown and shown.is_bad:
+        others = [cell for cell in results.cells_of(name, *BAD) if cell is not shown]
+        parts += [told("What goes wrong.", shown), listed("Also fails", others)]
+    elif shown:
+        parts += ["<p>Nothing went wrong with it in this run.</p>", told("What it withstands.", shown)]
     if after:
         links = " and ".join(link(results.protocols[other][0]) for other in after)
         parts.append(f'<p class="next">Replaced by {links}.</p>')
@@ -260,27 +178,12 @@ def step(results, name, rows):
 
 def told(title, cell):
     """A cell as a part of the story."""
-    why = cell.expected.why if cell.expected else cell.scenario.summary
-    return (f"<p><strong>{title}</strong> {escape(cell.scenario.title)}: {code(why)}</p>" + cell.figure(f"story-{cell.id}"))
+    text = cell.expected.why if cell.expected else cell.scenario.summary
+    return f"<p><strong>{title}</strong> {escape(cell.scenario.title)}: {code(text)}</p>" + figure(cell, f"story-{cell.id}")
 
 
 def link(row):
-    return f'<a href="#{anchor(row.protocol)}">{escape(row.title)}</a>'
-
-
-def cells_of(results, name, *verdicts):
-    """The cells of a protocol with one of these verdicts, one for each scenario."""
-    cells = [results.cell_of(name, scenario) for scenario in results.scenarios]
-    return [cell for cell in cells if cell and cell.verdict in verdicts]
-
-
-def flaws(results, name):
-    return cells_of(results, name, *BAD)
-
-
-def is_mended(results, cell, name):
-    other = results.cell_of(name, cell.scenario)
-    return bool(other) and other.verdict in ("holds", "fenced")
+    return f'<a href="#{anchor(row.protocol)}">{escape(row.protocol_title)}</a>'
 
 
 def listed(title, cells):
@@ -296,10 +199,11 @@ def listed(title, cells):
 
 def every_cell(results):
     parts = []
-    for row in [row for _, places, _ in CHAPTERS for rows in results.in_chapter(places).values() for row in rows]:
+    for row in [row for _, _, protocols in results.chapters() for rows in protocols.values() for row in rows]:
         cells = results.of_row(row)
-        ran = [cell for cell in cells if cell.ran]
-        left_out = [f"{escape(cell.scenario.title)} ({escape(cell.history['sentence'])})" for cell in cells if not cell.ran]
+        ran = [cell for cell in cells if cell.was_played]
+        left_out = [f"{escape(cell.scenario.title)} ({escape(cell.history['sentence'].splitlines()[-1])})"
+                    for cell in cells if not cell.was_played]
         parts.append(f"<section><h3>{escape(row.title)}</h3>")
         parts += [details(cell) for cell in ran]
         if left_out:
@@ -311,5 +215,5 @@ def every_cell(results):
 def details(cell):
     """Closed at first; a link to the figure in it opens it."""
     summary = f"<summary>{badge(cell.verdict)} {escape(cell.scenario.title)}</summary>"
-    return (f'<details>{summary}<p class="scenario">{code(cell.scenario.summary)}</p>{cell.figure(cell.id)}{cell.why()}'
+    return (f'<details>{summary}<p class="scenario">{code(cell.scenario.summary)}</p>{figure(cell, cell.id)}{why(cell)}'
             "</details>")

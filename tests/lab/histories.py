@@ -76,5 +76,5 @@ def scenario(name, title):
 
 
 def row(name, title, follows, mends):
-    return {"name": name, "title": title, "protocol": name.partition("@")[0], "place": "redis", "follows": follows,
-            "mends": mends, "summary": f"What {title} is.", "missing": []}
+    return {"name": name, "title": title, "protocol": name.partition("@")[0], "protocol_title": title, "place": "redis",
+            "follows": follows, "mends": mends, "summary": f"What {title} is.", "missing": []}
