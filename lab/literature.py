@@ -48,6 +48,26 @@ ONE_SERVERS_WORD = breaks("A's server answers its heartbeats by itself, though i
                           "hears nothing, ends the session and gives the lock to B. For seconds both have every sign "
                           "that they hold it.")
 
+# The databases.
+ROW_STAYS = stalls("The row outlives its holder, because nothing in the database says when the lock ends. Nobody can lock "
+                   "until somebody changes the row by hand.")
+ONE_STATEMENT = holds("One statement is the whole lock, and the database does all of it or nothing. There is no state in "
+                      "between that a crash could leave behind.")
+OWN_ROW = stalls("A's row is there, but A does not know that. When it tries again, it waits for itself, and so does "
+                 "everybody else.")
+POLLED = holds("Nobody waits in the database: whoever wants the lock asks again and again. A client that has stopped asking "
+               "is not missed.")
+EVERYBODY_ASKS = stalls("Nobody is woken: all hundred ask the database again every 20 ms. The more wait, the more requests "
+                        "each hand-off costs.")
+ANYBODYS_DELETE = breaks("The DELETE names the lock and not its owner. It removes A's row for anybody who sends it, and C "
+                         "gets in beside A.")
+SECOND_DELETE = breaks("A cannot know that its DELETE was done, and sends it again. By then the row is B's. The second DELETE "
+                       "removes it, and C gets in beside B.")
+NOT_THE_CONNECTIONS = holds("The lock is a row that was committed. It does not belong to the connection over which it was "
+                            "written, so it stays when that one ends.")
+ANY_CONNECTION = holds("The lock is a row that was committed. It does not matter which connection wrote it, so B finds "
+                       "the row on any connection.")
+
 CELLS = {
     "setnx": {
         "crash-holding": stalls("The key has no expiry, so it outlives its holder. Nobody can lock again until somebody "
@@ -113,6 +133,81 @@ CELLS = {
                                "who has 4 and 5 as well. This is Kleppmann's first example."),
         "client-clocks": holds("A client measures how long it took to get the votes. It never compares its clock with "
                                "another's."),
+    },
+    "insert": {
+        "crash-holding": ROW_STAYS,
+        "half-open": ROW_STAYS,
+        "crash-between": ONE_STATEMENT,
+        "lost-acquire": OWN_ROW,
+        "dead-waiter": POLLED,
+        "herd": EVERYBODY_ASKS,
+        "stranger": ANYBODYS_DELETE,
+        "lost-release": SECOND_DELETE,
+        "lost-connection": NOT_THE_CONNECTIONS,
+        "pool": ANY_CONNECTION,
+    },
+    "insert-cleanup": {
+        "crash-holding": holds("The job deletes A's row when it is old enough, and B gets in."),
+        "half-open": holds("The job looks at the age of the row and not at connections. It deletes A's row when it is old "
+                           "enough."),
+        "crash-between": ONE_STATEMENT,
+        "lost-acquire": holds("A's row is there, but A does not know that. It waits for itself until the job deletes the row."),
+        "dead-waiter": POLLED,
+        "herd": EVERYBODY_ASKS,
+        "stranger": ANYBODYS_DELETE,
+        "lost-release": SECOND_DELETE,
+        "long-work": breaks("The job sees that A's row is old. It cannot see that A is alive and at work, so it deletes the "
+                            "row, and B gets in beside A."),
+        "pause": breaks("A is slow, and the job takes it for dead. B gets the lock; then A goes on where it was, and writes "
+                        "after B."),
+        "delayed-packet": breaks("By the time A's DELETE arrives, the job has deleted A's row, and the row is B's. The DELETE "
+                                 "does not ask whose it is, and C gets in beside B."),
+        "server-clock": breaks("The job goes by the server's clock. When that jumps, a row that is a second old looks an hour "
+                               "old, and the job deletes it."),
+        "client-clocks": holds("The database writes the time into the row and the database compares it. What a client's clock "
+                               "shows does not matter."),
+        "lost-connection": NOT_THE_CONNECTIONS,
+        "pool": ANY_CONNECTION,
+    },
+    "version": {
+        "crash-holding": ROW_STAYS,
+        "half-open": ROW_STAYS,
+        "crash-between": holds("The SELECT changes nothing and the UPDATE is one step. A crash between the two leaves the row "
+                               "as it was."),
+        "lost-acquire": OWN_ROW,
+        "dead-waiter": POLLED,
+        "herd": EVERYBODY_ASKS,
+        "stranger": holds("Only whoever knows the version under which the row was locked can unlock it. B's UPDATE changes no "
+                          "row."),
+        "lost-release": holds("A sends its UPDATE again. It names A's version, the row now has B's, and no row is changed."),
+        "lost-connection": NOT_THE_CONNECTIONS,
+        "pool": ANY_CONNECTION,
+    },
+    "for-update": {
+        "crash-holding": holds("The kernel closes A's connection. The database rolls A's transaction back, and B, who waits for "
+                               "the row, has it at once."),
+        "half-open": stalls("To the database A's connection is merely idle. It keeps the row locked until it gives the "
+                            "connection up, which TCP does after two hours by default."),
+        "crash-between": holds("Whatever A had begun is part of its transaction, and ends with its connection."),
+        "lost-acquire": holds("The lost connection took the lock with it. A tries again over a new one."),
+        "dead-waiter": stalls("B is first in the database's queue, so the database gives it the row when A commits. There is "
+                              "nobody behind the connection to unlock it again."),
+        "herd": holds("All wait in the database's own queue, and it wakes the first one. A hand-off costs the same however "
+                      "many wait."),
+        "stranger": holds("COMMIT ends B's own transaction. It cannot touch A's."),
+        "lost-release": holds("A's COMMIT was done. The second one, over a new connection, finds no transaction that it could "
+                              "end."),
+        "long-work": holds("A transaction may take as long as it likes, unless the server was told to end long ones. Everything "
+                           "else pays for it: old versions of rows cannot be removed meanwhile."),
+        "pause": holds("While A is stopped, its connection stays open and the row stays locked. B waits as long as A is stopped."),
+        "delayed-packet": stalls("The row is locked until the COMMIT arrives, and no lease ends the wait. B waits for as long "
+                                 "as the packet is on its way."),
+        "server-clock": holds("A row lock has no time."),
+        "client-clocks": holds("A row lock has no time."),
+        "lost-connection": breaks("The lock ends with the connection, and B gets the row at once. Nobody tells A, who finds out "
+                                  "when it commits, after its work."),
+        "pool": breaks("A's connection goes back to the pool with its transaction open. The pool lends it to B. To the database "
+                       "both are the same session, so B has the row that A locked, and B's COMMIT unlocks it for both."),
     },
     "zk-herd": {
         "session-expiry": BLIND,
