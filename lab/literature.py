@@ -39,8 +39,26 @@ EXPIRED_EARLY = breaks("Redis ends leases by its wall clock. When the clock jump
                        "in while A counts on the rest of its lease.")
 SERVERS_TIME = holds("The lease is measured by the server's clock alone. What a client's clock shows does not matter.")
 LATE_TO_LOSE = holds("A request that comes too late finds the key of the new holder and changes nothing.")
+FREED_BY_LEASE = holds("Nobody deletes the key, but Redis does so when the lease is over.")
+ONE_COMMAND = holds("Lock and lease are set by one command. There is no moment between them.")
+LEASE_TOO_SHORT = breaks("The key expires while A is still at work, and B creates it again. A has no means to notice, and both "
+                         "write.")
+PAUSED = breaks("Redis cannot know that A is only paused. It ends the lease, B gets in, and A goes on in the middle of its work "
+                "as if no time had passed.")
+DEL_TOO_LATE = breaks("A's DEL is under way while the lease ends and B locks. When it arrives it deletes B's key, and C gets in.")
+DEL_TWICE = breaks("A has no answer, so it sends DEL again, as client libraries do. By now the key is B's; DEL deletes it, and C "
+                   "gets in.")
+OWN_LOCK = holds("A's second attempt finds the key of its own first one and takes it for another's. A waits for itself until the "
+                 "lease is over; it costs a lease, but nobody is harmed.")
+NO_QUEUE = holds("Waiters know nothing of each other, and nobody is kept waiting for one that is dead.")
+POLLING_LUCK = stalls("There is no queue. Whoever asks first after an unlock wins, and A, who asks at once, always does. B looks "
+                      "only now and then, and finds the lock taken.")
+POLLING_HERD = stalls("All waiters ask again and again, whether or not anything has changed. Each hand-off costs the more requests "
+                      "the more of them wait.")
 
-# ZooKeeper's sessions.
+# ZooKeeper's sessions, and etcd's leases, which last as long as the client's heartbeats.
+SILENT_DEATH = holds("The server hears no more heartbeats, ends the session and deletes the node of its own accord.")
+RECONNECTED = holds("The session is not the connection. A connects again in time, and its node has never been gone.")
 BLIND = breaks("While A is not connected, nobody can tell it that its session is over. It goes on working, and B has the "
                "lock.")
 IN_DOUBT = holds("A stops as soon as its heartbeats are not answered, which is before the servers may end its session.")
@@ -72,12 +90,33 @@ CELLS = {
     "setnx": {
         "crash-holding": stalls("The key has no expiry, so it outlives its holder. Nobody can lock again until somebody "
                                 "deletes it by hand."),
+        "half-open": stalls("The key has no expiry, so it outlives its holder, whatever becomes of the connection."),
+        "crash-between": holds("To lock takes a single command, so there is nothing between."),
         "stranger": breaks("DEL does not ask who calls it. A client that never had the lock frees it, and the next one "
                            "enters beside the holder."),
+        "lost-acquire": stalls("A's second attempt finds the key of its own first one and takes it for another's. The key has "
+                               "no expiry, so A waits for itself for ever, and everybody else with it."),
+        "lost-release": DEL_TWICE,
+        "dead-waiter": NO_QUEUE,
+        "greedy": POLLING_LUCK,
+        "herd": POLLING_HERD,
         "empty-restart": RESTARTED,
         "eviction": EVICTED,
     },
     "setnx-expire": {
+        "crash-holding": FREED_BY_LEASE,
+        "half-open": FREED_BY_LEASE,
+        "crash-between": stalls("A dies after SETNX and before EXPIRE. The key has no expiry, and nobody can lock again."),
+        "stranger": breaks("DEL does not ask who calls it. B frees A's lock, and C enters beside A."),
+        "long-work": LEASE_TOO_SHORT,
+        "pause": PAUSED,
+        "delayed-packet": DEL_TOO_LATE,
+        "lost-acquire": stalls("SETNX has created the key, but A does not know. Its second SETNX fails, so A never comes to "
+                               "EXPIRE, and waits for a lock of its own that never ends."),
+        "lost-release": DEL_TWICE,
+        "dead-waiter": NO_QUEUE,
+        "greedy": POLLING_LUCK,
+        "herd": POLLING_HERD,
         "empty-restart": RESTARTED,
         "eviction": EVICTED,
         "server-clock": EXPIRED_EARLY,
@@ -85,6 +124,22 @@ CELLS = {
         "overwritten-deadline": LATE_TO_LOSE,
     },
     "getset": {
+        "crash-holding": holds("B reads the deadline, finds that it is over and takes the lock with GETSET."),
+        "half-open": holds("B reads the deadline, finds that it is over and takes the lock with GETSET."),
+        "crash-between": holds("SETNX stores the deadline with the lock. Whenever A dies, B finds a deadline that will be over."),
+        "stranger": holds("A client looks at its own deadline before it calls DEL, and a stranger has none. The key "
+                          "itself would not stop it: it does not say whose it is."),
+        "long-work": breaks("B finds A's deadline over and takes the lock. A is still at work, and both write."),
+        "pause": breaks("While A is paused, B finds A's deadline over and takes the lock. A goes on in the middle of its work as "
+                        "if no time had passed."),
+        "delayed-packet": breaks("A looks at its clock and sends DEL in time, but it arrives late. It deletes B's key, and C gets "
+                                 "in."),
+        "lost-acquire": holds("A's second attempt finds the deadline of its own first one. A waits until that is over; it "
+                              "costs a lease, but nobody is harmed."),
+        "lost-release": DEL_TWICE,
+        "dead-waiter": NO_QUEUE,
+        "greedy": POLLING_LUCK,
+        "herd": POLLING_HERD,
         "empty-restart": RESTARTED,
         "eviction": EVICTED,
         "server-clock": holds("The deadline is a value that clients compare with their own clocks. The server never "
@@ -95,6 +150,19 @@ CELLS = {
                                        "the place of C's, so C's lock looks expired while C still counts on it."),
     },
     "set-nx": {
+        "crash-holding": FREED_BY_LEASE,
+        "half-open": FREED_BY_LEASE,
+        "crash-between": ONE_COMMAND,
+        "stranger": breaks("The value is the same for everybody, and DEL does not ask who calls it. B frees A's lock, and C enters "
+                           "beside A."),
+        "long-work": LEASE_TOO_SHORT,
+        "pause": PAUSED,
+        "delayed-packet": DEL_TOO_LATE,
+        "lost-acquire": OWN_LOCK,
+        "lost-release": DEL_TWICE,
+        "dead-waiter": NO_QUEUE,
+        "greedy": POLLING_LUCK,
+        "herd": POLLING_HERD,
         "empty-restart": RESTARTED,
         "eviction": EVICTED,
         "server-clock": EXPIRED_EARLY,
@@ -102,6 +170,20 @@ CELLS = {
         "overwritten-deadline": LATE_TO_LOSE,
     },
     "get-del": {
+        "crash-holding": FREED_BY_LEASE,
+        "half-open": FREED_BY_LEASE,
+        "crash-between": ONE_COMMAND,
+        "stranger": holds("B reads the value, sees that it is not its own, and leaves the key alone."),
+        "long-work": LEASE_TOO_SHORT,
+        "pause": PAUSED,
+        "delayed-packet": breaks("A reads its own value and sends DEL. Meanwhile the lease ends and B locks, so DEL deletes B's "
+                                 "key, and C gets in."),
+        "lost-acquire": OWN_LOCK,
+        "lost-release": breaks("A has read its own value; only the answer to DEL is lost. A sends DEL again, but the key is "
+                               "B's by now, and C gets in."),
+        "dead-waiter": NO_QUEUE,
+        "greedy": POLLING_LUCK,
+        "herd": POLLING_HERD,
         "empty-restart": RESTARTED,
         "eviction": EVICTED,
         "server-clock": EXPIRED_EARLY,
@@ -109,6 +191,19 @@ CELLS = {
         "overwritten-deadline": LATE_TO_LOSE,
     },
     "set-lua": {
+        "crash-holding": FREED_BY_LEASE,
+        "half-open": FREED_BY_LEASE,
+        "crash-between": ONE_COMMAND,
+        "stranger": holds("The script finds a value that is not B's, and deletes nothing."),
+        "long-work": LEASE_TOO_SHORT,
+        "pause": PAUSED,
+        "delayed-packet": holds("The script compares and deletes in one step, when it arrives. It finds B's value, and deletes "
+                                "nothing."),
+        "lost-acquire": OWN_LOCK,
+        "lost-release": holds("A sends the script again. It finds B's value, and deletes nothing."),
+        "dead-waiter": NO_QUEUE,
+        "greedy": POLLING_LUCK,
+        "herd": POLLING_HERD,
         "empty-restart": RESTARTED,
         "eviction": EVICTED,
         "server-clock": EXPIRED_EARLY,
@@ -118,15 +213,43 @@ CELLS = {
                            "A's lock, and gives it to B."),
     },
     "watchdog": {
+        "crash-holding": holds("The watchdog dies with its process, so Redis ends the lease."),
+        "half-open": holds("The watchdog's renewals no longer arrive, so Redis ends the lease."),
+        "crash-between": ONE_COMMAND,
+        "stranger": holds("The script finds a value that is not B's, and deletes nothing."),
+        "long-work": holds("The watchdog renews the lease for as long as A works."),
+        "pause": breaks("What stops the work stops the watchdog, too. Redis ends the lease, B gets in, and A goes on in the "
+                        "middle of its work as if no time had passed."),
+        "delayed-packet": holds("The script compares and deletes in one step, when it arrives. It finds B's value, and deletes "
+                                "nothing."),
+        "lost-acquire": OWN_LOCK,
+        "lost-release": holds("A sends the script again. It finds B's value, and deletes nothing."),
+        "dead-waiter": NO_QUEUE,
+        "greedy": POLLING_LUCK,
+        "herd": POLLING_HERD,
         "empty-restart": RESTARTED,
         "eviction": EVICTED,
         "server-clock": EXPIRED_EARLY,
         "client-clocks": SERVERS_TIME,
         "overwritten-deadline": LATE_TO_LOSE,
-        "failover": breaks("The promoted replica has never heard of A's lock. The next renewal finds that it is gone, "
-                           "but only the watchdog learns that."),
     },
     "redlock": {
+        "crash-holding": holds("Nobody deletes the keys, but each server does so when the lease is over."),
+        "half-open": holds("Nobody deletes the keys, but each server does so when the lease is over."),
+        "crash-between": holds("A dies when it has some of the votes. They stand in nobody's way for longer than a lease."),
+        "stranger": holds("On each server the script finds a value that is not B's, and deletes nothing."),
+        "long-work": holds("A knows how long its votes are valid, looks at its clock before each write, and stops in time. The "
+                           "work is not done, but nobody else's is harmed."),
+        "pause": breaks("A looks at its clock, and is paused before it writes. Its votes expire, B gets them, and A's write is "
+                        "accepted: there is no token by which anybody could refuse it. This is Kleppmann's second example."),
+        "delayed-packet": holds("A does not wait for a slow server. The script that arrives late finds B's value, and deletes "
+                                "nothing."),
+        "lost-acquire": holds("A vote whose reply is lost does not count, and four others are left."),
+        "lost-release": holds("Each server compares before it deletes, so a repeated or lost unlock harms nobody."),
+        "dead-waiter": NO_QUEUE,
+        "greedy": POLLING_LUCK,
+        "herd": stalls("All waiters ask all servers again and again, and take votes from each other so that often nobody has a "
+                       "majority. Each hand-off costs the more requests the more of them wait."),
         "empty-restart": breaks("A has servers 1, 2 and 3. The third forgets its vote and votes again, so that B has 3, 4 and 5. "
                                 "Redlock's author asks for durable servers, or for a restart that takes longer than a lease."),
         "server-clock": breaks("A has servers 1, 2 and 3. The clock of the third jumps, it forgets A's lease and votes for B, "
@@ -209,23 +332,36 @@ CELLS = {
         "pool": breaks("A's connection goes back to the pool with its transaction open. The pool lends it to B. To the database "
                        "both are the same session, so B has the row that A locked, and B's COMMIT unlocks it for both."),
     },
+    "incr-limit": {
+        "crash-between": stalls("A dies after INCR and before EXPIRE. The counter never ends, and nobody passes any more."),
+    },
     "zk-herd": {
+        "half-open": SILENT_DEATH,
+        "lost-connection": RECONNECTED,
         "session-expiry": BLIND,
         "zk-cut": ONE_SERVERS_WORD,
     },
     "zk-queue": {
+        "half-open": SILENT_DEATH,
+        "lost-connection": RECONNECTED,
         "session-expiry": BLIND,
         "zk-cut": ONE_SERVERS_WORD,
     },
     "kazoo": {
+        "half-open": SILENT_DEATH,
+        "lost-connection": RECONNECTED,
         "session-expiry": IN_DOUBT,
         "zk-cut": ONE_SERVERS_WORD,
     },
     "curator": {
+        "half-open": SILENT_DEATH,
+        "lost-connection": RECONNECTED,
         "session-expiry": IN_DOUBT,
         "zk-cut": ONE_SERVERS_WORD,
     },
     "etcdctl": {
+        "half-open": holds("The server hears no more renewals. It ends the lease, and with it the key."),
+        "lost-connection": holds("The lease is not the connection. A connects again in time to renew it."),
         "etcd-stall": breaks("The old leader renews A's lease out of its memory, without asking the others. They have "
                              "ended the lease and given the lock to B. This is etcd issue 15247."),
     },

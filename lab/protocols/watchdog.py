@@ -22,6 +22,7 @@ return 0
 class Watchdog(SetLua):
     name = "watchdog"
     title = "SET NX PX with an owner and a watchdog"
+    places = ("redis",)
     follows = "set-lua"
     mends = "The lease does not end while the work goes on."
 

@@ -6,7 +6,7 @@ keeps its end open.
 from lab.scenario import scenario
 
 
-@scenario("half-open", needs_network=True)
+@scenario("half-open", needs_holder=True, needs_network=True)
 def play(stage):
     a, b = stage.clients("A", "B")
     a.lock()

@@ -4,6 +4,7 @@ Nothing gets through between the holder and ZooKeeper any more. The session ends
 next client gets the lock. The holder cannot be told that its session is over until it is connected again.
 """
 from lab.scenario import scenario
+from lab.stage import TooSlow
 
 
 @scenario("session-expiry", places=("zookeeper",))
@@ -11,7 +12,8 @@ def play(stage):
     a, b = stage.clients("A", "B")
     a.lock()
     b.ask()
-    a.work(stage.lease_s / 2)
+    if not a.work(stage.lease_s / 2):
+        raise TooSlow
     a.proxy.blackhole()
     stage.note("A's network falls silent")
     a.work(stage.patience_s, until=b.is_inside)

@@ -5,6 +5,7 @@ not notice for ten seconds, and goes on answering the holder's heartbeats. The l
 it ends it and gives the lock to the next client.
 """
 from lab.scenario import scenario
+from lab.stage import TooSlow
 
 
 @scenario("zk-cut", places=("zookeeper",), at="ensemble")
@@ -15,7 +16,8 @@ def play(stage):
     b, = stage.clients("B", ports=[servers.leader().port])
     a.lock()
     b.ask()
-    a.work(stage.lease_s / 2)
+    if not a.work(stage.lease_s / 2):
+        raise TooSlow
     servers.cut(follower)
     stage.note("A's server is cut off from the two others")
     a.work(stage.patience_s, until=b.is_inside)
