@@ -15,7 +15,7 @@ HANDOFF_MOST_S = 0.3  # or else the heartbeats of those who wait count for too m
 
 
 def applies(protocol, _place):
-    return "a hundred Java virtual machines do not fit on a small machine" if protocol.command({}) else None
+    return "a hundred Java virtual machines do not fit on a small machine" if "javac" in protocol.programs else None
 
 
 @scenario("herd", needs_holder=True, applies=applies, programs={"ss": "iproute2"})
