@@ -3,6 +3,7 @@
 #   make                      the library and build/holdfast
 #   make demo                 a small show
 #   make install [PREFIX=/usr/local] [DESTDIR=...]
+#   make install-python [PYTHON=python3] [DESTDIR=...]   the Python package (bindings/python), for that Python
 #   make test [T=part]        every test, or one part (engine, memory, models, fuzz, ...)
 #   make fresh                the first hour of a user and of a developer in an empty Debian (as root)
 #   make lint | format        check the sources | format them
@@ -16,7 +17,7 @@
 #   make abi-record           put the library's symbols and structs on record, as they are now
 #   make clean
 #
-# The first three need only what a user needs, and build in build/; the others build with the tests, elsewhere
+# The first four need only what a user needs, and build in build/; the others build with the tests, elsewhere
 # (tools/build). V=1 shows all that the compiler is told and says.
 
 SECONDS = 60
@@ -24,8 +25,9 @@ N = 250000
 S = redis
 PREFIX = /usr/local
 REPEAT = 1
+PYTHON = python3
 
-.PHONY: all demo install test fresh lint format fuzz sim soak models bench lab asan tsan abi-record clean needs test-needs
+.PHONY: all demo install install-python test fresh lint format fuzz sim soak models bench lab asan tsan abi-record clean needs test-needs
 
 all: needs
 	@tools/build -Dprefix='$(PREFIX)'
@@ -44,6 +46,9 @@ install: all
 	@tools/meson install -C build --no-rebuild --quiet
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || PATH="$$PATH:/sbin:/usr/sbin" ldconfig
 	@echo "installed holdfast in $(DESTDIR)$(PREFIX)"
+
+install-python:
+	@$(PYTHON) bindings/python/make_wheel.py install $(DESTDIR)
 
 test: test-needs
 	@tests/run $(T)

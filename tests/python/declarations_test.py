@@ -3,7 +3,6 @@ import ast
 import ctypes
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 

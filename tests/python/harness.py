@@ -24,13 +24,17 @@ folder = ""
 
 
 def test(function):
+    add_test(function.__name__.replace("_", " "), function)
+    return function
+
+
+def add_test(name, function):
     def run_there():
         global folder
         with tempfile.TemporaryDirectory(prefix="holdfast-python-") as folder:
             function()
 
-    tests.append((function.__name__.replace("_", " "), run_there))
-    return function
+    tests.append((name, run_there))
 
 
 def path_of(name):

@@ -1,5 +1,6 @@
 """The package in a process: its threads, signals, children, exit and death. Mostly on sqlite:, which other processes
 see."""
+import asyncio
 import gc
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ import warnings
 from harness import PATIENCE_S, main, new_url, path_of, raises, start_python, test
 
 import holdfast
+import holdfast.aio
 
 # Waits in a thread would end by themselves after this long: a test that fails says so instead of hanging.
 LONG_S = 100
@@ -40,11 +42,19 @@ def waiting(client, name="job"):
     return thread, results
 
 
+def wait_for_queue(client, length, name="job"):
+    until = time.monotonic() + PATIENCE_S
+    while len(client.inspect(name).waiters) != length:
+        assert time.monotonic() < until, client.inspect(name)
+        time.sleep(0.01)
+
+
 @test
 def other_threads_run_while_one_waits():
     with holdfast.open("memory:") as client:
         hold = client.acquire("job")
         thread, results = waiting(client)
+        wait_for_queue(client, 1)
         hold.release()
         thread.join(PATIENCE_S)
         assert isinstance(results[0], holdfast.Hold), results
@@ -56,6 +66,7 @@ def closing_the_client_ends_the_waits_of_other_threads():
     client = holdfast.open("memory:")
     hold = client.acquire("job")
     thread, results = waiting(client)
+    wait_for_queue(client, 1)
     client.close()
     thread.join(PATIENCE_S)
     assert isinstance(results[0], holdfast.Closed), results
@@ -87,32 +98,52 @@ def a_client_may_be_closed_while_many_threads_begin_calls():
             assert not thread.is_alive()
 
 
-@test
-def ctrl_c_ends_a_wait_and_gives_up_the_place_in_the_queue():
-    url = new_url()
-    with holdfast.open(url) as client:
-        hold = client.acquire("job")
-        child = start_python("""
+INTERRUPTED = """
 import holdfast, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 client = holdfast.open(sys.argv[1])
 try:
-    print("waits", flush=True)
-    client.acquire("job")
-except KeyboardInterrupt:
+    {}
+except KeyboardInterrupt as error:
+    kept = error  # with its traceback
     print("interrupted", flush=True)
 sys.stdin.readline()
 print(client.acquire("job", wait=0).token, flush=True)
-""", url)
-        assert child.stdout.readline() == "waits\n"
-        child.send_signal(signal.SIGINT)
-        assert child.stdout.readline() == "interrupted\n"
+"""
+
+
+def interrupt(child):
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "interrupted\n"
+
+
+@test
+def ctrl_c_ends_a_wait_and_gives_up_the_place_in_the_queue():
+    with holdfast.open(new_url()) as client:
+        hold = client.acquire("job")
+        child = start_python(INTERRUPTED.format('client.acquire("job")'), new_url())
+        wait_for_queue(client, 1)
+        interrupt(child)
+        wait_for_queue(client, 0)
         hold.release()
-        client.acquire("job", wait=0).release()  # nobody is in the queue
-        child.stdin.write("\n")
-        child.stdin.close()
-        assert int(child.stdout.readline()) > hold.token
-        assert child.wait(PATIENCE_S) == 0
+        child.communicate("\n", PATIENCE_S)
+        assert child.returncode == 0
+
+
+@test
+def ctrl_c_ends_a_recipe():
+    with holdfast.open(new_url()) as client:
+        child = start_python(INTERRUPTED.format('client.barrier("party", 2).wait()'), new_url())
+        until = time.monotonic() + PATIENCE_S
+        while not (found := client.inspect("party")) or not found.holders:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        interrupt(child)
+        while client.inspect("party").holders:  # its lease is longer than our patience
+            assert time.monotonic() < until + PATIENCE_S
+            time.sleep(0.01)
+        child.communicate("\n", PATIENCE_S)
+        assert child.returncode == 0
 
 
 @test
@@ -296,15 +327,27 @@ def the_lock_of_a_killed_process_passes_on_with_a_larger_token():
         hold.release()
 
 
+PAIRS = int(os.environ.get("HOLDFAST_TEST_PAIRS", 5000))  # 100000 shows more, and takes a minute
+
+
+def resident():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def check_flat(work):
+    work(PAIRS // 5)  # what is allocated once
+    before, descriptors = resident(), os.listdir("/proc/self/fd")
+    work(PAIRS)
+    assert os.listdir("/proc/self/fd") == descriptors
+    grown = resident() - before
+    print(f"# {grown} bytes more after {PAIRS} pairs")
+    assert grown < 1 << 20, grown
+
+
 @test
 def pairs_leave_no_memory_and_no_descriptors_behind():
-    pairs = int(os.environ.get("HOLDFAST_TEST_PAIRS", 5000))
-
-    def size():
-        gc.collect()
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd"))
-
     with holdfast.open("memory:") as client:
         def work(count):
             for _ in range(count):
@@ -313,12 +356,25 @@ def pairs_leave_no_memory_and_no_descriptors_behind():
                     hold.check()
                     raises(holdfast.Busy, client.acquire, "job", wait=0)
 
-        work(pairs // 5)  # what is allocated once
-        before, descriptors = size()
-        work(pairs)
-        after, descriptors_after = size()
-    assert descriptors_after == descriptors
-    assert after - before < 1 << 20, f"{after - before} bytes more after {pairs} pairs"
+        check_flat(work)
+
+
+@test
+def pairs_of_asyncio_leave_no_memory_and_no_descriptors_behind():
+    loop = asyncio.new_event_loop()
+    client = holdfast.aio.open("memory:")
+
+    async def pairs(count):
+        for _ in range(count):
+            async with client.lock("job"):
+                waiter = asyncio.create_task(client.acquire("job"))
+                await asyncio.sleep(0)
+                waiter.cancel()
+            await asyncio.gather(waiter, return_exceptions=True)
+
+    check_flat(lambda count: loop.run_until_complete(pairs(count)))
+    loop.run_until_complete(client.close())
+    loop.close()
 
 
 if __name__ == "__main__":  # not in the processes that multiprocessing starts

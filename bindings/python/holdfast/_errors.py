@@ -11,10 +11,12 @@ class Error(Exception):
 
 class Busy(Error):
     code = -1
+    retry_after: float | None = None  # from limit(): seconds until it would be the caller's turn
 
 
 class Timeout(Error):
     code = -2
+    retry_after: float | None = None  # the same
 
 
 class Cancelled(Error):
@@ -111,6 +113,7 @@ class Forked(Error):
 
 class Mismatch(Error):
     code = -27
+    value: int | None = None  # what the counter is; None: there is none
 
 
 class Range(Error):
