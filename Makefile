@@ -15,6 +15,8 @@
 #   make lab [REPEAT=10]      the failure lab: every cell, compared with what is known of it, and report.html
 #   make asan | tsan          sanitizer builds, in build-asan and build-tsan
 #   make abi-record           put the library's symbols and structs on record, as they are now
+#   make deb                  Debian's packages, in build-deb
+#   make dist                 a tarball, its checksum and the list of its contents (SPDX), in build-dist
 #   make clean
 #
 # The first four need only what a user needs, and build in build/; the others build with the tests, elsewhere
@@ -27,7 +29,8 @@ PREFIX = /usr/local
 REPEAT = 1
 PYTHON = python3
 
-.PHONY: all demo install install-python test fresh lint format fuzz sim soak models bench lab asan tsan abi-record clean needs test-needs
+.PHONY: all demo install install-python test fresh lint format fuzz sim soak models bench lab asan tsan abi-record deb dist \
+  clean needs test-needs
 
 all: needs
 	@tools/build -Dprefix='$(PREFIX)'
@@ -90,5 +93,12 @@ asan tsan: test-needs
 abi-record: test-needs
 	@tests/abi/run --record
 
+deb:
+	@tools/setup deb
+	@tools/deb
+
+dist:
+	@tools/dist
+
 clean:
-	rm -rf build build-plain build-asan build-tsan build-fuzz
+	rm -rf build build-plain build-asan build-tsan build-fuzz build-deb build-dist

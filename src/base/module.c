@@ -59,10 +59,15 @@ const char *module_missing(const char *name, char text[MODULE_TEXT_SIZE]) {
     snprintf(text, MODULE_TEXT_SIZE, "the module holdfast-%s.so is not in ", name);
     for (int i = 0; folder_at(i, folder); i++)
         error_append(text, MODULE_TEXT_SIZE, "%s%.200s", i ? ", " : "", folder);
-    error_append(text, MODULE_TEXT_SIZE,
-                 "; \"make install\" of this build puts it into %.200s, and HOLDFAST_MODULE_PATH "
-                 "can name another folder",
-                 HOLDFAST_MODULE_DIR);
+    if (*HOLDFAST_MODULE_PACKAGE)
+        error_append(text, MODULE_TEXT_SIZE, "; install the package %s%s", HOLDFAST_MODULE_PACKAGE,
+                     name);
+    else
+        error_append(
+            text, MODULE_TEXT_SIZE,
+            "; \"make install\" of this build puts it into %.200s, and HOLDFAST_MODULE_PATH "
+            "can name another folder",
+            HOLDFAST_MODULE_DIR);
     return text;
 }
 
