@@ -10,6 +10,7 @@ The first line of the file's docstring is the scenario's title, the rest says wh
 import sys
 
 ROUNDS_MOST = 6
+SQL = ("postgres", "postgres-rows", "mariadb", "mariadb-rows")  # the places that are databases
 
 
 class Scenario:

@@ -13,7 +13,8 @@ from lab.protocol import Protocol
 class Holdfast(Protocol):
     name = "holdfast"
     title = "holdfast"
-    places = ("sqlite", "redis", "replicated", "redlock", "postgres", "mariadb", "zookeeper", "etcd")
+    places = ("sqlite", "redis", "replicated", "redlock", "postgres", "postgres-rows", "mariadb", "mariadb-rows",
+              "zookeeper", "etcd")
     has_lease = True
     has_token = True
     always_says_where = True

@@ -2,10 +2,10 @@
 
 B's clock is an hour ahead of A's. A has just got the lock; does B believe that A's lease is over?
 """
-from lab.scenario import scenario
+from lab.scenario import SQL, scenario
 
 
-@scenario("client-clocks", places=("redis", "redlock", "postgres", "mariadb"), needs_lease=True, needs_holder=True)
+@scenario("client-clocks", places=("redis", "redlock", *SQL), needs_lease=True, needs_holder=True)
 def play(stage):
     stage.lease_s = 10  # so that no lease ends meanwhile
     a, b = stage.clients("A", "B", clock=True)

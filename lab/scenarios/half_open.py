@@ -11,9 +11,7 @@ def play(stage):
     a, b = stage.clients("A", "B")
     a.lock()
     a.write()
-    stage.note("the host of A loses power: its server hears nothing more, not even that the connection has ended")
-    a.proxy.blackhole()
-    a.kill()
+    a.lose_power()
     if b.lock():
         b.write()
         b.unlock()

@@ -14,7 +14,7 @@ def play(stage):
     a.write()
     b.ask()
     stage.note("the network ends every connection of A")
-    a.proxy.reset()
+    a.break_connections()
     b.locked(within=3)
     a.write()
     a.unlock() or a.unlock()  # if that fails, on a new connection
