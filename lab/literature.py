@@ -51,6 +51,7 @@ DEL_TWICE = breaks("A has no answer, so it sends DEL again, as client libraries 
 OWN_LOCK = holds("A's second attempt finds the key of its own first one and takes it for another's. A waits for itself until the "
                  "lease is over; it costs a lease, but nobody is harmed.")
 NO_QUEUE = holds("Waiters know nothing of each other, and nobody is kept waiting for one that is dead.")
+NOT_ITS_CONNECTION = holds("The key does not belong to the connection that created it. A connects again to delete it.")
 POLLING_LUCK = stalls("There is no queue. Whoever asks first after an unlock wins, and A, who asks at once, always does. B looks "
                       "only now and then, and finds the lock taken.")
 POLLING_HERD = stalls("All waiters ask again and again, whether or not anything has changed. Each hand-off costs the more requests "
@@ -85,11 +86,14 @@ NOT_THE_CONNECTIONS = holds("The lock is a row that was committed. It does not b
                             "written, so it stays when that one ends.")
 ANY_CONNECTION = holds("The lock is a row that was committed. It does not matter which connection wrote it, so B finds "
                        "the row on any connection.")
+LOST_WITH_ROW = fenced("A row lock ends with its connection, and the server gives it to B at once. A is notified at the same "
+                       "moment, but may be in the middle of a write: B's token is larger, so the resource refuses it.")
 
 CELLS = {
     "setnx": {
         "crash-holding": stalls("The key has no expiry, so it outlives its holder. Nobody can lock again until somebody "
                                 "deletes it by hand."),
+        "lost-connection": NOT_ITS_CONNECTION,
         "half-open": stalls("The key has no expiry, so it outlives its holder, whatever becomes of the connection."),
         "crash-between": holds("To lock takes a single command, so there is nothing between."),
         "stranger": breaks("DEL does not ask who calls it. A client that never had the lock frees it, and the next one "
@@ -105,6 +109,7 @@ CELLS = {
     },
     "setnx-expire": {
         "crash-holding": FREED_BY_LEASE,
+        "lost-connection": NOT_ITS_CONNECTION,
         "half-open": FREED_BY_LEASE,
         "crash-between": stalls("A dies after SETNX and before EXPIRE. The key has no expiry, and nobody can lock again."),
         "stranger": breaks("DEL does not ask who calls it. B frees A's lock, and C enters beside A."),
@@ -125,6 +130,7 @@ CELLS = {
     },
     "getset": {
         "crash-holding": holds("B reads the deadline, finds that it is over and takes the lock with GETSET."),
+        "lost-connection": NOT_ITS_CONNECTION,
         "half-open": holds("B reads the deadline, finds that it is over and takes the lock with GETSET."),
         "crash-between": holds("SETNX stores the deadline with the lock. Whenever A dies, B finds a deadline that will be over."),
         "stranger": holds("A client looks at its own deadline before it calls DEL, and a stranger has none. The key "
@@ -151,6 +157,7 @@ CELLS = {
     },
     "set-nx": {
         "crash-holding": FREED_BY_LEASE,
+        "lost-connection": NOT_ITS_CONNECTION,
         "half-open": FREED_BY_LEASE,
         "crash-between": ONE_COMMAND,
         "stranger": breaks("The value is the same for everybody, and DEL does not ask who calls it. B frees A's lock, and C enters "
@@ -171,6 +178,7 @@ CELLS = {
     },
     "get-del": {
         "crash-holding": FREED_BY_LEASE,
+        "lost-connection": NOT_ITS_CONNECTION,
         "half-open": FREED_BY_LEASE,
         "crash-between": ONE_COMMAND,
         "stranger": holds("B reads the value, sees that it is not its own, and leaves the key alone."),
@@ -192,6 +200,7 @@ CELLS = {
     },
     "set-lua": {
         "crash-holding": FREED_BY_LEASE,
+        "lost-connection": NOT_ITS_CONNECTION,
         "half-open": FREED_BY_LEASE,
         "crash-between": ONE_COMMAND,
         "stranger": holds("The script finds a value that is not B's, and deletes nothing."),
@@ -214,6 +223,7 @@ CELLS = {
     },
     "watchdog": {
         "crash-holding": holds("The watchdog dies with its process, so Redis ends the lease."),
+        "lost-connection": NOT_ITS_CONNECTION,
         "half-open": holds("The watchdog's renewals no longer arrive, so Redis ends the lease."),
         "crash-between": ONE_COMMAND,
         "stranger": holds("The script finds a value that is not B's, and deletes nothing."),
@@ -235,6 +245,8 @@ CELLS = {
     },
     "redlock": {
         "crash-holding": holds("Nobody deletes the keys, but each server does so when the lease is over."),
+        "lost-connection": holds("The keys do not belong to the connections that created them. A connects again to delete "
+                                 "them."),
         "half-open": holds("Nobody deletes the keys, but each server does so when the lease is over."),
         "crash-between": holds("A dies when it has some of the votes. They stand in nobody's way for longer than a lease."),
         "stranger": holds("On each server the script finds a value that is not B's, and deletes nothing."),
@@ -366,6 +378,17 @@ CELLS = {
                              "ended the lease and given the lock to B. This is etcd issue 15247."),
     },
     "holdfast": {
+        "half-open": holds("The server hears no more renewals, and the lease ends the lock, whatever the connection looks "
+                           "like. With row locks, the server ends a session that has been silent for the lease."),
+        "lost-connection": holds("A lock belongs to a client and not to a connection. A connects again and renews."),
+        ("lost-connection", "postgres-rows"): LOST_WITH_ROW,
+        ("lost-connection", "mariadb-rows"): LOST_WITH_ROW,
+        "pool": holds("A lock belongs to one call of the program, and no two threads are the same owner. With row locks, a "
+                      "connection that has a lock serves nothing else."),
+        ("server-clock", "mariadb-rows"): holds("A row lock has no time. The server counts how long a session has been silent, "
+                                                "and not what its clock shows."),
+        ("server-clock", "postgres-rows"): fenced("PostgreSQL takes A's session for one that has been silent too long, and ends "
+                                                  "it. A learns of it at once, and B's token is larger."),
         "session-expiry": holds("A counts the time since the servers last confirmed its session, and stops before they may "
                                 "end it."),
         "zk-cut": holds("An answered heartbeat does not count. A's renewals are writes, which a majority must confirm: the "

@@ -29,10 +29,6 @@ class Place:
         """For holdfast, by these ports, which are of proxies before the servers."""
         raise NotImplementedError
 
-    def requests(self):
-        """How many requests the servers have read so far; None: they do not count them."""
-        return None
-
     def part(self, one, other):
         """Two clients from here on reach different majorities of the servers; with one server, the same."""
 

@@ -27,6 +27,3 @@ class ThreeZookeepers(Place):
 
     def url(self, ports):
         return "zookeeper://" + ",".join(f"127.0.0.1:{port}" for port in ports)
-
-    def requests(self):
-        return sum(map(packets, self.servers.members))

@@ -22,8 +22,3 @@ class OneEtcd(Place):
 
     def url(self, ports):
         return self.cluster.url(ports=ports, options="prefix=")
-
-    def requests(self):
-        """But renewals, which depend on how long something takes."""
-        return sum(member.metric("grpc_server_msg_received_total", without='grpc_method="LeaseKeepAlive"')
-                   for member in self.cluster.members)

@@ -23,8 +23,5 @@ class MariaDB(Place):
     def url(self, ports):
         return self.server.url(port=ports[0])
 
-    def requests(self):
-        return int(self.server.command("SHOW GLOBAL STATUS LIKE 'Questions'").split()[1])
-
     def step_clock(self, seconds):
         self.server.clock.change(step_us=seconds * 1000000)

@@ -10,7 +10,7 @@ class Postgres(Place):
     programs = {"/usr/lib/postgresql/*/bin/initdb": "postgresql", "psql": "postgresql-client"}
 
     def __enter__(self):
-        self.server = Server(["max_connections = 1000", "log_statement = all"], clock=self.shim).__enter__()
+        self.server = Server(["max_connections = 1000"], clock=self.shim).__enter__()
         return self
 
     def __exit__(self, *_):
@@ -22,9 +22,6 @@ class Postgres(Place):
 
     def url(self, ports):
         return self.server.url(port=ports[0])
-
-    def requests(self):
-        return self.server.log.read_bytes().count(b" LOG:  ")
 
     def step_clock(self, seconds):
         self.server.clock.change(step_us=seconds * 1000000)

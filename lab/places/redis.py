@@ -25,9 +25,6 @@ class OneRedis(Place):
         """Without a prefix, a lock's name is its key, as in the published protocols."""
         return f"redis://127.0.0.1:{ports[0]}?prefix="
 
-    def requests(self):
-        return int(self.server.info("stats")["total_reads_processed"])
-
     # ---- What happens to it ----
 
     def restart_empty(self):

@@ -39,9 +39,6 @@ class FiveRedis(Place):
         an answer may take its time."""
         return f"quorum+redis://{','.join(f'127.0.0.1:{port}' for port in ports)}?id=lab&{options}"
 
-    def requests(self):
-        return sum(int(server.info("stats")["total_reads_processed"]) for server in self.servers)
-
     # ---- What happens to them ----
 
     def part(self, one, other):

@@ -23,9 +23,6 @@ class OneZookeeper(Place):
     def url(self, ports):
         return self.server.url(ports[0])
 
-    def requests(self):
-        return packets(self.server)
-
 
 def packets(server):
     """Pings too: the server does not count them apart."""
