@@ -378,6 +378,22 @@ CELLS = {
                              "ended the lease and given the lock to B. This is etcd issue 15247."),
     },
     "holdfast": {
+        "crash-holding": holds("Nobody renews A's lease any more. It ends, and the store gives the lock to B."),
+        ("crash-holding", "sqlite"): holds("The store is on the same host and sees that A's process is dead. B need not wait for "
+                                           "the end of the lease."),
+        "crash-between": holds("The step that grants the lock also sets its lease. Whatever A left behind ends by itself."),
+        "stranger": holds("A release names the grant that it ends. B has none, so there is nothing that it could send."),
+        "long-work": holds("The library renews A's lease in the background for as long as A works."),
+        "pause": fenced("No lock can prevent this: A has checked its lock, is stopped, and goes on after its lease. But the "
+                        "resource has already seen B's token, which is larger, and refuses A's write."),
+        "delayed-packet": holds("A's release names A's grant. When it arrives, that grant is gone, and B's stays."),
+        "lost-acquire": holds("A repeats its request, with the number of its attempt. The store finds that this attempt already "
+                              "has the lock."),
+        "lost-release": holds("A repeats its release, which names A's grant. That is gone, so nothing happens to B's."),
+        "dead-waiter": holds("A place in the queue has a lease, too. Nobody renews B's, so it ends, and C is the next."),
+        ("dead-waiter", "redlock"): holds("Over several servers there is no queue. A dead client stands in nobody's way."),
+        "greedy": holds("Those who wait form a queue. Each time that A asks again, it is behind B."),
+        "herd": holds("The store wakes the first in the queue and nobody else. A hand-off costs the same however many wait."),
         "half-open": holds("The server hears no more renewals, and the lease ends the lock, whatever the connection looks "
                            "like. With row locks, the server ends a session that has been silent for the lease."),
         "lost-connection": holds("A lock belongs to a client and not to a connection. A connects again and renews."),

@@ -18,6 +18,14 @@ DARK = {"page": "#16181c", "soft": "#1f2227", "rule": "#3a3e45", "ink": "#e8e6e1
         "holds": "#6cc08b", "fenced": "#76b7de", "breaks": "#ff8a7d", "stalls": "#e3ae52", "n/a": "#969aa1",
         "who": ("#234a75", "#493069", "#1e564c", "#604515"), "edge": ("#6aa3df", "#ad88e0", "#5cb8a7", "#d29b45"),
         "band": "#7a2a25"}
+# For each verdict, 16 by 16, so that nobody needs to tell colours apart.
+SIGNS = {"holds": '<path d="M3 8.5l3.5 3.5L13 4.5"/>',
+         "fenced": '<path d="M8 1.8l5 1.7v4.2c0 3-2 5.2-5 6.5c-3-1.3-5-3.5-5-6.5V3.5z"/>',
+         "breaks": '<path d="M4 4l8 8M12 4l-8 8"/>',
+         "stalls": '<path d="M4 2.5h8M4 13.5h8M5 2.5c0 4 6 7 6 11M11 2.5c0 4-6 7-6 11"/>',
+         "n/a": '<path d="M5 8h6"/>',
+         "gap": '<path d="M5.5 6a2.5 2.5 0 1 1 3.6 2.2c-.8.4-1.1.9-1.1 1.8M8 12.6v.2"/>',
+         "error": '<path d="M8 3v6.5M8 12.8v.2"/>'}
 FONT = "system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif"
 
 NAMES_PX = 34  # the column of the names, left of what the percentages count
@@ -255,3 +263,46 @@ def mark(event, kind_of_write):
 def step_of(seconds):
     """Between two times on the axis: so few that they do not overlap on a phone."""
     return next(step for step in (.1, .2, .5, 1, 2, 5, 10, 20, 50, 100, 1000) if seconds / step <= 7)
+
+
+# ---- The matrix ----
+
+HEAD_PX, ROWS_PX, CELL_PX, MARGIN_PX = 150, 176, 26, 16
+
+
+def matrix(results):
+    """An SVG file: a sign for each cell, by the names that the command line knows."""
+    parts, y = [], MARGIN_PX + HEAD_PX
+    for column, scenario in enumerate(results.scenarios):
+        x = MARGIN_PX + ROWS_PX + CELL_PX * column + CELL_PX / 2 + 4
+        parts.append(f'<text transform="translate({x:g} {y - 6}) rotate(-90)">{escape(scenario.name)}</text>')
+    for _, _, protocols in results.chapters():
+        for row in (row for rows in protocols.values() for row in rows):
+            parts.append(f'<text x="{MARGIN_PX}" y="{y + 17}">{escape(row.name)}</text>')
+            for column, scenario in enumerate(results.scenarios):
+                if cell := results.cells.get((row.name, scenario.name)):
+                    x = MARGIN_PX + ROWS_PX + CELL_PX * column
+                    parts.append(f'<g transform="translate({x} {y})" class="{cell.verdict.replace("/", "")}">'
+                                 f'<rect x="1" y="1" width="{CELL_PX - 2}" height="{CELL_PX - 2}" rx="3"/>'
+                                 f'<g transform="translate(5 5)">{SIGNS[cell.verdict]}</g></g>')
+            y += CELL_PX
+        y += 10
+    width = 2 * MARGIN_PX + ROWS_PX + CELL_PX * len(results.scenarios)
+    verdicts = ("holds", "fenced", "breaks", "stalls")
+    for index, verdict in enumerate(verdicts):
+        parts.append(f'<g transform="translate({MARGIN_PX + ROWS_PX + 90 * index} {y})" class="{verdict}"><g '
+                     f'transform="translate(5 5)">{SIGNS[verdict]}</g><text x="28" y="17">{verdict}</text></g>')
+    height = y + CELL_PX + MARGIN_PX
+
+    def colours_of(colours):
+        lines = [f".page{{fill:{colours['page']};stroke:{colours['rule']}}} text{{font:12px {FONT};fill:{colours['ink']}}}"]
+        lines += [f".{name.replace('/', '')} path{{stroke:{colours[name]}}} .{name.replace('/', '')} rect{{fill:{colours[name]}}}"
+                  for name in (*verdicts, "n/a")]
+        return "\n".join(lines)
+
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            'role="img" aria-label="The matrix: which protocol holds in which scenario">\n<style>\n'
+            'path{fill:none;stroke-width:2;stroke-linecap:round;stroke-linejoin:round} g rect{fill-opacity:.14}\n'
+            f'g.na rect{{fill-opacity:0}}\n{colours_of(LIGHT)}\n@media(prefers-color-scheme:dark){{\n{colours_of(DARK)}\n}}\n'
+            f'</style>\n<rect x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="8" class="page"/>\n'
+            + "\n".join(parts) + "\n</svg>\n")

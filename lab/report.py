@@ -14,28 +14,24 @@ from pathlib import Path
 from lab import picture
 from lab.results import BAD, Results
 
-# ---- The signs ----
+# ---- The verdicts ----
 
-# For each verdict: what it means, and a sign, so that nobody needs to tell colours apart. 16 by 16.
-VERDICTS = {
-    "holds": ("Never two inside at once, and the lock was there for the next client.",
-              '<path d="M3 8.5l3.5 3.5L13 4.5"/>'),
-    "fenced": ("Two were inside at once, but the resource refused every stale write by its token: no harm was done.",
-               '<path d="M8 1.8l5 1.7v4.2c0 3-2 5.2-5 6.5c-3-1.3-5-3.5-5-6.5V3.5z"/>'),
-    "breaks": ("Two were inside at once, or a stale write was accepted.", '<path d="M4 4l8 8M12 4l-8 8"/>'),
-    "stalls": ("Nobody was inside, and still nobody could get the lock; or waiting cost more with each waiter.",
-               '<path d="M4 2.5h8M4 13.5h8M5 2.5c0 4 6 7 6 11M11 2.5c0 4-6 7-6 11"/>'),
-    "n/a": ("The scenario means nothing for this protocol.", '<path d="M5 8h6"/>'),
-    "gap": ("Not played: something is not installed.",
-            '<path d="M5.5 6a2.5 2.5 0 1 1 3.6 2.2c-.8.4-1.1.9-1.1 1.8M8 12.6v.2"/>'),
-    "error": ("The scenario could not be played to its end.", '<path d="M8 3v6.5M8 12.8v.2"/>'),
+MEANINGS = {
+    "holds": "Never two inside at once, and the lock was there for the next client.",
+    "fenced": "Two were inside at once, but the resource refused every stale write by its token: no harm was done.",
+    "breaks": "Two were inside at once, or a stale write was accepted.",
+    "stalls": "Nobody was inside, and still nobody could get the lock; or some never had their turn; or each hand-off cost more "
+              "with each client that waited.",
+    "n/a": "The scenario means nothing for this protocol.",
+    "gap": "Not played: something is not installed.",
+    "error": "The scenario could not be played to its end.",
 }
 VERBS = {"holds": "hold", "fenced": "are fenced", "breaks": "break", "stalls": "stall", "n/a": "do not apply",
          "gap": "were not played", "error": "failed"}
 
 
 def sign(verdict):
-    return f'<svg class="sign" viewBox="0 0 16 16" aria-hidden="true">{VERDICTS[verdict][1]}</svg>'
+    return f'<svg class="sign" viewBox="0 0 16 16" aria-hidden="true">{picture.SIGNS[verdict]}</svg>'
 
 
 def badge(verdict):
@@ -103,7 +99,7 @@ def counts(results):
 
 
 def legend():
-    return "".join(f"<dt>{badge(verdict)}</dt><dd>{meaning}</dd>" for verdict, (meaning, _) in VERDICTS.items())
+    return "".join(f"<dt>{badge(verdict)}</dt><dd>{meaning}</dd>" for verdict, meaning in MEANINGS.items())
 
 
 def key():
