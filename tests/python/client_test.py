@@ -23,6 +23,15 @@ def the_text_of_an_error_is_the_librarys():
 
 
 @test
+def a_wait_of_less_than_a_millisecond_is_a_wait():
+    with holdfast.open("memory:") as client:
+        hold = client.acquire("job")
+        raises(holdfast.Timeout, client.acquire, "job", wait=0.0001)
+        raises(holdfast.Busy, client.acquire, "job", wait=0)
+        hold.release()
+
+
+@test
 def a_job_that_somebody_else_runs_is_skipped():
     with holdfast.open("memory:") as client:
         @client.only_one("nightly")
@@ -51,6 +60,20 @@ def an_exception_of_the_block_goes_before_the_loss():
 
         raises(ValueError, work)
         client.acquire("job", wait=0).release()
+
+
+@test
+def the_loss_of_one_of_several_names_is_reported():
+    with holdfast.open("memory:") as client:
+        hold = client.acquire(["one", "two"])
+        lost, calls = threading.Event(), []
+        hold.on_lost(lambda _: 1 / 0)
+        hold.on_lost(calls.append)
+        hold.on_lost(lambda _: lost.set())
+        client.break_hold("two", hold.tokens[1], "a test")
+        assert lost.wait(PATIENCE_S)
+        assert hold.name == "two" and "a test" in str(calls[0]), calls
+        raises(holdfast.Lost, hold.check)
 
 
 @test
@@ -237,7 +260,7 @@ def the_loop_calls_on_lost():
         assert "not renewed" in str(await asyncio.wait_for(lost, PATIENCE_S))
         again = asyncio.get_running_loop().create_future()
         hold.on_lost(again.set_result)
-        assert await again is await lost
+        assert str(await again) == str(await lost)
         await raises_in_loop(holdfast.Lost, hold.release())
 
     run_with_client(work)

@@ -21,8 +21,8 @@ LONG_S = 100
 
 HOLDS = """
 import holdfast, sys
-client = holdfast.open(sys.argv[1])
-hold = client.acquire("job", ttl=float(sys.argv[2]))
+client = holdfast.open(sys.argv[1], guard_pid=int(sys.argv[2]))
+hold = client.acquire("job")
 print(hold.token, flush=True)
 """
 
@@ -118,6 +118,28 @@ def interrupt(child):
 
 
 @test
+def a_client_is_closed_after_the_recipes_that_were_about_to_begin():
+    client, story = holdfast.open("memory:"), []
+
+    def recipe(_):
+        began.set()
+        while client._handle is not None:
+            time.sleep(0.001)
+        time.sleep(0.1)
+        story.append("recipe")
+        return holdfast.Cancelled.code
+
+    began = threading.Event()
+    thread = threading.Thread(target=lambda: raises(holdfast.Closed, client._block, recipe))
+    thread.start()
+    began.wait()
+    client.close()
+    story.append("closed")
+    thread.join()
+    assert story == ["recipe", "closed"], story
+
+
+@test
 def ctrl_c_ends_a_wait_and_gives_up_the_place_in_the_queue():
     with holdfast.open(new_url()) as client:
         hold = client.acquire("job")
@@ -173,6 +195,21 @@ def a_signal_handler_may_use_the_client():
         signal.signal(signal.SIGALRM, lambda *_: hold.release())
         signal.setitimer(signal.ITIMER_REAL, 0.01)
         client.acquire("job", wait=LONG_S).release()
+
+
+@test
+def a_signal_handler_may_use_the_client_while_a_call_starts():
+    with holdfast.open("memory:") as client:
+        signal.signal(signal.SIGUSR1, lambda *_: client.acquire("other").release())
+        open_handle = client._open_handle
+
+        def interrupted():  # with the client's mutex locked
+            client._open_handle = open_handle
+            os.kill(os.getpid(), signal.SIGUSR1)
+            return open_handle()
+
+        client._open_handle = interrupted
+        client.acquire("job").release()
 
 
 @test
@@ -295,6 +332,7 @@ def processes_of_multiprocessing_exclude_each_other():
 
 @test
 def the_exit_of_the_interpreter_releases_what_is_held():
+    """Not the death of the process: the store is told that this frees nothing (guard_pid)."""
     url = new_url()
     done = subprocess.run([sys.executable, "-c", HOLDS + """
 import threading
@@ -306,7 +344,7 @@ def wait():
         pass
 threading.Thread(target=wait, daemon=True).start()
 globals()["in a cycle"] = [hold, client]
-"""] + [url, "30"], capture_output=True, text=True, timeout=LONG_S)
+""", url, "-1"], capture_output=True, text=True, timeout=LONG_S)
     assert (done.returncode, done.stderr) == (0, ""), done
     assert done.stdout.count("\n") == 1, done.stdout
     with holdfast.open(url) as client:
@@ -316,7 +354,7 @@ globals()["in a cycle"] = [hold, client]
 @test
 def the_lock_of_a_killed_process_passes_on_with_a_larger_token():
     url = new_url()
-    child = start_python(HOLDS + "sys.stdin.read()", url, 30)
+    child = start_python(HOLDS + "sys.stdin.read()", url, 0)
     token = int(child.stdout.readline())
     with holdfast.open(url) as client:
         raises(holdfast.Busy, client.acquire, "job", wait=0)

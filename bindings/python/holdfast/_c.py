@@ -1,15 +1,16 @@
 """What include/holdfast/holdfast.h declares, for ctypes: the structs, the calls and the numbers, as far as the package
 uses them. tests/python compares the structs and the numbers with what a C compiler makes of the header.
 
-Calls through `library` let other Python threads run until they return. The few through `quick` keep the interpreter's
-lock: they return at once, run no Python code, and need no more time than releasing that lock would.
+Calls through `library` release the interpreter's lock until they return. Those through `quick` keep it, since they return
+at once and to get it back takes longer than most of them do, above all if there are many threads. What may wait for the
+store, a disk or a callback must not be quick: a callback needs that lock.
 """
 from __future__ import annotations
 
 import ctypes
 import os
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint32,
-                    c_uint64, c_void_p, py_object)
+                    c_uint64, c_void_p)
 from typing import Any
 
 SONAME = "libholdfast.so.0"
@@ -23,7 +24,7 @@ COUNT_GET, COUNT_ADD, COUNT_SWAP, COUNT_CAS, COUNT_REMOVE = 1, 2, 3, 4, 5
 POSTGRES, MYSQL, SQLITE = 1, 2, 3
 FENCE_SQL_SIZE = 768
 
-LostFunction = CFUNCTYPE(None, c_void_p, py_object)
+LostFunction = CFUNCTYPE(None, c_void_p, c_void_p)
 
 
 class ClientOptions(Structure):
@@ -35,7 +36,7 @@ class ClientOptions(Structure):
 class AcquireOptions(Structure):
     _fields_ = [("size", c_size_t), ("kind", c_int), ("permits", c_uint32), ("capacity", c_uint32),
                 ("wait_ms", c_int64), ("lease_ms", c_int64), ("min_left_ms", c_int64), ("flags", c_uint),
-                ("owner_key", c_uint64), ("label", c_char_p), ("on_lost", LostFunction), ("on_lost_arg", py_object)]
+                ("owner_key", c_uint64), ("label", c_char_p), ("on_lost", LostFunction), ("on_lost_arg", c_void_p)]
 
 
 class Want(Structure):
@@ -103,14 +104,6 @@ _calls: dict[ctypes.CDLL, list[tuple[Any, ...]]] = {
         ("hf_client_open", c_int, c_char_p, POINTER(ClientOptions), _out),
         ("hf_client_close", c_void_p, c_void_p),
         ("hf_client_cancel", c_int, c_void_p),
-        ("hf_acquire_start", c_int, c_void_p, c_char_p, POINTER(AcquireOptions), _out),
-        ("hf_acquire_all_start", c_int, c_void_p, POINTER(POINTER(Want)), c_size_t, POINTER(AcquireOptions), _out),
-        ("hf_renew_start", c_int, c_void_p, c_int64, _out),
-        ("hf_release_start", c_int, c_void_p, _out),
-        ("hf_inspect_start", c_int, c_void_p, c_char_p, _out),
-        ("hf_list_start", c_int, c_void_p, c_char_p, c_char_p, c_size_t, _out),
-        ("hf_break_start", c_int, c_void_p, c_char_p, c_uint64, c_char_p, _out),
-        ("hf_count_start", c_int, c_void_p, c_char_p, POINTER(CountOptions), _out),
         ("hf_limit", c_int, c_void_p, c_char_p, POINTER(LimitOptions), POINTER(c_int64)),
         ("hf_observe", c_int, c_void_p, c_char_p, c_uint64, c_int64, POINTER(Leader)),
         ("hf_latch_count_down", c_int, c_void_p, c_char_p, POINTER(LatchOptions), POINTER(c_int64)),
@@ -131,6 +124,14 @@ _calls: dict[ctypes.CDLL, list[tuple[Any, ...]]] = {
         ("hf_error_string", c_char_p, c_int),
         ("hf_last_error", c_char_p),
         ("hf_version", c_char_p),
+        ("hf_acquire_start", c_int, c_void_p, c_char_p, POINTER(AcquireOptions), _out),
+        ("hf_acquire_all_start", c_int, c_void_p, POINTER(POINTER(Want)), c_size_t, POINTER(AcquireOptions), _out),
+        ("hf_renew_start", c_int, c_void_p, c_int64, _out),
+        ("hf_release_start", c_int, c_void_p, _out),
+        ("hf_inspect_start", c_int, c_void_p, c_char_p, _out),
+        ("hf_list_start", c_int, c_void_p, c_char_p, c_char_p, c_size_t, _out),
+        ("hf_break_start", c_int, c_void_p, c_char_p, c_uint64, c_char_p, _out),
+        ("hf_count_start", c_int, c_void_p, c_char_p, POINTER(CountOptions), _out),
         ("hf_call_status", c_int, c_void_p),
         ("hf_call_error", c_char_p, c_void_p),
         ("hf_call_queue", c_int, c_void_p, c_void_p),
@@ -139,6 +140,8 @@ _calls: dict[ctypes.CDLL, list[tuple[Any, ...]]] = {
         ("hf_call_take_hold", c_void_p, c_void_p),
         ("hf_call_take_locks", c_void_p, c_void_p),
         ("hf_call_counter", c_int, c_void_p, POINTER(Counter)),
+        ("hf_call_free", c_void_p, c_void_p),
+        ("hf_hold_free", c_void_p, c_void_p),
         ("hf_locks_count", c_size_t, c_void_p),
         ("hf_locks_at", POINTER(LockInfo), c_void_p, c_size_t),
         ("hf_locks_free", c_void_p, c_void_p),

@@ -33,10 +33,10 @@ def in_main_thread() -> bool:
 
 def code_of(call: Call) -> int:
     """Waits for the call."""
-    slice_ms = SIGNALS_MS if in_main_thread() else _c.FOREVER
+    slice_ms = SIGNALS_MS
     try:
         while (code := _c.library.hf_call_wait(call.handle, slice_ms)) == _c.PENDING:
-            pass
+            slice_ms = SIGNALS_MS if in_main_thread() else _c.FOREVER
     except BaseException:
         call.drop()
         raise
@@ -62,11 +62,12 @@ class Hold(OwnedHold):
         """Raises Lost if the lock was lost before, Unknown or Unreachable if the store did not confirm the release.
         The lock is no longer held, whatever it raises."""
         complete(self._start_release())
+        self._released()
 
     def on_lost(self, function: Callable[[Lost], object]) -> None:
         """Has `function` called if the lock is lost, with the Lost that says why, on a thread of the library. If it is
         lost already, the function is called at once."""
-        self._loss.add(function)
+        self._on_lost(function)
 
     def fence_open(self, path: str) -> None:
         """Registers the token for a file. Call it before the first read."""
@@ -194,7 +195,7 @@ class Client(BaseClient):
 
     def acquire(self, names: Names, **options: Unpack[AcquireOptions]) -> Hold:
         """Acquires a lock, or all of several: client.acquire(["db", Want("cache", shared=True)])."""
-        return Hold(self, complete(self._start_acquire(names, options)))
+        return Hold(self, complete(self._start_acquire(names, options)), options.get("keep", False))
 
     @contextlib.contextmanager
     def lock(self, names: Names, *, ignore_loss: bool = False, **options: Unpack[AcquireOptions]

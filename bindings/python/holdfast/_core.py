@@ -9,6 +9,8 @@ The handle of a hold is freed by __del__, and by nothing else: while one thread 
 from __future__ import annotations
 
 import atexit
+import collections
+import functools
 import math
 import os
 import sys
@@ -112,13 +114,14 @@ def kind_of(shared: bool, permits: int | None, capacity: int | None) -> tuple[in
     return _c.SHARED if shared else _c.EXCLUSIVE if permits is None else _c.PERMITS, permits or 0, capacity or 0
 
 
-def acquire_options(loss: Loss, wait: float | None = None, ttl: float = 30, shared: bool = False,
+@functools.lru_cache(maxsize=256)
+def acquire_options(wait: float | None = None, ttl: float = 30, shared: bool = False,
                     permits: int | None = None, capacity: int | None = None, min_left: float = 0, barge: bool = False,
                     reentrant: bool = False, owner_key: int = 0, renew: bool = True, keep: bool = False,
                     label: str | None = None) -> _c.AcquireOptions:
     flags = barge * _c.BARGE | reentrant * _c.REENTRANT | (not renew) * _c.NO_RENEW | keep * _c.KEEP
     return _c.AcquireOptions(sizeof(_c.AcquireOptions), *kind_of(shared, permits, capacity), milliseconds(wait),
-                             milliseconds(ttl), milliseconds(min_left), flags, owner_key, encoded(label), on_loss, loss)
+                             milliseconds(ttl), milliseconds(min_left), flags, owner_key, encoded(label), on_loss, None)
 
 
 def ignored(ignore_loss: bool) -> tuple[type[Error], ...]:
@@ -135,20 +138,27 @@ def want_struct(want: str | Want) -> _c.Want:
 
 
 class Call:
-    """A call that was started. It belongs to one thread or task."""
-    __slots__ = ("handle", "keeps")
+    """A call that was started. It belongs to one thread or task. Freeing it may wait for a callback only if it has a hold
+    that was not taken."""
+    __slots__ = ("handle", "free")
 
-    def __init__(self, keeps: Any) -> None:
+    def __init__(self, free: Callable[[c_void_p], Any] = _c.quick.hf_call_free) -> None:
         self.handle = c_void_p()
-        self.keeps = keeps  # what the library may still use
+        self.free = free
 
-    def drop(self, free: Callable[[c_void_p], Any] = _c.library.hf_call_free) -> None:
+    def __del__(self) -> None:
+        self.free(self.handle)
+
+    def drop(self) -> None:
         """Cancels it, and gives back what was granted. For a wait that an exception ends: a traceback may keep the
         object for long."""
-        free(self.handle)
+        self.free(self.handle)
         self.handle.value = None
 
-    __del__ = drop
+    def take_hold(self) -> int:
+        hold: int = _c.quick.hf_call_take_hold(self.handle)
+        self.free = _c.quick.hf_call_free
+        return hold
 
     def check(self, code: int) -> None:
         if code < 0:
@@ -179,32 +189,31 @@ def left_of(counter: _c.Counter) -> float | None:
 # ---- The hold ----
 
 
-class Loss:
-    """Whether a hold was lost, and who wants to know. The library has its address until the hold is freed."""
-    __slots__ = ("mutex", "error", "functions", "__weakref__")
+class Watch:
+    """Those who want to know that a hold is lost. Each is called once, whoever notices the loss first."""
+    __slots__ = ("functions", "__weakref__")
 
     def __init__(self) -> None:
-        self.mutex = threading.Lock()
-        self.error: Lost | None = None
-        self.functions: list[Callable[[Lost], object]] = []
+        self.functions: collections.deque[Callable[[Lost], object]] = collections.deque()
 
     def report(self, lost: Lost) -> None:
-        with self.mutex:
-            self.error = lost
-            functions, self.functions = self.functions, []
-        for function in functions:
+        try:
+            function = self.functions.popleft()
+        except IndexError:
+            return
+        try:
             function(lost)
-
-    def add(self, function: Callable[[Lost], object]) -> None:
-        with self.mutex:
-            if self.error is None:
-                self.functions.append(function)
-                return
-        function(self.error)
+        finally:
+            self.report(lost)
 
 
-def report_loss(_hold: int, loss: Loss) -> None:
-    loss.report(Lost(decoded(_c.quick.hf_last_error())))
+watches: weakref.WeakValueDictionary[int, Watch] = weakref.WeakValueDictionary()  # by the handle of the hold
+
+
+def report_loss(handle: int, _: object) -> None:
+    watch = watches.get(handle)
+    if watch is not None:
+        watch.report(Lost(decoded(_c.quick.hf_last_error())))
 
 
 on_loss = _c.LostFunction(report_loss)
@@ -215,10 +224,14 @@ class HoldView:
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
-        self.token: int = _c.quick.hf_hold_token_at(handle, 0)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.name!r}, token {self.token}, {self.left} s left>"
+
+    @property
+    def token(self) -> int:
+        """The fencing token of this grant. With several names, that of the first."""
+        return int(_c.quick.hf_hold_token_at(self._handle, 0))
 
     @property
     def name(self) -> str:
@@ -264,29 +277,42 @@ class OwnedHold(HoldView):
     """A lock that was granted. It is renewed until it is released or lost. If nobody refers to it any more, it is
     released, unless it was acquired with keep=True."""
 
-    def __init__(self, client: BaseClient, call: Call) -> None:
-        super().__init__(_c.quick.hf_call_take_hold(call.handle))
-        self._client = client  # which would be closed if nobody referred to it
-        self._loss: Loss
-        self._may_be_dropped: bool
-        self._loss, self._may_be_dropped = call.keeps
+    _watch: Watch | None = None
+    _free = _c.library.hf_hold_free  # quick once it was released: then no callback can be running
 
-    def __del__(self, free: Callable[[int], Any] = _c.library.hf_hold_free, warn: Any = warnings.warn) -> None:
+    def __init__(self, client: BaseClient, call: Call, may_be_dropped: bool) -> None:
+        super().__init__(call.take_hold())
+        self._client = client  # which would be closed if nobody referred to it
+        self._may_be_dropped = may_be_dropped
+
+    def __del__(self, warn: Any = warnings.warn) -> None:
         if not self._may_be_dropped and self.left > 0:
             warn(f"{self!r} was not released", ResourceWarning, source=self)
-        free(self._handle)
+        if self._watch is not None:
+            watches.pop(self._handle, None)  # before another hold gets this handle
+        self._free(self._handle)
+
+    def _on_lost(self, function: Callable[[Lost], object]) -> None:
+        if self._watch is None:
+            self._watch = watches.setdefault(self._handle, Watch())
+        self._watch.functions.append(function)
+        if _c.quick.hf_check(self._handle, 0) == Lost.code:  # nobody else may report it any more
+            self._watch.report(Lost(decoded(_c.quick.hf_last_error())))
 
     def _start(self, function: Callable[..., int], *arguments: Any) -> Call:
-        call = Call(self)
+        call = Call()
         check(function(self._handle, *arguments, byref(call.handle)))
         return call
 
     def _start_renew(self, ttl: float) -> Call:
-        return self._start(_c.library.hf_renew_start, milliseconds(ttl))
+        return self._start(_c.quick.hf_renew_start, milliseconds(ttl))
 
     def _start_release(self) -> Call:
         self._may_be_dropped = True
-        return self._start(_c.library.hf_release_start)
+        return self._start(_c.quick.hf_release_start)
+
+    def _released(self) -> None:
+        self._free = _c.quick.hf_hold_free
 
 
 # ---- The client ----
@@ -326,38 +352,37 @@ class BaseClient:
             raise Closed(sentence(Closed.code))
         return self._handle
 
-    def _start(self, function: Callable[..., int], *arguments: Any, keeps: object = None) -> Call:
-        call = Call(keeps)
+    def _start(self, function: Callable[..., int], *arguments: Any, call: Call | None = None) -> Call:
+        call = call or Call()
         with self._mutex:
             check(function(self._open_handle(), *arguments, byref(call.handle)))
         return call
 
     def _start_acquire(self, names: Names, options: Any) -> Call:
-        loss = Loss()
-        given = byref(acquire_options(loss, **options))
-        keeps = loss, options.get("keep", False)
+        given = byref(acquire_options(**options))
+        call = Call(_c.library.hf_call_free)
         if isinstance(names, str):
-            return self._start(_c.library.hf_acquire_start, encoded_name(names), given, keeps=keeps)
+            return self._start(_c.quick.hf_acquire_start, encoded_name(names), given, call=call)
         if not options.keys().isdisjoint(("shared", "permits", "capacity")):
             raise refuse(BadArgument, "with several names, say of each what it is wanted as (Want)")
         wants = [pointer(want_struct(name)) for name in names]
         array = (POINTER(_c.Want) * len(wants))(*wants)
-        return self._start(_c.library.hf_acquire_all_start, array, len(wants), given, keeps=keeps)
+        return self._start(_c.quick.hf_acquire_all_start, array, len(wants), given, call=call)
 
     def _start_count(self, name: str, op: int, number: int = 0, expected: int | None = 0, expiry: float = 0,
                      wait: float = 10) -> Call:
         options = _c.CountOptions(sizeof(_c.CountOptions), op, number, expected or 0, expected is None,
                                   milliseconds(expiry), milliseconds(wait))
-        return self._start(_c.library.hf_count_start, encoded_name(name), byref(options))
+        return self._start(_c.quick.hf_count_start, encoded_name(name), byref(options))
 
     def _start_inspect(self, name: str) -> Call:
-        return self._start(_c.library.hf_inspect_start, encoded_name(name))
+        return self._start(_c.quick.hf_inspect_start, encoded_name(name))
 
     def _start_list(self, prefix: str, after: str | None) -> Call:
-        return self._start(_c.library.hf_list_start, encoded_name(prefix), after and encoded_name(after), PAGE)
+        return self._start(_c.quick.hf_list_start, encoded_name(prefix), after and encoded_name(after), PAGE)
 
     def _start_break(self, name: str, token: int, reason: str | None) -> Call:
-        return self._start(_c.library.hf_break_start, encoded_name(name), token, encoded(reason))
+        return self._start(_c.quick.hf_break_start, encoded_name(name), token, encoded(reason))
 
 
 # ---- The process ----

@@ -36,11 +36,12 @@ class Hold(OwnedHold):
 
     async def release(self) -> None:
         await self._client._complete(self._start_release())
+        self._released()
 
     def on_lost(self, function: Callable[[Lost], object]) -> None:
         """Has the event loop call `function` if the lock is lost, with the Lost that says why."""
         loop = self._client._attached_loop()
-        self._loss.add(lambda lost: loop.call_soon_threadsafe(function, lost))
+        self._on_lost(lambda lost: loop.call_soon_threadsafe(function, lost))
 
 
 class Counter:
@@ -102,7 +103,7 @@ class Client(BaseClient):
         """Acquires a lock, or all of several. Threads own nothing here: reentrant=True needs an owner_key."""
         if options.get("reentrant") and not options.get("owner_key"):
             raise refuse(BadArgument, "with asyncio, reentrant=True needs an owner_key")
-        return Hold(self, await self._complete(self._start_acquire(names, options)))
+        return Hold(self, await self._complete(self._start_acquire(names, options)), options.get("keep", False))
 
     @contextlib.asynccontextmanager
     async def lock(self, names: Names, *, ignore_loss: bool = False, **options: Unpack[AcquireOptions]
