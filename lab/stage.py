@@ -146,10 +146,6 @@ class Client(Process):
         """Whether the last order failed."""
         return any(event["what"] in ("failed", "died") for event in self.events[self.seen:])
 
-    def is_inside(self):
-        """Whether it has got the lock that it asked for."""
-        return bool(self.wait("locked", within=0))
-
     def lock(self, within=None):
         self.ask()
         return self.locked(within)
@@ -268,12 +264,13 @@ class Crowd(Process):
 
     def __init__(self, stage, count):
         self.stage, self.events, self.rest = stage, [], b""
+        self.requests_of = {}  # each connection, by its address
         self.members = {name: Client(stage, name, stage.place.ports, False, False)
                         for name in (f"C{number}" for number in range(1, count + 1))}
 
-    def start(self, hold_s):
+    def start(self, hold_s, lease_s):
         """Returns when all of them are ready."""
-        settings = json.dumps([member.settings() for member in self.members.values()])
+        settings = json.dumps([member.settings() | {"lease_s": lease_s} for member in self.members.values()])
         with open(self.stage.folder / "crowd.err", "ab") as errors:
             self.launch([sys.executable, paths.HERE / "crowd.py", self.stage.protocol.name, settings, hold_s],
                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
@@ -296,7 +293,7 @@ class Crowd(Process):
         def every():
             return all(any(event["what"] == what for event in member.events) for member in self.members.values())
 
-        self.stage.wait_for(lambda: every() or self.events, f"each of the crowd: {what}")
+        self.stage.wait_for(lambda: every() or self.events, f"each of the crowd: {what}", 3 * LIMIT_S)
         if not every():
             raise Failed((self.stage.folder / "crowd.err").read_text())
 
@@ -325,13 +322,16 @@ class Crowd(Process):
 
     def requests(self):
         """How many they have sent to the servers so far: the kernel counts the packets with data of each connection, and a
-        request is one. None: there is no network."""
+        request is one. Of a connection that has ended, what was seen last counts. None: there is no network."""
         ports = " or ".join(f"dport = :{port}" for port in self.stage.place.ports)
         if not ports:
             return None
         lines = subprocess.run(["ss", "-HOtinp", f"( {ports} )"], capture_output=True, text=True, check=True).stdout
-        return sum(int(count[1]) for line in lines.splitlines() if (pid := re.search(r"pid=(\d+)", line))
-                   and self.is_of_us(int(pid[1])) and (count := re.search(r"data_segs_out:(\d+)", line)))
+        for line in lines.splitlines():
+            pid, count = re.search(r"pid=(\d+)", line), re.search(r"data_segs_out:(\d+)", line)
+            if pid and count and self.is_of_us(int(pid[1])):
+                self.requests_of[line.split()[3]] = int(count[1])
+        return sum(self.requests_of.values())
 
     def is_of_us(self, pid):
         """A member, or what it has started."""
@@ -377,11 +377,11 @@ class Stage:
         """Starts clients, and returns when they are ready."""
         return self.ready([self.client(name, **options) for name in names])
 
-    def crowd(self, count, hold_s):
+    def crowd(self, count, hold_s, lease_s):
         """Starts many clients at once, which are in nobody's way until they are told to lock."""
         crowd = Crowd(self, count)
         self.cast += crowd.members.values()
-        self.stack.enter_context(crowd).start(hold_s)
+        self.stack.enter_context(crowd).start(hold_s, lease_s)
         self.start_ns = time.monotonic_ns()
         return crowd
 

@@ -1,14 +1,9 @@
-/* Clients with Curator's InterProcessMutex. They obey the orders of lab/client.py, and note the same
- * events:
+/* A client with Curator's InterProcessMutex. It obeys the orders of lab/client.py, and notes the same
+ * events: Curator SERVERS LOCK SESSION_MS NAME WITNESS_PORT.
  *
- *     Curator SERVERS LOCK SESSION_MS WITNESS_PORT {NAME ORDERS EVENTS}...
- *
- * ORDERS and EVENTS are files. Each client has a thread of its own, since the lock belongs to its thread.
- * It does as Curator's manual says: it listens for the state of its connection, and works only while
+ * It does as Curator's manual says: it listens for the state of the connection, and works only while
  * that is not in doubt. */
 import java.io.BufferedReader;
-import java.io.FileReader;
-import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.net.Socket;
@@ -18,23 +13,22 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.RetryForever;
 
-public class Curator extends Thread {
+public class Curator {
     private final CuratorFramework curator;
     private final InterProcessMutex mutex;
-    private final BufferedReader orders, fromWitness;
-    private final PrintStream events, toWitness;
-    private volatile boolean isConnected, isOver; // the connection; the session that the lock belonged to
+    private final String name;
+    private final PrintStream toWitness;
+    private final BufferedReader fromWitness;
+    private volatile boolean isConnected = true;
+    private volatile boolean isOver; // a session, since the lock was granted
     private int grants;
 
-    Curator(String[] common, String name, String orders, String events) throws IOException {
-        super(name);
-        curator = CuratorFrameworkFactory.newClient(common[0], Integer.parseInt(common[2]), 30000,
-                                                    new RetryForever(100));
+    Curator(String servers, String lock, int sessionMs, String name, int witnessPort) throws Exception {
+        curator = CuratorFrameworkFactory.newClient(servers, sessionMs, 30000, new RetryForever(100));
         curator.getConnectionStateListenable().addListener((client, state) -> onChange(state));
-        mutex = new InterProcessMutex(curator, common[1]);
-        this.orders = new BufferedReader(new FileReader(orders));
-        this.events = new PrintStream(events);
-        Socket witness = new Socket("127.0.0.1", Integer.parseInt(common[3]));
+        mutex = new InterProcessMutex(curator, lock);
+        this.name = name;
+        Socket witness = new Socket("127.0.0.1", witnessPort);
         toWitness = new PrintStream(witness.getOutputStream(), true);
         fromWitness = new BufferedReader(new InputStreamReader(witness.getInputStream()));
     }
@@ -44,14 +38,14 @@ public class Curator extends Thread {
         isOver |= state == ConnectionState.LOST;
     }
 
-    void say(String words) {
-        events.println(System.nanoTime() + " " + words); // CLOCK_MONOTONIC
+    static void say(String words) {
+        System.out.println(System.nanoTime() + " " + words); // CLOCK_MONOTONIC
     }
 
     void lock() throws Exception {
         say("asked");
-        mutex.acquire();
         isOver = false;
+        mutex.acquire();
         grants++;
         say("locked -");
     }
@@ -68,13 +62,13 @@ public class Curator extends Thread {
             return;
         }
         if (isPausing)
-            stopProcess();
-        toWitness.println("write " + getName() + " " + grants + " -");
+            stopMyself();
+        toWitness.println("write " + name + " " + grants + " -");
         say("wrote " + fromWitness.readLine());
     }
 
-    /* Returns when somebody has continued it. */
-    static void stopProcess() throws Exception {
+    /* Returns when somebody has continued this process. */
+    static void stopMyself() throws Exception {
         String stop = "kill -STOP $PPID; until grep -q '^State:.T' /proc/$PPID/status; do sleep 0.01; done";
         new ProcessBuilder("sh", "-c", stop).start().waitFor();
     }
@@ -91,24 +85,15 @@ public class Curator extends Thread {
         }
     }
 
-    public void run() {
-        try {
-            curator.start();
-            curator.blockUntilConnected();
-            say("ready");
-            for (String order; (order = orders.readLine()) != null && !order.equals("quit");)
-                obey(order);
-        } catch (IOException | InterruptedException e) {
-            e.printStackTrace();
-        }
-    }
-
     public static void main(String[] words) throws Exception {
-        Curator first = new Curator(words, words[4], words[5], words[6]);
-        for (int i = 7; i < words.length; i += 3)
-            new Curator(words, words[i], words[i + 1], words[i + 2]).start();
-        first.start();
-        first.join();
+        Curator client = new Curator(words[0], words[1], Integer.parseInt(words[2]), words[3],
+                                     Integer.parseInt(words[4]));
+        client.curator.start();
+        client.curator.blockUntilConnected();
+        say("ready");
+        BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
+        for (String order; (order = orders.readLine()) != null && !order.equals("quit");)
+            client.obey(order);
         System.exit(0);
     }
 }

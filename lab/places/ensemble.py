@@ -4,7 +4,7 @@ A server that is cut off from the others goes on serving its clients for ten sec
 wherever ZooKeeper is run with its example configuration.
 """
 from lab.place import Place
-from lab.places.zookeeper import OneZookeeper, packets
+from lab.places.zookeeper import OneZookeeper
 from servers.zookeeper import Ensemble
 
 

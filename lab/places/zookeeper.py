@@ -22,8 +22,3 @@ class OneZookeeper(Place):
 
     def url(self, ports):
         return self.server.url(ports[0])
-
-
-def packets(server):
-    """Pings too: the server does not count them apart."""
-    return next(int(line.split()[1]) for line in server.word("mntr").splitlines() if line.startswith("zk_packets_received"))

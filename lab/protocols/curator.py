@@ -32,8 +32,5 @@ class Curator(Protocol):
     @classmethod
     def command(cls, settings):
         servers = ",".join(f"127.0.0.1:{port}" for port in settings["ports"])
-        words = [*JAVA[:JAVA.index("-cp")], "-cp", f"{cls.classes}:{JARS}", "Curator", servers, f"/{settings['key']}",
-                 round(settings["lease_s"] * 1000), settings["witness"], settings["name"], "/dev/stdin", "/dev/stdout"]
-        for other in settings["threads"]:
-            words += [other["name"], f"/dev/fd/{other['orders']}", f"/dev/fd/{other['events']}"]
-        return words
+        return [*JAVA[:JAVA.index("-cp")], "-cp", f"{cls.classes}:{JARS}", "Curator", servers, f"/{settings['key']}",
+                round(settings["lease_s"] * 1000), settings["name"], settings["witness"]]

@@ -22,7 +22,7 @@ class Holdfast(Protocol):
     client = hold = None
 
     def connect(self):
-        self.client = self.client or holdfast.open(self.url)
+        self.client = self.client or holdfast.open(self.url, wait_lease=max(3, self.lease_s))
 
     def lock(self):
         self.hold = self.client.acquire(self.key, ttl=self.lease_s)

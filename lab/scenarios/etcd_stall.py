@@ -20,7 +20,7 @@ def play(stage):
     with place.disk.frozen():
         place.leader.begin_write()
         stage.note("the leader's disk stalls")
-        a.work(2 * stage.patience_s, until=b.is_inside)
+        a.work(2 * stage.patience_s, until=b.comes_in)
         b.locked()
         b.write()
         a.work(2)

@@ -16,7 +16,7 @@ def play(stage):
         raise TooSlow
     a.proxy.blackhole()
     stage.note("A's network falls silent")
-    a.work(stage.patience_s, until=b.is_inside)
+    a.work(stage.patience_s, until=b.comes_in)
     b.locked()
     b.write()
     a.work(2)

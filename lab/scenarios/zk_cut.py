@@ -20,7 +20,7 @@ def play(stage):
         raise TooSlow
     servers.cut(follower)
     stage.note("A's server is cut off from the two others")
-    a.work(stage.patience_s, until=b.is_inside)
+    a.work(stage.patience_s, until=b.comes_in)
     b.locked()
     b.write()
     a.work(2)

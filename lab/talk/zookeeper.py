@@ -11,7 +11,8 @@ class Session:
     def __init__(self, ports, timeout_s):
         from kazoo import client, exceptions  # here, since it may not be installed
         self.exceptions = exceptions
-        self.kazoo = client.KazooClient(",".join(f"127.0.0.1:{port}" for port in ports), timeout=timeout_s)
+        self.kazoo = client.KazooClient(",".join(f"127.0.0.1:{port}" for port in ports), timeout=timeout_s,
+                                        connection_retry={"max_tries": -1, "max_delay": 0.5})  # by default an hour
         self.kazoo.start(timeout=30)
 
     @property

@@ -70,15 +70,12 @@ class Member(Process):
         """Where the others look for it."""
         return f"http://127.0.0.1:{self.proxy.port}" if self.proxy else self.peer_address()
 
-    def metric(self, name, without=None):
-        """The sum over its labels. without: a label that does not count."""
+    def metric(self, name):
         with urllib.request.urlopen(f"{self.address()}/metrics", timeout=LIMIT_S) as answer:
-            lines = answer.read().decode().splitlines()
-        values = [float(line.split()[-1]) for line in lines if line.startswith((f"{name} ", f"{name}{{"))
-                  and not (without and without in line)]
-        if not values:
-            raise KeyError(name)
-        return sum(values)
+            for line in answer.read().decode().splitlines():
+                if line.startswith(f"{name} "):
+                    return float(line.split()[1])
+        raise KeyError(name)
 
     def wipe(self):
         """It is to join another cluster."""
