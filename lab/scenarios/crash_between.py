@@ -11,6 +11,8 @@ def play(stage):
     (b,) = stage.clients("B")
     for number in rounds(1):
         (a,) = stage.clients(f"A{number}")
+        a.lock()
+        a.unlock()  # so that it is connected
         held = a.hold_after(number)
         a.ask()
         if not a.comes_to(held, "locked"):

@@ -1,29 +1,36 @@
 """A greedy neighbour
 
-A unlocks and locks again at once, over and over, while B waits. B should have its turn soon. Where chance decides who
-is next, B may be lucky, so this is tried a few times.
+A unlocks and locks again at once, over and over. B waits all the while, 15 ms away from the servers, and should have its
+turn soon. Where chance decides who is next, B may be lucky, so it waits a few times.
 """
 from lab.referee import OVERTAKEN
 from lab.scenario import scenario
 
-TRIES = 5
+TRIES = 4
 HOLD_S = 0.02
+DISTANCE_MS = 15
 
 
 @scenario("greedy", needs_holder=True)
 def play(stage):
-    a, b = stage.clients("A", "B", network=False)
+    a, b = stage.clients("A", "B")
+    b.lock()
+    b.unlock()  # so that it is connected
+    for proxy in b.proxies:
+        proxy.delay(DISTANCE_MS)
     for _ in range(TRIES):
         a.lock()
         b.ask()
-        for turn in range(OVERTAKEN):
+        stage.sleep(stage.lease_s / 4)  # now it stands in the queue, if there is one
+        for _ in range(OVERTAKEN):
             stage.sleep(HOLD_S)
             a.unlock_and_ask()
             if stage.next_inside(a, b) is b:
                 break
         first, second = (b, a) if b.inside else (a, b)
         first.unlock()
-        second.locked()
+        if not second.locked():
+            return
         second.unlock()
         if first is a:
             return

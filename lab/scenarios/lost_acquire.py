@@ -9,6 +9,8 @@ from lab.scenario import rounds, scenario
 @scenario("lost-acquire", needs_holder=True, needs_network=True)
 def play(stage):
     a, b = stage.clients("A", "B")
+    a.lock()
+    a.unlock()  # so that it is connected
     for number in rounds():
         held = a.hold_after(number, "down")
         a.ask()
