@@ -38,6 +38,7 @@ EVICTED = breaks("To Redis the lock is a key like any other. It deletes the key 
 EXPIRED_EARLY = breaks("Redis ends leases by its wall clock. When the clock jumps ahead, A's key is gone at once, and B gets "
                        "in while A counts on the rest of its lease.")
 SERVERS_TIME = holds("The lease is measured by the server's clock alone. What a client's clock shows does not matter.")
+TOO_LATE = breaks("A takes the grant for good, whenever it arrives. It never asks how long that took, and enters beside B.")
 LATE_TO_LOSE = holds("A request that comes too late finds the key of the new holder and changes nothing.")
 FREED_BY_LEASE = holds("Nobody deletes the key, but Redis does so when the lease is over.")
 ONE_COMMAND = holds("Lock and lease are set by one command. There is no moment between them.")
@@ -114,6 +115,7 @@ CELLS = {
         "crash-between": stalls("A dies after SETNX and before EXPIRE. The key has no expiry, and nobody can lock again."),
         "stranger": breaks("DEL does not ask who calls it. B frees A's lock, and C enters beside A."),
         "long-work": LEASE_TOO_SHORT,
+        "late-grant": TOO_LATE,
         "pause": PAUSED,
         "delayed-packet": DEL_TOO_LATE,
         "lost-acquire": stalls("SETNX has created the key, but A does not know. Its second SETNX fails, so A never comes to "
@@ -136,6 +138,7 @@ CELLS = {
         "stranger": holds("A client looks at its own deadline before it calls DEL, and a stranger has none. The key "
                           "itself would not stop it: it does not say whose it is."),
         "long-work": breaks("B finds A's deadline over and takes the lock. A is still at work, and both write."),
+        "late-grant": TOO_LATE,
         "pause": breaks("While A is paused, B finds A's deadline over and takes the lock. A goes on in the middle of its work as "
                         "if no time had passed."),
         "delayed-packet": breaks("A looks at its clock and sends DEL in time, but it arrives late. It deletes B's key, and C gets "
@@ -163,6 +166,7 @@ CELLS = {
         "stranger": breaks("The value is the same for everybody, and DEL does not ask who calls it. B frees A's lock, and C enters "
                            "beside A."),
         "long-work": LEASE_TOO_SHORT,
+        "late-grant": TOO_LATE,
         "pause": PAUSED,
         "delayed-packet": DEL_TOO_LATE,
         "lost-acquire": OWN_LOCK,
@@ -183,6 +187,7 @@ CELLS = {
         "crash-between": ONE_COMMAND,
         "stranger": holds("B reads the value, sees that it is not its own, and leaves the key alone."),
         "long-work": LEASE_TOO_SHORT,
+        "late-grant": TOO_LATE,
         "pause": PAUSED,
         "delayed-packet": breaks("A reads its own value and sends DEL. Meanwhile the lease ends and B locks, so DEL deletes B's "
                                  "key, and C gets in."),
@@ -205,6 +210,7 @@ CELLS = {
         "crash-between": ONE_COMMAND,
         "stranger": holds("The script finds a value that is not B's, and deletes nothing."),
         "long-work": LEASE_TOO_SHORT,
+        "late-grant": TOO_LATE,
         "pause": PAUSED,
         "delayed-packet": holds("The script compares and deletes in one step, when it arrives. It finds B's value, and deletes "
                                 "nothing."),
@@ -228,6 +234,7 @@ CELLS = {
         "crash-between": ONE_COMMAND,
         "stranger": holds("The script finds a value that is not B's, and deletes nothing."),
         "long-work": holds("The watchdog renews the lease for as long as A works."),
+        "late-grant": TOO_LATE,
         "pause": breaks("What stops the work stops the watchdog, too. Redis ends the lease, B gets in, and A goes on in the "
                         "middle of its work as if no time had passed."),
         "delayed-packet": holds("The script compares and deletes in one step, when it arrives. It finds B's value, and deletes "
@@ -252,8 +259,11 @@ CELLS = {
         "stranger": holds("On each server the script finds a value that is not B's, and deletes nothing."),
         "long-work": holds("A knows how long its votes are valid, looks at its clock before each write, and stops in time. The "
                            "work is not done, but nobody else's is harmed."),
+        "late-grant": holds("A reads its clock before the first request and after the last answer. Too much time has passed, so "
+                            "it gives its votes back. Kleppmann has this pause as an example, and Redlock's author replied that "
+                            "it is covered."),
         "pause": breaks("A looks at its clock, and is paused before it writes. Its votes expire, B gets them, and A's write is "
-                        "accepted: there is no token by which anybody could refuse it. This is Kleppmann's second example."),
+                        "accepted: there is no token by which anybody could refuse it."),
         "delayed-packet": holds("A does not wait for a slow server. The script that arrives late finds B's value, and deletes "
                                 "nothing."),
         "lost-acquire": holds("A vote whose reply is lost does not count, and four others are left."),
@@ -420,6 +430,8 @@ CELLS = {
         "server-clock": fenced("A's lease ends too early and B gets in. B's token is larger, so A's write is refused."),
         "client-clocks": holds("Leases are measured by the server's clock. A wall clock only raises tokens, which may "
                                "be larger than needed but never go down."),
+        "late-grant": holds("A's lease counts from before its request was sent. It is over when the grant is read, so A gives the "
+                            "lock back and asks again."),
         "overwritten-deadline": holds("B's request is one step on the server. It finds C's lock and waits in the queue."),
         "failover": fenced("The promoted replica has never heard of A's lock. B gets in with a larger token, and A's write is "
                            "refused. No lock in Redis survives a fail-over, so holdfast reports it as lost."),

@@ -420,7 +420,7 @@ class Stage:
     def must_stay_out(self, client, holder):
         """The client asks for the lock, which the holder has just got. It should not come in."""
         client.ask()
-        if client.comes_in(self.lease_s / 4):
+        if client.comes_in(self.lease_s / 2):
             self.must_have_lease_left(holder)
 
     def next_inside(self, *clients):

@@ -1,6 +1,8 @@
 """Five Redis servers that know nothing of each other."""
 import contextlib
 
+import holdfast
+
 from lab.place import Place
 from servers.redis import Redis
 
@@ -25,7 +27,6 @@ class FiveRedis(Place):
 
     def found_set(self):
         """As `holdfast quorum init` does: a new server may have forgotten whom it voted for, and would not vote yet."""
-        import holdfast
         with holdfast.open(self.url(self.ports, "node_timeout=10000&init=yes")) as client:
             while not all(server.command("EXISTS", SET) for server in self.servers):
                 client.acquire("init").release()

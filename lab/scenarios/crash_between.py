@@ -6,7 +6,7 @@ two, and so on, until lock() needs no more. After each crash B must get in.
 from lab.scenario import rounds, scenario
 
 
-@scenario("crash-between", needs_holder=True, needs_network=True)
+@scenario("crash-between", needs_network=True)
 def play(stage):
     (b,) = stage.clients("B")
     for number in rounds(1):

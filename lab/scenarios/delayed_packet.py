@@ -8,6 +8,7 @@ from lab.scenario import rounds, scenario
 
 @scenario("delayed-packet", needs_holder=True, needs_lease=True, needs_network=True)
 def play(stage):
+    stage.lease_s = max(2, stage.lease_s)
     a, b, c = stage.clients("A", "B", "C")
     for number in rounds():
         a.lock()

@@ -8,6 +8,7 @@ from lab.scenario import scenario
 
 @scenario("stranger", needs_holder=True)
 def play(stage):
+    stage.lease_s = 5  # so that no lease ends meanwhile
     a, b, c = stage.clients("A", "B", "C")
     a.lock()
     a.write()
