@@ -13,6 +13,8 @@ def play(stage):
         (a,) = stage.clients(f"A{number}")
         a.lock()
         a.unlock()  # so that it is connected
+        if not stage.protocol.is_exclusive:
+            stage.sleep(stage.lease_s)  # until the limiter's next window
         held = a.hold_after(number)
         a.ask()
         if not a.comes_to(held, "locked"):
