@@ -59,6 +59,16 @@ POLLING_HERD = stalls("All waiters ask again and again, whether or not anything 
                       "the more of them wait.")
 
 # ZooKeeper's sessions, and etcd's leases, which last as long as the client's heartbeats.
+SESSION_ENDS = holds("A's heartbeats end with A. When they are overdue, ZooKeeper ends the session and deletes A's node.")
+ALL_OF_THE_SESSION = holds("Whatever A had created belongs to its session, and goes with it, however far A had come.")
+NEXT_IN_LINE = holds("B's node goes with B's session. C, who watches it, is the next in line then.")
+NODE_OF_ITS_OWN = holds("Every client has a node of its own, and unlocks by deleting that one. It cannot touch another's.")
+KEPT_ALIVE = holds("Heartbeats keep the session alive while A works, however long that takes.")
+SESSION_OVER = breaks("While A is stopped, it sends no heartbeats. Its session ends and B gets the lock. A goes on before it has heard "
+                      "of that, and nothing tells its write from B's.")
+IN_ORDER = holds("The queue has the order in which clients asked. A has to go to its end each time.")
+ONE_WATCHES_ONE = holds("Each client watches only the one before it. A hand-off wakes one client, however many wait.")
+FOUND_AGAIN = holds("The node's name has an id in it, by which A finds its own node again after the lost reply.")
 SILENT_DEATH = holds("The server hears no more heartbeats, ends the session and deletes the node of its own accord.")
 RECONNECTED = holds("The session is not the connection. A connects again in time, and its node has never been gone.")
 BLIND = breaks("While A is not connected, nobody can tell it that its session is over. It goes on working, and B has the "
@@ -280,6 +290,7 @@ CELLS = {
                                "another's."),
     },
     "insert": {
+        "greedy": POLLING_LUCK,
         "crash-holding": ROW_STAYS,
         "half-open": ROW_STAYS,
         "crash-between": ONE_STATEMENT,
@@ -292,6 +303,7 @@ CELLS = {
         "pool": ANY_CONNECTION,
     },
     "insert-cleanup": {
+        "greedy": POLLING_LUCK,
         "crash-holding": holds("The job deletes A's row when it is old enough, and B gets in."),
         "half-open": holds("The job looks at the age of the row and not at connections. It deletes A's row when it is old "
                            "enough."),
@@ -315,6 +327,7 @@ CELLS = {
         "pool": ANY_CONNECTION,
     },
     "version": {
+        "greedy": POLLING_LUCK,
         "crash-holding": ROW_STAYS,
         "half-open": ROW_STAYS,
         "crash-between": holds("The SELECT changes nothing and the UPDATE is one step. A crash between the two leaves the row "
@@ -329,6 +342,7 @@ CELLS = {
         "pool": ANY_CONNECTION,
     },
     "for-update": {
+        "greedy": holds("The database has a queue for the row. B is in it before A asks again."),
         "crash-holding": holds("The kernel closes A's connection. The database rolls A's transaction back, and B, who waits for "
                                "the row, has it at once."),
         "half-open": stalls("To the database A's connection is merely idle. It keeps the row locked until it gives the "
@@ -358,30 +372,91 @@ CELLS = {
         "crash-between": stalls("A dies after INCR and before EXPIRE. The counter never ends, and nobody passes any more."),
     },
     "zk-herd": {
+        "crash-holding": SESSION_ENDS,
+        "crash-between": ALL_OF_THE_SESSION,
+        "dead-waiter": holds("Nobody stands in line. ZooKeeper wakes all who wait, and one of those who live gets the lock."),
+        "stranger": breaks("All clients use the same node, and whoever deletes it unlocks. B deletes A's, and C gets in."),
+        "delayed-packet": breaks("A's session is over when the request arrives, but a client repeats what was not answered. It "
+                                 "deletes the node by its name, which is B's by now, and C gets in."),
+        "lost-acquire": stalls("A has created the node but does not know it. It tries again, finds a node, and waits for "
+                               "itself. Its heartbeats keep that node alive."),
+        "lost-release": breaks("A has no answer, so it deletes the node again. By now the node is B's, and C gets in."),
+        "long-work": KEPT_ALIVE,
+        "pause": SESSION_OVER,
+        "greedy": stalls("All are woken at once, and whoever is quickest gets the lock. A, who need not be woken, always is."),
+        "herd": stalls("Each release wakes all who wait. Each of them tries, and all but one go back to waiting: the more wait, "
+                       "the more a hand-off costs."),
         "half-open": SILENT_DEATH,
         "lost-connection": RECONNECTED,
         "session-expiry": BLIND,
         "zk-cut": ONE_SERVERS_WORD,
     },
     "zk-queue": {
+        "crash-holding": SESSION_ENDS,
+        "crash-between": ALL_OF_THE_SESSION,
+        "dead-waiter": NEXT_IN_LINE,
+        "stranger": NODE_OF_ITS_OWN,
+        "delayed-packet": NODE_OF_ITS_OWN,
+        "lost-acquire": stalls("A has a node in the queue but does not know its name. It creates another and waits behind "
+                               "itself. Its heartbeats keep the first one alive."),
+        "lost-release": NODE_OF_ITS_OWN,
+        "long-work": KEPT_ALIVE,
+        "pause": SESSION_OVER,
+        "greedy": IN_ORDER,
+        "herd": ONE_WATCHES_ONE,
         "half-open": SILENT_DEATH,
         "lost-connection": RECONNECTED,
         "session-expiry": BLIND,
         "zk-cut": ONE_SERVERS_WORD,
     },
     "kazoo": {
+        "crash-holding": SESSION_ENDS,
+        "crash-between": ALL_OF_THE_SESSION,
+        "dead-waiter": NEXT_IN_LINE,
+        "stranger": NODE_OF_ITS_OWN,
+        "delayed-packet": NODE_OF_ITS_OWN,
+        "lost-acquire": FOUND_AGAIN,
+        "lost-release": NODE_OF_ITS_OWN,
+        "long-work": KEPT_ALIVE,
+        "pause": SESSION_OVER,
+        "greedy": IN_ORDER,
+        "herd": ONE_WATCHES_ONE,
         "half-open": SILENT_DEATH,
         "lost-connection": RECONNECTED,
         "session-expiry": IN_DOUBT,
         "zk-cut": ONE_SERVERS_WORD,
     },
     "curator": {
+        "crash-holding": SESSION_ENDS,
+        "crash-between": ALL_OF_THE_SESSION,
+        "dead-waiter": NEXT_IN_LINE,
+        "stranger": NODE_OF_ITS_OWN,
+        "delayed-packet": NODE_OF_ITS_OWN,
+        "lost-acquire": FOUND_AGAIN,
+        "lost-release": NODE_OF_ITS_OWN,
+        "long-work": KEPT_ALIVE,
+        "pause": SESSION_OVER,
+        "greedy": IN_ORDER,
         "half-open": SILENT_DEATH,
         "lost-connection": RECONNECTED,
         "session-expiry": IN_DOUBT,
         "zk-cut": ONE_SERVERS_WORD,
     },
     "etcdctl": {
+        "crash-holding": holds("Nobody renews A's lease any more. It ends, and etcd deletes A's key with it."),
+        "crash-between": holds("`etcdctl` first makes a lease, and then the key that belongs to it. Whatever is left ends with the "
+                               "lease."),
+        "dead-waiter": holds("B's key goes with B's lease, and then C's is the oldest."),
+        "stranger": holds("Every client has a key of its own, and unlocks by ending its own lease. It cannot touch another's."),
+        "delayed-packet": holds("A's request ends A's lease, and that alone. When it arrives, the lease is already gone."),
+        "lost-acquire": holds("The next attempt makes a key of its own. If the first one is still there, it waits until that "
+                              "one's lease is over, which costs some time."),
+        "lost-release": holds("A's lease is gone. To end it again changes nothing for B."),
+        "long-work": holds("`etcdctl` renews the lease while its process runs, however long the work takes."),
+        "pause": breaks("While A is stopped, nobody renews its lease. It ends and B gets the lock. A goes on before it has heard of "
+                        "that, and nothing tells its write from B's."),
+        "greedy": IN_ORDER,
+        "herd": holds("Each client waits for the key before its own. A hand-off wakes one client, however many wait."),
         "half-open": holds("The server hears no more renewals. It ends the lease, and with it the key."),
         "lost-connection": holds("The lease is not the connection. A connects again in time to renew it."),
         "etcd-stall": breaks("The old leader renews A's lease out of its memory, without asking the others. They have "
@@ -403,7 +478,11 @@ CELLS = {
         "dead-waiter": holds("A place in the queue has a lease, too. Nobody renews B's, so it ends, and C is the next."),
         ("dead-waiter", "redlock"): holds("Over several servers there is no queue. A dead client stands in nobody's way."),
         "greedy": holds("Those who wait form a queue. Each time that A asks again, it is behind B."),
+        ("greedy", "redlock"): stalls("Over several servers there is no queue: whoever does not get a majority asks again after "
+                                      "a random time. A, who asks at once, is quicker."),
         "herd": holds("The store wakes the first in the queue and nobody else. A hand-off costs the same however many wait."),
+        ("herd", "redlock"): stalls("Over several servers there is no queue. All who wait ask all servers again after random "
+                                    "times, and the more wait, the more a hand-off costs."),
         "half-open": holds("The server hears no more renewals, and the lease ends the lock, whatever the connection looks "
                            "like. With row locks, the server ends a session that has been silent for the lease."),
         "lost-connection": holds("A lock belongs to a client and not to a connection. A connects again and renews."),

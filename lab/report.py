@@ -161,19 +161,17 @@ def step(results, name, rows):
     if before:
         parts.append(listed("Now withstands", results.mended_by(name)))
     shown = results.telling(name)
-    if shown and shown.is_bad:
-        others = [cell for cell in results.cells_of(name, *BAD) if cell is not shown]
-        parts += [told("What goes wrong.", shown), listed("Also fails", others)]
-    elif shown:
-        parts += ["<p>Nothing went wrong with it in this run.</p>", told("What it withstands.", shown)]
+    others = [cell for cell in results.cells_of(name, *BAD) if cell not in shown]
+    parts += [*(told(cell) for cell in shown), listed("Also fails", others)]
     if after:
         links = " and ".join(link(results.protocols[other][0]) for other in after)
         parts.append(f'<p class="next">Replaced by {links}.</p>')
     return "".join(parts) + "</article>"
 
 
-def told(title, cell):
+def told(cell):
     """A cell as a part of the story."""
+    title = {"holds": "What it withstands.", "fenced": "What the token is for."}.get(cell.verdict, "What goes wrong.")
     text = cell.expected.why if cell.expected else cell.scenario.summary
     return f"<p><strong>{title}</strong> {escape(cell.scenario.title)}: {code(text)}</p>" + figure(cell, f"story-{cell.id}")
 

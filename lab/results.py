@@ -104,11 +104,11 @@ class Results:
         return [cell for cell in cells if cell and not cell.is_bad]
 
     def telling(self, name):
-        """The cell that tells most about a protocol: a flaw that a successor mends, or else another flaw, or else what a
-        token or the lock itself prevents. None if nothing was played."""
+        """The cells that tell most about a protocol: a flaw, if possible one that a successor mends, and what its token
+        prevents; or else something that it withstands."""
         mended = {cell.scenario.name for other in self.successors(name) for cell in self.mended_by(other)}
         flaws = sorted(self.cells_of(name, *BAD), key=lambda cell: cell.scenario.name not in mended)
-        return next(iter(flaws + self.cells_of(name, "fenced") + self.cells_of(name, "holds")), None)
+        return flaws[:1] + self.cells_of(name, "fenced")[:1] or self.cells_of(name, "holds")[:1]
 
 
 def is_in(places, row):
