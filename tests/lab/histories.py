@@ -43,14 +43,14 @@ def pause(row, has_token):
         has_token=has_token, notes=[(0.1, "A is stopped between its check and its write"), (2.1, "A goes on")])
 
 
-def herd(row):
-    """A crowd of a hundred, one after the other."""
+def herd(row, requests):
+    """A crowd of a hundred, one after the other. requests: for each hand-off."""
     actors = [str(number) for number in range(1, 101)]
     steps = []
     for number, who in enumerate(actors):
         steps += [(0.1 + number * 0.001, who, "asked"), (0.3 + 0.02 * number, who, "locked"),
                   (0.315 + 0.02 * number, who, "unlocking")]
-    return history(row, "herd", actors, steps, requests=101.5)
+    return history(row, "herd", actors, steps, requests=requests)
 
 
 def several():
@@ -63,12 +63,12 @@ def several():
                  row("setnx-expire", "SETNX + EXPIRE", "setnx", "The key gets an expiry, so a dead holder's lock ends."),
                  row("holdfast@redis", "holdfast, one Redis", None, None)]}
     return contents, [
-        crash("setnx", False), not_played("setnx", "pause", "n/a", "the lock has no lease that could end"), herd("setnx"),
+        crash("setnx", False), not_played("setnx", "pause", "n/a", "the lock has no lease that could end"), herd("setnx", 101.5),
         not_played("setnx", "eviction", "gap", "not installed: redis-server"),
         crash("setnx-expire", True), pause("setnx-expire", False),
         not_played("setnx-expire", "eviction", "error", "Traceback: 1 < 2 & so on"),
         *(not_played("setnx-expire", f"more-{number}", "n/a", "no reason") for number in range(16)),
-        crash("holdfast@redis", True), pause("holdfast@redis", True), herd("holdfast@redis")]
+        crash("holdfast@redis", True), pause("holdfast@redis", True), herd("holdfast@redis", 3.0)]
 
 
 def scenario(name, title):
