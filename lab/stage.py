@@ -423,6 +423,18 @@ class Stage:
         if client.comes_in(self.lease_s / 2):
             self.must_have_lease_left(holder)
 
+    def contend(self, holder, other, within):
+        """The other asks for the lock that the holder still counts on. If it gets in, it works, and then the holder writes,
+        too late; if not, its turn comes when the holder unlocks."""
+        if other.lock(within):
+            other.work(0.3)
+            holder.write()
+        else:
+            holder.unlock()
+            self.place.heal()
+            other.locked()
+        other.unlock()
+
     def next_inside(self, *clients):
         """The first of these that has the lock."""
         self.wait_for(lambda: any(client.inside for client in clients), "somebody inside", self.patience_s)

@@ -1,8 +1,10 @@
 """One Redis server that keeps nothing on disk, as many run it."""
+import itertools
+
 from lab.place import Place
 from servers.redis import Redis
 
-FILL_BYTES = 100000
+ENTRY_BYTES = 100000
 
 
 class OneRedis(Place):
@@ -35,11 +37,12 @@ class OneRedis(Place):
         self.server.step_clock(seconds)
 
     def evict(self, key):
-        """The server is also a cache, and its memory is full: entries come until this key is gone."""
+        """The server is also a cache. Its memory is full, and entries come until this key has made room for one."""
         with self.server.connect() as redis:
+            most = int(self.server.info("memory")["used_memory"]) + 20 * ENTRY_BYTES
+            redis.command("CONFIG", "SET", "maxmemory", most)
             redis.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-            redis.command("CONFIG", "SET", "maxmemory", int(self.server.info("memory")["used_memory"]) + 20 * FILL_BYTES)
-            number = 0
-            while redis.command("EXISTS", key):
-                redis.command("SET", f"cache:{number}", "x" * FILL_BYTES)
-                number += 1
+            for number in itertools.count():
+                if not redis.command("EXISTS", key):
+                    return
+                redis.command("SET", f"entry:{number}", "x" * ENTRY_BYTES)

@@ -15,6 +15,8 @@ class FiveRedis(Place):
     title = "five independent Redis"
     programs = {"redis-server": "redis-server"}
 
+    parted = ()  # clients that do not reach all of them
+
     def __enter__(self):
         with contextlib.ExitStack() as starting:
             self.servers = [starting.enter_context(Redis(clock=self.shim)) for _ in range(COUNT)]

@@ -1,7 +1,7 @@
 """INCR, then EXPIRE: a rate limiter, from the page of INCR in Redis' manual.
 
-The first of a window creates the counter and gives it an end; whoever then counts too far waits for the next window. Here
-one client passes in each window.
+The first client in a window creates the counter and gives it an end. Whoever counts beyond the limit waits for the next
+window. Here the limit is one.
 
 It is SETNX and EXPIRE again. A client that dies between the two commands leaves a counter that never ends, and nobody
 passes any more. The manual says so on the same page, and puts both commands into one script.

@@ -1,4 +1,4 @@
-"""SET NX PX: lock and lease in one command, which Redis has since 2.6.12 (2013).
+"""SET NX PX: lock and lease in one command, which Redis has had since 2.6.12 (2013).
 
 There is no moment without an end any more, and only the server's clock decides when the lease is over.
 

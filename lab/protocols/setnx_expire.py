@@ -3,7 +3,7 @@
 EXPIRE makes Redis delete the key after some time, so the lock of a dead holder becomes free.
 
 There is a moment between the two commands. A client that dies in it, or whose EXPIRE is lost, leaves a lock that never
-ends. And still any DEL frees the lock, also one that comes too late and meets the lock of the next holder.
+ends. And any DEL still frees the lock, even a late one that hits the lock of the next holder.
 """
 import math
 

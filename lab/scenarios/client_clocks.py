@@ -13,10 +13,4 @@ def play(stage):
     stage.note("B's clock is an hour ahead")
     a.lock()
     a.work(0.3)
-    if b.lock(within=1):
-        b.work(0.3)
-        a.write()
-    else:
-        a.unlock()
-        b.locked()
-    b.unlock()
+    stage.contend(a, b, within=2)

@@ -15,11 +15,4 @@ def play(stage):
     a.work(0.3)
     stage.note("a server crashes and comes back empty")
     stage.place.restart_empty()
-    if b.lock(within=0.7 * stage.lease_s):
-        b.work(0.3)
-        a.write()
-    else:
-        a.unlock()
-        stage.place.heal()
-        b.locked()
-    b.unlock()
+    stage.contend(a, b, within=0.7 * stage.lease_s)

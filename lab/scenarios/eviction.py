@@ -13,10 +13,4 @@ def play(stage):
     a.work(0.3)
     stage.note("the cache fills up, and the lock is evicted")
     stage.place.evict(stage.key)
-    if b.lock(within=0.7 * stage.lease_s):
-        b.work(0.3)
-        a.write()
-    else:
-        a.unlock()
-        b.locked()
-    b.unlock()
+    stage.contend(a, b, within=0.7 * stage.lease_s)

@@ -16,10 +16,4 @@ def play(stage):
     a.work(0.3)
     stage.note("the master dies, and the replica takes over")
     stage.place.fail_over()
-    if b.lock(within=0.7 * stage.lease_s):
-        b.work(0.3)
-        a.write()
-    else:
-        a.unlock()
-        b.locked()
-    b.unlock()
+    stage.contend(a, b, within=0.7 * stage.lease_s)
