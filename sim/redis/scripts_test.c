@@ -7,9 +7,14 @@
 #include "sim/redis/redis.h"
 #include "store/redis/scripts.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
+#define START_US INT64_C(1700000000000000)
+#define DAY_US INT64_C(86400000000)
 #define LEASE_MS "5000"
+#define ALL "2147483647"
 #define A "0123456789abcdef0123456789abcdef-1"
 #define B "0123456789abcdef0123456789abcdef-2"
 #define C "fedcba9876543210fedcba9876543210-1"
@@ -25,7 +30,7 @@ static void server_heard(void *context, const char *bytes, size_t size) {
 static void begin(void) {
     static const struct model_config config = {.output = server_heard};
     redis = model_new(&config);
-    model_set_time(redis, 1700000000000000);
+    model_set_time(redis, START_US);
 }
 
 static void over(void) {
@@ -84,9 +89,8 @@ static const char *acquire_permits(const char *owner, const char *weight) {
 
 static const char *vote(const char *owner, const char *floor, const char *below, bool reads) {
     return call(REDIS_VOTE, 7,
-                (const char *const[]){owner, LEASE_MS, floor, below, "0", "0", "rw", "2147483647",
-                                      reads ? "1" : "2147483647", "", "set", "60000", "1", "7",
-                                      NULL});
+                (const char *const[]){owner, LEASE_MS, floor, below, "0", "0", "rw", ALL,
+                                      reads ? "1" : ALL, "", "set", "60000", "1", "7", NULL});
 }
 
 static const char *release(const char *owner) {
@@ -130,7 +134,62 @@ TEST(a_break_ends_all_shares_that_have_the_token) {
     over();
 }
 
+/* Takes and releases the lock, with a floor. Returns the token. */
+static uint64_t token_after(uint64_t floor) {
+    char text[24];
+    snprintf(text, sizeof(text), "%" PRIu64, floor);
+    const char *answer = call(REDIS_ACQUIRE, 6,
+                              (const char *const[]){A, LEASE_MS, "0", text, "0", "0", "rw", ALL,
+                                                    ALL, "", "channel:", NULL});
+    CHECK(strncmp(answer, "done ", 5) == 0);
+    uint64_t token = strtoull(answer + 5, NULL, 10);
+    CHECK_EQ_STR(release(A), ":1");
+    return token;
+}
+
+/* A client proposes the larger of its clock and what follows the last token that it saw. */
+TEST(a_counter_in_use_is_not_forgotten_whatever_the_time_is_for_clients) {
+    static const struct {
+        int64_t off_us;
+        bool stands_still;
+    } clocks[] = {
+        {0, false}, {DAY_US / 2, false}, {-60000000, false}, {-8 * DAY_US, false}, {1, true}};
+    for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
+        begin();
+        uint64_t last = token_after((uint64_t)(START_US + clocks[i].off_us));
+        for (int64_t us = DAY_US / 7; us < 30 * DAY_US; us += DAY_US / 7) {
+            model_set_time(redis, START_US + us);
+            CHECK(model_find_field(redis, "{holdfast:a}.s", "t"));
+            int64_t clock_us = START_US + clocks[i].off_us + (clocks[i].stands_still ? 0 : us);
+            uint64_t floor = (uint64_t)clock_us > last ? (uint64_t)clock_us : last + 1;
+            uint64_t token = token_after(floor);
+            CHECK(token > last);
+            last = token;
+        }
+        over();
+    }
+}
+
+TEST(a_clock_that_runs_away_takes_tokens_no_further_than_a_day_ahead) {
+    begin();
+    for (int64_t ahead_us = 0; ahead_us < 5 * DAY_US; ahead_us += DAY_US / 7)
+        CHECK(token_after((uint64_t)(START_US + ahead_us)) < START_US + DAY_US + 100);
+    over();
+}
+
 /* ---- Keys that were lost ---- */
+
+TEST(who_waits_for_a_hold_whose_state_was_lost_gets_it_after_the_release) {
+    begin();
+    CHECK_EQ_STR(acquire_permits(A, "3"), "done 1");
+    CHECK(model_evict(redis, "{holdfast:a}.s"));
+    CHECK_EQ_STR(acquire_permits_of("3", B, "3", true), "queued :5000 :0 :0");
+    CHECK_EQ_STR(release(A), ":1");
+    CHECK_EQ_STR(acquire_permits_of("3", B, "3", true), "done 1");
+    CHECK_EQ_STR(release(B), ":1");
+    CHECK_EQ_STR(acquire_permits_of("3", C, "3", true), "done 2");
+    over();
+}
 
 TEST(shares_whose_records_were_lost_count_as_all_permits) {
     begin();

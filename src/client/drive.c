@@ -59,7 +59,9 @@ void client_take_completed(hf_client *c) {
     struct list *link;
     if (list_empty(&c->completed))
         return;
-    client_update_time(c); /* an answer counts from now, whenever it was asked for */
+    /* An answer counts from now, whenever it was asked for. (The time of day matters only to what
+     * is asked, and was read by whoever came in or drives.) */
+    engine_set_time(&c->engine, world_now_us(c->world), c->engine.wall_us);
     while ((link = list_pop(&c->completed))) {
         struct store_op *op = container_of(link, struct store_op, link);
         if (op->type == STORE_COUNT)

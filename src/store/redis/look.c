@@ -98,6 +98,7 @@ bool redis_add_break(struct hf_locks *locks, const char *text) {
 static bool add_alone(struct hf_locks *locks, const struct reply *reply, uint64_t token) {
     const struct reply *state = reply_at(reply, 3);
     const char *k = text_of(reply_at(reply, 1)), *owner = k[0] == '?' ? k + 1 : k;
+    const char *record = text_of(reply_at(state, 3));
     int64_t left_ms = reply_number(reply_at(reply, 2), 0);
     int64_t left_us = left_ms < 0 ? -1000 : sane(left_ms) * 1000; /* without an end: -1 ms */
     uint8_t id[16];
@@ -105,8 +106,8 @@ static bool add_alone(struct hf_locks *locks, const struct reply *reply, uint64_
     if (!parse_owner(owner, id, &seq))
         return redis_add_party(locks, LOCKS_HOLDER, k, NULL, 0, left_us);
     if (owner == k)
-        return redis_add_party(locks, LOCKS_HOLDER, k, text_of(reply_at(state, 3)), token, left_us);
-    return redis_add_party(locks, LOCKS_WAITER, owner, text_of(reply_at(state, 4)), 0, left_us);
+        return redis_add_party(locks, LOCKS_HOLDER, k, record, token, left_us);
+    return redis_add_party(locks, LOCKS_WAITER, owner, record, 0, left_us);
 }
 
 static bool add_sharing(struct hf_locks *locks, const struct reply *sharing, int64_t now_us) {
@@ -173,7 +174,7 @@ static bool add_lock(struct hf_locks *locks, const char *name, const struct repl
     uint32_t capacity;
     enum store_kind kind = kind_of(reply, &capacity);
     return locks_add(locks, name, kind, capacity, token) &&
-           redis_add_break(locks, text_of(reply_at(state, 5))) &&
+           redis_add_break(locks, text_of(reply_at(state, 4))) &&
            (!k || reply_at(reply, 4)->count > 0 || add_alone(locks, reply, token)) &&
            add_sharing(locks, reply_at(reply, 4), now_us) &&
            add_waiting(locks, reply_at(reply, 5), now_us);

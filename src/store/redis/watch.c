@@ -1,5 +1,5 @@
-/* Watching: the channel on which scripts publish what happens to locks (scripts/watch.lua), and the
- * key V that says whether anybody listens there.
+/* Watching: the channel on which scripts publish what happens to locks (scripts/announce.lua), and
+ * the key V that says whether anybody listens there.
  *
  * Design notes.
  *
@@ -211,7 +211,7 @@ static bool take_word(const char **text, char *ret, size_t size) {
     return true;
 }
 
-/* What a message says (scripts/watch.lua writes it), as one lock with one party. NULL: it is none
+/* What a message of scripts/announce.lua says, as one lock with one party. NULL: it is none
  * of ours, or there is no memory. */
 static struct hf_locks *parse(const struct redis *redis, const char *text, enum locks_role role,
                               int64_t *ret_at_us) {

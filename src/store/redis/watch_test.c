@@ -140,7 +140,7 @@ static void message(const char *text) {
     fake_answer_text(subscription(), "\r\n");
 }
 
-/* As watch.lua writes it. */
+/* As announce.lua writes it. */
 static void change(const char *numbers, const char *key, const char *record, const char *last) {
     char text[400];
     snprintf(text, sizeof(text), "%s " OWNER " %zu %zu %s%s%s", numbers, strlen(key),

@@ -4,18 +4,28 @@
 -- KEYS  K S Q W H I
 -- ARGV  1 me, the owner id  2 lease in ms  3 wait lease in ms, 0 not to wait  4 floor  5 base
 --       6 '1' to barge  7 kind  8 capacity  9 weight  10 particulars  11 prefix of the channels
---       12 V, or nothing (watch.lua)
+--       12 V, or nothing (watched.lua)
 --
 -- Answers {'done', token, somebody watches? (if there is V)}, {'queued', left ms, foreign?, how many are ahead},
 -- {'busy', left ms, foreign?}, {'kind', the present one}, {'clock', server's time},
 -- {'spent', token}. Left is -1 if a foreign lock has no expiry.
 --#include head.lua
-local me, lease, kind = ARGV[1], tonumber(ARGV[2]), ARGV[7]
-local floor, base, below = tonumber(ARGV[4]), tonumber(ARGV[5]), 0 -- only votes are retaken
-local capacity, weight, particulars = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
-local channels, V = ARGV[11], ARGV[12]
+local me, lease, kind, floor, base = ARGV[1], ARGV[2], ARGV[7], ARGV[4], ARGV[5]
+local capacity, weight, particulars, V = ARGV[8], ARGV[9], ARGV[10], ARGV[12]
+--#include watched.lua
+--#include fast.lua
+if is_simple and watched ~= 1 and call('SET', K, me, 'NX', 'PX', lease) then
+    local record = weight .. ' ' .. floor .. ' ' .. particulars
+    call('HSET', S, 't', floor, 'h', me, 'k', kind, 'i', record)
+    return {'done', floor, watched}
+end
+local below, channels = 0, ARGV[11] -- only votes are retaken
+--#include clock.lua
 --#include grant.lua
---#include watch.lua
+--#include announce.lua
+--#include state.lua
+--#include take.lua
+
 local function granted(answer)
     if watched == 1 and answer[1] == 'done' then
         announce('a', me, kind, answer[2], lease, record(now))
@@ -23,17 +33,6 @@ local function granted(answer)
     answer[3] = watched
     return answer
 end
-
-read_state()
-
--- The fast path: nobody holds it, nobody waits, and I want all of it.
-token, refused = next_token(s.t)
-if weight == capacity and not s.q and token and call('SET', K, me, 'NX', 'PX', number(lease)) then
-    return granted(note_alone())
-end
---#include state.lua
-
---#include take.lua
 
 -- A place in the queue, which is kept by asking again. Clients that barge come before all others.
 local function queue_up()
@@ -50,8 +49,7 @@ local function queue_up()
         end
     end
     call('HSET', W, me, number(now + wait * 1000) .. ' ' .. record(since or now))
-    call('HSET', S, 'q', '1', 'k', kind)
-    keep_counter()
+    note('q', '1', 'k', kind)
     if call('PTTL', Q) < wait or call('PTTL', W) < wait then
         call('PEXPIRE', Q, number(2 * wait))
         call('PEXPIRE', W, number(2 * wait))
@@ -60,7 +58,7 @@ local function queue_up()
     return {'queued', ms, foreign, call('ZRANK', Q, me)}
 end
 
-load()
+load(call('GET', K))
 if k == me then
     return repeat_alone()
 elseif k == '?' .. me then

@@ -4,24 +4,26 @@
 -- KEYS  K S Q W H I
 -- ARGV  1 token  2 by whom  3 why  4 prefix of the channels
 --       5 the name, if it was voted for: all clients that were refused may try again
---       6 V, or nothing (watch.lua)
+--       6 V, or nothing (watched.lua)
 --
 -- Answers 1, or 0: no hold has this token.
 --#include head.lua
 local token, channels, V = ARGV[1], ARGV[4], ARGV[6]
---#include watch.lua
+--#include watched.lua
+--#include clock.lua
+--#include announce.lua
 local read = call('HMGET', S, 't', 'h', 'k', 'u', 'q', 'i')
 s = {t = read[1], h = read[2], k = read[3], u = read[4], q = read[5], i = read[6]}
 read_clock()
 --#include state.lua
 
-load()
+load(call('GET', K))
 local broken, records = {}, {}
 if k and k == s.h and s.t == token then
     table.insert(broken, k)
     records[k] = s.i
     call('DEL', K)
-    call('HDEL', S, 'i', 'w')
+    call('HDEL', S, 'i')
     k = false
 elseif shared and token ~= '0' then
     local all = call('HGETALL', I)

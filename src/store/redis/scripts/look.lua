@@ -2,7 +2,7 @@
 --
 -- KEYS  K S Q W H I
 --
--- Answers {server's time, K, its ms left, {t, h, k, i, w, b of S}, {id, end, I, ...},
+-- Answers {server's time, K, its ms left, {t, h, k, i, b of S}, {id, end, I, ...},
 -- {id, W, ...}}: those who share it, in the order in which their shares end, and those who wait,
 -- in the order of the queue.
 local call = redis.call
@@ -23,4 +23,4 @@ for _, id in ipairs(call('ZRANGE', Q, 0, -1)) do
     table.insert(waiting, call('HGET', W, id))
 end
 return {string.format('%.0f', time[1] * 1000000 + time[2]), k, call('PTTL', K),
-        call('HMGET', S, 't', 'h', 'k', 'i', 'w', 'b'), sharing, waiting}
+        call('HMGET', S, 't', 'h', 'k', 'i', 'b'), sharing, waiting}

@@ -3,24 +3,25 @@
 -- KEYS  K S Q W H I
 -- ARGV  1 me, the owner id  2 prefix of the channels
 --       3 the name, if it was voted for: all clients that were refused may try again
---       4 V, or nothing (watch.lua)
+--       4 V, or nothing (watched.lua)
 --
 -- Answers 1: it was mine (or this same request has released it before); 0: it was not.
 --#include head.lua
 local me, channels, V = ARGV[1], ARGV[2], ARGV[4]
---#include watch.lua
+--#include watched.lua
+local value = redis.pcall('GET', K)
 
-local function freed()
+-- The fast path: I hold it alone, and nobody waits. What HDEL answers says so: it found i and no q.
+local found = value == me and watched ~= 1 and call('HDEL', S, 'i', 'q')
+if found == 1 then
+    call('DEL', K)
     if ARGV[3] ~= '' then
         redis.pcall('PUBLISH', channels .. 'votes', ARGV[3])
     end
     return 1
+elseif found == 2 then
+    call('HSET', S, 'q', '1')
 end
-
-local read = call('HMGET', S, 'q', 'u', 'k', 'h', 'i', 'r')
-s = {q = read[1], u = read[2], k = read[3], h = read[4], i = read[5], r = read[6]}
-
-local value = redis.pcall('GET', K)
 if type(value) == 'table' then -- it is not even a string any more, or cannot be read
     if string.find(value.err, 'WRONGTYPE') then
         call('ZREM', KEYS[3], me)
@@ -29,17 +30,13 @@ if type(value) == 'table' then -- it is not even a string any more, or cannot be
     end
     return value
 end
-if not s.q and not s.u and value == me then
-    call('DEL', K)
-    call('HDEL', S, 'i', 'w')
-    if watched == 1 then
-        announce('r', me, s.k, call('HGET', S, 't'), 0, s.i)
-    end
-    return freed()
-end
+--#include clock.lua
+local read = call('HMGET', S, 'q', 'u', 'k', 'h', 'i', 'r')
+s = {q = read[1], u = read[2], k = read[3], h = read[4], i = read[5], r = read[6]}
 read_clock()
+--#include announce.lua
 --#include state.lua
-load()
+load(value)
 local mine = true
 
 -- Before it ends. The number before the record is the token of a share, or until when it waits.
@@ -53,10 +50,12 @@ if k == me or k == '?' .. me then
     if watched == 1 and k == me then
         announce('r', me, s.k, call('HGET', S, 't'), 0, s.i)
     elseif watched == 1 then
-        announce('l', me, s.k, 0, 0, call('HGET', S, 'w'))
+        announce('l', me, s.k, 0, 0, s.i)
     end
     call('DEL', K)
-    call('HDEL', S, 'i', 'w')
+    if not found then
+        call('HDEL', S, 'i')
+    end
     let_go = k == me and me
     k = false
 elseif shared and call('ZSCORE', H, me) then
@@ -73,4 +72,7 @@ else
     mine = s.h == me and not s.i or s.r == me
 end
 advance(channels)
-return mine and freed() or 0
+if mine and ARGV[3] ~= '' then
+    redis.pcall('PUBLISH', channels .. 'votes', ARGV[3])
+end
+return mine and 1 or 0

@@ -3,18 +3,18 @@
 -- K  the lock as all clients know it: the owner id of the exclusive holder; '?' and the owner id
 --    that it is reserved for; '=' and the kind while it is shared. Any other value is the lock of
 --    a client that is not holdfast.
--- S  hash: t the token counter; h the owner id of the last exclusive holder, and i its record
---    while it holds it; w the record of the owner that K is reserved for; r the last who released
---    it to another; k the kind; u the weight in use if it may be shared; q '1' if somebody may
---    wait; n the last ticket; x when its expiry was set; b the last break
+-- S  hash: t the token counter; h the owner id of the last exclusive holder; i the record of the
+--    owner in K, until that one releases it; r the last who released it to another; k the kind;
+--    u the weight in use if it may be shared; q '1' if somebody may wait; n the last ticket; x when
+--    its expiry was set; b the last break
 -- Q  sorted set: those who wait, by ticket
 -- W  hash: until when each of them waits, and its record
 -- H  sorted set: those who share it or have a share reserved, by the time at which that ends
 -- I  hash: the token of each of those (0: reserved), and its record
 --
--- A record is "weight since particulars". Times are the server's, in microseconds. Kinds are rw for
--- a lock, and p5 for permits out of 5. Nothing here watches the clock: the next script that runs
--- ends what has expired.
+-- A record is "weight since particulars". Times are the server's, in microseconds, except that the
+-- fast path takes `since` from the holder's clock. Kinds are rw for a lock, and p5 for permits out
+-- of 5. Nothing here watches the clock: the next script that runs ends what has expired.
 local Q, W, H, I = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local k, shared, used, let_go
 
@@ -63,9 +63,9 @@ local function leave_shared(id)
     end
 end
 
--- Reads who holds the lock, and ends shares that have expired.
-local function load()
-    k = call('GET', K)
+-- Sees who holds the lock, from what is in K, and ends shares that have expired.
+local function load(value)
+    k = value
     -- (A foreign value may begin with '=' too, but then there are no shares.)
     shared, used = k and string.sub(k, 1, 1) == '=' and call('PTTL', H) ~= -2, 0
     if shared then
@@ -127,7 +127,7 @@ local function reserve(channels, id, till, record, weight)
     if weight == capacity_of(s.k) then
         k = '?' .. id
         call('SET', K, k, 'PX', number(math.ceil((till - now) / 1000)))
-        call('HSET', S, 'w', record, 'h', '', 'r', let_go or '')
+        call('HSET', S, 'i', record, 'h', '', 'r', let_go or '')
     else
         share(s.k, id, till, '0 ' .. record)
         set_used(used + weight)
@@ -137,7 +137,8 @@ end
 
 -- Reserves the lock for as many at the front of the queue as fit, each until its wait lease ends,
 -- and wakes them. Dead waiters are skipped. It stops at `me`, who is here and needs no reservation,
--- when it is its turn. Returns the first that still waits, if any, and whether it is my turn.
+-- when it is its turn. Returns the first that still waits or has it now, if any, and whether it is
+-- my turn.
 local function advance(channels, me)
     while s.q do
         local id = call('ZRANGE', Q, 0, 0)[1]
@@ -156,6 +157,9 @@ local function advance(channels, me)
             return id, true
         else
             reserve(channels, id, till, record, weight)
+            if not shared then -- nobody else fits
+                return id, false
+            end
         end
     end
     return nil, false

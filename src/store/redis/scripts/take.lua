@@ -2,8 +2,7 @@
 -- state.lua.
 local function shared_done(was, till)
     share(kind, me, till, number(token) .. ' ' .. was)
-    call('HSET', S, 't', number(math.max(token, s.t)), 'k', kind)
-    keep_counter()
+    note('t', number(math.max(token, s.t)), 'k', kind)
     return {'done', number(token)}
 end
 
@@ -16,8 +15,7 @@ local function repeat_alone()
     if call('PTTL', K) < lease then
         call('PEXPIRE', K, number(lease))
     end
-    call('HSET', S, 't', number(token))
-    keep_counter() -- it may have been evicted
+    note('t', number(token))
     return {'done', number(token)}
 end
 
@@ -43,7 +41,7 @@ local function take()
     if not token then
         return refused
     end
-    if s.q then
+    if s.q and k ~= '?' .. me then
         leave_queue(me)
     end
     if weight == capacity then

@@ -12,14 +12,23 @@
 -- A server without B may have forgotten its votes: it does not vote until the longest lease is
 -- over, unless the client says that the set is new.
 --#include head.lua
-local me, lease, kind = ARGV[1], tonumber(ARGV[2]), ARGV[7]
-local floor, below, base = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local capacity, weight, particulars = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
-if ARGV[6] == '1' then -- the token of another server, which must be reached, whatever the clock says here
+local me, lease, kind, floor, base = ARGV[1], ARGV[2], ARGV[7], ARGV[3], ARGV[5]
+local capacity, weight, particulars = ARGV[8], ARGV[9], ARGV[10]
+local B, only_mine, longest = KEYS[7], ARGV[6] == '1', ARGV[12] * 1000
+--#include fast.lua
+local set = call('HMGET', B, 'f', 's', 'n')
+if is_simple and ARGV[4] == '0' and not only_mine and set[1] == ARGV[11] and ARGV[13] ~= '1' and
+   set[2] + longest <= x and call('SET', K, me, 'NX', 'PX', lease) then
+    local record = weight .. ' ' .. floor .. ' ' .. particulars
+    call('HSET', S, 't', floor, 'h', me, 'k', kind, 'i', record)
+    return {'done', floor, set[3]}
+end
+local below = tonumber(ARGV[4])
+if only_mine then -- the token of another server must be reached, whatever the clock says here
     base = math.max(base, floor)
 end
+--#include clock.lua
 --#include grant.lua
-local B = KEYS[7]
 
 local function refuse_vote(set)
     if not set[1] then
@@ -32,19 +41,14 @@ local function refuse_vote(set)
         set[2] = ARGV[13] == '1' and 0 or now
         call('HSET', B, 's', number(set[2]))
     end
-    local left = tonumber(set[2]) + ARGV[12] * 1000 - now
+    local left = set[2] + longest - now
     return left > 0 and {'quarantine', math.ceil(left / 1000)}
 end
 
 local function vote()
-    token, refused = next_token(s.t)
-    if weight == capacity and ARGV[6] ~= '1' and token and
-       call('SET', K, me, 'NX', 'PX', number(lease)) then
-        return note_alone()
-    end
     --#include state.lua
     --#include take.lua
-    load()
+    load(call('GET', K))
     if k == me then
         return repeat_alone()
     end
@@ -52,7 +56,7 @@ local function vote()
     if till then
         return take_my_share(tonumber(till))
     end
-    if ARGV[6] == '1' then
+    if only_mine then
         return {'lost'}
     end
     local in_use = shared and string.sub(k, 2) or k and is_ours(k) and s.k
@@ -66,8 +70,6 @@ local function vote()
     return {'busy', ms, foreign}
 end
 
-read_state()
-local set = call('HMGET', B, 'f', 's', 'n')
 local answer = refuse_vote(set) or vote()
 if answer[1] == 'done' then
     answer[3] = set[3]
