@@ -9,6 +9,8 @@ TEST(an_owner_id_in_full_is_the_client_and_the_attempt) {
     char owner[LOCKS_OWNER_SIZE];
     locks_format_owner(id, 0x2a, owner);
     CHECK_EQ_STR(owner, "0123456789abcdefff00000000000000-2a");
+    locks_format_owner(id, 0, owner);
+    CHECK_EQ_STR(owner, "0123456789abcdefff00000000000000-0");
     locks_format_owner(id, UINT64_MAX, owner);
     CHECK_EQ_STR(owner, "0123456789abcdefff00000000000000-ffffffffffffffff");
 }

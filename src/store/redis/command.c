@@ -137,7 +137,7 @@ static void number_of_slot(unsigned slot, char ret_text[24]) {
 }
 
 void command_add_keys(struct command *c, const char *prefix, const char *name, const char *which) {
-    char key[512], number[24];
+    char key[512], number[24], companion[2 * sizeof(key) + 8];
     size_t size = strlen(prefix) + strlen(name);
     assert(size < sizeof(key));
     strcpy(stpcpy(key, prefix), name);
@@ -152,18 +152,16 @@ void command_add_keys(struct command *c, const char *prefix, const char *name, c
         tag_size = strlen(number);
         is_whole = false;
     }
+    companion[0] = '{';
+    char *letter = stpcpy(mempcpy(companion + 1, tag, tag_size), "}.");
+    char *end = mempcpy(stpcpy(letter, "?."), key, size);
     for (; *which; which++) {
-        if (*which == 'K') {
-            command_add(c, key, size);
-            continue;
-        }
         bool is_short = is_whole && *which != 'A';
-        char suffix[] = {'}', '.', (char)(*which | 0x20), '.'};
-        command_add(c, "{", 1);
-        command_append(c, tag, tag_size);
-        command_append(c, suffix, is_short ? 3 : 4);
-        if (!is_short)
-            command_append(c, key, size);
+        *letter = (char)(*which | 0x20);
+        if (*which == 'K')
+            command_add(c, key, size);
+        else
+            command_add(c, companion, (size_t)((is_short ? letter + 1 : end) - companion));
     }
 }
 
@@ -195,40 +193,30 @@ void command_start_script(struct command *c, enum redis_script_id script, size_t
 }
 
 /* "*12\r\n" before all arguments, "$7\r\n" before each. */
-static size_t put_header(char *at, char kind, size_t number) {
-    char text[24], *end = text + sizeof(text);
-    *--end = '\n';
-    *--end = '\r';
-    char *begin = put_digits(end, number);
-    *--begin = kind;
-    size_t size = (size_t)(text + sizeof(text) - begin);
-    memcpy(at, begin, size);
-    return size;
+static char *put_header(char *at, char kind, size_t number) {
+    char text[20], *end = text + sizeof(text), *begin = put_digits(end, number);
+    *at++ = kind;
+    while (begin < end) /* one digit or two, most often */
+        *at++ = *begin++;
+    return mempcpy(at, "\r\n", 2);
 }
 
 char *command_bytes(struct command *c, size_t *ret_size) {
-    enum { HEADER_MOST = 24 };
-    char header[HEADER_MOST];
+    enum { HEADER_MOST = 23 }; /* with the 20 digits of the largest number */
     if (c->failed)
         return NULL;
-    size_t size = put_header(header, '*', c->count) + c->text_size, begin = 0;
-    for (size_t i = 0; i < c->count; i++) {
-        size += put_header(header, '$', c->ends[i] - begin) + 2;
-        begin = c->ends[i];
-    }
-    char *bytes = malloc(size), *at = bytes;
+    size_t most = HEADER_MOST + c->text_size + c->count * (HEADER_MOST + 2), begin = 0;
+    char *bytes = malloc(most);
     if (!bytes)
         return NULL;
-    at += put_header(at, '*', c->count);
-    begin = 0;
+    char *at = put_header(bytes, '*', c->count);
     for (size_t i = 0; i < c->count; i++) {
-        at += put_header(at, '$', c->ends[i] - begin);
+        at = put_header(at, '$', c->ends[i] - begin);
         at = mempcpy(at, c->text + begin, c->ends[i] - begin);
         at = mempcpy(at, "\r\n", 2);
         begin = c->ends[i];
     }
-    assert(at == bytes + size);
-    *ret_size = size;
+    *ret_size = (size_t)(at - bytes);
     return bytes;
 }
 
