@@ -87,7 +87,7 @@ OWN_ROW = stalls("A's row is there, but A does not know that. When it tries agai
                  "everybody else.")
 POLLED = holds("Nobody waits in the database: whoever wants the lock asks again and again. A client that has stopped asking "
                "is not missed.")
-EVERYBODY_ASKS = stalls("Nobody is woken: all hundred ask the database again every 20 ms. The more wait, the more requests "
+EVERYBODY_ASKS = stalls("Nobody is woken: all hundred ask the database again every 50 ms. The more wait, the more requests "
                         "each hand-off costs.")
 ANYBODYS_DELETE = breaks("The DELETE names the lock and not its owner. It removes A's row for anybody who sends it, and C "
                          "gets in beside A.")

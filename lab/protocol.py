@@ -52,4 +52,4 @@ class Protocol:
 
     def pause(self):
         """Between two attempts."""
-        time.sleep(0.02)
+        time.sleep(0.05)

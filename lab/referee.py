@@ -15,7 +15,7 @@ import collections
 import itertools
 
 OVERTAKEN = 8  # times in a row by the same client, and nobody can say when it will be one's turn
-HERD_SHARE = 0.5  # of those who wait: if a hand-off costs more requests than that, its cost grows with their number
+HERD_SHARE = 0.3  # of those who wait: if a hand-off costs more requests than that, its cost grows with their number
 
 
 def judge(history):
