@@ -41,11 +41,11 @@ def list_all(options):
         return
     print("Scenarios:")
     for scenario in catalogue.scenarios().values():
-        print(f"  {scenario.name:22}{scenario.title}")
+        print(f"  {scenario.name:24}{scenario.title}")
     print("\nProtocols:")
     for row in catalogue.rows().values():
         missing = row.missing()
-        print(f"  {row.name:22}{row.title}" + (f" (not installed: {' '.join(missing)})" if missing else ""))
+        print(f"  {row.name:24}{row.title}" + (f" (not installed: {' '.join(missing)})" if missing else ""))
 
 
 def run(options):

@@ -18,6 +18,10 @@ from lab.protocol import Protocol
 from lab.scenario import Scenario
 
 
+# The first places of all protocols, in the order in which the story comes to them; the last one is holdfast's.
+STORY = ("redis", "redlock", "postgres", "zookeeper", "etcd", "sqlite")
+
+
 class Row(collections.namedtuple("Row", "protocol place")):
     @property
     def name(self):
@@ -66,15 +70,17 @@ def protocols():
 
 @functools.cache
 def rows():
-    """In the order of the story: each protocol after the one that it was meant to mend; holdfast is last."""
+    """In the order of the story: each protocol after the one that it was meant to mend, those that stand alone after these;
+    holdfast is last."""
     every = list(protocols().values())
+    followed = {protocol.follows for protocol in every}
 
     def depth(protocol):
         before = protocols().get(protocol.follows)
         return (*depth(before), protocol.name) if before else (protocol.name,)
 
-    kinds = list(places())
-    every.sort(key=lambda protocol: (protocol.name == "holdfast", kinds.index(protocol.places[0]), depth(protocol)))
+    every.sort(key=lambda protocol: (STORY.index(protocol.places[0]),
+                                     not protocol.follows and protocol.name not in followed, depth(protocol)))
     return {row.name: row for row in (Row(protocol, places()[place]) for protocol in every for place in protocol.places)}
 
 
