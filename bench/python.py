@@ -32,36 +32,43 @@ def taker(contender, name):
 
 
 def measure(contender, threads, one_name):
-    """Of threads that take and release a lock: changes of its holder in a second if they share it, or else pairs."""
+    """Of threads that take and release a lock: pairs in a second, or changes of the holder if they share it, and the
+    computing time of this process for each pair, in microseconds."""
     until = time.monotonic() + SLICE_S
-    numbers, last = [0] * threads, [None]
+    pairs, changes, last = [0] * threads, [0] * threads, [None]
 
     def work(index):
         take = taker(contender, "one" if one_name else str(index))
         while time.monotonic() < until:
             with take():
-                numbers[index] += not one_name or last[0] != index
+                pairs[index] += 1
+                changes[index] += last[0] != index
                 last[0] = index
 
-    began = time.monotonic()
+    began, computed = time.monotonic(), time.process_time()
     workers = [threading.Thread(target=work, args=(index,)) for index in range(threads)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    return sum(numbers) / (time.monotonic() - began)
+    computed = time.process_time() - computed
+    return sum(changes if one_name else pairs) / (time.monotonic() - began), computed / sum(pairs) * 1e6
+
+
+def ratio(ours, theirs):
+    low, middle, high = statistics.quantiles([a / b for a, b in zip(ours, theirs)], n=4)
+    return f"{middle:8.2f}  ({low:.2f} to {high:.2f})"
 
 
 def compare(title, threads, one_name, contenders):
-    rounds = [{each: measure(each, threads, one_name) for each in contenders} for _ in range(ROUNDS)]
-    print(f"\n{title:48} {'in a second':>12}   holdfast to it (quartiles)")
-    for each in contenders:
-        median = statistics.median(values[each] for values in rounds)
-        line = f"  {each:46} {median:12.1f}"
-        if each != OURS:
-            low, middle, high = statistics.quantiles([values[OURS] / values[each] for values in rounds], n=4)
-            line += f"   {middle:6.2f}  ({low:.2f} to {high:.2f})"
-        print(line, flush=True)
+    rounds = [[measure(each, threads, one_name) for each in contenders] for _ in range(ROUNDS)]
+    print(f"\n{title:44} {'in a second':>12} {'CPU, us':>8}   holdfast to it: in a second, CPU (quartiles)")
+    ours = None
+    for each, values in zip(contenders, zip(*rounds)):
+        rates, costs = zip(*values)
+        line = f"  {each:42} {statistics.median(rates):12.1f} {statistics.median(costs):8.1f}"
+        ours = ours or (rates, costs)
+        print(line if each == OURS else line + ratio(ours[0], rates) + ratio(ours[1], costs), flush=True)
 
 
 compare("pairs, one thread", 1, False, [OURS, "redis-py"])

@@ -2,6 +2,7 @@
 import asyncio
 import os
 import sqlite3
+import sys
 import threading
 
 from harness import PATIENCE_S, main, new_url, path_of, raises, test
@@ -29,6 +30,18 @@ def a_wait_of_less_than_a_millisecond_is_a_wait():
         raises(holdfast.Timeout, client.acquire, "job", wait=0.0001)
         raises(holdfast.Busy, client.acquire, "job", wait=0)
         hold.release()
+
+
+@test
+def numbers_that_do_not_fit_are_refused_not_cut():
+    with holdfast.open("memory:") as client:
+        raises(holdfast.BadArgument, client.acquire, "gpu", permits=2**32 + 1, capacity=2**32 + 2)
+        raises(holdfast.BadArgument, client.acquire, "job", wait=1e30)
+        raises(holdfast.BadArgument, client.limit, "mail", rate=2**32 + 1)
+        counter = client.counter("n")
+        raises(holdfast.BadArgument, counter.add, 2**63)
+        counter.add(-2**63)
+        assert counter.remove() == -2**63
 
 
 @test
@@ -67,7 +80,8 @@ def the_loss_of_one_of_several_names_is_reported():
     with holdfast.open("memory:") as client:
         hold = client.acquire(["one", "two"])
         lost, calls = threading.Event(), []
-        hold.on_lost(lambda _: 1 / 0)
+        sys.unraisablehook = lambda _: None
+        hold.on_lost(lambda _: 1 / 0)  # which does not keep the others from being called
         hold.on_lost(calls.append)
         hold.on_lost(lambda _: lost.set())
         client.break_hold("two", hold.tokens[1], "a test")

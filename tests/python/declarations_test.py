@@ -1,12 +1,13 @@
 """What the package says of the header is what a C compiler makes of it, and its types are sound."""
 import ast
 import ctypes
+import os
 import re
 import subprocess
 import tempfile
 from pathlib import Path
 
-from harness import PACKAGE, ROOT, main, test
+from harness import PACKAGE, ROOT, main, path_of, test
 
 import holdfast
 from holdfast import _c
@@ -72,11 +73,41 @@ def python_3_9_understands_the_syntax():
         ast.parse(path.read_text(), str(path), feature_version=(3, 9))
 
 
+def run_mypy(*words, **options):
+    mypy = ["/usr/bin/mypy", "--strict", "--enable-incomplete-feature=Unpack", "--python-version=3.9", "--cache-dir=/dev/null"]
+    return subprocess.run([*mypy, *words], capture_output=True, text=True, **options)
+
+
 @test
 def the_types_are_sound():
-    words = ["/usr/bin/mypy", "--strict", "--enable-incomplete-feature=Unpack", "--python-version=3.9", "--cache-dir=/dev/null"]
-    done = subprocess.run([*words, PACKAGE / "holdfast"], capture_output=True, text=True)
+    done = run_mypy(PACKAGE / "holdfast")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@test
+def the_types_help_programs():
+    program = Path(path_of("program.py"))
+    program.write_text("""\
+import holdfast
+import holdfast.aio
+
+def sync(client: holdfast.Client) -> int:
+    with client.lock("job", wait=5) as hold:
+        return hold.token
+
+async def main() -> int:
+    async with holdfast.aio.open() as client, client.lock(["job", holdfast.Want("other", shared=True)]) as hold:
+        await hold.release()
+        return await client.counter("n").add()
+
+with holdfast.open(max_lease=90) as client:
+    client.acquire("job", waits=5)
+    client.acquire("job", wait="5")
+    client.lock("job").token
+""")
+    done = run_mypy(program, env={**os.environ, "MYPYPATH": str(PACKAGE)})
+    wrong = [int(line) for line in re.findall(r"program.py:(\d+): error", done.stdout)]
+    assert wrong == [14, 15, 16], done.stdout
 
 
 main()

@@ -15,6 +15,7 @@ from harness import PATIENCE_S, main, new_url, path_of, raises, start_python, te
 
 import holdfast
 import holdfast.aio
+from holdfast import _c
 
 # Waits in a thread would end by themselves after this long: a test that fails says so instead of hanging.
 LONG_S = 100
@@ -153,6 +154,42 @@ def ctrl_c_ends_a_wait_and_gives_up_the_place_in_the_queue():
 
 
 @test
+def an_interrupt_while_the_thread_of_a_recipe_starts_ends_the_recipe():
+    """With a thread that runs but that nobody waits for yet, and with one that has not begun."""
+    class Interrupted(Exception):
+        pass
+
+    class Late(threading.Thread):
+        def start(self):
+            super().start()
+            if begun is not None:
+                assert begun.wait(PATIENCE_S)
+            raise Interrupted
+
+        def run(self):
+            if begun is None:
+                assert interrupted.wait(PATIENCE_S)
+            super().run()
+
+    def recipe(handle):
+        if begun is not None:
+            begun.set()
+        return _c.library.hf_latch_await(handle, b"latch", None)
+
+    original, threading.Thread = threading.Thread, Late
+    for begun in (threading.Event(), None):
+        interrupted = threading.Event()
+        with holdfast.open("memory:") as client:
+            raises(Interrupted, client._block, recipe)
+            interrupted.set()
+            assert client._recipes == 0
+            for thread in threading.enumerate():
+                if thread.name == "holdfast":
+                    thread.join()
+    threading.Thread = original
+
+
+@test
 def ctrl_c_ends_a_recipe():
     with holdfast.open(new_url()) as client:
         child = start_python(INTERRUPTED.format('client.barrier("party", 2).wait()'), new_url())
@@ -225,6 +262,19 @@ def on_lost_is_called_once_and_at_once_if_it_is_late():
         raises(holdfast.Lost, hold.check)
         assert hold.left == 0
         raises(holdfast.Lost, hold.release)
+
+
+@test
+def on_lost_may_close_the_client():
+    client = holdfast.open("memory:")
+    hold = client.acquire("job", ttl=0.2, renew=False)
+    closed = threading.Event()
+    hold.on_lost(lambda _: (client.close(), closed.set()))
+    assert closed.wait(PATIENCE_S)
+    for thread in threading.enumerate():
+        if thread.name == "holdfast":
+            thread.join()
+    raises(holdfast.Closed, hold.check)
 
 
 @test

@@ -1,21 +1,22 @@
 """The client for programs that may block. Waiting lets other threads run.
 
-The recipes (limit, observe, latch, barrier) make several requests, so they have no call to drop. In the main thread they
-run on a helper thread, while the main thread waits for it where signals can interrupt it. What ends them is
-hf_client_cancel, and so an exception of a signal handler also ends what other threads wait for with this client.
+The recipes (limit, observe, latch, barrier) make several requests, so they have no call to drop. For the main thread they
+run on another one, while it waits where signals can interrupt it. What ends them is hf_client_cancel, and so an exception
+of a signal handler also ends what other threads wait for with this client.
 """
 from __future__ import annotations
 
 import contextlib
 import functools
 import threading
-from ctypes import byref, c_int64, c_void_p, sizeof
+from ctypes import byref, c_int64, c_void_p
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Callable, Iterator, TypeVar
 
 from . import _c
-from ._core import (AcquireOptions, BaseClient, Call, ClientOptions, HoldView, Names, OwnedHold,
-                    counter_of, encoded, encoded_name, left_of, milliseconds, ignored, value_of)
-from ._errors import Busy, Cancelled, Closed, Error, Lost, Timeout, check, error
+from ._core import (AcquireOptions, BaseClient, Call, ClientOptions, HoldView, Names, OwnedHold, counter_of, encoded,
+                    encoded_name, ignored, left_of, milliseconds, struct, value_of)
+from ._errors import Busy, Cancelled, Closed, Error, Lost, Timeout, check, error, sentence
 from ._look import Leader, LockInfo, leader, take_locks
 
 if TYPE_CHECKING:
@@ -69,13 +70,13 @@ class Hold(OwnedHold):
         lost already, the function is called at once."""
         self._on_lost(function)
 
-    def fence_open(self, path: str) -> None:
+    def fence_open(self, path: str | PathLike[str]) -> None:
         """Registers the token for a file. Call it before the first read."""
-        check(_c.library.hf_fence_open(self._handle, encoded(path)))
+        check(_c.library.hf_fence_open(self._handle, encoded(fspath(path))))
 
-    def fence_write(self, path: str, data: bytes) -> None:
+    def fence_write(self, path: str | PathLike[str], data: bytes) -> None:
         """Checks the token and replaces the content of the file, in one step."""
-        check(_c.library.hf_fence_write(self._handle, encoded(path), data, len(data)))
+        check(_c.library.hf_fence_write(self._handle, encoded(fspath(path)), data, len(data)))
 
 
 # ---- Counters, latch, barrier ----
@@ -123,8 +124,7 @@ class Latch:
         self._client, self._name, self._count, self._expiry = client, encoded_name(name), count, expiry
 
     def _options(self, wait: float | None) -> Any:
-        return byref(_c.LatchOptions(sizeof(_c.LatchOptions), self._count, milliseconds(self._expiry),
-                                     milliseconds(wait)))
+        return byref(struct(_c.LatchOptions, self._count, milliseconds(self._expiry), milliseconds(wait)))
 
     def count_down(self, wait: float = 10) -> int:
         """Returns how many are still missing."""
@@ -157,7 +157,7 @@ class Barrier:
 
     def __init__(self, client: Client, name: str, parties: int, ttl: float = 30, wait: float | None = None) -> None:
         self._client, self._name, self._wait_ms = client, encoded_name(name), milliseconds(wait)
-        self._options = _c.BarrierOptions(sizeof(_c.BarrierOptions), parties, milliseconds(ttl), self._wait_ms)
+        self._options = struct(_c.BarrierOptions, parties, milliseconds(ttl), self._wait_ms)
 
     def wait(self) -> None:
         """Until all are there."""
@@ -173,6 +173,59 @@ class Barrier:
         self._client._block(place.leave, self._wait_ms)
 
 
+# ---- Recipes ----
+
+
+class Recipe:
+    """A call of one, which may run on another thread than the one that waits for it."""
+
+    def __init__(self, client: Client, function: Callable[..., int], arguments: tuple[Any, ...]) -> None:
+        self.client, self.function, self.arguments = client, function, arguments
+        self.code, self.text = Cancelled.code, b""
+        self.handle: int | None = None  # of the client, while it runs
+        self.abandoned = False
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        if self.begin():
+            try:
+                self.code = self.function(self.handle, *self.arguments)
+                self.text = _c.quick.hf_last_error()
+            finally:
+                self.end()
+        self.done.set()
+
+    def begin(self) -> bool:
+        with self.client._mutex:
+            if not self.abandoned and self.client._handle is not None:
+                self.handle = self.client._handle
+                self.client._recipes += 1
+            return self.handle is not None
+
+    def end(self) -> None:
+        with self.client._mutex:
+            self.handle = None
+            self.client._recipes -= 1
+
+    def run_beside(self) -> None:
+        """The exception may come while the thread starts."""
+        try:
+            threading.Thread(target=self.run, name="holdfast").start()
+            self.done.wait()
+        except BaseException:
+            while self.cancel():
+                self.done.wait(CANCEL_S)
+            raise
+
+    def cancel(self) -> bool:
+        """Whether it still runs."""
+        with self.client._mutex:
+            self.abandoned = True
+            if self.handle is not None:
+                _c.library.hf_client_cancel(self.handle)
+            return self.handle is not None
+
+
 # ---- The client ----
 
 
@@ -180,7 +233,7 @@ class Client(BaseClient):
     """A connection to one store, for all threads of the program. Close it, or use it as a context manager."""
 
     def __init__(self, url: str | None, options: Any) -> None:
-        self._blocked = 0  # threads in a recipe
+        self._recipes = 0  # that run
         super().__init__(url, options)
 
     def __enter__(self) -> Client:
@@ -257,8 +310,7 @@ class Client(BaseClient):
               fixed: bool = False) -> None:
         """Returns when the caller is let through: at most `rate` are in any `window` seconds. Busy and Timeout mean that
         it is not; their retry_after says how long it would have to wait."""
-        options = _c.LimitOptions(sizeof(_c.LimitOptions), rate, milliseconds(window), milliseconds(wait),
-                                  encoded(label), fixed)
+        options = struct(_c.LimitOptions, rate, milliseconds(window), milliseconds(wait), encoded(label), fixed)
         after_ms = c_int64(-1)
         try:
             self._block(_c.library.hf_limit, encoded_name(name), byref(options), byref(after_ms))
@@ -269,7 +321,7 @@ class Client(BaseClient):
     def observe(self, name: str, known: int = 0, wait: float | None = None) -> Leader:
         """Waits until the leader is another than the one with the token `known` (0: nobody), and returns it. To
         campaign, acquire the lock with a label; to resign, release it."""
-        found = _c.Leader(sizeof(_c.Leader))
+        found = struct(_c.Leader)
         self._block(_c.library.hf_observe, encoded_name(name), known, milliseconds(wait), byref(found))
         return leader(found)
 
@@ -283,48 +335,24 @@ class Client(BaseClient):
 
     def _block(self, function: Callable[..., int], *arguments: Any) -> None:
         """Calls a function of the library that blocks, with the client's handle and these arguments."""
-        with self._mutex:
-            handle = self._open_handle()
-            self._blocked += 1
-        outcome: list[tuple[int, bytes]] = []
-        done = threading.Event()
-
-        def run() -> None:
-            try:
-                outcome.append((function(handle, *arguments), _c.quick.hf_last_error()))
-            finally:
-                with self._mutex:
-                    self._blocked -= 1
-                done.set()
-
+        recipe = Recipe(self, function, arguments)
         if in_main_thread():
-            self._run_beside(run, done, handle)
+            recipe.run_beside()
         else:
-            run()
-        code, text = outcome[0]
-        if code == Cancelled.code and self._handle is None:
-            code, text = Closed.code, b""  # see _before_close
-        if code < 0:
-            raise error(code, text)
+            recipe.run()
+        if recipe.code == Cancelled.code and self._handle is None:
+            raise Closed(sentence(Closed.code))  # see _end_recipes
+        if recipe.code < 0:
+            raise error(recipe.code, recipe.text)
 
-    def _run_beside(self, run: Callable[[], None], done: threading.Event, handle: int) -> None:
-        threading.Thread(target=run, name="holdfast").start()
-        try:
-            done.wait()
-        except BaseException:
-            while not done.wait(CANCEL_S):
-                _c.library.hf_client_cancel(handle)
-            raise
-
-    def _before_close(self, handle: int) -> None:
-        """A recipe that is about to begin would find the client freed."""
-        while self._blocked:
+    def _end_recipes(self, handle: int) -> None:
+        while self._recipes:
             _c.library.hf_client_cancel(handle)
             threading.Event().wait(CANCEL_S)
 
     def _after_fork(self) -> None:
         super()._after_fork()
-        self._blocked = 0
+        self._recipes = 0
 
 
 def open(url: str | None = None, **options: Unpack[ClientOptions]) -> Client:  # pylint: disable=redefined-builtin

@@ -1,8 +1,9 @@
 """What programs that block and programs with asyncio share: options, calls, holds, the client's handle.
 
 Design notes. Whatever waits is started first (hf_…_start) and then waited for, for three reasons. An exception ends a
-wait: its Call is dropped, so the library gives up the place in the queue and releases what was granted. The main thread, where Python runs signal handlers, wakes up now and then to run them. And the client's mutex is
-held only while a call starts, so that none begins once the client is being closed.
+wait: its Call is dropped, so the library gives up the place in the queue and releases what was granted. The main
+thread, where Python runs signal handlers, wakes up now and then to run them. And the client's mutex is held only while a
+call starts, so that none begins once the client is being closed.
 
 The handle of a hold is freed by __del__, and by nothing else: while one thread is in a method, no other can free it.
 """
@@ -17,8 +18,8 @@ import sys
 import threading
 import warnings
 import weakref
-from ctypes import POINTER, byref, c_uint64, c_void_p, create_string_buffer, pointer, sizeof
-from typing import Any, Callable, NamedTuple, Sequence, TypedDict, Union
+from ctypes import POINTER, Structure, byref, c_uint64, c_void_p, create_string_buffer, pointer, sizeof
+from typing import Any, Callable, NamedTuple, Sequence, TypedDict, TypeVar, Union
 
 from . import _c
 from ._errors import (BadArgument, BadName, Closed, Error, Lost, Mismatch, Unknown, Unreachable, check, error,
@@ -67,6 +68,7 @@ class Want(NamedTuple):
     capacity: int | None = None
 
 
+Struct = TypeVar("Struct", bound=Structure)
 Names = Union[str, Sequence[Union[str, Want]]]
 
 
@@ -96,6 +98,15 @@ def encoded_name(name: str) -> bytes | None:
     return encoded(name, BadName)
 
 
+def struct(kind: type[Struct], *values: Any) -> Struct:
+    """One that begins with its size. ctypes would cut a number to fit its field."""
+    made = kind(sizeof(kind), *values)
+    for (name, *_), value in zip(kind._fields_[1:], values):
+        if isinstance(value, int) and getattr(made, name) != value:
+            raise refuse(BadArgument, f"{name} is {value}")
+    return made
+
+
 def script_name() -> str | None:
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
     return None if name in ("", "-c") else name
@@ -103,9 +114,8 @@ def script_name() -> str | None:
 
 def client_options(max_lease: float = 60, wait_lease: float = 3, drift_ppm: int = 10000, token_floor: int = 0,
                    command: str | None = None, guard_pid: int = 0, store_wait: float | None = 10) -> _c.ClientOptions:
-    return _c.ClientOptions(sizeof(_c.ClientOptions), milliseconds(max_lease), milliseconds(wait_lease), drift_ppm,
-                            token_floor, encoded(command or script_name()), guard_pid, None, None,
-                            milliseconds(store_wait))
+    return struct(_c.ClientOptions, milliseconds(max_lease), milliseconds(wait_lease), drift_ppm, token_floor,
+                  encoded(command or script_name()), guard_pid, None, None, milliseconds(store_wait))
 
 
 def kind_of(shared: bool, permits: int | None, capacity: int | None) -> tuple[int, int, int]:
@@ -120,8 +130,8 @@ def acquire_options(wait: float | None = None, ttl: float = 30, shared: bool = F
                     reentrant: bool = False, owner_key: int = 0, renew: bool = True, keep: bool = False,
                     label: str | None = None) -> _c.AcquireOptions:
     flags = barge * _c.BARGE | reentrant * _c.REENTRANT | (not renew) * _c.NO_RENEW | keep * _c.KEEP
-    return _c.AcquireOptions(sizeof(_c.AcquireOptions), *kind_of(shared, permits, capacity), milliseconds(wait),
-                             milliseconds(ttl), milliseconds(min_left), flags, owner_key, encoded(label), on_loss, None)
+    return struct(_c.AcquireOptions, *kind_of(shared, permits, capacity), milliseconds(wait), milliseconds(ttl),
+                  milliseconds(min_left), flags, owner_key, encoded(label), on_loss, None)
 
 
 def ignored(ignore_loss: bool) -> tuple[type[Error], ...]:
@@ -131,7 +141,7 @@ def ignored(ignore_loss: bool) -> tuple[type[Error], ...]:
 
 def want_struct(want: str | Want) -> _c.Want:
     name, shared, permits, capacity = want if isinstance(want, Want) else Want(want)
-    return _c.Want(sizeof(_c.Want), encoded_name(name), *kind_of(shared, permits, capacity))
+    return struct(_c.Want, encoded_name(name), *kind_of(shared, permits, capacity))
 
 
 # ---- Calls ----
@@ -167,7 +177,7 @@ class Call:
 
 def counter_of(call: Call, code: int) -> _c.Counter:
     """What a call of hf_count_start answered with this code."""
-    counter = _c.Counter(sizeof(_c.Counter))
+    counter = struct(_c.Counter)
     try:
         call.check(code)
     except Mismatch as mismatch:
@@ -210,10 +220,18 @@ class Watch:
 watches: weakref.WeakValueDictionary[int, Watch] = weakref.WeakValueDictionary()  # by the handle of the hold
 
 
+this_thread = threading.local()  # in_callback: whether it runs a function of on_lost for the library
+
+
 def report_loss(handle: int, _: object) -> None:
     watch = watches.get(handle)
-    if watch is not None:
+    if watch is None:
+        return
+    this_thread.in_callback = True
+    try:
         watch.report(Lost(decoded(_c.quick.hf_last_error())))
+    finally:
+        this_thread.in_callback = False
 
 
 on_loss = _c.LostFunction(report_loss)
@@ -333,14 +351,19 @@ class BaseClient:
         self._close()
 
     def _close(self) -> None:
+        """Closing waits for callbacks: one of them has it done by another thread."""
         with self._mutex:
             handle, self._handle = self._handle, None
-        if handle is not None:
-            self._before_close(handle)
+        if handle is None:
+            return
+        self._end_recipes(handle)
+        if getattr(this_thread, "in_callback", False):
+            threading.Thread(target=_c.library.hf_client_close, args=(handle,), name="holdfast").start()
+        else:
             _c.library.hf_client_close(handle)
 
-    def _before_close(self, handle: int) -> None:
-        """For what must not be running any more."""
+    def _end_recipes(self, handle: int) -> None:
+        """One that is about to begin would find the client freed."""
 
     def _after_fork(self) -> None:
         """In the child a thread that does not exist may have the mutex."""
@@ -371,8 +394,8 @@ class BaseClient:
 
     def _start_count(self, name: str, op: int, number: int = 0, expected: int | None = 0, expiry: float = 0,
                      wait: float = 10) -> Call:
-        options = _c.CountOptions(sizeof(_c.CountOptions), op, number, expected or 0, expected is None,
-                                  milliseconds(expiry), milliseconds(wait))
+        options = struct(_c.CountOptions, op, number, expected or 0, expected is None, milliseconds(expiry),
+                         milliseconds(wait))
         return self._start(_c.quick.hf_count_start, encoded_name(name), byref(options))
 
     def _start_inspect(self, name: str) -> Call:

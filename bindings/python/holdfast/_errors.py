@@ -3,6 +3,10 @@ from __future__ import annotations
 
 from . import _c
 
+__all__ = ["BadArgument", "BadLease", "BadName", "BadStore", "BadUrl", "BadWeight", "Busy", "Cancelled", "Clock", "Closed",
+           "Denied", "Error", "Forked", "Lost", "Mismatch", "NoMemory", "NoStore", "NotYours", "Range", "Released", "Short",
+           "StoreFull", "System", "Timeout", "Unknown", "Unreachable", "Unsupported", "WrongKind"]
+
 
 class Error(Exception):
     """The base of all of them."""
