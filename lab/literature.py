@@ -55,8 +55,8 @@ NO_QUEUE = holds("Waiters know nothing of each other, and nobody is kept waiting
 NOT_ITS_CONNECTION = holds("The key does not belong to the connection that created it. A connects again to delete it.")
 POLLING_LUCK = stalls("There is no queue. Whoever asks first after an unlock wins, and A, who asks at once, always does. B looks "
                       "only now and then, and finds the lock taken.")
-POLLING_HERD = stalls("All waiters ask again and again, whether or not anything has changed. Each hand-off costs the more requests "
-                      "the more of them wait.")
+POLLING_HERD = stalls("All waiters ask again and again, whether or not anything has changed. The more of them wait, the more "
+                      "requests a hand-off costs.")
 
 # ZooKeeper's sessions, and etcd's leases, which last as long as the client's heartbeats.
 SESSION_ENDS = holds("A's heartbeats end with A. When they are overdue, ZooKeeper ends the session and deletes A's node.")
@@ -106,7 +106,7 @@ CELLS = {
                                 "deletes it by hand."),
         "lost-connection": NOT_ITS_CONNECTION,
         "half-open": stalls("The key has no expiry, so it outlives its holder, whatever becomes of the connection."),
-        "crash-between": holds("To lock takes a single command, so there is nothing between."),
+        "crash-between": holds("Locking takes a single command, so there is nothing in between."),
         "stranger": breaks("DEL does not ask who calls it. A client that never had the lock frees it, and the next one "
                            "enters beside the holder."),
         "lost-acquire": stalls("A's second attempt finds the key of its own first one and takes it for another's. The key has "
@@ -281,7 +281,7 @@ CELLS = {
         "dead-waiter": NO_QUEUE,
         "greedy": POLLING_LUCK,
         "herd": stalls("All waiters ask all servers again and again, and take votes from each other so that often nobody has a "
-                       "majority. Each hand-off costs the more requests the more of them wait."),
+                       "majority. The more of them wait, the more requests a hand-off costs."),
         "empty-restart": breaks("A has servers 1, 2 and 3. The third forgets its vote and votes again, so that B has 3, 4 and 5. "
                                 "Redlock's author asks for durable servers, or for a restart that takes longer than a lease."),
         "server-clock": breaks("A has servers 1, 2 and 3. The clock of the third jumps, it forgets A's lease and votes for B, "

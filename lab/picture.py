@@ -48,7 +48,8 @@ def rules(colours):
              f".tl .event{{stroke:{colours['faint']};stroke-dasharray:2 3}}",
              f".tl .number{{fill:{colours['page']};stroke:{colours['faint']}}}",
              f".tl .band{{fill:{colours['band']};fill-opacity:.55}} .tl .edge{{stroke:{colours['breaks']};stroke-width:1.5}}",
-             f".tl text.bad{{fill:{colours['breaks']};font-weight:600}}",
+             f".tl text.bad{{fill:{colours['breaks']};font-weight:600;paint-order:stroke;stroke:{colours['page']};"
+             "stroke-width:4px;stroke-linejoin:round}",
              f".tl .wait{{stroke:{colours['faint']};stroke-width:2;stroke-dasharray:.1 5;stroke-linecap:round}}",
              f".tl .crowd{{stroke:{colours['faint']};stroke-opacity:.4}}",
              f".tl .hatch{{stroke:{colours['ink']};stroke-opacity:.55;stroke-width:1.5}}",
@@ -96,23 +97,24 @@ def inline(history, unique):
 
 def samples():
     """Each kind of thing in a picture, drawn, with what it means."""
-    def sample(body):
-        return f'<svg class="tl" width="56" height="22" aria-hidden="true">{body}</svg>'
-
     bar = '<rect x="1" y="3" width="54" height="16" rx="3" class="who0"/>'
     hatch = '<pattern id="key-p" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">' \
             '<path d="M0 0V7" class="hatch"/></pattern>'
+
+    def sample(body):
+        return f'<svg class="tl" width="56" height="22" aria-hidden="true">{body}</svg>'
+
+    def middle(shape):
+        return f'<svg x="28" y="11" overflow="visible">{shape}</svg>'
+
     yield sample('<line x1="4" x2="54" y1="11" y2="11" class="wait"/>'), "asks for the lock and waits"
     yield sample(bar), "is inside: lock() has returned, and unlock() has not been called"
     yield (sample(f'<defs>{hatch}</defs>{bar}<rect x="1" y="3" width="54" height="16" rx="3" fill="url(#key-p)"/>'),
            "is paused: stopped where it is, and does not know it")
-    yield (sample(f'{bar}<svg x="28" y="11" overflow="visible"><circle r="4" class="wrote"/></svg>'),
-           "writes to the resource")
-    yield (sample(f'{bar}<svg x="28" y="11" overflow="visible">{CROSS.format("refused")}</svg>'),
-           "a write that the resource refuses, because its token is too small")
-    yield (sample(f'{bar}<svg x="28" y="11" overflow="visible"><circle r="4" class="stale"/></svg>'),
-           "a stale write that the resource accepts: somebody else has the lock by now")
-    yield sample(f'<svg x="28" y="11" overflow="visible">{CROSS.format("died")}</svg>'), "dies, as by kill -9"
+    yield sample(bar + middle(WRITE)), "writes to the resource"
+    yield sample(bar + middle(STALE)), "a stale write that the resource accepts: somebody else has the lock by now"
+    yield sample(bar + middle(REFUSED)), "a write that the resource refuses, because its token is too small"
+    yield sample(middle(DIED)), "dies, as by kill -9"
     yield (sample('<rect x="10" y="1" width="36" height="20" class="band"/><path d="M10 0V22M46 0V22" class="edge"/>'),
            "the violation")
 
@@ -242,22 +244,26 @@ class Picture:
                 f'rx="{min(3, height / 2):g}" {looks}/>')
 
     def marks(self):
-        """Writes, those that were refused, and deaths."""
-        stale_at = {(violation["kind"], violation["from"]) for violation in self.history["violations"]}
+        """Writes, those that were refused, and deaths. Of plain writes that would cover each other, the first is shown."""
+        stale_at = {violation["from"] for violation in self.history["violations"] if violation["kind"] == "stale write"}
+        last = {}
         for event in self.history["events"] if not self.is_crowd else ():
-            stale = ("stale write", event["at"]) in stale_at
-            if shape := mark(event, "stale" if stale else "wrote"):
-                middle = self.y(event["who"]) + self.lane_px / 2
-                yield f'<svg x="{self.x(event["at"])}" y="{middle:.0f}" overflow="visible">{shape}</svg>'
+            shape, who, x = mark(event, event["at"] in stale_at), event["who"], self.percent(event["at"])
+            if not shape or (shape == WRITE and x - last.get(who, -100) < 100 * 2 * WRITE_PX / NARROWEST_PX):
+                continue
+            last[who] = x
+            yield f'<svg x="{x:.2f}%" y="{self.y(who) + self.lane_px / 2:.0f}" overflow="visible">{shape}</svg>'
 
 
-CROSS = '<path d="M-5-5L5 5M5-5L-5 5" class="{}"/>'
+WRITE_PX = 4
+WRITE, STALE = (f'<circle r="{WRITE_PX}" class="{kind}"/>' for kind in ("wrote", "stale"))
+REFUSED, DIED = (f'<path d="M-5-5L5 5M5-5L-5 5" class="{kind}"/>' for kind in ("refused", "died"))
 
 
-def mark(event, kind_of_write):
+def mark(event, is_stale):
     if event["what"] == "write":
-        return f'<circle r="4" class="{kind_of_write}"/>' if event["accepted"] else CROSS.format("refused")
-    return CROSS.format("died") if event["what"] == "died" else None
+        return REFUSED if not event["accepted"] else STALE if is_stale else WRITE
+    return DIED if event["what"] == "died" else None
 
 
 def step_of(seconds):

@@ -51,7 +51,7 @@ def figure(cell, unique):
     notes = "".join(f"<li>{escape(text)}</li>" for text in picture.notes(history))
     often = f"{cell.count} of {len(cell.histories)} times." if len(cell.histories) > 1 else ""
     cost = history.get("requests_per_handoff")
-    requests = f"{cost:.1f} requests for each hand-off." if cost is not None else ""
+    requests = f"A hand-off cost {cost:.1f} requests." if cost is not None and cell.verdict == "holds" else ""
     caption = " ".join(filter(None, (often, sentence(cell), requests)))
     return (f'<figure id="{unique}">{picture.inline(history, unique + "-p")}'
             f'{f"<ul class=notes>{notes}</ul>" if notes else ""}'
@@ -153,7 +153,8 @@ def step(results, name, rows):
     first = rows[0]
     before = results.protocols.get(first.follows)
     after = results.successors(name)
-    parts = [f'<article id="{anchor(name)}"><h4>{escape(first.protocol_title)} <code>{escape(name)}</code></h4>',
+    called = f" <code>{escape(name)}</code>" if name != first.protocol_title else ""
+    parts = [f'<article id="{anchor(name)}"><h4>{escape(first.protocol_title)}{called}</h4>',
              *(f"<p>{code(paragraph)}</p>" for paragraph in first.summary.split("\n\n"))]
     if first.mends:
         instead = f"It replaces {link(before[0])}. " if before else ""
@@ -173,7 +174,9 @@ def told(cell):
     """A cell as a part of the story."""
     title = {"holds": "What it withstands.", "fenced": "What the token is for."}.get(cell.verdict, "What goes wrong.")
     text = cell.expected.why if cell.expected else cell.scenario.summary
-    return f"<p><strong>{title}</strong> {escape(cell.scenario.title)}: {code(text)}</p>" + figure(cell, f"story-{cell.id}")
+    where = f" ({cell.row.title})" if cell.row.title != cell.row.protocol_title else ""
+    return (f"<p><strong>{title}</strong> {escape(cell.scenario.title + where)}: {code(text)}</p>"
+            + figure(cell, f"story-{cell.id}"))
 
 
 def link(row):
