@@ -447,11 +447,11 @@ CELLS = {
         "crash-between": holds("`etcdctl` first makes a lease, and then the key that belongs to it. Whatever is left ends with the "
                                "lease."),
         "dead-waiter": holds("B's key goes with B's lease, and then C's is the oldest."),
-        "stranger": holds("Every client has a key of its own, and unlocks by ending its own lease. It cannot touch another's."),
-        "delayed-packet": holds("A's request ends A's lease, and that alone. When it arrives, the lease is already gone."),
+        "stranger": holds("Every client has a key of its own, and unlocks by deleting that one. It cannot touch another's."),
+        "delayed-packet": holds("A's request deletes A's key, and that alone. When it arrives, the key is already gone."),
         "lost-acquire": holds("The next attempt makes a key of its own. If the first one is still there, it waits until that "
                               "one's lease is over, which costs some time."),
-        "lost-release": holds("A's lease is gone. To end it again changes nothing for B."),
+        "lost-release": holds("A's key is gone. To delete it again changes nothing for B."),
         "long-work": holds("`etcdctl` renews the lease while its process runs, however long the work takes."),
         "pause": breaks("While A is stopped, nobody renews its lease. It ends and B gets the lock. A goes on before it has heard of "
                         "that, and nothing tells its write from B's."),

@@ -16,6 +16,8 @@ class Etcdctl(Protocol):
     places = ("etcd",)
     has_lease = True
 
+    etcdctl = None
+
     def connect(self):
         endpoints = ",".join(f"127.0.0.1:{port}" for port in self.ports)
         self.words = ["setpriv", "--pdeathsig", "KILL", "--",  # it ends with this client
@@ -27,8 +29,9 @@ class Etcdctl(Protocol):
             raise ConnectionError(f"etcdctl ended with {self.etcdctl.wait()}")
 
     def unlock(self):
-        self.etcdctl.terminate()
-        self.etcdctl.wait()
+        if self.etcdctl:  # without it there is nothing to end
+            self.etcdctl.terminate()
+            self.etcdctl.wait()
 
     def check(self):
         return self.etcdctl.poll() is None

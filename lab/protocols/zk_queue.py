@@ -19,6 +19,8 @@ class ZkQueue(Protocol):
     follows = "zk-herd"
     mends = "A release wakes only the next in line."
 
+    node = None
+
     def connect(self):
         self.zk = Session(self.ports, self.lease_s)
         self.folder = f"/{self.key}"
@@ -37,7 +39,8 @@ class ZkQueue(Protocol):
         return queue[place - 1] if place > 0 else None
 
     def unlock(self):
-        self.zk.delete(f"{self.folder}/{self.node}")
+        if self.node:  # there is no other that it could delete
+            self.zk.delete(f"{self.folder}/{self.node}")
 
     def check(self):
         return self.zk.id in (self.session, None)  # while it is not connected, nobody tells it that its session is over
