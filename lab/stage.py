@@ -396,7 +396,9 @@ class Stage:
 
     def ready(self, every):
         for client in every:
-            if client.finish("ready") != "ready":
+            if not client.wait("ready", "failed", "died", within=2 * LIMIT_S):
+                raise TooSlow
+            if not client.wait("ready", within=0):
                 raise Failed(f"{client.name}: {(self.folder / f'{client.name}.err').read_text()}")
         if len(self.cast) == len(every):
             self.start_ns = time.monotonic_ns()  # the history begins

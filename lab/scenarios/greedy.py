@@ -1,6 +1,6 @@
 """A greedy neighbour
 
-A unlocks and locks again at once, over and over. B waits all the while, 15 ms away from the servers, and should have its
+A unlocks and locks again at once, over and over. B waits all the while, 50 ms away from the servers, and should have its
 turn soon. Where chance decides who is next, B may be lucky, so it waits a few times.
 """
 from lab.referee import OVERTAKEN
@@ -8,7 +8,7 @@ from lab.scenario import scenario
 
 TRIES = 4
 HOLD_S = 0.02
-DISTANCE_MS = 15
+DISTANCE_MS = 50
 
 
 @scenario("greedy", needs_holder=True)
@@ -21,7 +21,7 @@ def play(stage):
     for _ in range(TRIES):
         a.lock()
         b.ask()
-        stage.sleep(stage.lease_s / 4)  # now it stands in the queue, if there is one
+        stage.sleep(10 * DISTANCE_MS / 1000)  # now it stands in the queue, if there is one
         for _ in range(OVERTAKEN):
             stage.sleep(HOLD_S)
             a.unlock_and_ask()

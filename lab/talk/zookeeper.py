@@ -11,8 +11,9 @@ class Session:
     def __init__(self, ports, timeout_s):
         from kazoo import client, exceptions  # here, since it may not be installed
         self.exceptions = exceptions
+        again = {"max_tries": -1, "max_delay": 0.5}  # kazoo's own delay is doubled until it is an hour
         self.kazoo = client.KazooClient(",".join(f"127.0.0.1:{port}" for port in ports), timeout=timeout_s,
-                                        connection_retry={"max_tries": -1, "max_delay": 0.5})  # by default an hour
+                                        connection_retry=again, command_retry=again)
         self.kazoo.start(timeout=30)
 
     @property
