@@ -72,7 +72,7 @@ def an_exception_of_the_block_goes_before_the_loss():
                 raise ValueError
 
         raises(ValueError, work)
-        client.acquire("job", wait=0).release()
+        client.acquire("job", wait=PATIENCE_S).release()
 
 
 @test

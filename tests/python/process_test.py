@@ -398,7 +398,9 @@ globals()["in a cycle"] = [hold, client]
     assert (done.returncode, done.stderr) == (0, ""), done
     assert done.stdout.count("\n") == 1, done.stdout
     with holdfast.open(url) as client:
-        assert client.acquire("job", wait=0).token > int(done.stdout)
+        hold = client.acquire("job", wait=10)  # its lease is longer
+        assert hold.token > int(done.stdout)
+        hold.release()
 
 
 @test
