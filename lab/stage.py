@@ -138,6 +138,8 @@ class Client(Process):
     def locked(self, within=None):
         """The same, for one that should have it by then: if not, the referee is told."""
         came_in = self.comes_in(self.stage.patience_s if within is None else within)
+        if not came_in and not any(event["what"] == "locked" for event in self.stage.events):
+            raise TooSlow("nobody has had the lock yet, so nothing was in the way")
         if not came_in and not self.has_failed():
             self.stage.add(self.name, "waiting")
         return came_in
