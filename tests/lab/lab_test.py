@@ -50,6 +50,13 @@ def flaws_show_and_holdfast_holds():
 
 
 @test
+def a_client_in_java_and_one_with_a_process_of_its_own_are_stopped_in_the_middle():
+    code, out, _ = lab("matrix", "--json", "--scenario=pause", "--protocol=curator", "--protocol=etcdctl")
+    equal(({result["row"]: result["verdict"] for result in map(json.loads, out.splitlines())}, code),
+          ({"curator": "breaks", "etcdctl": "breaks"}, 0))
+
+
+@test
 def one_cell_is_told_in_words():
     code, out, _ = lab("run", "stranger", "setnx")
     equal(code, 0)
