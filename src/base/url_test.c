@@ -470,8 +470,8 @@ TEST(texts_that_are_no_urls_are_shown) {
 /* ---- Memory ------------------------------------------------------------------------------- */
 
 TEST(without_memory_parsing_says_so_and_touches_nothing) {
-    int runs = 0;
-    for (; fail_next(FAIL_ALL_AFTER); runs++) {
+    int failures = 0;
+    while (fail_next(FAIL_ALL_AFTER)) {
         struct url url = {.host_count = 77};
         const char *why = NULL;
         int r = url_parse("redis://jo:s3cret@h1,[::1]:1/0?a=b&c=d", &url, &why);
@@ -481,16 +481,18 @@ TEST(without_memory_parsing_says_so_and_touches_nothing) {
             url_free(&url);
         else
             CHECK_EQ_INT(url.host_count, 77);
+        failures += fail_happened();
     }
-    CHECK(runs > 1);
+    CHECK(failures > 0);
 }
 
 TEST(without_memory_redaction_shows_nothing) {
-    int runs = 0;
-    for (; fail_next(FAIL_ALL_AFTER); runs++) {
+    int failures = 0;
+    while (fail_next(FAIL_ALL_AFTER)) {
         char *redacted = url_redacted("redis://jo:s3cret@db");
         CHECK_EQ_STR(redacted, fail_happened() ? NULL : "redis://jo:***@db");
         free(redacted);
+        failures += fail_happened();
     }
-    CHECK(runs > 1);
+    CHECK(failures > 0);
 }

@@ -386,8 +386,12 @@ def watch_on_a_terminal_is_a_live_table():
 
 @test
 def watch_gives_the_terminal_back_whatever_ends_it():
+    """It has drawn twice by then, so it has waited once: the ThreadSanitizer of GCC 12 loses a signal that comes while a
+    thread prepares to block for the first time."""
     for end, code in ((lambda t: t.type("\x03"), 0), (lambda t: os.kill(t.pid, signal.SIGTERM), -15)):
         terminal = Terminal(harness.HOLDFAST, "watch", "nix", "--every", "10s")
+        terminal.expect(r"no lock is held or waited for")
+        terminal.resize(30, 100)
         terminal.expect(r"no lock is held or waited for")
         end(terminal)
         terminal.expect(r"\x1b\[\?25h\x1b\[\?1049l")
@@ -407,6 +411,7 @@ def watch_can_be_stopped_and_goes_on():
     terminal.expect(r"\$ ")
     terminal.type("holdfast watch --every 50ms\n")
     terminal.expect(r"q ends")
+    terminal.expect(r"q ends")  # it has waited once: see above
     terminal.type("\x1a")
     terminal.expect(r"\x1b\[\?1049l")
     terminal.expect(r"Stopped")

@@ -5,9 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { QUIET_RUNS = 3 }; /* without a failure, after which every call has had its turn */
+
 static _Thread_local struct {
     bool armed, happened;
     bool repeats; /* a run has been prepared by fail_next */
+    int quiet;    /* runs of fail_next without a failure, in a row */
     int paused;
     long calls, first, last;
 } failing;
@@ -33,11 +36,14 @@ void fail_from_to(long first, long last) {
 }
 
 bool fail_next(enum failing how) {
-    if (failing.repeats && !failing.happened) {
+    bool is_quiet = failing.repeats && !failing.happened;
+    failing.quiet = is_quiet ? failing.quiet + 1 : 0;
+    if (failing.quiet == QUIET_RUNS) {
         failing.armed = failing.repeats = false;
+        failing.quiet = 0;
         return false;
     }
-    long index = failing.repeats ? failing.first + 1 : 0;
+    long index = !failing.repeats ? 0 : is_quiet ? failing.first : failing.first + 1;
     fail_from_to(index, how == FAIL_ONE ? index : FAIL_TO_THE_END);
     failing.repeats = true;
     return true;
