@@ -16,11 +16,9 @@ MariaDB refuses to run as root. So root runs it as nobody. New data are copied f
 """
 import argparse
 import contextlib
-import fcntl
 import functools
 import os
 import pwd
-import re
 import shutil
 import signal
 import subprocess
@@ -36,6 +34,7 @@ from servers import database
 from servers.certificates import Authority
 from servers.process import LIMIT_S, Process, reserve_port
 from servers.redis import Clock
+from servers.template import template
 
 DATABASE = "locks"
 PASSWORD = "s3cret"
@@ -69,26 +68,18 @@ def program(name):
     return shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")
 
 
-def template():
-    """A folder with new data, which is made once for each version of the server and kept."""
-    version = subprocess.run([program("mariadbd"), "--no-defaults", "--version"], capture_output=True, text=True,
-                             check=True).stdout
-    base = Path(tempfile.gettempdir()) / f"holdfast-mariadb-{os.geteuid()}"
-    base.mkdir(mode=0o755, exist_ok=True)
-    assert base.stat().st_uid == os.geteuid(), f"{base} is somebody else's"
-    folder = base / re.sub(r"\W+", "-", version.strip())[-60:]
-    with open(base / "lock", "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            new = Path(tempfile.mkdtemp(dir=base))
-            done = subprocess.run([program("mariadb-install-db"), "--no-defaults", f"--datadir={new}", "--skip-test-db",
-                                   "--auth-root-authentication-method=normal", "--innodb-log-file-size=4M",
-                                   *([f"--user={nobody().pw_name}"] if nobody() else [])],
-                                  capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise MariaDBError(done.stdout + done.stderr)
-            new.rename(folder)
-    return folder
+def make_data(folder):
+    done = subprocess.run([program("mariadb-install-db"), "--no-defaults", f"--datadir={folder}", "--skip-test-db",
+                           "--auth-root-authentication-method=normal", "--innodb-log-file-size=4M",
+                           *([f"--user={nobody().pw_name}"] if nobody() else [])],
+                          capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MariaDBError(done.stdout + done.stderr)
+
+
+def version():
+    return subprocess.run([program("mariadbd"), "--no-defaults", "--version"], capture_output=True, text=True,
+                          check=True).stdout
 
 
 class MariaDB(Process):
@@ -141,7 +132,7 @@ class MariaDB(Process):
         for name in ("cert", "key") if self.tls else ():
             shutil.copy(getattr(self.tls, name), self.folder / name)
             self.own(self.folder / name)
-        shutil.copytree(template(), self.data)
+        shutil.copytree(template("mariadb", version(), make_data), self.data)
         self.own(self.folder, self.data, *self.data.rglob("*"))
 
     def start(self):

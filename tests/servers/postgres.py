@@ -11,7 +11,7 @@ The second form runs a program with a server: every {url} in its arguments becom
 {database} that for libpq, and its exit status is passed on. The URL for holdfast gives the server much time to answer: a
 machine that runs many tests is busy.
 
-PostgreSQL refuses to run as root. So root runs it as nobody.
+PostgreSQL refuses to run as root. So root runs it as nobody. New data are copied from a folder that is made once.
 """
 import argparse
 import contextlib
@@ -34,6 +34,7 @@ from servers.certificates import Authority
 from servers.pgbouncer import Pooler
 from servers.process import LIMIT_S, Process, reserve_port
 from servers.redis import Clock
+from servers.template import template
 
 SCHEMA = Path(__file__).resolve().parents[2] / "src/store/postgres/schema.sql"
 USER = "postgres"
@@ -98,11 +99,20 @@ class Postgres(Process):
     # ---- Running it ----
 
     def create(self):
-        words = ["initdb", "-D", self.data, "-U", USER, "--auth=trust", "--encoding=UTF8", "--no-sync", "--no-instructions"]
         if self.follows:
-            words = ["pg_basebackup", "-D", self.data, "-h", self.follows.folder, "-p", str(self.follows.port), "-U", USER,
-                     "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
-        done = subprocess.run([*self.as_user, programs() / words[0], *words[1:]],
+            self.run("pg_basebackup", "-D", self.data, "-h", self.follows.folder, "-p", str(self.follows.port), "-U", USER,
+                     "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+        else:
+            made = template("postgres", str(programs()), self.make_data)
+            subprocess.run(["cp", "-a", made, self.data], check=True)
+
+    def make_data(self, folder):
+        owner = self.folder.stat()
+        os.chown(folder, owner.st_uid, owner.st_gid)
+        self.run("initdb", "-D", folder, "-U", USER, "--auth=trust", "--encoding=UTF8", "--no-sync", "--no-instructions")
+
+    def run(self, tool, *words):
+        done = subprocess.run([*self.as_user, programs() / tool, *words],
                               env=self.environment, cwd=self.folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise PostgresError(done.stdout + done.stderr)
