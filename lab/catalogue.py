@@ -97,7 +97,8 @@ def contents():
             "rows": [{"name": row.name, "title": row.title, "protocol": row.protocol.name,
                       "protocol_title": row.protocol.title, "place": row.place.name,
                       "summary": paragraphs(sys.modules[row.protocol.__module__].__doc__ or ""),
-                      "follows": row.protocol.follows, "mends": row.protocol.mends, "missing": row.missing()}
+                      "follows": row.protocol.follows, "mends": row.protocol.mends,
+                      "mends_in": row.protocol.mends_in, "missing": row.missing()}
                      for row in rows().values()]}
 
 

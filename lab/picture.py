@@ -62,13 +62,14 @@ def rules(colours):
     return "\n".join(lines)
 
 
-def standalone(history, title):
+def standalone(history, title, subtitle):
     """An SVG file."""
     picture = Picture(history, "hatch")
     verdict = history["verdict"]
     rest = textwrap.wrap(f"{verdict.upper()}: {history['sentence']}", TEXT_CHARACTERS)
     rest += [line for text in notes(history) for line in textwrap.wrap(text, TEXT_CHARACTERS, subsequent_indent="  ")]
-    below = 44 + picture.height + 24
+    top = 62
+    below = top + picture.height + 24
     height = below + LINE_PX * len(rest) - 4
 
     def frame(colours):
@@ -83,7 +84,8 @@ def standalone(history, title):
             f'<style>\n{css()}\n{frame(LIGHT)}\n@media(prefers-color-scheme:dark){{{frame(DARK)}}}\n</style>\n'
             f'<rect x=".5" y=".5" width="{STANDALONE_PX - 1}" height="{height - 1}" rx="8" class="page"/>\n'
             f'<text x="20" y="29" class="title">{escape(title, quote=False)}</text>\n'
-            f'<svg x="{12 + NAMES_PX}" y="44" width="{STANDALONE_PX - NAMES_PX - 44}" height="{picture.height}" '
+            f'<text x="20" y="48" class="line faint">{escape(subtitle, quote=False)}</text>\n'
+            f'<svg x="{12 + NAMES_PX}" y="{top}" width="{STANDALONE_PX - NAMES_PX - 44}" height="{picture.height}" '
             f'overflow="visible">\n{picture.body()}\n</svg>\n{text}\n</svg>\n')
 
 
@@ -244,15 +246,19 @@ class Picture:
                 f'rx="{min(3, height / 2):g}" {looks}/>')
 
     def marks(self):
-        """Writes, those that were refused, and deaths. Of plain writes that would cover each other, the first is shown."""
-        stale_at = {violation["from"] for violation in self.history["violations"] if violation["kind"] == "stale write"}
+        """Writes, those that were refused, and deaths. Of writes that would cover each other, the first is shown."""
         last = {}
         for event in self.history["events"] if not self.is_crowd else ():
-            shape, who, x = mark(event, event["at"] in stale_at), event["who"], self.percent(event["at"])
-            if not shape or (shape == WRITE and x - last.get(who, -100) < 100 * 2 * WRITE_PX / NARROWEST_PX):
+            shape, who, x = mark(event, self.is_stale(event)), event["who"], self.percent(event["at"])
+            before, before_x = last.get(who, (None, 0))
+            if not shape or (shape == before and x - before_x < 100 * 2 * WRITE_PX / NARROWEST_PX):
                 continue
-            last[who] = x
+            last[who] = shape, x
             yield f'<svg x="{x:.2f}%" y="{self.y(who) + self.lane_px / 2:.0f}" overflow="visible">{shape}</svg>'
+
+    def is_stale(self, event):
+        return any(violation["kind"] == "stale write" and violation["who"][0] == event["who"]
+                   and violation["from"] <= event["at"] <= violation["to"] for violation in self.history["violations"])
 
 
 WRITE_PX = 4
@@ -288,9 +294,9 @@ def matrix(results):
             for column, scenario in enumerate(results.scenarios):
                 if cell := results.cells.get((row.name, scenario.name)):
                     x = MARGIN_PX + ROWS_PX + CELL_PX * column
-                    parts.append(f'<g transform="translate({x} {y})" class="{cell.verdict.replace("/", "")}">'
-                                 f'<rect x="1" y="1" width="{CELL_PX - 2}" height="{CELL_PX - 2}" rx="3"/>'
-                                 f'<g transform="translate(5 5)">{SIGNS[cell.verdict]}</g></g>')
+                    back = f'<rect x="-4" y="-4" width="{CELL_PX - 2}" height="{CELL_PX - 2}" rx="3"/>'
+                    parts.append(f'<g transform="translate({x + 5} {y + 5})" class="{cell.verdict.replace("/", "")}">'
+                                 f'{back if cell.was_played else ""}{SIGNS[cell.verdict]}</g>')
             y += CELL_PX
         y += 10
     width = 2 * MARGIN_PX + ROWS_PX + CELL_PX * len(results.scenarios)
@@ -302,13 +308,13 @@ def matrix(results):
 
     def colours_of(colours):
         lines = [f".page{{fill:{colours['page']};stroke:{colours['rule']}}} text{{font:12px {FONT};fill:{colours['ink']}}}"]
-        lines += [f".{name.replace('/', '')} path{{stroke:{colours[name]}}} .{name.replace('/', '')} rect{{fill:{colours[name]}}}"
-                  for name in (*verdicts, "n/a")]
+        lines += [f".{name} path{{stroke:{colours[name]}}} .{name} rect{{fill:{colours[name]}}}" for name in verdicts]
+        lines.append(f".na path,.gap path,.error path{{stroke:{colours['n/a']}}}")
         return "\n".join(lines)
 
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
             'role="img" aria-label="The matrix: which protocol holds in which scenario">\n<style>\n'
             'path{fill:none;stroke-width:2;stroke-linecap:round;stroke-linejoin:round} g rect{fill-opacity:.14}\n'
-            f'g.na rect{{fill-opacity:0}}\n{colours_of(LIGHT)}\n@media(prefers-color-scheme:dark){{\n{colours_of(DARK)}\n}}\n'
+            f'{colours_of(LIGHT)}\n@media(prefers-color-scheme:dark){{\n{colours_of(DARK)}\n}}\n'
             f'</style>\n<rect x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="8" class="page"/>\n'
             + "\n".join(parts) + "\n</svg>\n")

@@ -19,6 +19,7 @@ class Protocol:
     programs = {}  # that its client needs beside those of the place: {"javac": "default-jdk-headless"}
     follows = None  # the name of the protocol that this one was meant to mend
     mends = None  # what it mends, in a sentence
+    mends_in = None  # the name of the scenario that shows it best
 
     def __init__(self, settings):
         """ports: of the servers, on this host, as this client reaches them. url: the same for holdfast. key: what

@@ -74,13 +74,11 @@ class Results:
                 if (row.name, scenario.name) in self.cells]
 
     def chapters(self):
-        """(title, text, protocols with their rows). Protocols that are no part of a chain are last."""
-        followed = {row.follows for row in self.rows}
+        """(title, text, protocols with their rows)"""
         for title, places, text in CHAPTERS:
-            names = [name for name, rows in self.protocols.items() if is_in(places, rows[0])]
-            names.sort(key=lambda name: name not in followed and not self.protocols[name][0].follows)
-            if names:
-                yield title, text, {name: self.protocols[name] for name in names}
+            protocols = {name: rows for name, rows in self.protocols.items() if is_in(places, rows[0])}
+            if protocols:
+                yield title, text, protocols
 
     # -- Of a protocol, wherever it runs --
 
@@ -104,11 +102,17 @@ class Results:
         return [cell for cell in cells if cell and not cell.is_bad]
 
     def telling(self, name):
-        """The cells that tell most about a protocol: a flaw, if possible one that a successor mends, and what its token
-        prevents; or else something that it withstands."""
-        mended = {cell.scenario.name for other in self.successors(name) for cell in self.mended_by(other)}
-        flaws = sorted(self.cells_of(name, *BAD), key=lambda cell: cell.scenario.name not in mended)
-        return flaws[:1] + self.cells_of(name, "fenced")[:1] or self.cells_of(name, "holds")[:1]
+        """The cells that tell most about a protocol: the flaws for which it was replaced, or else one other, and what its
+        token prevents; or else something that it withstands."""
+        reasons = {self.protocols[other][0].mends_in for other in self.successors(name)}
+        flaws = self.cells_of(name, *BAD)
+        shown = [cell for cell in flaws if cell.scenario.name in reasons] or sorted(flaws, key=self.is_lesser)[:1]
+        return shown + self.cells_of(name, "fenced")[:1] or self.cells_of(name, "holds")[:1]
+
+    def is_lesser(self, flaw):
+        """Two at once is worse than nobody, and a flaw that the protocol before did not have tells more."""
+        before = self.cell_of(flaw.row.follows, flaw.scenario)
+        return flaw.verdict == "stalls", bool(before and before.is_bad)
 
 
 def is_in(places, row):

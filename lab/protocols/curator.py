@@ -23,6 +23,7 @@ class Curator(Protocol):
     programs = {"javac": "default-jdk-headless", RECIPES: "libcurator-recipes-java"}
     follows = "zk-queue"
     mends = "A client recognises its own node, and stops when its connection is in doubt."
+    mends_in = "lost-acquire"
 
     @classmethod
     def prepare(cls, folder):

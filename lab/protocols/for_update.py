@@ -18,6 +18,7 @@ class ForUpdate(Protocol):
     needs = PACKAGES
     follows = "insert"
     mends = "The database frees the lock when its holder's connection ends, and those who wait do not have to poll."
+    mends_in = "crash-holding"
 
     def connect(self):
         self.sql = pool(self.url)

@@ -15,6 +15,7 @@ class GetDel(Protocol):
     has_lease = True
     follows = "set-nx"
     mends = "The value says whose lock it is, and only its owner deletes it."
+    mends_in = "stranger"
 
     def connect(self):
         self.redis = Redis(self.ports[0])

@@ -21,6 +21,7 @@ class Getset(Protocol):
     has_lease = True
     follows = "setnx-expire"
     mends = "The lock has an end from the first moment on, because its deadline is its value."
+    mends_in = "crash-between"
 
     deadline = 0
 

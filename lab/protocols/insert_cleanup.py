@@ -19,6 +19,7 @@ class InsertCleanup(Protocol):
     needs = PACKAGES
     follows = "insert"
     mends = "The row of a client that crashed is deleted once it is old enough."
+    mends_in = "crash-holding"
 
     def connect(self):
         self.sql = connect(self.url)

@@ -17,6 +17,7 @@ class Kazoo(Protocol):
     needs = {"kazoo": "python3-kazoo"}
     follows = "zk-queue"
     mends = "A client recognises its own node, and stops when its connection is in doubt."
+    mends_in = "lost-acquire"
 
     def connect(self):
         self.zk = Session(self.ports, self.lease_s)

@@ -28,6 +28,7 @@ class Redlock(Protocol):
     has_lease = True
     follows = "set-lua"
     mends = "No single server, and no fail-over, decides about the lock."
+    mends_in = "failover"
 
     valid_until = 0
 

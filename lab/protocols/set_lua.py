@@ -24,6 +24,7 @@ class SetLua(Protocol):
     has_lease = True
     follows = "get-del"
     mends = "The comparison and the deletion are one step."
+    mends_in = "delayed-packet"
 
     def connect(self):
         self.redis = Redis(self.ports[0])

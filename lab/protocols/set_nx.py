@@ -15,6 +15,7 @@ class SetNx(Protocol):
     has_lease = True
     follows = "getset"
     mends = "One command sets the lock and its lease, and clients need no clocks."
+    mends_in = "client-clocks"
 
     def connect(self):
         self.redis = Redis(self.ports[0])

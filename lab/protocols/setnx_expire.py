@@ -18,6 +18,7 @@ class SetnxExpire(Protocol):
     has_lease = True
     follows = "setnx"
     mends = "The lock of a holder that died becomes free after a while."
+    mends_in = "crash-holding"
 
     def connect(self):
         self.redis = Redis(self.ports[0])

@@ -17,6 +17,7 @@ class Version(Protocol):
     needs = PACKAGES
     follows = "insert"
     mends = "The lock has an owner, the one who knows its version, and the version is a fencing token."
+    mends_in = "stranger"
 
     version = None  # of the lock when this client had it last
 

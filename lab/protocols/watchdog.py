@@ -25,6 +25,7 @@ class Watchdog(SetLua):
     places = ("redis",)
     follows = "set-lua"
     mends = "The lease does not end while the work goes on."
+    mends_in = "long-work"
 
     def connect(self):
         super().connect()

@@ -18,6 +18,7 @@ class ZkQueue(Protocol):
     needs = {"kazoo": "python3-kazoo"}
     follows = "zk-herd"
     mends = "A release wakes only the next in line."
+    mends_in = "herd"
 
     node = None
 

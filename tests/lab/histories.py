@@ -77,4 +77,4 @@ def scenario(name, title):
 
 def row(name, title, follows, mends):
     return {"name": name, "title": title, "protocol": name.partition("@")[0], "protocol_title": title, "place": "redis",
-            "follows": follows, "mends": mends, "summary": f"What {title} is.", "missing": []}
+            "follows": follows, "mends": mends, "mends_in": follows and "crash-holding", "summary": f"What {title} is.", "missing": []}

@@ -126,7 +126,7 @@ def what_people_wrote_is_text_and_not_markup():
 
 @test
 def the_story_shows_the_flaw_that_the_next_protocol_mends():
-    """setnx also stalls in the first scenario, which nobody mends."""
+    """setnx also stalls in the first scenario, for which nobody replaced it."""
     contents, histories = several()
     contents["scenarios"].insert(0, contents["scenarios"][0] | {"name": "first"})
     histories.append(crash("setnx", False) | {"scenario": "first"})
@@ -155,10 +155,10 @@ def what_differs_from_the_literature_is_said():
 @test
 def a_picture_is_a_file_of_its_own():
     for each in (pause("holdfast@redis", True), crash("setnx", False), herd("setnx", 101.5), history("setnx", "nothing", "A", [])):
-        text = picture.standalone(each, "A title < a sentence")
+        text = picture.standalone(each, "A title < a sentence", "A & B")
         names = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(text).iter()}
         assert not names & {"script", "image", "use", "foreignObject"}, names
-        assert "A title &lt; a sentence" in text and each["verdict"].upper() in text
+        assert "A title &lt; a sentence" in text and "A &amp; B" in text and each["verdict"].upper() in text
 
 
 if __name__ == "__main__":
