@@ -6,7 +6,7 @@ turn soon. Where chance decides who is next, B may be lucky, so it waits a few t
 from lab.referee import OVERTAKEN
 from lab.scenario import scenario
 
-TRIES = 4
+TRIES = 8
 HOLD_S = 0.02
 DISTANCE_MS = 50
 
