@@ -64,6 +64,14 @@ def one_cell_is_told_in_words():
         assert words in out, out
 
 
+@test
+def a_pool_lends_the_lock_to_another_thread():
+    code, out, errors = lab("run", "--json", "pool", "for-update")
+    assert code == 0, errors
+    result = json.loads(out)
+    equal((result["actors"], result["verdict"]), (["A", "B"], "breaks"))
+
+
 # ---- What is left ----
 
 
