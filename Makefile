@@ -63,7 +63,7 @@ lint: test-needs
 	@tools/lint
 
 format: test-needs
-	@find $(wildcard include src tests bench fuzz examples sim lab) -name '*.[ch]' -exec clang-format -i {} +
+	@find $(wildcard include src tests bench bindings fuzz examples sim lab) -name '*.[ch]' -exec clang-format -i {} +
 
 fuzz: test-needs
 	@fuzz/run $(SECONDS) $(TARGET)

@@ -1,0 +1,297 @@
+'use strict';
+// holdfast for Node: promises and exceptions over addon.c. Times are in milliseconds. The header of the library is the
+// manual; index.d.ts says what is here.
+const { EventEmitter } = require('node:events');
+const native = require(process.env.HOLDFAST_ADDON || './holdfast.node');
+
+// ---- Errors ----
+
+// Whatever the library reports. `code` is the name that C has for it: "HF_BUSY".
+class HoldfastError extends Error {}
+
+const errors = {}; // by their names in JavaScript: Busy, NotYours, ...
+const numbers = {};
+for (const [number, [name, sentence]] of Object.entries(native.errors)) {
+  const title = name.toLowerCase().replace(/(^|_)(.)/g, (_, __, letter) => letter.toUpperCase());
+  errors[title] = class extends HoldfastError {
+    constructor(text) { super(text || sentence); }
+    get name() { return title; }
+    get code() { return `HF_${name}`; }
+  };
+  Object.defineProperty(errors[title], 'name', { value: title });
+  numbers[title] = Number(number);
+}
+const byNumber = Object.fromEntries(Object.entries(numbers).map(([title, number]) => [number, errors[title]]));
+
+function failure(number, text = native.lastError()) {
+  return new byNumber[number](text);
+}
+
+function must(result) {
+  if (typeof result === 'number' && result < 0) throw failure(result);
+  return result;
+}
+
+// ---- Arguments ----
+
+const KINDS = { exclusive: 1, shared: 2, permits: 3 };
+const FLAGS = { barge: 0x1, reentrant: 0x2, noRenew: 0x4, keep: 0x8 };
+const DIALECTS = { postgres: 1, mysql: 2, sqlite: 3 };
+const OPS = { get: 1, add: 2, swap: 3, cas: 4, remove: 5 };
+
+function whole(value, what) {
+  if (typeof value !== 'number' || !Number.isFinite(value)) throw new errors.BadArgument(`${what} cannot be ${String(value)}; it is a number`);
+  return Math.ceil(value);
+}
+
+// Milliseconds; null and undefined stand for no limit.
+function limited(ms, what) {
+  if (ms === undefined || ms === null || ms === Infinity) return -1;
+  if (ms < 0) throw new errors.BadArgument(`${what} cannot be ${ms}; it is 0 or more, or null for no limit`);
+  return whole(ms, what);
+}
+
+// Of a counter.
+function integer(value, what) {
+  const isWhole = typeof value === 'bigint' ? BigInt.asIntN(64, value) === value : Number.isSafeInteger(value);
+  if (!isWhole) throw new errors.BadArgument(`${what} cannot be ${String(value)}; it is a whole number, and a BigInt of 64 bits above 2^53`);
+  return BigInt(value);
+}
+
+function named(name) {
+  if (typeof name !== 'string') throw new errors.BadArgument(`a name cannot be ${String(name)}; it is a string`);
+  if (name.includes('\0')) throw new errors.BadName();
+  return name;
+}
+
+function textOrNone(value, what) {
+  if (value === undefined || value === null) return undefined;
+  if (typeof value !== 'string') throw new errors.BadArgument(`${what} cannot be ${String(value)}; it is a string`);
+  return value;
+}
+
+// What addon.c takes for one name: [name, kind, permits, capacity].
+function wanted({ name, shared = false, permits, capacity }) {
+  if ((permits === undefined) !== (capacity === undefined)) throw new errors.BadArgument('permits and capacity belong together');
+  const kind = shared ? KINDS.shared : permits !== undefined ? KINDS.permits : KINDS.exclusive;
+  return [named(name), kind, permits ?? 1, capacity ?? 1];
+}
+
+// With several names, each says for itself what is wanted of it.
+function wantedOf(names, { shared, permits, capacity }) {
+  if (!Array.isArray(names)) return [wanted({ name: names, shared, permits, capacity })];
+  if (shared || permits !== undefined || capacity !== undefined) throw new errors.BadArgument('with several names, each says what is wanted: { name, shared }');
+  return names.map((name) => wanted(typeof name === 'string' ? { name } : name));
+}
+
+// ---- Requests ----
+
+// Starts a request and promises its value. `start` gets a callback and returns a call, or the number of an error. A signal
+// cancels the call.
+function request(start, signal) {
+  return new Promise((resolve, reject) => {
+    signal?.throwIfAborted();
+    const abort = () => native.cancel(call);
+    const call = start((number, text, value) => {
+      signal?.removeEventListener('abort', abort);
+      if (number >= 0) resolve(value);
+      else if (number === numbers.Cancelled && signal?.aborted) reject(signal.reason);
+      else reject(Object.assign(failure(number, text), value && { value }));
+    });
+    if (typeof call === 'number') throw failure(call);
+    signal?.addEventListener('abort', abort);
+  });
+}
+
+const asyncDispose = Symbol.asyncDispose ?? Symbol('Symbol.asyncDispose');
+
+// ---- The hold ----
+
+class Hold extends EventEmitter {
+  #names;
+  #end;
+  #handle = null;
+  #loss = null;
+  #release = null;
+
+  // end: is called when it has ended. Only a client makes holds.
+  constructor(names, end) {
+    super();
+    this.#names = names;
+    this.#end = end;
+  }
+
+  static grant(hold, handle) { hold.#handle = handle; }
+
+  static lose(hold, why) {
+    hold.#loss = failure(numbers.Lost, why);
+    process.nextTick(() => hold.emit('lost', hold.#loss));
+  }
+
+  // Whoever begins to listen after the loss is told as well.
+  on(event, listener) {
+    if (event === 'lost' && this.#loss) process.nextTick(() => listener.call(this, this.#loss));
+    return super.on(event, listener);
+  }
+
+  get name() { return this.#names[0]; }
+  get token() { return native.token(this.#handle, 0); }
+  get tokens() { return this.#names.map((_, index) => native.token(this.#handle, index)); }
+  get left() { return native.left(this.#handle); }
+
+  check(need = 0) { must(native.check(this.#handle, whole(need, 'need'))); }
+  fenceToken() { return must(native.fenceToken(this.#handle)); }
+  fenceSql(dialect) { return must(native.fenceSql(this.#handle, DIALECTS[dialect] ?? 0)); }
+
+  async renew(ttl = 0) { await request((callback) => native.renew(this.#handle, whole(ttl, 'ttl'), callback)); }
+
+  release() {
+    this.#release ??= request((callback) => native.release(this.#handle, callback)).finally(this.#end);
+    return this.#release;
+  }
+
+  [asyncDispose]() { return this.release(); }
+}
+
+// ---- The client ----
+
+const clients = new Set(); // the handles of those that are open
+process.on('exit', () => clients.forEach(native.end)); // Node does not do that for addons if process.exit() is called
+
+class Client {
+  #handle;
+  #holds = new Set(); // a hold that nobody refers to is still held
+  #closed = null;
+
+  constructor(url, { maxLease = 60000, waitLease = 3000, storeWait = 10000, tokenFloor = 0, command } = {}) {
+    this.#handle = must(native.open(textOrNone(url, 'the URL'), whole(maxLease, 'maxLease'), whole(waitLease, 'waitLease'),
+      limited(storeWait, 'storeWait'), whole(tokenFloor, 'tokenFloor'), textOrNone(command, 'command')));
+    clients.add(this.#handle);
+  }
+
+  #open() {
+    if (this.#closed) throw new errors.Closed();
+    return this.#handle;
+  }
+
+  async acquire(names, options = {}) {
+    const { wait, ttl = 30000, minLeft = 0, barge, reentrant, ownerKey = 0, renew = true, keep, label, signal } = options;
+    const wants = wantedOf(names, options);
+    if (Boolean(reentrant) !== ownerKey > 0) throw new errors.BadArgument('reentrant and ownerKey, a number above 0, belong together');
+    const flags = (barge ? FLAGS.barge : 0) | (reentrant ? FLAGS.reentrant : 0) | (renew ? 0 : FLAGS.noRenew) | (keep ? FLAGS.keep : 0);
+    const hold = new Hold(wants.map(([name]) => name), () => this.#holds.delete(hold));
+    const handle = await request((callback) => native.acquire(this.#open(), wants, limited(wait, 'wait'), whole(ttl, 'ttl'),
+      limited(minLeft, 'minLeft'), flags, whole(ownerKey, 'ownerKey'), textOrNone(label, 'label'),
+      (why) => Hold.lose(hold, why), callback), signal);
+    Hold.grant(hold, handle);
+    if (signal?.aborted) { // it was granted at the same moment, and nobody will use it
+      hold.release().catch(() => {});
+      throw signal.reason;
+    }
+    this.#holds.add(hold);
+    return hold;
+  }
+
+  async lock(names, options, work) {
+    if (typeof options === 'function') return this.lock(names, {}, options);
+    const hold = await this.acquire(names, options);
+    let result;
+    try {
+      result = await work(hold);
+    } catch (error) {
+      await hold.release().catch(() => {}); // what the function threw comes first
+      throw error;
+    }
+    await hold.release().catch((error) => {
+      if (!(options.ignoreLoss && error instanceof errors.Lost)) throw error;
+    });
+    return result;
+  }
+
+  // A permit that is left to its lease: see hf_limit.
+  async limit(name, { rate, window, wait, label, signal }) {
+    const hold = await this.acquire(name, { permits: 1, capacity: whole(rate, 'rate'), ttl: whole(window, 'window'), wait, label, signal, renew: false, keep: true });
+    this.#holds.delete(hold);
+  }
+
+  counter(name) {
+    named(name);
+    return new Counter((...words) => request((callback) => native.count(this.#open(), name, ...words, callback)));
+  }
+
+  async inspect(name) {
+    const [found] = await request((callback) => native.inspect(this.#open(), named(name), callback));
+    return found ?? null;
+  }
+
+  async* list(prefix = '') {
+    let page;
+    let after;
+    while ((page = await request((callback) => native.list(this.#open(), named(prefix), after, callback))).length > 0) {
+      yield* page;
+      after = page.at(-1).name;
+    }
+  }
+
+  async breakHold(name, token, reason) {
+    await request((callback) => native.breakHold(this.#open(), named(name), whole(token, 'the token'), textOrNone(reason, 'the reason'), callback));
+  }
+
+  close() {
+    this.#closed ??= new Promise((resolve) => {
+      must(native.close(this.#handle, resolve));
+      clients.delete(this.#handle);
+      this.#holds.clear();
+    });
+    return this.#closed;
+  }
+
+  [asyncDispose]() { return this.close(); }
+}
+
+// ---- Counters ----
+
+// A number, or a BigInt if a number would be rounded; null if there is no counter.
+function valueOf({ exists, value }) {
+  if (!exists) return null;
+  return Number.isSafeInteger(Number(value)) ? Number(value) : value;
+}
+
+class Counter {
+  #count;
+
+  constructor(count) { this.#count = count; }
+
+  async #do(op, { number = 0, expected, expiry = 0, wait = 10000 } = {}) {
+    try {
+      return await this.#count(OPS[op], integer(number, 'the number'), expected === undefined || expected === null ? undefined : integer(expected, 'what is expected'),
+        whole(expiry, 'expiry'), whole(wait, 'wait'));
+    } catch (error) {
+      if (error.value) error.value = valueOf(error.value); // Mismatch: what it is
+      throw error;
+    }
+  }
+
+  async get(options) { return valueOf(await this.#do('get', options)); }
+  async add(number = 1, options = {}) { return valueOf(await this.#do('add', { ...options, number })); }
+  async swap(number, options = {}) { return valueOf(await this.#do('swap', { ...options, number })); }
+  async cas(expected, number, options = {}) { await this.#do('cas', { ...options, expected, number }); }
+  async remove(options) { return valueOf(await this.#do('remove', options)); }
+
+  // Until it expires; null: it does not, or there is none.
+  async left(options) {
+    const found = await this.#do('get', options);
+    return found.exists && found.left >= 0 ? found.left : null;
+  }
+}
+
+module.exports = {
+  open: (url, options) => new Client(url, options),
+  Client,
+  Hold,
+  Counter,
+  HoldfastError,
+  ...errors,
+  fenceRedis: native.fenceRedis,
+  version: native.version(),
+};

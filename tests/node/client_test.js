@@ -1,0 +1,192 @@
+'use strict';
+// The Node package beyond what every binding does: its event loop, its processes and threads, and what it exports.
+const assert = require('node:assert');
+const { spawn, spawnSync } = require('node:child_process');
+const fs = require('node:fs');
+const path = require('node:path');
+const { Worker } = require('node:worker_threads');
+const { once } = require('node:events');
+const { PACKAGE, main, newUrl, pathOf, sleep, test, within } = require('./harness');
+
+const holdfast = require(PACKAGE);
+const PAIRS = Number(process.env.HOLDFAST_PAIRS ?? 3000); // 100000: the whole of it
+
+/** A program that uses the package; `lock` is its client. Returns the child. */
+function program(source, url = newUrl()) {
+  const file = pathOf('program.js');
+  fs.writeFileSync(file, `const holdfast = require(${JSON.stringify(PACKAGE)});\nconst client = holdfast.open(${JSON.stringify(url)});\n(async () => {\n${source}\n})();\n`);
+  const child = spawn(process.execPath, [file], { stdio: ['ignore', 'pipe', 'inherit'] });
+  child.said = '';
+  child.stdout.on('data', (data) => { child.said += data; child.emit('said'); });
+  return child;
+}
+
+async function says(child, text) {
+  while (!child.said.includes(text)) await within(Promise.race([once(child, 'said'), once(child, 'close')]), 40000, text);
+}
+
+async function isFree(url, name, wait = 20000) {
+  const client = holdfast.open(url);
+  await (await client.acquire(name, { wait })).release();
+  await client.close();
+}
+
+test('the event loop goes on while a lock is waited for', async () => {
+  const client = holdfast.open(newUrl());
+  const other = holdfast.open(newUrl());
+  const hold = await client.acquire('x');
+  const waiting = Array.from({ length: 20 }, () => other.acquire('x'));
+  let ticks = 0;
+  const timer = setInterval(() => { ticks += 1; }, 5);
+  await sleep(500);
+  clearInterval(timer);
+  assert(ticks > 5, `${ticks} ticks`);
+  await fs.promises.readFile(__filename); // the pool of threads is free, too
+  await hold.release();
+  for (const each of waiting) await (await each).release();
+  await client.close();
+  await other.close();
+});
+
+test('a pending wait keeps the program alive, and a lock that is only held does not', async () => {
+  const waits = program("setTimeout(() => console.log('late'), 300).unref();\nawait client.acquire('x');\nawait client.acquire('x', { wait: 1000 }).catch((error) => console.log(error.name));");
+  await within(once(waits, 'close'));
+  assert.strictEqual(waits.said, 'late\nTimeout\n');
+  const holds = program("await client.acquire('y');\nconsole.log('held');");
+  const [code] = await within(once(holds, 'close'));
+  assert.deepStrictEqual([code, holds.said], [0, 'held\n']);
+});
+
+// On a server: the embedded store would free the locks of a dead process anyway.
+test('a program that ends releases its locks, however it ends', async () => {
+  for (const end of ['', 'process.exit(3);', "process.on('uncaughtException', () => process.exit(1));\nthrow new Error('expected');"]) {
+    const child = program(`await client.acquire('x', { ttl: 60000 });\nconsole.log('held');\n${end}`);
+    await within(once(child, 'close'));
+    assert.match(child.said, /held/);
+    await isFree(newUrl(), 'x', 0);
+  }
+});
+
+test('the lock of a program that is killed is free for the next', async () => {
+  const child = program("await client.acquire('killed', { ttl: 3000 });\nconsole.log('held');\nsetInterval(() => {}, 1000);");
+  await says(child, 'held');
+  child.kill('SIGKILL');
+  await isFree(newUrl(), 'killed');
+});
+
+test('a signal that is aborted before or after the grant leaves nothing held', async () => {
+  const client = holdfast.open(newUrl());
+  await assert.rejects(client.acquire('x', { signal: AbortSignal.abort(new Error('no')) }), /no/);
+  for (let i = 0; i < 50; i += 1) {
+    const abort = new AbortController();
+    const asked = client.acquire('x', { signal: abort.signal });
+    setTimeout(() => abort.abort(), i / 25);
+    const hold = await asked.catch((error) => { assert.strictEqual(error.name, 'AbortError'); });
+    await hold?.release();
+  }
+  await (await client.acquire('x', { wait: 10000 })).release();
+  await client.close();
+});
+
+test('who begins to listen after the loss is told as well', async () => {
+  const client = holdfast.open('memory:');
+  const hold = await client.acquire('x', { ttl: 100, renew: false });
+  await sleep(300);
+  const error = await within(new Promise((resolve) => { hold.on('lost', resolve); }));
+  assert(error instanceof holdfast.Lost);
+  assert.match(error.message, /not renewed for/);
+  assert.throws(() => hold.check(), holdfast.Lost);
+  await client.close();
+});
+
+test('a hold that nobody refers to is still held', async () => {
+  const child = spawn(process.execPath, ['--expose-gc', '-e', `
+    const client = require(${JSON.stringify(PACKAGE)}).open('memory:');
+    (async () => {
+      await client.acquire('x');
+      for (let i = 0; i < 5; i += 1) { gc(); await new Promise((resolve) => setTimeout(resolve, 20)); }
+      await client.acquire('x', { wait: 0 }).catch((error) => console.log(error.code));
+    })();`], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const [said] = await within(once(child.stdout, 'data'));
+  assert.strictEqual(String(said), 'HF_BUSY\n');
+});
+
+test('worker threads have clients of their own, also when they are terminated', async () => {
+  const url = newUrl();
+  const source = `
+    const { parentPort } = require('node:worker_threads');
+    const client = require(${JSON.stringify(PACKAGE)}).open(${JSON.stringify(url)});
+    (async () => {
+      for (let i = 0; i < 20; i += 1) await client.lock('x', (hold) => parentPort.postMessage(hold.token));
+      await client.acquire('kept');
+      parentPort.postMessage('done');
+      setInterval(() => {}, 1000);
+    })();`;
+  const tokens = [];
+  for (let round = 0; round < 2; round += 1) {
+    const workers = Array.from({ length: 2 }, (_, index) => new Worker(round ? source : source.replace("'kept'", `'kept${index}'`), { eval: true }));
+    await Promise.all((round ? workers.slice(0, 1) : workers).map((worker) => new Promise((resolve, reject) => {
+      worker.on('error', reject);
+      worker.on('message', (message) => (message === 'done' ? resolve() : tokens.push(message)));
+    })));
+    await Promise.all(workers.map((worker) => worker.terminate()));
+  }
+  assert(tokens.length >= 60 && new Set(tokens).size === tokens.length, `${tokens.length} tokens`);
+  for (const name of ['kept', 'kept0', 'kept1']) await isFree(url, name);
+});
+
+test('memory and descriptors do not grow with the number of locks', async () => {
+  const child = spawnSync(process.execPath, ['--expose-gc', '-e', `
+    const fs = require('node:fs');
+    const client = require(${JSON.stringify(PACKAGE)}).open('memory:');
+    const state = () => { gc(); return { rss: process.memoryUsage().rss, fds: fs.readdirSync('/proc/self/fd').length }; };
+    (async () => {
+      const pairs = async (count) => { for (let i = 0; i < count; i += 1) { const hold = await client.acquire('x' + i % 10); hold.on('lost', () => {}); await hold.release(); } };
+      await pairs(${PAIRS});
+      const before = state();
+      await pairs(${PAIRS});
+      const after = state();
+      console.log(JSON.stringify({ grown: after.rss - before.rss, fds: after.fds - before.fds }));
+    })();`], { encoding: 'utf8' });
+  const { grown, fds } = JSON.parse(child.stdout);
+  assert.strictEqual(fds, 0);
+  assert(grown < 16 * 1024 * 1024, `${grown} bytes more after ${PAIRS} pairs`);
+});
+
+test('import has all that require has, and the types name it', async () => {
+  const imported = await import(path.join(PACKAGE, 'index.mjs'));
+  const names = Object.keys(holdfast).sort();
+  assert.deepStrictEqual(Object.keys(imported).filter((name) => name !== 'default').sort(), names);
+  const types = fs.readFileSync(path.join(PACKAGE, 'index.d.ts'), 'utf8');
+  const declared = [...types.matchAll(/^export (?:class|function|const) (\w+)/gm)].map((match) => match[1]).sort();
+  assert.deepStrictEqual(declared, names);
+  for (const kind of ['Client', 'Hold', 'Counter']) {
+    const body = new RegExp(`^export class ${kind} [^]*?^}`, 'm').exec(types)[0];
+    const members = Object.getOwnPropertyNames(holdfast[kind].prototype).filter((name) => name !== 'constructor').sort();
+    const typed = new Set([...body.matchAll(/^ {2}(?:readonly )?(\w+)/gm)].map((match) => match[1]));
+    for (const member of members) assert(typed.has(member), `${kind}.${member} has no type`);
+  }
+});
+
+test('the versions agree', () => {
+  const { version } = JSON.parse(fs.readFileSync(path.join(PACKAGE, 'package.json'), 'utf8'));
+  assert.strictEqual(version, holdfast.version);
+});
+
+test('a hold and a client can be disposed of', async () => {
+  const client = holdfast.open('memory:');
+  const hold = await client.acquire('x');
+  const dispose = Symbol.asyncDispose ?? Object.getOwnPropertySymbols(Object.getPrototypeOf(hold))[0];
+  await hold[dispose]();
+  assert.throws(() => hold.check(), holdfast.Released);
+  await client[dispose]();
+  await assert.rejects(client.acquire('x'), holdfast.Closed);
+});
+
+test('errors of opening are thrown', () => {
+  assert.throws(() => holdfast.open('nosuch://x'), holdfast.NoStore);
+  assert.throws(() => holdfast.open(17), holdfast.BadArgument);
+  assert.throws(() => holdfast.open('memory:', { maxLease: 'long' }), holdfast.BadArgument);
+});
+
+main();
