@@ -9,7 +9,7 @@ const { once } = require('node:events');
 const { PACKAGE, main, newUrl, pathOf, sleep, test, within } = require('./harness');
 
 const holdfast = require(PACKAGE);
-const PAIRS = Number(process.env.HOLDFAST_PAIRS ?? 3000); // 100000: the whole of it
+const PAIRS = Number(process.env.HOLDFAST_TEST_PAIRS ?? 3000); // 100000: the whole of it
 
 /** A program that uses the package; `lock` is its client. Returns the child. */
 function program(source, url = newUrl()) {
