@@ -38,7 +38,7 @@ EVICTED = breaks("To Redis the lock is a key like any other. It deletes the key 
 EXPIRED_EARLY = breaks("Redis ends leases by its wall clock. When the clock jumps ahead, A's key is gone at once, and B gets "
                        "in while A counts on the rest of its lease.")
 SERVERS_TIME = holds("The lease is measured by the server's clock alone. What a client's clock shows does not matter.")
-TOO_LATE = breaks("A takes the grant for good, whenever it arrives. It never asks how long that took, and enters beside B.")
+TOO_LATE = breaks("A trusts the grant, however late it arrives. It never checks how long that took, and enters beside B.")
 LATE_TO_LOSE = holds("A request that comes too late finds the key of the new holder and changes nothing.")
 FREED_BY_LEASE = holds("Nobody deletes the key, but Redis does so when the lease is over.")
 ONE_COMMAND = holds("Lock and lease are set by one command. There is no moment between them.")
