@@ -45,6 +45,6 @@ def scenario(name, *, places=(), at=None, needs_lease=False, needs_holder=False,
 
 
 def rounds(first=0):
-    """The numbers of rounds, for what is done at each request of a protocol in turn. Those with more requests than that
-    begin with a greeting."""
+    """The numbers of rounds, for what is done to each request of a protocol in turn. There are not many, so that a cell is
+    short."""
     return range(first, first + ROUNDS_MOST)

@@ -1,7 +1,7 @@
 """A greedy neighbour
 
 A unlocks and locks again at once, over and over. B waits all the while, 50 ms away from the servers, and should have its
-turn soon. Where chance decides who is next, B may be lucky, so it waits a few times.
+turn soon. B may be lucky where chance decides who is next, so this is tried a few times.
 """
 from lab.referee import OVERTAKEN
 from lab.scenario import scenario

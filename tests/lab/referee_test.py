@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The referee: histories in, verdicts out. Each verdict has a history for it, and one beside it that differs in what matters."""
+"""The referee: histories in, verdicts out. Beside a history that has a flaw is one that differs only in what matters."""
 import sys
 from pathlib import Path
 
@@ -38,7 +38,8 @@ def two_at_once_break_a_lock_without_tokens():
 def two_at_once_are_fenced_if_no_stale_write_was_accepted():
     steps = [(0.1, "A", "locked 1"), (0.3, "B", "locked 2"), (0.4, "B", "write 2"), (0.6, "A", "unlocking")]
     equal(judged(steps, has_token=True), ("fenced", ["two at once"]))
-    equal(judged([*steps, (0.5, "A", "write 1 refused")], has_token=True), ("fenced", ["two at once", "stale write refused"]))
+    equal(judged([*steps, (0.5, "A", "write 1 refused")], has_token=True),
+          ("fenced", ["two at once", "stale write refused"]))
 
 
 @test
@@ -69,7 +70,8 @@ def one_that_is_no_longer_inside_may_be_followed(by):
 
 @test
 def one_that_is_stopped_is_still_inside():
-    steps = [(0.1, "A", "locked"), (0.2, "A", "stopped"), (0.3, "B", "locked"), (0.4, "B", "unlocking"), (0.5, "A", "continued")]
+    steps = [(0.1, "A", "locked"), (0.2, "A", "stopped"), (0.3, "B", "locked"), (0.4, "B", "unlocking"),
+             (0.5, "A", "continued")]
     equal(judged(steps), ("breaks", ["two at once"]))
 
 
