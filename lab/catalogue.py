@@ -103,5 +103,6 @@ def contents():
 
 
 def paragraphs(text):
-    """Without the breaks of lines in them."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
+    """Without the breaks of lines in them. The first may be a title, and is made a sentence like the others."""
+    found = (" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
+    return "\n\n".join(paragraph if paragraph.endswith((".", ")")) else f"{paragraph}." for paragraph in found)
