@@ -51,6 +51,14 @@ def wait_for_queue(client, length, name="job"):
 
 
 @test
+def a_library_that_is_missing_or_too_old_is_named():
+    for library, word in (("/no/such/library", "/no/such/library"), ("libc.so.6", "libc.so.6 lacks hf_")):
+        child = start_python("import holdfast", stderr=subprocess.PIPE, env={**os.environ, "HOLDFAST_LIBRARY": library})
+        said = child.communicate(timeout=PATIENCE_S)[1]
+        assert "ImportError" in said and word in said, said
+
+
+@test
 def other_threads_run_while_one_waits():
     with holdfast.open("memory:") as client:
         hold = client.acquire("job")

@@ -157,5 +157,8 @@ _calls: dict[ctypes.CDLL, list[tuple[Any, ...]]] = {
 }
 for _library, _list in _calls.items():
     for _name, _result, *_arguments in _list:
-        _function = getattr(_library, _name)
+        try:
+            _function = getattr(_library, _name)
+        except AttributeError:
+            raise ImportError(f"{_library._name} lacks {_name}: it is older than this package") from None
         _function.restype, _function.argtypes = _result, _arguments
