@@ -17,6 +17,8 @@ import subprocess
 import tempfile
 import time
 
+from support.tap import need_rights_for
+
 LIMIT_S = 60
 OPTIONS = ["--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
            "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--mute-audio"]
@@ -33,6 +35,8 @@ def high_pipe():
 
 class Browser:
     def __enter__(self):
+        if os.geteuid():
+            need_rights_for("unshare", "--user", "true")  # its sandbox needs that, and root's has none
         self.stack = contextlib.ExitStack()
         folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-browser-", ignore_cleanup_errors=True))
         (theirs_in, self.to), (self.from_, theirs_out) = high_pipe(), high_pipe()
