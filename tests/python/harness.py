@@ -46,8 +46,8 @@ def new_url():
     return f"sqlite:{path_of('locks.db')}"
 
 
-def main():
-    run_tests(tests, sys.argv[2] if len(sys.argv) > 2 else "", LIMIT_S)
+def main(limit_s=LIMIT_S):
+    run_tests(tests, sys.argv[2] if len(sys.argv) > 2 else "", limit_s)
 
 
 def raises(kind, function, *arguments, **options):

@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 
-from harness import PATIENCE_S, main, new_url, path_of, raises, start_python, test
+from harness import LIMIT_S, PATIENCE_S, main, new_url, path_of, raises, start_python, test
 
 import holdfast
 import holdfast.aio
@@ -476,4 +476,4 @@ def pairs_of_asyncio_leave_no_memory_and_no_descriptors_behind():
 
 
 if __name__ == "__main__":  # not in the processes that multiprocessing starts
-    main()
+    main(LIMIT_S + PAIRS // 200)
