@@ -23,9 +23,10 @@ CHAPTERS = (
     ("ZooKeeper and etcd", ("zookeeper", "ensemble", "etcd", "etcd_cluster"),
      "These services agree on every change by majority vote. A lock belongs to a session or a lease, which ends when its "
      "client is no longer heard of."),
-    ("holdfast", None,
-     "The same lock on every store: an owner in each grant, a lease that is renewed in the background, a queue, steps that can "
-     "be repeated after a lost reply, and a token with every grant. What no lease can prevent, the token makes harmless."),
+    ("What holds", None,
+     "holdfast is the same lock on every store: an owner in each grant, a lease that is renewed in the background, steps that can "
+     "be repeated after a lost reply, a queue (only a set of independent servers has none), and a token with every grant. What "
+     "no lease can prevent, the token makes harmless."),
 )
 
 
