@@ -2,7 +2,7 @@
  *
  * Threads that wait for a reply share one epoll set. One of them at a time, the driver, sits
  * in epoll_wait without the mutex and dispatches for everybody; the others sleep, each on its
- * own condition variable. The standby thread drives when a renewal is due and nobody else
+ * own word. The standby thread drives when a renewal is due and nobody else
  * does.
  *
  * Promised and checked: there is never more than one driver; a call is completed once; await
@@ -12,8 +12,10 @@
  * Design notes.
  *
  *   - The client's mutex is `atomic`: what a thread does under the mutex is one step for all
- *     others that need it. Promela releases it exactly where the thread blocks, in sleep and
- *     in epoll_wait, and others may run before it goes on.
+ *     others that need it. Promela releases it exactly where the thread blocks, in sleep, in
+ *     epoll_wait and where it yields, and others may run before it goes on.
+ *   - A thread that was signalled may run at any later time. So it does not matter that the
+ *     driver sets its word under the mutex, and wakes it from the kernel's sleep after that.
  *   - The world may fall silent at any point, so "this reply comes, and then nothing ever
  *     does" is among the runs: no later event hides a lost wake-up. That is also why renewals
  *     are counted: in reality the next one would turn a hang into a delay. For the same reason
@@ -26,7 +28,8 @@
  *   NO_RECHECK     a woken waiter that is not done drives, without checking whether somebody does
  *   NO_BELL        who completes the driver's call from outside does not ring
  *   STANDBY_KEEPS  the standby thread steps aside without signalling the first waiter
- *   BELL_STICKS    the driver does not read the bell, and spins */
+ *   BELL_STICKS    the driver does not read the bell, and spins
+ *   NO_FLUSH       the driver does not send what others left to it */
 
 #define CALLERS 3
 #define STANDBY  CALLERS
@@ -41,7 +44,9 @@
 /* The client, under its mutex. */
 byte driver = NOBODY;
 chan waiting = [CALLERS] of { byte };
-bool asleep[CALLERS];      /* on the caller's own condition */
+bool asleep[CALLERS];      /* on the caller's own word */
+bool flushes;              /* the driver will: who submits meanwhile leaves that to it */
+byte left[CALLERS];        /* the call that was left to the driver; 0: none */
 bool done[CALLERS] = true;
 byte call[CALLERS];        /* which call it is: a reply to an earlier one is stale */
 byte queued[CALLERS];      /* the call that is not yet written; 0: none */
@@ -54,27 +59,32 @@ bool writable;             /* the socket has room again */
 bool due;                  /* the timer: a renewal */
 bool bell;                 /* the eventfd */
 bool polling;              /* somebody is in epoll_wait */
+bool yielding;             /* the driver has released the mutex for a moment */
 
 #define READY (len(replies) > 0 || writable || due || bell)
 
 /* Scratch, used within one step only: not part of the state. */
 hidden byte n, generation, stage;
+hidden byte woke; /* whether others were woken, in this dispatch */
 
 inline signal(who) { asleep[who] = false } /* has no effect if nobody sleeps there */
 inline sleep(who)  { asleep[who] = true; !asleep[who] }
 
 inline epoll_wait() { polling = true; !polling } /* until the kernel process ends it */
+inline yield() { yielding = true; !yielding }
 
 inline complete(who) { assert(done[who] == false); done[who] = true; signal(who) }
 
-/* The submitter writes by itself. What a full socket refuses is left to the drivers. */
+/* The submitter writes by itself, unless the driver is about to. What a full socket refuses is left
+ * to the drivers. */
 inline submit(me)
 {
     call[me]++;
     done[me] = false;
     if
-    :: sent[me] = call[me]
-    :: queued[me] = call[me]
+    :: flushes -> left[me] = call[me]
+    :: !flushes -> sent[me] = call[me]
+    :: !flushes -> queued[me] = call[me]
     fi
 }
 
@@ -83,6 +93,9 @@ inline flush()
     for (n : 0 .. CALLERS - 1) {
         if
         :: queued[n] -> sent[n] = queued[n]; queued[n] = 0
+#ifndef NO_FLUSH
+        :: left[n] -> sent[n] = left[n]; left[n] = 0
+#endif
         :: else
         fi
     }
@@ -99,7 +112,7 @@ inline dispatch()
         stage = 1;
         replies ? n, generation;
         if
-        :: call[n] == generation && !done[n] -> complete(n)
+        :: call[n] == generation && !done[n] -> complete(n); woke = woke || n != driver
         :: else /* stale */
         fi
     :: stage <= 1 && writable -> stage = 2; writable = false /* the next round flushes */
@@ -119,7 +132,12 @@ inline drive(me)
     driver = me;
     flush();
     epoll_wait();
+    woke = false;
     dispatch();
+    if
+    :: woke -> flushes = true; yield(); flushes = false; flush()
+    :: else
+    fi;
     driver = NOBODY
 }
 
@@ -198,6 +216,7 @@ proctype kernel()
 {
     do
     :: atomic { polling && READY -> polling = false }
+    :: atomic { yielding -> yielding = false }
     od
 }
 
@@ -234,6 +253,7 @@ init
         timeout ->
         assert(!due);
         assert(len(waiting) == 0 || !READY);
+        assert(!left[0] && !left[1] && !left[2]);
         do
         :: waiting ? n -> assert(!done[n])
         :: empty(waiting) -> break

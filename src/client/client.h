@@ -35,9 +35,15 @@ struct notice {
 
 /* A thread that is blocked in a call. */
 struct blocked_thread {
-    struct list link;    /* in the client's `blocked` */
-    struct list of_call; /* in the call's `blocked` */
-    pthread_cond_t cond;
+    struct list link;          /* in the client's `blocked` */
+    struct list of_call;       /* in the call's `blocked` */
+    _Atomic uint32_t is_awake; /* or about to be; 0: it sleeps on this word */
+};
+
+/* Threads that are woken together, without the mutex. */
+struct waking {
+    _Atomic uint32_t *words[64];
+    size_t count;
 };
 
 struct hf_client {
@@ -65,7 +71,10 @@ struct hf_client {
     /* drive.c */
     struct blocked_thread *driver; /* the thread that waits for the world, or NULL */
     bool driver_waits;             /* in world_wait_for, without the mutex */
+    bool driver_flushes;           /* soon, so others need not */
+    struct waking *waking;         /* where a driver collects whom to wake, or NULL */
     struct list blocked;           /* threads that may drive */
+    struct blocked_thread closer;  /* the one that closes the client */
     struct world_bell bell;        /* interrupts the driver's wait */
     int64_t drove_us;              /* when a thread last drove */
     pthread_t standby;
