@@ -22,7 +22,9 @@ class Holdfast(Protocol):
     client = hold = None
 
     def connect(self):
-        self.client = self.client or holdfast.open(self.url, wait_lease=max(3, self.lease_s))
+        if not self.client:
+            self.client = holdfast.open(self.url, wait_lease=max(3, self.lease_s))
+            self.client.inspect(self.key)  # it connects now, and not when it locks
 
     def lock(self):
         self.hold = self.client.acquire(self.key, ttl=self.lease_s)
