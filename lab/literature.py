@@ -492,8 +492,8 @@ CELLS = {
                       "connection that has a lock serves nothing else."),
         ("server-clock", "mariadb-rows"): holds("A row lock has no time. The server counts how long a session has been silent, "
                                                 "and not what its clock shows."),
-        ("server-clock", "postgres-rows"): fenced("PostgreSQL takes A's session for one that has been silent too long, and ends "
-                                                  "it. A learns of it at once, and B's token is larger."),
+        ("server-clock", "postgres-rows"): fenced("PostgreSQL may take A's session for one that has been silent too long, and "
+                                                  "end it. A learns of it at once, and B's token is larger."),
         "session-expiry": holds("A counts the time since the servers last confirmed its session, and stops before they may "
                                 "end it."),
         "zk-cut": holds("An answered heartbeat does not count. A's renewals are writes, which a majority must confirm: the "
