@@ -12,9 +12,4 @@ def play(stage):
     a, b = stage.threads("A", "B")
     a.lock()
     a.write()
-    b.lock(within=3)
-    a.write()
-    a.unlock()
-    if b.locked():
-        b.write()
-        b.unlock()
+    stage.contend(a, b, within=3)
