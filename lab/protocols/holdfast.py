@@ -24,7 +24,9 @@ class Holdfast(Protocol):
     def connect(self):
         if not self.client:
             self.client = holdfast.open(self.url, wait_lease=max(3, self.lease_s))
-            self.client.inspect(self.key)  # it connects now, and not when it locks
+            # It connects now, and not when it locks: with a lock of its own, since the first lease decides how long a
+            # session of ZooKeeper is.
+            self.client.acquire(f"hello-{self.id}", ttl=self.lease_s).release()
 
     def lock(self):
         self.hold = self.client.acquire(self.key, ttl=self.lease_s)

@@ -21,6 +21,6 @@ def play(stage):
         place.leader.begin_write()
         stage.note("the leader's disk stalls")
         a.work(2 * stage.patience_s, until=b.comes_in)
-        b.locked()
-        b.write()
-        a.work(2)
+        if b.locked():
+            b.write()
+            a.work(2)

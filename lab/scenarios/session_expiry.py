@@ -17,6 +17,6 @@ def play(stage):
     a.proxy.blackhole()
     stage.note("A's network falls silent")
     a.work(stage.patience_s, until=b.comes_in)
-    b.locked()
-    b.write()
-    a.work(2)
+    if b.locked():
+        b.write()
+        a.work(2)

@@ -21,6 +21,6 @@ def play(stage):
     servers.cut(follower)
     stage.note("A's server is cut off from the two others")
     a.work(stage.patience_s, until=b.comes_in)
-    b.locked()
-    b.write()
-    a.work(2)
+    if b.locked():
+        b.write()
+        a.work(2)
