@@ -134,7 +134,7 @@ struct client {
 struct hold {
     struct client *client;
     hf_hold *hold;
-    napi_ref on_lost;
+    napi_ref on_lost; /* weak once it is granted: the hold in JavaScript keeps the function */
 };
 
 enum kind { ACQUIRE, PLAIN, COUNT, LOOK };
@@ -175,10 +175,13 @@ static void finalize_client(napi_env env, void *data, void *hint) {
     client_release(data);
 }
 
+/* A handle for JavaScript. A worker that is being terminated gets none, and has forgotten it. */
 static napi_value new_external(napi_env env, void *data, napi_finalize finalize) {
-    napi_value value = NULL;
-    MUST(napi_create_external(env, data, finalize, NULL, &value));
-    return value;
+    napi_value value;
+    if (napi_create_external(env, data, finalize, NULL, &value) == napi_ok)
+        return value;
+    finalize(env, data, NULL);
+    return undefined(env);
 }
 
 /* Runs in on_readable, or on another thread while the client is being closed. */
@@ -190,6 +193,8 @@ static void on_lost(hf_hold *lost, void *arg) {
     if (__atomic_load_n(&hold->client->is_closing, __ATOMIC_ACQUIRE))
         return;
     MUST(napi_get_reference_value(env, hold->on_lost, &function));
+    if (!function)
+        return; /* nobody has the hold any more */
     napi_value text = new_text(env, hf_last_error());
     MUST(napi_call_function(env, undefined(env), function, 1, &text, &result));
 }
@@ -258,6 +263,7 @@ static napi_value hold_external(napi_env env, struct pending *p) {
     struct hold *hold = p->hold;
     p->hold = NULL;
     hold->hold = hf_call_take_hold(p->call);
+    MUST(napi_reference_unref(env, hold->on_lost, NULL));
     return new_external(env, hold, finalize_hold);
 }
 
@@ -506,22 +512,22 @@ static int watch(struct client *c) {
 static napi_value client_open(napi_env env, napi_callback_info info) {
     napi_value values[6];
     size_t count = 6;
-    char command[TEXT_SIZE];
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
     MUST(napi_get_cb_info(env, info, &count, values, NULL, NULL));
     options.max_lease_ms = to_int(env, values[1]);
     options.wait_lease_ms = to_int(env, values[2]);
     options.store_wait_ms = to_int(env, values[3]);
     options.token_floor = (uint64_t)to_int(env, values[4]);
-    options.command = to_text(env, values[5], command, sizeof(command));
     struct client *c = calloc(1, sizeof(*c));
     if (!c)
         return new_int(env, HF_NO_MEMORY);
     c->env = env;
     c->users = 1;
-    char *url = to_long_text(env, values[0]);
+    char *url = to_long_text(env, values[0]), *command = to_long_text(env, values[5]);
+    options.command = command;
     int r = hf_client_open(url, &options, &c->client);
     free(url);
+    free(command);
     if (!r)
         r = watch(c);
     if (r < 0) {
@@ -543,12 +549,11 @@ struct wants {
     size_t count;
 };
 
-/* An array of [name, kind, permits, capacity]. */
-static int read_wants(napi_env env, napi_value array, struct wants *ret) {
+/* An array of 1 to NAMES_MOST of [name, kind, permits, capacity]. */
+static void read_wants(napi_env env, napi_value array, struct wants *ret) {
     uint32_t count = 0;
     MUST(napi_get_array_length(env, array, &count));
-    if (count < 1 || count > NAMES_MOST)
-        return HF_BAD_ARGUMENT;
+    assert(count >= 1 && count <= NAMES_MOST);
     ret->count = count;
     for (uint32_t i = 0; i < count; i++) {
         napi_value want = field(env, array, i);
@@ -559,7 +564,6 @@ static int read_wants(napi_env env, napi_value array, struct wants *ret) {
         ret->wants[i].capacity = (uint32_t)to_int(env, field(env, want, 3));
         ret->list[i] = &ret->wants[i];
     }
-    return HF_OK;
 }
 
 static int start_acquire(struct client *c, const struct wants *wants, hf_acquire_options *options,
@@ -581,9 +585,7 @@ static napi_value acquire(napi_env env, napi_callback_info info) {
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
     MUST(napi_get_cb_info(env, info, &count, values, NULL, NULL));
     struct client *c = to_pointer(env, values[0]);
-    int r = read_wants(env, values[1], &wants);
-    if (r < 0)
-        return new_int(env, r);
+    read_wants(env, values[1], &wants);
     struct pending *p = pending_new(c, ACQUIRE, values[9]);
     struct hold *hold = calloc(1, sizeof(*hold));
     if (!p || !hold) {

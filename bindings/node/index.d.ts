@@ -68,7 +68,6 @@ export class Client {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-
 /** A lock that was granted. Emits "lost" once if it is lost, also to those who begin to listen later. */
 export class Hold extends EventEmitter {
   readonly name: string;
@@ -82,6 +81,8 @@ export class Hold extends EventEmitter {
   fenceToken(): number;
   fenceSql(dialect: 'postgres' | 'mysql' | 'sqlite'): string;
   on(event: 'lost', listener: (error: Lost) => void): this;
+  addListener(event: 'lost', listener: (error: Lost) => void): this;
+  prependListener(event: 'lost', listener: (error: Lost) => void): this;
   once(event: 'lost', listener: (error: Lost) => void): this;
   [Symbol.asyncDispose](): Promise<void>;
 }

@@ -24,7 +24,7 @@ for (const [number, [name, sentence]] of Object.entries(native.errors)) {
 const byNumber = Object.fromEntries(Object.entries(numbers).map(([title, number]) => [number, errors[title]]));
 
 function failure(number, text = native.lastError()) {
-  return new byNumber[number](text);
+  return new (byNumber[number] ?? HoldfastError)(text); // a library that is newer than the addon may have more errors
 }
 
 function must(result) {
@@ -34,6 +34,8 @@ function must(result) {
 
 // ---- Arguments ----
 
+const NAMES_MOST = 64;
+const UINT32_MAX = 2 ** 32 - 1;
 const KINDS = { exclusive: 1, shared: 2, permits: 3 };
 const FLAGS = { barge: 0x1, reentrant: 0x2, noRenew: 0x4, keep: 0x8 };
 const DIALECTS = { postgres: 1, mysql: 2, sqlite: 3 };
@@ -51,6 +53,12 @@ function limited(ms, what) {
   return whole(ms, what);
 }
 
+// What is not rounded: how many, or which.
+function natural(value, what, most = Number.MAX_SAFE_INTEGER) {
+  if (!Number.isInteger(value) || value < 0 || value > most) throw new errors.BadArgument(`${what} cannot be ${String(value)}; it is a whole number from 0 to ${most}`);
+  return value;
+}
+
 // Of a counter.
 function integer(value, what) {
   const isWhole = typeof value === 'bigint' ? BigInt.asIntN(64, value) === value : Number.isSafeInteger(value);
@@ -66,7 +74,7 @@ function named(name) {
 
 function textOrNone(value, what) {
   if (value === undefined || value === null) return undefined;
-  if (typeof value !== 'string') throw new errors.BadArgument(`${what} cannot be ${String(value)}; it is a string`);
+  if (typeof value !== 'string' || value.includes('\0')) throw new errors.BadArgument(`${what} cannot be ${String(value)}; it is a string without NUL`);
   return value;
 }
 
@@ -74,13 +82,14 @@ function textOrNone(value, what) {
 function wanted({ name, shared = false, permits, capacity }) {
   if ((permits === undefined) !== (capacity === undefined)) throw new errors.BadArgument('permits and capacity belong together');
   const kind = shared ? KINDS.shared : permits !== undefined ? KINDS.permits : KINDS.exclusive;
-  return [named(name), kind, permits ?? 1, capacity ?? 1];
+  return [named(name), kind, natural(permits ?? 1, 'permits', UINT32_MAX), natural(capacity ?? 1, 'capacity', UINT32_MAX)];
 }
 
 // With several names, each says for itself what is wanted of it.
 function wantedOf(names, { shared, permits, capacity }) {
   if (!Array.isArray(names)) return [wanted({ name: names, shared, permits, capacity })];
   if (shared || permits !== undefined || capacity !== undefined) throw new errors.BadArgument('with several names, each says what is wanted: { name, shared }');
+  if (names.length < 1 || names.length > NAMES_MOST) throw new errors.BadArgument(`1 to ${NAMES_MOST} names can be acquired together, not ${names.length}`);
   return names.map((name) => wanted(typeof name === 'string' ? { name } : name));
 }
 
@@ -109,29 +118,53 @@ const asyncDispose = Symbol.asyncDispose ?? Symbol('Symbol.asyncDispose');
 
 class Hold extends EventEmitter {
   #names;
+  #open;
   #end;
   #handle = null;
   #loss = null;
   #release = null;
 
-  // end: is called when it has ended. Only a client makes holds.
-  constructor(names, end) {
+  // What addon.c calls. It refers to this function only weakly, or no hold would ever be collected.
+  #onLost = (why) => process.nextTick(() => {
+    this.#loss = failure(numbers.Lost, why);
+    this.#end();
+    this.emit('lost', this.#loss);
+  });
+
+  // open: throws if the client was closed. end: is called when the hold has ended. Only a client makes holds.
+  constructor(names, open, end) {
     super();
     this.#names = names;
+    this.#open = open;
     this.#end = end;
   }
 
+  static onLost(hold) { return hold.#onLost; }
   static grant(hold, handle) { hold.#handle = handle; }
 
-  static lose(hold, why) {
-    hold.#loss = failure(numbers.Lost, why);
-    process.nextTick(() => hold.emit('lost', hold.#loss));
+  // Whoever begins to listen after the loss is told as well. EventEmitter's other ways to listen use these.
+  on(event, listener) {
+    super.on(event, listener);
+    return this.#told(event, listener);
   }
 
-  // Whoever begins to listen after the loss is told as well.
-  on(event, listener) {
+  addListener(event, listener) { return this.on(event, listener); }
+
+  prependListener(event, listener) {
+    super.prependListener(event, listener);
+    return this.#told(event, listener);
+  }
+
+  #told(event, listener) {
     if (event === 'lost' && this.#loss) process.nextTick(() => listener.call(this, this.#loss));
-    return super.on(event, listener);
+    return this;
+  }
+
+  #request(start) {
+    return request((callback) => {
+      this.#open();
+      return start(callback);
+    });
   }
 
   get name() { return this.#names[0]; }
@@ -143,10 +176,10 @@ class Hold extends EventEmitter {
   fenceToken() { return must(native.fenceToken(this.#handle)); }
   fenceSql(dialect) { return must(native.fenceSql(this.#handle, DIALECTS[dialect] ?? 0)); }
 
-  async renew(ttl = 0) { await request((callback) => native.renew(this.#handle, whole(ttl, 'ttl'), callback)); }
+  async renew(ttl = 0) { await this.#request((callback) => native.renew(this.#handle, whole(ttl, 'ttl'), callback)); }
 
   release() {
-    this.#release ??= request((callback) => native.release(this.#handle, callback)).finally(this.#end);
+    this.#release ??= this.#request((callback) => native.release(this.#handle, callback)).finally(this.#end);
     return this.#release;
   }
 
@@ -155,18 +188,18 @@ class Hold extends EventEmitter {
 
 // ---- The client ----
 
-const clients = new Set(); // the handles of those that are open
-process.on('exit', () => clients.forEach(native.end)); // Node does not do that for addons if process.exit() is called
+const clients = new Map(); // those that are open: the handle of each, and its holds. What nobody refers to is still held
+process.on('exit', () => [...clients.keys()].forEach(native.end)); // Node does not do that for addons if process.exit() is called
 
 class Client {
   #handle;
-  #holds = new Set(); // a hold that nobody refers to is still held
+  #holds = new Set();
   #closed = null;
 
   constructor(url, { maxLease = 60000, waitLease = 3000, storeWait = 10000, tokenFloor = 0, command } = {}) {
     this.#handle = must(native.open(textOrNone(url, 'the URL'), whole(maxLease, 'maxLease'), whole(waitLease, 'waitLease'),
-      limited(storeWait, 'storeWait'), whole(tokenFloor, 'tokenFloor'), textOrNone(command, 'command')));
-    clients.add(this.#handle);
+      limited(storeWait, 'storeWait'), natural(tokenFloor, 'tokenFloor'), textOrNone(command, 'command')));
+    clients.set(this.#handle, this.#holds);
   }
 
   #open() {
@@ -179,10 +212,9 @@ class Client {
     const wants = wantedOf(names, options);
     if (Boolean(reentrant) !== ownerKey > 0) throw new errors.BadArgument('reentrant and ownerKey, a number above 0, belong together');
     const flags = (barge ? FLAGS.barge : 0) | (reentrant ? FLAGS.reentrant : 0) | (renew ? 0 : FLAGS.noRenew) | (keep ? FLAGS.keep : 0);
-    const hold = new Hold(wants.map(([name]) => name), () => this.#holds.delete(hold));
+    const hold = new Hold(wants.map(([name]) => name), () => this.#open(), () => this.#holds.delete(hold));
     const handle = await request((callback) => native.acquire(this.#open(), wants, limited(wait, 'wait'), whole(ttl, 'ttl'),
-      limited(minLeft, 'minLeft'), flags, whole(ownerKey, 'ownerKey'), textOrNone(label, 'label'),
-      (why) => Hold.lose(hold, why), callback), signal);
+      whole(minLeft, 'minLeft'), flags, natural(ownerKey, 'ownerKey'), textOrNone(label, 'label'), Hold.onLost(hold), callback), signal);
     Hold.grant(hold, handle);
     if (signal?.aborted) { // it was granted at the same moment, and nobody will use it
       hold.release().catch(() => {});
@@ -203,14 +235,14 @@ class Client {
       throw error;
     }
     await hold.release().catch((error) => {
-      if (!(options.ignoreLoss && error instanceof errors.Lost)) throw error;
+      if (!(options?.ignoreLoss && error instanceof errors.Lost)) throw error;
     });
     return result;
   }
 
   // A permit that is left to its lease: see hf_limit.
   async limit(name, { rate, window, wait, label, signal }) {
-    const hold = await this.acquire(name, { permits: 1, capacity: whole(rate, 'rate'), ttl: whole(window, 'window'), wait, label, signal, renew: false, keep: true });
+    const hold = await this.acquire(name, { permits: 1, capacity: natural(rate, 'rate'), ttl: whole(window, 'window'), wait, label, signal, renew: false, keep: true });
     this.#holds.delete(hold);
   }
 
@@ -234,7 +266,7 @@ class Client {
   }
 
   async breakHold(name, token, reason) {
-    await request((callback) => native.breakHold(this.#open(), named(name), whole(token, 'the token'), textOrNone(reason, 'the reason'), callback));
+    await request((callback) => native.breakHold(this.#open(), named(name), natural(token, 'the token'), textOrNone(reason, 'the reason'), callback));
   }
 
   close() {

@@ -31,6 +31,9 @@ async function isFree(url, name, wait = 20000) {
   await client.close();
 }
 
+/** What `await using` calls at the end. */
+function disposeOf(object) { return Symbol.asyncDispose ?? Object.getOwnPropertySymbols(Object.getPrototypeOf(object))[0]; }
+
 test('the event loop goes on while a lock is waited for', async () => {
   const client = holdfast.open(newUrl());
   const other = holdfast.open(newUrl());
@@ -99,6 +102,71 @@ test('who begins to listen after the loss is told as well', async () => {
   await client.close();
 });
 
+test('each listener is told of a loss once, however it came to listen', async () => {
+  const client = holdfast.open('memory:');
+  const holds = await Promise.all(['x', 'y'].map((name) => client.acquire(name, { ttl: 100, renew: false })));
+  const told = [];
+  const listen = (hold, how) => new Promise((resolve) => { hold[how]('lost', () => { told.push(`${hold.name} ${how}`); resolve(); }); });
+  await within(Promise.all(holds.map((hold, index) => new Promise((resolve) => {
+    hold.on('lost', () => resolve(listen(holds[1 - index], 'on'))); // both are lost at the same moment
+  }))));
+  for (const how of ['once', 'addListener', 'prependListener']) await within(listen(holds[0], how));
+  await sleep(0);
+  assert.deepStrictEqual(told.sort(), ['x addListener', 'x on', 'x once', 'x prependListener', 'y on']);
+  await client.close();
+});
+
+test('a lock that was lost fails when it is disposed of, and in lock() unless that is ignored', async () => {
+  const client = holdfast.open('memory:');
+  const lose = (hold) => within(new Promise((resolve) => { hold.on('lost', resolve); }));
+  const options = { ttl: 100, renew: false };
+  const hold = await client.acquire('x', options);
+  await lose(hold);
+  await assert.rejects(hold[disposeOf(hold)](), holdfast.Lost);
+  await assert.rejects(client.lock('x', options, lose), holdfast.Lost);
+  await client.lock('x', { ...options, ignoreLoss: true }, lose);
+  await assert.rejects(client.lock('x', undefined, async ({ token }) => client.breakHold('x', token)), holdfast.Lost);
+  await client.close();
+});
+
+test('what a listener throws is an uncaught exception, and the other locks go on', async () => {
+  const child = spawnSync(process.execPath, ['-e', `
+    const client = require(${JSON.stringify(PACKAGE)}).open('memory:');
+    process.on('uncaughtException', (error) => console.log('uncaught', error.message));
+    (async () => {
+      const hold = await client.acquire('x');
+      hold.on('lost', () => { throw new Error('mine'); });
+      const waiting = client.acquire('x');
+      await client.breakHold('x', hold.token);
+      await (await waiting).release();
+      await client.close();
+      console.log('closed');
+    })();`], { encoding: 'utf8' });
+  assert.deepStrictEqual(child.stdout.split('\n').sort(), ['', 'closed', 'uncaught mine']);
+});
+
+test('closing ends what is pending, also from a listener', async () => {
+  const client = holdfast.open('memory:');
+  const [hold, doomed] = [await client.acquire('x'), await client.acquire('y')];
+  const waiting = client.acquire('x');
+  let closed;
+  const asked = new Promise((resolve) => {
+    doomed.on('lost', () => {
+      closed = [client.close(), client.close()];
+      resolve(Promise.allSettled([hold.renew(), client.inspect('x'), waiting]));
+    });
+  });
+  await assert.rejects(client.acquire('', { wait: 0 }), holdfast.BadName);
+  client.breakHold('y', doomed.token).catch(() => {});
+  for (const { reason } of await within(asked)) {
+    assert(reason instanceof holdfast.Closed, reason?.stack);
+    assert.match(reason.message, /has been closed/);
+  }
+  await within(Promise.all(closed));
+  await assert.rejects(hold.release(), holdfast.Closed);
+  assert.throws(() => hold.check(), holdfast.Closed);
+});
+
 test('a hold that nobody refers to is still held', async () => {
   const child = spawn(process.execPath, ['--expose-gc', '-e', `
     const client = require(${JSON.stringify(PACKAGE)}).open('memory:');
@@ -109,6 +177,35 @@ test('a hold that nobody refers to is still held', async () => {
     })();`], { stdio: ['ignore', 'pipe', 'inherit'] });
   const [said] = await within(once(child.stdout, 'data'));
   assert.strictEqual(String(said), 'HF_BUSY\n');
+});
+
+test('a hold that is over can be collected, and one that is not keeps its lock', async () => {
+  const child = spawnSync(process.execPath, ['--expose-gc', '-e', `
+    const holdfast = require(${JSON.stringify(PACKAGE)});
+    const alive = setInterval(() => {}, 1000);
+    let collected = 0;
+    const registry = new FinalizationRegistry(() => { collected += 1; });
+    const gone = async (count) => {
+      for (let i = 0; i < 1000 && collected < count; i += 1) { gc(); await new Promise((resolve) => setTimeout(resolve, 10)); }
+    };
+    (async () => {
+      await holdfast.open('memory:').acquire('forgotten');
+      const client = holdfast.open('memory:');
+      for (let i = 0; i < 50; i += 1) {
+        const hold = await client.acquire('x', i % 10 === 1 ? { ttl: 100, renew: false } : {});
+        hold.on('lost', () => {});
+        registry.register(hold);
+        if (i % 10 === 1) await new Promise((resolve) => hold.once('lost', resolve));
+        else await hold.release();
+      }
+      const last = holdfast.open('memory:');
+      registry.register(await last.acquire('last'));
+      await last.close();
+      await gone(51);
+      await client.acquire('forgotten', { wait: 0 }).catch((error) => console.log(collected, error.code));
+      clearInterval(alive);
+    })();`], { encoding: 'utf8' });
+  assert.strictEqual(child.stdout, '51 HF_BUSY\n');
 });
 
 test('worker threads have clients of their own, also when they are terminated', async () => {
@@ -125,14 +222,32 @@ test('worker threads have clients of their own, also when they are terminated', 
   const tokens = [];
   for (let round = 0; round < 2; round += 1) {
     const workers = Array.from({ length: 2 }, (_, index) => new Worker(round ? source : source.replace("'kept'", `'kept${index}'`), { eval: true }));
-    await Promise.all((round ? workers.slice(0, 1) : workers).map((worker) => new Promise((resolve, reject) => {
+    const done = workers.map((worker) => new Promise((resolve, reject) => {
       worker.on('error', reject);
       worker.on('message', (message) => (message === 'done' ? resolve() : tokens.push(message)));
-    })));
+    }));
+    await (round ? Promise.race(done) : Promise.all(done)); // of those who want the same lock, one has it
     await Promise.all(workers.map((worker) => worker.terminate()));
   }
   assert(tokens.length >= 60 && new Set(tokens).size === tokens.length, `${tokens.length} tokens`);
   for (const name of ['kept', 'kept0', 'kept1']) await isFree(url, name);
+});
+
+test('a worker that is terminated while it closes its client waits for that', async () => {
+  const url = newUrl();
+  for (let i = 0; i < 5; i += 1) {
+    const worker = new Worker(`
+      const client = require(${JSON.stringify(PACKAGE)}).open(${JSON.stringify(url)});
+      client.acquire('closing').then(() => {
+        client.acquire('closing').catch(() => {});
+        client.close();
+        require('node:worker_threads').parentPort.postMessage('closing');
+        for (;;);
+      });`, { eval: true });
+    await within(once(worker, 'message'));
+    await within(worker.terminate());
+    await isFree(url, 'closing', 0);
+  }
 });
 
 test('memory and descriptors do not grow with the number of locks', async () => {
@@ -176,11 +291,57 @@ test('the versions agree', () => {
 test('a hold and a client can be disposed of', async () => {
   const client = holdfast.open('memory:');
   const hold = await client.acquire('x');
-  const dispose = Symbol.asyncDispose ?? Object.getOwnPropertySymbols(Object.getPrototypeOf(hold))[0];
+  const dispose = disposeOf(hold);
   await hold[dispose]();
   assert.throws(() => hold.check(), holdfast.Released);
   await client[dispose]();
   await assert.rejects(client.acquire('x'), holdfast.Closed);
+});
+
+test('what C would cut or round is refused', async () => {
+  const client = holdfast.open('memory:');
+  const hold = await client.acquire('x');
+  for (const options of [
+    { permits: 1, capacity: 2 ** 32 + 2 }, { permits: 1.5, capacity: 3 }, { permits: -1, capacity: 3 }, { permits: '1', capacity: 3 },
+    { permits: NaN, capacity: 3 }, { label: 'a\0b' }, { reentrant: true, ownerKey: 1.5 }, { reentrant: true, ownerKey: 2 ** 53 },
+    { minLeft: Infinity }, { wait: NaN }, { wait: -1 }, { ttl: NaN }, { ttl: null },
+  ]) await assert.rejects(client.acquire('y', options), holdfast.BadArgument, JSON.stringify(options));
+  for (const [token, reason] of [[hold.token - 0.5], [-1], [2 ** 53], [String(hold.token)], [hold.token, 'a\0b']]) {
+    await assert.rejects(client.breakHold('x', token, reason), holdfast.BadArgument, String([token, reason]));
+  }
+  await assert.rejects(client.limit('z', { rate: 2 ** 32 + 1, window: 1000 }), holdfast.BadArgument);
+  await assert.rejects(client.acquire('y', { label: 'l'.repeat(256) }), holdfast.BadArgument);
+  await assert.rejects(client.acquire('n'.repeat(256)), holdfast.BadName);
+  await assert.rejects(client.acquire('y', { ttl: 2 ** 40 }), holdfast.BadLease);
+  hold.check();
+  await client.close();
+  const open = (url, options) => () => holdfast.open(url, options);
+  assert.throws(open('memory:\0x'), holdfast.BadArgument);
+  assert.throws(open('memory:', { tokenFloor: 1.5 }), holdfast.BadArgument);
+  assert.throws(open('memory:', { command: 'a\0b' }), holdfast.BadArgument);
+  assert.throws(open('memory:', { maxLease: 2 ** 31 }), holdfast.BadArgument);
+});
+
+test('each error has a text of its own', async () => {
+  const client = holdfast.open('memory:');
+  for (const names of [[], Array.from({ length: 65 }, (_, index) => String(index))]) {
+    await assert.rejects(client.acquire(''), /1 to 255 bytes/);
+    await assert.rejects(client.acquire(names), { name: 'BadArgument', message: /1 to 64 names/ });
+  }
+  await client.close();
+});
+
+test('an error that is newer than the addon is an error, too', () => {
+  const older = pathOf('older.js');
+  fs.writeFileSync(older, `const addon = require(${JSON.stringify(process.env.HOLDFAST_ADDON ?? path.join(PACKAGE, 'holdfast.node'))});
+    const { '-1': busy, ...errors } = addon.errors;
+    module.exports = { ...addon, errors };`);
+  const child = spawnSync(process.execPath, ['-e', `
+    const { open, HoldfastError } = require(${JSON.stringify(PACKAGE)});
+    const client = open('memory:');
+    client.acquire('x').then(() => client.acquire('x', { wait: 0 })).catch((error) => console.log(error instanceof HoldfastError, error.message));`],
+  { encoding: 'utf8', env: { ...process.env, HOLDFAST_ADDON: older } });
+  assert.strictEqual(child.stdout, 'true the lock is held by somebody else: "x"\n');
 });
 
 test('errors of opening are thrown', () => {
