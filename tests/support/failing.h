@@ -3,12 +3,13 @@
  *     while (fail_next(FAIL_ONE))
  *         story();
  *
- * runs the story once for each of its calls, and makes that call fail; then some times more, without
- * a failure. The linker sends a test program's calls through wrappers (--wrap, `failing_calls` in
- * meson.build). failing_memory.c has those of the functions that allocate; FAILING_CALL makes
- * others. Only the calls of the thread that asked for failures count: the library's own threads
- * come and go. On a busy machine one of those may do what is otherwise done by the thread that asked,
- * so one run without a failure does not show that every call has had its turn. */
+ * runs the story once for each of its calls, and makes that call fail; then some times more,
+ * without a failure. The linker sends a test program's calls through wrappers (--wrap,
+ * `failing_calls` in meson.build). failing_memory.c has those of the functions that allocate;
+ * FAILING_CALL makes others. Only the calls of the thread that asked for failures count: the
+ * library's own threads come and go. On a busy machine one of those may do what is otherwise done
+ * by the thread that asked, so one run without a failure does not show that every call has had its
+ * turn. */
 #ifndef TESTS_SUPPORT_FAILING_H
 #define TESTS_SUPPORT_FAILING_H
 
