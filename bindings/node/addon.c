@@ -386,6 +386,7 @@ static napi_value follow(struct pending *p, int r) {
 
 static void on_poll_closed(uv_handle_t *handle) {
     struct client *c = handle->data;
+    MUST(napi_async_destroy(c->env, c->context));
     if (c->cleanup)
         MUST(napi_remove_async_cleanup_hook(c->cleanup));
     client_release(c);
@@ -415,10 +416,10 @@ static void end_client(struct client *c) {
     if (!c->poll)
         return; /* it is being closed, or was */
     __atomic_store_n(&c->is_closing, true, __ATOMIC_RELEASE);
+    stop_watching(c);
     hf_client_close(c->client);
     c->client = NULL;
     drop_calls(c);
-    stop_watching(c);
 }
 
 /* The environment ends, as a worker that is terminated. The loop must have forgotten the client by

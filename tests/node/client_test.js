@@ -1,6 +1,7 @@
 'use strict';
 // The Node package beyond what every binding does: its event loop, its processes and threads, and what it exports.
 const assert = require('node:assert');
+const { createHook } = require('node:async_hooks');
 const { spawn, spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
@@ -266,6 +267,21 @@ test('memory and descriptors do not grow with the number of locks', async () => 
   const { grown, fds } = JSON.parse(child.stdout);
   assert.strictEqual(fds, 0);
   assert(grown < 16 * 1024 * 1024, `${grown} bytes more after ${PAIRS} pairs`);
+});
+
+test('a client that is closed leaves nothing behind in the loop', async () => {
+  const contexts = new Set();
+  const hook = createHook({
+    init(id, type) { if (type === 'holdfast') contexts.add(id); },
+    destroy(id) { contexts.delete(id); },
+  }).enable();
+  const client = holdfast.open('memory:');
+  assert.strictEqual(contexts.size, 1);
+  await (await client.acquire('x')).release();
+  await client.close();
+  for (let left = 1000; left > 0 && contexts.size > 0; left -= 1) await sleep(10);
+  hook.disable();
+  assert.strictEqual(contexts.size, 0);
 });
 
 test('import has all that require has, and the types name it', async () => {
