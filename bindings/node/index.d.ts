@@ -70,6 +70,7 @@ export class Client {
 
 /** A lock that was granted. Emits "lost" once if it is lost, also to those who begin to listen later. */
 export class Hold extends EventEmitter {
+  private constructor();
   readonly name: string;
   readonly token: number;
   readonly tokens: number[];

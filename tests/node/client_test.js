@@ -39,7 +39,7 @@ test('the event loop goes on while a lock is waited for', async () => {
   const client = holdfast.open(newUrl());
   const other = holdfast.open(newUrl());
   const hold = await client.acquire('x');
-  const waiting = Array.from({ length: 20 }, () => other.acquire('x'));
+  const waiting = Array.from({ length: 20 }, (_, index) => other.acquire('x', index % 2 ? { wait: null } : {}));
   let ticks = 0;
   const timer = setInterval(() => { ticks += 1; }, 5);
   await sleep(500);
@@ -63,7 +63,7 @@ test('a pending wait keeps the program alive, and a lock that is only held does 
 
 // On a server: the embedded store would free the locks of a dead process anyway.
 test('a program that ends releases its locks, however it ends', async () => {
-  for (const end of ['', 'process.exit(3);', "process.on('uncaughtException', () => process.exit(1));\nthrow new Error('expected');"]) {
+  for (const end of ['', 'process.exit(3);', 'client.close();\nprocess.exit(3);', "process.on('uncaughtException', () => process.exit(1));\nthrow new Error('expected');"]) {
     const child = program(`await client.acquire('x', { ttl: 60000 });\nconsole.log('held');\n${end}`);
     await within(once(child, 'close'));
     assert.match(child.said, /held/);
