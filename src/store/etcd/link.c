@@ -290,10 +290,18 @@ static bool is_unfit(const struct etcd_call *call) {
     return call->status == GRPC_UNAVAILABLE || call->status == GRPC_DEADLINE_EXCEEDED;
 }
 
+/* A request that the server's own time-out ends, as while a leader is elected, has no status of its
+ * own: only its text says so. */
+static int status_of(const struct etcd_call *call) {
+    bool gave_up = call->grpc.status == GRPC_UNKNOWN &&
+                   (says(call, "context deadline exceeded") || says(call, "context canceled"));
+    return gave_up ? GRPC_DEADLINE_EXCEEDED : call->grpc.status;
+}
+
 static void call_ended(struct etcd_link *link, struct etcd_call *call) {
     int64_t now_us = world_now_us(link->world);
-    call->status = call->grpc.status;
     call->why = call->grpc.why;
+    call->status = status_of(call);
     if (wants_login(link, call)) {
         call->logins++;
         call->sends--; /* it was refused */

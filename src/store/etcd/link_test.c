@@ -95,14 +95,27 @@ static void refuse_txns(const char *status, const char *why) {
     server.why = why;
 }
 
-TEST(a_member_that_cannot_serve_is_left_for_the_next) {
+static void left_for_the_next(const char *status, const char *why) {
     connected("etcd://a,b");
-    refuse_txns("14", "etcdserver: no leader");
+    refuse_txns(status, why);
     server.refuses_once = true;
     ask_acquire(&rig, &a, "x", 0);
     CHECK_EQ_STR(host_of_last(), "b");
     CHECK_EQ_INT(a.op.outcome, STORE_DONE);
     over();
+}
+
+TEST(a_member_that_cannot_serve_is_left_for_the_next) {
+    left_for_the_next("14", "etcdserver: no leader");
+}
+
+/* What etcd says of requests that its own time-out ends, as while a leader is elected. */
+TEST(a_member_that_gave_up_is_left_for_the_next) {
+    left_for_the_next("2", "context deadline exceeded");
+}
+
+TEST(a_member_that_gave_up_under_another_name_is_left_for_the_next) {
+    left_for_the_next("2", "context canceled");
 }
 
 TEST(what_the_server_refuses_is_refused) {
