@@ -34,3 +34,24 @@ class Place:
 
     def heal(self):
         """Ends part()."""
+
+
+class OneServer(Place):
+    """One server, which new_server() makes."""
+
+    def new_server(self):
+        raise NotImplementedError
+
+    def __enter__(self):
+        self.server = self.new_server().__enter__()
+        return self
+
+    def __exit__(self, *_):
+        self.server.__exit__()
+
+    @property
+    def ports(self):
+        return [self.server.port]
+
+    def url(self, ports):
+        return self.server.url(port=ports[0])

@@ -1,27 +1,16 @@
 """One MariaDB server."""
 from servers.mariadb import MariaDB as Server
 
-from lab.place import Place
+from lab.place import OneServer
 
 
-class MariaDB(Place):
+class MariaDB(OneServer):
     name = "mariadb"
     title = "MariaDB"
     programs = {"mariadbd": "mariadb-server"}
 
-    def __enter__(self):
-        self.server = Server(["--max-connections=1000"], clock=self.shim).__enter__()
-        return self
-
-    def __exit__(self, *_):
-        self.server.__exit__()
-
-    @property
-    def ports(self):
-        return [self.server.port]
-
-    def url(self, ports):
-        return self.server.url(port=ports[0])
+    def new_server(self):
+        return Server(["--max-connections=1000"], clock=self.shim)
 
     def step_clock(self, seconds):
         self.server.clock.change(step_us=seconds * 1000000)

@@ -1,27 +1,19 @@
 """One Redis server that keeps nothing on disk, as many run it."""
 import itertools
 
-from lab.place import Place
+from lab.place import OneServer
 from servers.redis import Redis
 
 ENTRY_BYTES = 100000
 
 
-class OneRedis(Place):
+class OneRedis(OneServer):
     name = "redis"
     title = "one Redis"
     programs = {"redis-server": "redis-server"}
 
-    def __enter__(self):
-        self.server = Redis(clock=self.shim).__enter__()
-        return self
-
-    def __exit__(self, *_):
-        self.server.__exit__()
-
-    @property
-    def ports(self):
-        return [self.server.port]
+    def new_server(self):
+        return Redis(clock=self.shim)
 
     def url(self, ports):
         """Without a prefix, a lock's name is its key, as in the published protocols."""

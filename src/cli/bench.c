@@ -9,7 +9,6 @@
 #include "cli/options.h"
 #include "cli/text.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -18,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -168,7 +166,6 @@ static bool note(struct worker *w, int error) {
     return false;
 }
 
-/* One lock and unlock. ret_ns: how long the lock took. */
 static bool acquire(struct worker *w, hf_hold **ret_hold) {
     hf_acquire_options wanted = HF_ACQUIRE_OPTIONS_INIT;
     wanted.wait_ms = PATIENCE_MS + w->bench->s.for_ms;
@@ -231,6 +228,16 @@ static void *hand_over(void *arg) {
 
 /* ---- A case ---- */
 
+/* Those that end the bench. */
+static sigset_t ending_signals(void) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGHUP);
+    return signals;
+}
+
 static void cancel_all(struct bench *b) {
     for (int i = 0; i < b->client_count; i++)
         hf_client_cancel(b->clients[i]);
@@ -239,11 +246,7 @@ static void cancel_all(struct bench *b) {
 /* Until the time is up, or a worker has failed, or a signal arrives; then until all workers have
  * ended. A signal also ends their waits. */
 static void wait_for_crew(struct bench *b, int64_t until_ns) {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
+    const sigset_t signals = ending_signals();
     const struct timespec step = {0, STEP_MS * 1000000};
     while (atomic_load(&b->running) > 0) {
         int number = sigtimedwait(&signals, NULL, &step);
@@ -507,11 +510,7 @@ static int check_settings(struct bench *b) {
 
 /* Signals are for the main thread, which waits for them; every other thread inherits this. */
 static void block_signals(void) {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
+    const sigset_t signals = ending_signals();
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
 }
 
