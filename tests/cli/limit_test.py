@@ -12,7 +12,7 @@ def url():
 
 @test
 def a_crowd_never_gets_more_through_than_the_rate():
-    limits.a_crowd_never_gets_more_through_than_the_rate(url(), tick_s=0.011)
+    limits.a_crowd_never_gets_more_through_than_the_rate(url())
 
 
 @test

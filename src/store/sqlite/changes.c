@@ -71,7 +71,7 @@ void changes_log(struct session *s, const struct claim *claim, hf_change_type ty
     }
     database_run(&s->db,
                  database_use(&s->db, SQL_LOG_CHANGE, "siiii", lock->name, (int64_t)claim->state,
-                              claim->ticket, (int64_t)type, world_wall_us(s->host->world)));
+                              claim->ticket, (int64_t)type, s->wall_us));
     database_run(&s->db, database_use(&s->db, SQL_TRIM_CHANGES, "i", (int64_t)LOG_MAX));
 }
 

@@ -234,7 +234,7 @@ static bool bury_those_before(struct session *s, const struct claim *mine,
 /* ---- Forgetting ---- */
 
 static int64_t today(struct session *s) {
-    return world_wall_us(s->host->world) / DAY_US;
+    return s->wall_us / DAY_US;
 }
 
 static void set_day(struct session *s, const char *name, int64_t day) {
@@ -257,7 +257,7 @@ static void forget_some(struct session *s, int64_t now_us) {
         const char *name = (const char *)sqlite3_column_text(row, 0);
         strncpy(old[count].name, name ? name : "", sizeof(old[count].name) - 1);
         old[count].name[sizeof(old[count].name) - 1] = 0;
-        old[count++].may_go = sqlite3_column_int64(row, 1) < world_wall_us(s->host->world);
+        old[count++].may_go = sqlite3_column_int64(row, 1) < s->wall_us;
     }
     database_done(row);
     for (size_t i = 0; i < count; i++) {
@@ -315,7 +315,7 @@ static void add_claim(struct session *s, const struct store_op *op, struct claim
     const struct process *self = &s->facts.self;
     int64_t guard_pid = op->flags & STORE_KEEP ? HF_LEASE_ONLY : self->guard_pid;
     claim->ticket = next_ticket(s, op);
-    claim->since_us = world_wall_us(s->host->world);
+    claim->since_us = s->wall_us;
     database_run(&s->db, database_use(&s->db, SQL_ADD_CLAIM, "siiiicuuiiuuuiusssi", op->name,
                                       (int64_t)claim->state, claim->ticket, (int64_t)op->weight,
                                       claim->until_us, who->id, op->seq, claim->token,
@@ -334,13 +334,11 @@ static enum store_outcome refuse(struct store_op *op, int reason, char *text) {
 static enum store_outcome take(struct session *s, struct claim mine, struct store_op *op,
                                int64_t now_us) {
     struct lock *lock = &s->lock;
-    /* The time of the transaction, as in `now_us`: `since` and the lease begin together. */
-    int64_t wall_us = world_wall_us(s->host->world) - (session_now_us(s) - now_us);
     bool repeats = mine.state == HELD;
     char *text = NULL;
     uint64_t token;
     int r = store_next_token(repeats ? mine.token : lock->token, repeats, op->floor,
-                             lock->token_base, wall_us, &token, &text);
+                             lock->token_base, s->wall_us, &token, &text);
     if (r < 0) {
         if (mine.state) {
             end_claim(s, &mine);
@@ -360,7 +358,7 @@ static enum store_outcome take(struct session *s, struct claim mine, struct stor
             until_us = mine.until_us;
         database_run(&s->db, database_use(&s->db, SQL_TAKE, "siiiuii", op->name,
                                           (int64_t)mine.state, mine.ticket, until_us, token,
-                                          repeats ? mine.since_us : wall_us, now_us));
+                                          repeats ? mine.since_us : s->wall_us, now_us));
         mine.state = HELD;
     }
     if (!repeats)
@@ -517,9 +515,8 @@ enum store_outcome claims_break(struct session *s, struct store_op *op, int64_t 
         return STORE_NOT_YOURS;
     char breaker[LOCKS_BREAKER_SIZE];
     locks_format_breaker(&s->host->identity, breaker);
-    database_run(&s->db,
-                 database_use(&s->db, SQL_BREAK, "suiiuss", op->name, lock->token + 1, today(s),
-                              world_wall_us(s->host->world), op->token, breaker, op->label));
+    database_run(&s->db, database_use(&s->db, SQL_BREAK, "suiiuss", op->name, lock->token + 1,
+                                      today(s), s->wall_us, op->token, breaker, op->label));
     changes_log(s, &broken, HF_CHANGE_BROKEN, now_us);
     end_claim(s, &broken);
     lock->used -= broken.weight;

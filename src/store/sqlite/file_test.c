@@ -334,6 +334,50 @@ TEST(a_deleted_file_loses_its_locks_and_is_created_again) {
     hf_client_close(client);
 }
 
+/* ---- Times ---- */
+
+/* How much later it is with each look at a clock: a process that does not get to run. */
+static _Atomic int64_t slowness_us, lost_us;
+
+int __real_clock_gettime(clockid_t id, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret) {
+    int r = __real_clock_gettime(id, ret);
+    int64_t ns = ret->tv_nsec + (atomic_fetch_add(&lost_us, slowness_us) + slowness_us) * 1000;
+    ret->tv_sec += ns / 1000000000;
+    ret->tv_nsec = ns % 1000000000;
+    return r;
+}
+
+/* How long after the lease began `since` is. */
+static int64_t since_after_lease_us(void) {
+    struct timespec wall, boot;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    int64_t offset_us =
+        (wall.tv_sec - boot.tv_sec) * INT64_C(1000000) + (wall.tv_nsec - boot.tv_nsec) / 1000;
+    return query(the_file(), "SELECT since_us - written_us FROM claims") - offset_us;
+}
+
+/* Else the limiter would seem to let more through than its rate. */
+TEST(since_and_the_lease_begin_together_in_a_process_that_hardly_runs) {
+    hf_client *client = open_client();
+    hf_hold *hold = get_now(client, "x");
+    hf_call *waits = queue_up(client, "x", LONG_MS);
+    slowness_us = 100000;
+    let_go(hold);
+    hold = granted(waits);
+    slowness_us = 0;
+    CHECK(llabs(since_after_lease_us()) <= 150000);
+    let_go(hold);
+    slowness_us = 100000;
+    hold = get_now(client, "x");
+    slowness_us = 0;
+    CHECK(llabs(since_after_lease_us()) <= 150000);
+    let_go(hold);
+    hf_client_close(client);
+}
+
 /* ---- Boots ---- */
 
 /* Makes all claims what they would be if they had been written `hours` later since the boot. */

@@ -179,8 +179,10 @@ static void change(struct session *s, struct store_op *op) {
         wake_listen(s);
     enum store_outcome outcome = STORE_REFUSED;
     run(s, SQL_BEGIN);
-    if (!s->db.failed) /* the time of the transaction, however long it had to wait */
+    if (!s->db.failed) { /* the time of the transaction, however long it had to wait */
+        s->wall_us = world_wall_us(s->host->world);
         outcome = operations[op->type](s, op, session_now_us(s));
+    }
     bool committing = !s->db.failed;
     run(s, SQL_COMMIT);
     if (s->db.failed)

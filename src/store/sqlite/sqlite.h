@@ -221,6 +221,7 @@ struct session {
     struct file file;
     struct database db;
     struct host_facts facts;
+    int64_t wall_us; /* when the transaction began: `since` and the lease begin together */
     struct lock lock;
     struct note *notes;
     size_t note_count, note_room;
