@@ -11,7 +11,7 @@
 #   make sim [S=redis] [SEED=n | N=250000]   the simulator: one history as a story, or many (sim/main.c)
 #   make soak [S=redis]       the simulator from a random seed on, until it is stopped or finds something: soak.txt
 #   make models               the Spin models, with the long searches
-#   make bench [B=etcd]       the measurements, or one of them
+#   make bench [B=redis] [R=11]   the measurements, or a part of them (redis, redis/pair), in so many rounds: bench.jsonl
 #   make lab [REPEAT=10]      the failure lab: every cell, compared with what is known of it, and report.html
 #   make asan | tsan          sanitizer builds, in build-asan and build-tsan
 #   make abi-record           put the library's symbols and structs on record, as they are now
@@ -27,6 +27,7 @@ N = 250000
 S = redis
 PREFIX = /usr/local
 REPEAT = 1
+R = 11
 PYTHON = python3
 
 .PHONY: all demo install install-python test fresh lint format fuzz sim soak models bench lab asan tsan abi-record deb dist \
@@ -81,7 +82,7 @@ models: test-needs
 
 bench: test-needs
 	@tools/build plain
-	@tools/meson test -C build-plain --benchmark --verbose --num-processes 1 $(B)
+	@bench/run -r $(R) $(B)
 
 lab: test-needs
 	@tools/build plain

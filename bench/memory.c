@@ -1,10 +1,13 @@
-/* What a lock costs where no server is in the way: the memory store, measured beside what the
- * machine's own locks cost. Absolute figures move with the machine and the minute; the ratios are
- * what counts. Each figure is the median of ROUNDS rounds, and in a round everything that is
- * compared takes its turn.
+/* What a lock costs where no server is in the way: the memory store beside the machine's own locks.
  *
- *    bench-core [part...]      parts: pair wake threads names held; all of them without arguments
- *    bench-core -p [part...]   pinned: all threads on one core */
+ *    pair      acquire, release and free of a lock that nobody else wants
+ *    wake      release begun until the waiter in another thread has the lock
+ *    cores     threads on names of their own: how much more all cores do than one
+ *    names     a pair over the number of names
+ *    held      100,000 locks held for 30 s */
+#include "result.h"
+
+#include <errno.h>
 #include <holdfast/holdfast.h>
 #include <linux/futex.h>
 #include <malloc.h>
@@ -22,22 +25,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 21 };
-
-static void die(const char *what) {
-    fprintf(stderr, "bench: %s: %s\n", what, hf_last_error());
-    exit(1);
-}
-
 static void must(int result, const char *what) {
     if (result < 0)
-        die(what);
-}
-
-static int64_t now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+        result_die(what, hf_last_error());
 }
 
 /* For code that does not sleep: what else the machine does then hardly matters. */
@@ -45,16 +35,6 @@ static int64_t cpu_ns(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, size_t count) {
-    qsort(values, count, sizeof(*values), by_value);
-    return values[count / 2];
 }
 
 static hf_client *open_client(const char *url) {
@@ -76,39 +56,33 @@ static void pair(hf_client *client, const char *name) {
     hf_hold_free(hold);
 }
 
-static void heading(const char *text) {
-    printf("\n%s\n", text);
-}
-
-static void row(const char *what, double value, const char *unit, double limit) {
-    if (limit > 0)
-        printf("  %-52s %10.1f %-8s %7.2f x\n", what, value, unit, value / limit);
-    else
-        printf("  %-52s %10.1f %s\n", what, value, unit);
-}
-
 /* ---- An uncontended pair ---- */
 
 enum { PAIRS = 20000 };
 
-static double time_pairs(hf_client *client) {
+static double time_pairs(void *client) {
     int64_t began = cpu_ns();
     for (int i = 0; i < PAIRS; i++)
         pair(client, "name");
     return (double)(cpu_ns() - began) / PAIRS;
 }
 
-static double time_mutex(pthread_mutex_t *mutex, int pairs) {
-    int64_t began = cpu_ns();
+static void lock_and_unlock(pthread_mutex_t *mutex, int pairs) {
     for (int i = 0; i < pairs; i++) {
         pthread_mutex_lock(mutex);
         pthread_mutex_unlock(mutex);
     }
-    return (double)(cpu_ns() - began) / pairs;
+}
+
+static double time_mutex(void *mutex) {
+    int64_t began = cpu_ns();
+    lock_and_unlock(mutex, PAIRS);
+    return (double)(cpu_ns() - began) / PAIRS;
 }
 
 /* An allocation of the size of a hold: the least that any handle costs. */
-static double time_malloc(void) {
+static double time_malloc(void *unused) {
+    (void)unused;
     int64_t began = cpu_ns();
     for (int i = 0; i < PAIRS; i++) {
         void *volatile memory = calloc(1, 320);
@@ -117,7 +91,8 @@ static double time_malloc(void) {
     return (double)(cpu_ns() - began) / PAIRS;
 }
 
-static double time_clock(void) {
+static double time_clock(void *unused) {
+    (void)unused;
     struct timespec time;
     int64_t began = cpu_ns();
     for (int i = 0; i < PAIRS; i++)
@@ -133,34 +108,20 @@ static void measure_pair(void) {
     pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&robust, &attributes);
     hf_client *client = open_client("memory:");
-    double of_pair[ROUNDS], of_plain[ROUNDS], of_robust[ROUNDS], of_malloc[ROUNDS],
-        of_clock[ROUNDS];
-    time_pairs(client);
-    struct rusage before, after;
-    getrusage(RUSAGE_THREAD, &before);
-    for (int i = 0; i < ROUNDS; i++) {
-        of_plain[i] = time_mutex(&plain, PAIRS);
-        of_pair[i] = time_pairs(client);
-        of_robust[i] = time_mutex(&robust, PAIRS);
-        of_malloc[i] = time_malloc();
-        of_clock[i] = time_clock();
-    }
-    getrusage(RUSAGE_THREAD, &after);
+    const struct contender contenders[] = {
+        {"a robust, shared mutex", time_mutex, &robust},
+        {"holdfast", time_pairs, client},
+        {"a plain mutex", time_mutex, &plain},
+        {"calloc and free of 320 bytes", time_malloc, NULL},
+        {"clock_gettime(CLOCK_BOOTTIME)", time_clock, NULL},
+    };
+    result_compare("memory/pair", "A free lock, one thread", "ns", contenders, 5);
     hf_client_close(client);
-    heading("An uncontended pair (aim: 1000 ns at most)         median         to a robust mutex");
-    double limit = median(of_robust, ROUNDS);
-    row("acquire + release + free, memory:", median(of_pair, ROUNDS), "ns", limit);
-    row("pthread mutex, robust and shared", limit, "ns", limit);
-    row("pthread mutex", median(of_plain, ROUNDS), "ns", limit);
-    row("calloc and free of 320 bytes", median(of_malloc, ROUNDS), "ns", limit);
-    row("clock_gettime(CLOCK_BOOTTIME)", median(of_clock, ROUNDS), "ns", limit);
-    printf("  the calling thread slept %ld times in %d pairs: no other thread is crossed\n",
-           after.ru_nvcsw - before.ru_nvcsw, ROUNDS * PAIRS);
 }
 
 /* ---- Waking a waiter in another thread ---- */
 
-enum { WAKES = 200 };
+enum { WAKES = 200, QUICK_WAKES = 5 };
 
 /* A thread that waits, is woken, and notes when it ran. */
 struct wake {
@@ -177,7 +138,7 @@ struct wake {
 
 static void wait_for_lock(struct wake *wake) {
     hf_hold *hold = acquire(wake->waiter, "woken");
-    atomic_store(&wake->woke_ns, now_ns());
+    atomic_store(&wake->woke_ns, result_now_ns());
     must(hf_release(hold), "release");
     hf_hold_free(hold);
 }
@@ -193,7 +154,7 @@ static void release_lock(struct wake *wake) {
 static void wait_for_futex(struct wake *wake) {
     while (atomic_load(&wake->word) == 0)
         syscall(SYS_futex, &wake->word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
-    atomic_store(&wake->woke_ns, now_ns());
+    atomic_store(&wake->woke_ns, result_now_ns());
 }
 
 static void clear_futex(struct wake *wake) {
@@ -209,13 +170,13 @@ static void wait_for_event(struct wake *wake) {
     struct epoll_event event;
     eventfd_t value;
     if (epoll_wait(wake->epoll_fd, &event, 1, -1) != 1 || eventfd_read(wake->event_fd, &value) < 0)
-        die("epoll");
-    atomic_store(&wake->woke_ns, now_ns());
+        result_die("epoll", strerror(errno));
+    atomic_store(&wake->woke_ns, result_now_ns());
 }
 
 static void signal_event(struct wake *wake) {
     if (eventfd_write(wake->event_fd, 1) < 0)
-        die("eventfd");
+        result_die("eventfd", strerror(errno));
 }
 
 static void nothing(struct wake *wake) {
@@ -224,7 +185,7 @@ static void nothing(struct wake *wake) {
 
 static void *wait_in_turns(void *arg) {
     struct wake *wake = arg;
-    for (int i = 1; i <= WAKES; i++) {
+    for (int i = 1; i <= result_scale(WAKES, QUICK_WAKES); i++) {
         while (atomic_load(&wake->turn) < i)
             sched_yield();
         wake->wait(wake);
@@ -232,27 +193,27 @@ static void *wait_in_turns(void *arg) {
     return NULL;
 }
 
-static double time_wakes(struct wake *wake) {
-    static double samples[WAKES];
+static double time_wakes(void *arg) {
+    struct wake *wake = arg;
     pthread_t thread;
     atomic_store(&wake->turn, 0);
     if (pthread_create(&thread, NULL, wait_in_turns, wake))
-        die("thread");
-    for (int i = 1; i <= WAKES; i++) {
+        result_die("thread", strerror(errno));
+    for (int i = 1; i <= result_scale(WAKES, QUICK_WAKES); i++) {
         wake->prepare(wake);
         atomic_store(&wake->woke_ns, 0);
         atomic_store(&wake->turn, i);
         nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL); /* it sleeps by now */
-        int64_t began = now_ns();
+        int64_t began = result_now_ns();
         wake->signal(wake);
         int64_t woke;
         while (!(woke = atomic_load(&wake->woke_ns)))
             sched_yield();
-        samples[i - 1] = (double)(woke - began) / 1000;
+        result_time(woke - began);
         wake->hold = hf_hold_free(wake->hold);
     }
     pthread_join(thread, NULL);
-    return median(samples, WAKES);
+    return result_median_us();
 }
 
 static void measure_wake(void) {
@@ -266,26 +227,25 @@ static void measure_wake(void) {
                          .signal = signal_event,
                          .event_fd = event_fd,
                          .epoll_fd = epoll_fd};
-    struct wake lock = {.wait = wait_for_lock, .prepare = hold_lock, .signal = release_lock};
-    double of_futex[ROUNDS], of_epoll[ROUNDS], of_one[ROUNDS], of_two[ROUNDS];
-    for (int i = 0; i < ROUNDS; i++) {
-        of_futex[i] = time_wakes(&futex);
-        lock.holder = lock.waiter = a;
-        of_one[i] = time_wakes(&lock);
-        of_epoll[i] = time_wakes(&epoll);
-        lock.waiter = b;
-        of_two[i] = time_wakes(&lock);
-    }
+    struct wake one = {.holder = a,
+                       .waiter = a,
+                       .wait = wait_for_lock,
+                       .prepare = hold_lock,
+                       .signal = release_lock};
+    struct wake two = one;
+    two.waiter = b;
+    const struct contender contenders[] = {
+        {"a bare futex", time_wakes, &futex},
+        {"holdfast, one client", time_wakes, &one},
+        {"holdfast, a client each", time_wakes, &two},
+        {"a bare eventfd and epoll", time_wakes, &epoll},
+    };
+    result_compare("memory/wake", "Release begun until the waiter in another thread has the lock",
+                   "us", contenders, 4);
     close(event_fd);
     close(epoll_fd);
     hf_client_close(a);
     hf_client_close(b);
-    heading("Release begun -> the waiter in another thread owns it    median      to a bare futex");
-    double limit = median(of_futex, ROUNDS);
-    row("two threads, one client", median(of_one, ROUNDS), "us", limit);
-    row("two threads, a client each", median(of_two, ROUNDS), "us", limit);
-    row("bare eventfd and epoll", median(of_epoll, ROUNDS), "us", limit);
-    row("bare futex", limit, "us", limit);
 }
 
 /* ---- Threads on names of their own ---- */
@@ -300,7 +260,7 @@ struct worker {
 };
 
 /* What a thread does by itself, without the library, for about as long as a pair takes. */
-enum { BARE_PAIRS = 100 };
+enum { BARE_PAIRS = 100, CORES_MAX = 64 };
 
 static void *work(void *arg) {
     struct worker *worker = arg;
@@ -310,12 +270,12 @@ static void *work(void *arg) {
         if (worker->client)
             pair(worker->client, worker->name);
         else
-            time_mutex(&worker->mutex, BARE_PAIRS);
+            lock_and_unlock(&worker->mutex, BARE_PAIRS);
     }
     return NULL;
 }
 
-enum form { BARE, ONE_CLIENT, CLIENT_EACH, SPACE_EACH, FORMS };
+enum form { BARE, ONE_CLIENT, CLIENT_EACH, SPACE_EACH };
 
 static hf_client *client_for(enum form form, int index) {
     if (form == BARE || (form == ONE_CLIENT && index > 0))
@@ -325,10 +285,10 @@ static hf_client *client_for(enum form form, int index) {
     return open_client(form == SPACE_EACH ? url : "memory:threads");
 }
 
-/* Pairs in a second of all threads together, in thousands. */
+/* Pairs in a second of all threads together. */
 static double run_threads(int count, enum form form) {
-    struct worker workers[8];
-    hf_client *clients[8];
+    struct worker workers[CORES_MAX];
+    hf_client *clients[CORES_MAX];
     atomic_bool go = false, stop = false;
     for (int i = 0; i < count; i++) {
         clients[i] = client_for(form, i);
@@ -338,43 +298,41 @@ static double run_threads(int count, enum form form) {
                                      .stop = &stop};
         snprintf(workers[i].name, sizeof(workers[i].name), "name-%d", i);
         if (pthread_create(&workers[i].thread, NULL, work, &workers[i]))
-            die("thread");
+            result_die("thread", strerror(errno));
     }
-    int64_t began = now_ns();
+    int64_t began = result_now_ns();
     atomic_store(&go, true);
-    nanosleep(&(struct timespec){.tv_nsec = 60000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = result_slice_ns(60)}, NULL);
     atomic_store(&stop, true);
     long pairs = 0;
     for (int i = 0; i < count; i++) {
         pthread_join(workers[i].thread, NULL);
         pairs += workers[i].pairs;
     }
-    double seconds = (double)(now_ns() - began) / 1e9;
+    double seconds = (double)(result_now_ns() - began) / 1e9;
     for (int i = 0; i < count; i++)
         hf_client_close(clients[i]);
-    return (double)pairs / seconds / 1000;
+    return (double)pairs / seconds;
 }
 
-static void measure_threads(void) {
-    static const char *const forms[] = {"without the library", "one client",
-                                        "a client each, one space", "a client and a space each"};
-    static const int counts[] = {1, 2, 4, 8};
-    static double rates[FORMS][4][ROUNDS];
-    for (int i = 0; i < ROUNDS; i++)
-        for (int j = 0; j < 4; j++)
-            for (int form = 0; form < FORMS; form++)
-                rates[form][j][i] = run_threads(counts[j], (enum form)form);
-    printf("\nThreads on names of their own, %ld cores          thousand pairs/s       to one "
-           "thread\n",
-           sysconf(_SC_NPROCESSORS_ONLN));
-    for (int form = 0; form < FORMS; form++) {
-        double limit = median(rates[form][0], ROUNDS);
-        for (int j = 0; j < 4; j++) {
-            char what[64];
-            snprintf(what, sizeof(what), "%d thread%s, %s", counts[j], j ? "s" : "", forms[form]);
-            row(what, median(rates[form][j], ROUNDS), "k/s", limit);
-        }
-    }
+/* How many times as much as one thread a thread on each core does. */
+static double cores_slice(void *arg) {
+    enum form form = *(enum form *)arg;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    double alone = run_threads(1, form);
+    return run_threads(cores < CORES_MAX ? (int)cores : CORES_MAX, form) / alone;
+}
+
+static void measure_cores(void) {
+    enum form forms[] = {BARE, ONE_CLIENT, CLIENT_EACH, SPACE_EACH};
+    const struct contender contenders[] = {
+        {"a mutex each", cores_slice, &forms[0]},
+        {"holdfast, one client", cores_slice, &forms[1]},
+        {"holdfast, a client each", cores_slice, &forms[2]},
+        {"holdfast, a client and a space each", cores_slice, &forms[3]},
+    };
+    result_compare("memory/cores", "A thread on each core, each with its own name",
+                   "times one thread", contenders, 4);
 }
 
 /* ---- Many names ---- */
@@ -402,35 +360,30 @@ static double time_random_names(hf_client *client, char (*names)[16], size_t cou
 }
 
 static void measure_names(void) {
-    static const size_t counts[] = {10, 1000, 100000, 1000000};
-    static double times[4][ROUNDS];
-    char(*names)[16] = make_names(counts[3]);
+    const int counts[] = {10, 1000, result_scale(100000, 2000), result_scale(1000000, 3000)};
+    static const struct result_curve curve = {
+        .name = "memory/names",
+        .title = "A pair on one of so many names, in memory",
+        .x = "names",
+        .unit = "ns",
+        .series = "holdfast",
+    };
+    static double times[4][RESULT_ROUNDS_MAX];
+    char(*names)[16] = make_names((size_t)counts[3]);
     hf_client *clients[4];
     for (int i = 0; i < 4; i++) {
         char url[32];
         snprintf(url, sizeof(url), "memory:names-%d", i);
         clients[i] = open_client(url);
-        for (size_t j = 0; j < counts[i]; j++)
+        for (int j = 0; j < counts[i]; j++)
             pair(clients[i], names[j]); /* the store remembers its token from now on */
     }
-    for (int i = 0; i < ROUNDS; i++)
+    for (int i = 0; i < result_rounds(); i++)
         for (int j = 0; j < 4; j++)
-            times[j][i] = time_random_names(clients[j], names, counts[j]);
-    heading(
-        "A pair on one of so many names, by chance               median            to ten names");
-    double limit = median(times[0], ROUNDS);
+            times[j][i] = time_random_names(clients[j], names, (size_t)counts[j]);
     for (int i = 0; i < 4; i++) {
-        char what[32];
-        snprintf(what, sizeof(what), "%zu names", counts[i]);
-        row(what, median(times[i], ROUNDS), "ns", limit);
-    }
-    for (int i = 0; i < 4; i++) {
-        char what[64];
-        snprintf(what, sizeof(what), "closing the store with %zu names, each", counts[i]);
-        int64_t began = cpu_ns();
+        result_point(&curve, counts[i], times[i], NULL, result_rounds());
         hf_client_close(clients[i]);
-        row(what, (double)(cpu_ns() - began) / (double)counts[i], "ns", 0);
-        fflush(stdout);
     }
     free(names);
 }
@@ -444,15 +397,6 @@ static double used_bytes(void) {
     return (double)(info.uordblks + info.hblkhd);
 }
 
-static double resident_bytes(void) {
-    long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (!file || fscanf(file, "%*s %ld", &pages) != 1)
-        die("statm");
-    fclose(file);
-    return (double)pages * (double)sysconf(_SC_PAGESIZE);
-}
-
 static double cpu_seconds(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
@@ -461,38 +405,34 @@ static double cpu_seconds(void) {
 }
 
 static void measure_held(void) {
-    char(*names)[16] = make_names(HELD);
-    hf_hold **holds = calloc(HELD, sizeof(hf_hold *));
-    malloc_trim(0);
+    int count = result_scale(HELD, 100), seconds = result_scale(HELD_S, 1), lost = 0;
+    char(*names)[16] = make_names((size_t)count);
+    hf_hold **holds = calloc((size_t)count, sizeof(hf_hold *));
     hf_client *client = open_client("memory:held");
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
     options.lease_ms = 10000;
-    double empty = used_bytes(), empty_rss = resident_bytes();
-    for (int i = 0; i < HELD; i++)
+    double empty = used_bytes();
+    for (int i = 0; i < count; i++)
         must(hf_acquire(client, names[i], &options, &holds[i]), "acquire");
-    double held = used_bytes(), held_rss = resident_bytes();
-    double began = cpu_seconds();
-    nanosleep(&(struct timespec){.tv_sec = HELD_S}, NULL);
+    double held = used_bytes(), began = cpu_seconds();
+    nanosleep(&(struct timespec){.tv_sec = seconds}, NULL);
     double cpu = cpu_seconds() - began;
-    int lost = 0;
-    for (int i = 0; i < HELD; i++)
+    for (int i = 0; i < count; i++)
         lost += hf_check(holds[i], 0) != HF_OK;
-    for (int i = 0; i < HELD; i++)
+    for (int i = 0; i < count; i++)
         hf_release(holds[i]);
     double released = used_bytes();
-    for (int i = 0; i < HELD; i++)
+    for (int i = 0; i < count; i++)
         hf_hold_free(holds[i]);
     double freed = used_bytes();
-    printf("\n%d locks held for %d s, lease 10 s (aim: 2 %% of a core, 300 bytes each)\n", HELD,
-           HELD_S);
-    row("CPU, of one core", cpu / HELD_S * 100, "%", 0);
-    row("CPU in all", cpu * 1000, "ms", 0);
-    row("locks that were lost meanwhile", lost, "", 0);
-    row("bytes each, allocated", (held - empty) / HELD, "bytes", 0);
-    row("  the hold: the client's, until freed", (released - freed) / HELD, "bytes", 0);
-    row("  the claim: the store's, until released", (held - released) / HELD, "bytes", 0);
-    row("  name and tables: the store's, while remembered", (freed - empty) / HELD, "bytes", 0);
-    row("bytes each, resident", (held_rss - empty_rss) / HELD, "bytes", 0);
+    const char *title = "100,000 locks held for 30 s, lease 10 s";
+    result_figure("memory/held", title, "CPU, of one core", "%", (double[]){cpu / seconds * 100},
+                  1);
+    result_figure("memory/held", title, "locks lost", "locks", (double[]){lost}, 1);
+    result_figure("memory/held", title, "client and store, for each lock", "bytes",
+                  (double[]){(held - empty) / count}, 1);
+    result_figure("memory/held", title, "of that the client's", "bytes",
+                  (double[]){(released - freed) / count}, 1);
     hf_client_close(client);
     free(holds);
     free(names);
@@ -500,40 +440,12 @@ static void measure_held(void) {
 
 /* ---- */
 
-static const struct part {
-    const char *name;
-    void (*measure)(void);
-} parts[] = {{"pair", measure_pair},
-             {"wake", measure_wake},
-             {"threads", measure_threads},
-             {"names", measure_names},
-             {"held", measure_held}};
-
-static bool is_wanted(const char *name, int argc, char **argv) {
-    for (int i = 0; i < argc; i++)
-        if (strcmp(argv[i], name) == 0)
-            return true;
-    return argc == 0;
-}
-
-static void pin(void) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(0, &set);
-    if (sched_setaffinity(0, sizeof(set), &set) < 0)
-        die("sched_setaffinity");
-}
-
-int main(int argc, char **argv) {
-    bool pinned = argc > 1 && strcmp(argv[1], "-p") == 0;
-    if (pinned)
-        pin();
-    printf("placement: %s; medians of %d interleaved rounds\n",
-           pinned ? "pinned to one core" : "default", ROUNDS);
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        if (is_wanted(parts[i].name, argc - 1 - pinned, argv + 1 + pinned))
-            parts[i].measure();
-        fflush(stdout);
-    }
+int main(void) {
+    static const struct result_part parts[] = {
+        {"memory/pair", measure_pair},   {"memory/wake", measure_wake},
+        {"memory/cores", measure_cores}, {"memory/names", measure_names},
+        {"memory/held", measure_held},
+    };
+    result_run(parts, sizeof(parts) / sizeof(parts[0]));
     return 0;
 }
