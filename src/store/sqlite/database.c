@@ -27,7 +27,7 @@ enum {
     SCHEMA_VERSION = 4,
     PAGE_SIZE = 1024,
     CHECKPOINT_PAGES = 2000, /* the log is written back at some 2 MB */
-    CLOSE_PAGES = 400,       /* when closing, so that the next to open has little to read */
+    CLOSE_PAGES = 200,       /* when closing, so that the next to open has little to read */
     LOG_SIZE_MAX = 4 << 20,
     BUSY_LIMIT_US = 3000000, /* a transaction takes microseconds: some process is stopped */
     CREATE_LIMIT_US = 5000000,
@@ -486,9 +486,11 @@ static void raise_token_base(struct database *db, uint64_t floor) {
     execute(db, text);
 }
 
-static void write_back(struct database *db, int more_than_pages) {
-    if (db->log_pages > more_than_pages)
-        sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+/* Writes the log back, beside others who use it. Returns true if all of it has been. */
+static bool write_back(struct database *db) {
+    int pages = -1, written = 0;
+    sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &pages, &written);
+    return pages == written;
 }
 
 static int committed(void *arg, sqlite3 *handle, const char *name, int log_pages) {
@@ -496,7 +498,8 @@ static int committed(void *arg, sqlite3 *handle, const char *name, int log_pages
     (void)handle;
     (void)name;
     db->log_pages = log_pages;
-    write_back(db, CHECKPOINT_PAGES);
+    if (log_pages > CHECKPOINT_PAGES)
+        write_back(db);
     return SQLITE_OK;
 }
 
@@ -511,7 +514,7 @@ static void set_up(struct database *db) {
 }
 
 /* When the last process closes, the log stays. To write it back and start a new one would cost a
- * command that locks, works and ends four waits for the disk, and would save nothing. */
+ * command that locks, works and ends four waits for the disk. shorten_log does it now and then. */
 static void keep_log(struct database *db) {
     int yes = 1;
     sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
@@ -577,8 +580,18 @@ void database_drop(struct database *db) {
     *db = (struct database){0};
 }
 
+/* Empties a long log: whoever opens the file while nobody else has it open must read all of the
+ * log, and cannot know how much of it has been written back. Nobody waits for this but us: the log
+ * stays as it is if others are using it. */
+static void shorten_log(struct database *db) {
+    if (db->log_pages <= CLOSE_PAGES || !write_back(db))
+        return;
+    sqlite3_busy_handler(db->handle, NULL, NULL);
+    sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+}
+
 void database_close(struct database *db) {
     if (db->handle)
-        write_back(db, CLOSE_PAGES);
+        shorten_log(db);
     database_drop(db);
 }

@@ -460,10 +460,18 @@ TEST(a_token_floor_outlasts_a_restored_backup) {
 
 /* ---- Growth ---- */
 
+static int64_t size_of(const char *path) {
+    struct stat status;
+    CHECK(stat(path, &status) == 0);
+    return status.st_size;
+}
+
+static int64_t size_of_log(void) {
+    return size_of(in_folder("locks.db-wal"));
+}
+
 static int64_t size_of_store(void) {
-    struct stat main, log;
-    CHECK(stat(the_file(), &main) == 0 && stat(in_folder("locks.db-wal"), &log) == 0);
-    return main.st_size + log.st_size;
+    return size_of(the_file()) + size_of_log();
 }
 
 static void use_names(hf_client *client, int from, int to) {
@@ -490,6 +498,16 @@ TEST(names_that_nobody_used_for_a_week_make_room) {
         CHECK(size_of_store() < size + size / 5 + (4 << 20));
     }
     hf_client_close(client);
+}
+
+/* Whoever opens the file while nobody else has it open must read the whole log. */
+TEST(the_log_stays_short_when_clients_follow_one_another) {
+    for (int i = 0; i < 300; i++) {
+        hf_client *client = open_client();
+        let_go(get_now(client, "x"));
+        hf_client_close(client);
+        CHECK(size_of_log() < 256 << 10);
+    }
 }
 
 TEST(a_counter_that_is_held_or_ahead_of_the_clock_is_not_forgotten) {
