@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The ZooKeeper store when connections, members or nodes fail: fault_test.py HOLDFAST PUPPET."""
+import re
 import secrets
 import shutil
 import sys
@@ -32,6 +33,28 @@ def claims(lock, server=shared):
 def hold(puppet, lock, **options):
     """Takes it under its own name; returns the token."""
     return puppet.hold(lock, lock, **options).token
+
+
+def session_timeout_ms(lock, server=shared):
+    """Of the session that the lock's only claim belongs to."""
+    session = next(part for part in server.word("dump").split("0x") if f"/{lock}/" in part).split(":")[0]
+    return int(re.search(rf"sid=0x{session},.*?to=(\d+)", server.word("cons"))[1])
+
+
+# ---- Sessions ----
+
+
+@test
+def what_is_asked_first_decides_how_long_a_session_lasts():
+    first, later, looked = fresh(), fresh(), fresh()
+    with Puppet(PUPPET, slowly(shared.url())) as one:
+        hold(one, first, lease_ms=4000)
+        hold(one, later, lease_ms=8000)
+        equal((session_timeout_ms(first), session_timeout_ms(later)), (10000, 10000))
+    with Puppet(PUPPET, slowly(shared.url())) as one:
+        one.inspect(looked)
+        hold(one, looked, lease_ms=4000)
+        equal(session_timeout_ms(looked), 75000)
 
 
 # ---- Messages ----
