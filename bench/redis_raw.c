@@ -15,6 +15,7 @@
 #define CHANNELS "holdfast:@"
 #define LEASE_MS "30000"
 #define PARTICULARS "12345 7 11 machinebench-redis"
+#define ALL "2147483647" /* the capacity of a lock, and the weight of who has it alone */
 
 void raw_die(const char *what, const char *why) {
     fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, why);
@@ -166,7 +167,7 @@ struct raw_lock raw_lock(const char *name, unsigned owner) {
     command_add_keys(&acquire, PREFIX, name, "KSQWHI");
     ADD_TEXTS(&acquire, id, LEASE_MS, "3000");
     command_add_number(&acquire, wall_us());
-    ADD_TEXTS(&acquire, "0", "0", "m", "1", "1", PARTICULARS, CHANNELS);
+    ADD_TEXTS(&acquire, "0", "0", "rw", ALL, ALL, PARTICULARS, CHANNELS);
     lock.acquire = finish(&acquire);
     lock.release = release_of(name, id, "");
     return lock;
@@ -181,7 +182,7 @@ struct raw_lock raw_vote(const char *name, unsigned owner, const char *set) {
     command_add_keys(&vote, PREFIX, name, "KSQWHI");
     ADD_TEXTS(&vote, "{" PREFIX "}.set", id, LEASE_MS);
     command_add_number(&vote, wall_us());
-    ADD_TEXTS(&vote, "0", "0", "0", "m", "1", "1", PARTICULARS, set, "60000", "1", "1");
+    ADD_TEXTS(&vote, "0", "0", "0", "rw", ALL, ALL, PARTICULARS, set, "60000", "1", "1");
     lock.acquire = finish(&vote);
     lock.release = release_of(name, id, name);
     return lock;
