@@ -14,7 +14,15 @@ local me, lease, kind, floor, base = ARGV[1], ARGV[2], ARGV[7], ARGV[4], ARGV[5]
 local capacity, weight, particulars, V = ARGV[8], ARGV[9], ARGV[10], ARGV[12]
 --#include watched.lua
 --#include fast.lua
-if is_simple and watched ~= 1 and call('SET', K, me, 'NX', 'PX', lease) then
+-- The fast paths: it is free and nobody waits, or it was reserved for me.
+local taken, value = is_simple and watched ~= 1
+if taken and not read[3] then
+    taken = call('SET', K, me, 'NX', 'PX', lease)
+elseif taken then
+    value = call('GET', K)
+    taken = value == '?' .. me and call('SET', K, me, 'PX', lease)
+end
+if taken then
     local record = weight .. ' ' .. floor .. ' ' .. particulars
     call('HSET', S, 't', floor, 'h', me, 'k', kind, 'i', record)
     return {'done', floor, watched}
@@ -49,7 +57,9 @@ local function queue_up()
         end
     end
     call('HSET', W, me, number(now + wait * 1000) .. ' ' .. record(since or now))
-    note('q', '1', 'k', kind)
+    if not (s.q and s.k == kind and is_fresh()) then
+        note('q', '1', 'k', kind)
+    end
     if call('PTTL', Q) < wait or call('PTTL', W) < wait then
         call('PEXPIRE', Q, number(2 * wait))
         call('PEXPIRE', W, number(2 * wait))
@@ -58,7 +68,7 @@ local function queue_up()
     return {'queued', ms, foreign, call('ZRANK', Q, me)}
 end
 
-load(call('GET', K))
+load(value == nil and call('GET', K) or value)
 if k == me then
     return repeat_alone()
 elseif k == '?' .. me then

@@ -31,10 +31,14 @@ local function record(since)
     return number(weight) .. ' ' .. number(since) .. ' ' .. particulars
 end
 
--- Writes to S. The counter stays for a week after its last use: its expiry is eight days, set again
--- once a day.
+-- The counter stays for a week after its last use: its expiry is eight days, set again once a day.
+local function is_fresh()
+    return s.x and now - s.x <= DAY
+end
+
+-- Writes to S.
 local function note(...)
-    if s.x and now - s.x <= DAY then
+    if is_fresh() then
         call('HSET', S, ...)
     else
         call('HSET', S, 'x', number(now), ...)

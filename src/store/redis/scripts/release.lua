@@ -11,7 +11,8 @@ local me, channels, V = ARGV[1], ARGV[2], ARGV[4]
 --#include watched.lua
 local value = redis.pcall('GET', K)
 
--- The fast path: I hold it alone, and nobody waits. What HDEL answers says so: it found i and no q.
+-- The fast paths: I hold it alone. HDEL finds i, and q unless nobody waits. If the first who waits
+-- is alive and wants the lock as a whole as well, it is reserved for it, as `reserve` does.
 local found = value == me and watched ~= 1 and call('HDEL', S, 'i', 'q')
 if found == 1 then
     call('DEL', K)
@@ -20,6 +21,19 @@ if found == 1 then
     end
     return 1
 elseif found == 2 then
+    local id = call('ZRANGE', KEYS[3], 0, 0)[1]
+    local place = id and ARGV[3] == '' and call('HGET', KEYS[4], id)
+    local till, record = string.match(place or '', '^(%d+) (2147483647 .*)$')
+    local time = till and call('TIME')
+    local left = till and math.ceil((till - time[2]) / 1000) - time[1] * 1000
+    if left and left > 0 then
+        call('ZREM', KEYS[3], id)
+        call('HDEL', KEYS[4], id)
+        call('SET', K, '?' .. id, 'PX', left)
+        call('HSET', S, 'q', '1', 'i', record, 'h', '', 'r', me)
+        redis.pcall('PUBLISH', channels .. string.sub(id, 1, 32), 'w' .. string.sub(id, 34))
+        return 1
+    end
     call('HSET', S, 'q', '1')
 end
 if type(value) == 'table' then -- it is not even a string any more, or cannot be read

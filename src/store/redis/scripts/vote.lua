@@ -17,7 +17,7 @@ local capacity, weight, particulars = ARGV[8], ARGV[9], ARGV[10]
 local B, only_mine, longest = KEYS[7], ARGV[6] == '1', ARGV[12] * 1000
 --#include fast.lua
 local set = call('HMGET', B, 'f', 's', 'n')
-if is_simple and ARGV[4] == '0' and not only_mine and set[1] == ARGV[11] and ARGV[13] ~= '1' and
+if is_simple and not read[3] and ARGV[4] == '0' and not only_mine and set[1] == ARGV[11] and ARGV[13] ~= '1' and
    set[2] + longest <= x and call('SET', K, me, 'NX', 'PX', lease) then
     local record = weight .. ' ' .. floor .. ' ' .. particulars
     call('HSET', S, 't', floor, 'h', me, 'k', kind, 'i', record)
