@@ -147,7 +147,7 @@ def who_holds_for_a_moment_only_does_not_listen():
             started_us = boot_us()
             one.hold("a", "x")
             equal(one.release("a"), "OK")
-            in_time(started_us + 1000000)
+            in_time(started_us + 500000)
             one.free("a")
         equal(int(server.info("clients")["connected_clients"]), 2)  # one's, and this test's
 

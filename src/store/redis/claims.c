@@ -333,7 +333,7 @@ void redis_acquire(struct redis *redis, struct store_op *op) {
 /* ---- Release, break ---- */
 
 static void start_release(struct redis *redis, const struct store_op *op, bool announced) {
-    redis_forget_hold(redis, op->seq);
+    redis_forget_hold(redis, op);
     start_with_keys(redis, REDIS_RELEASE, op);
     add_owner(redis, op->seq);
     command_add_text(&redis->command, redis->channels);
@@ -368,7 +368,7 @@ static void finish_release(struct redis *redis, struct redis_request *request,
     struct store_op *op = request->op;
     bool is_undecided = reply && reply->type == REPLY_INTEGER && !reply->integer &&
                         request->script == REDIS_RELEASE_ONE_KEY;
-    redis_forget_hold(redis, op->seq); /* once more: its grant may have been under way */
+    redis_forget_hold(redis, op); /* once more: its grant may have been under way */
     if (is_undecided) { /* a share, a place in the queue, or not mine: all keys are needed */
         start_release(redis, op, announced);
         replace_script(redis, request, REDIS_RELEASE);
@@ -486,7 +486,7 @@ static void renew_answered(struct redis *redis, struct redis_request *request,
         }
         const struct store_op *of = renewals[request->items[i]].of;
         if (outcome == STORE_NOT_YOURS && of)
-            redis_forget_hold(redis, of->seq); /* nobody will release it */
+            redis_forget_hold(redis, of); /* nobody will release it */
         renewals[request->items[i]].outcome = outcome;
         renewals[request->items[i]].reason = reason;
     }

@@ -19,62 +19,83 @@
 
 /* ---- Arguments ---- */
 
+enum { HEADER_MOST = 23 }; /* "$", the 20 digits of the largest number, "\r\n" */
+
 void command_start(struct command *c) {
-    c->text_size = c->count = c->first_key = 0;
+    c->size = c->count = c->key = 0;
     c->failed = false;
 }
 
 void command_free(struct command *c) {
-    free(c->text);
-    free(c->ends);
+    free(c->bytes);
 }
 
-static bool make_room(void **array, size_t item_size, size_t count, size_t *room) {
-    if (count <= *room)
+/* (A request has dozens of numbers, and printf is slow.) */
+static char *put_number(char *at, uint64_t number) {
+    char *end = at + 1;
+    for (uint64_t rest = number; rest >= 10; rest /= 10)
+        end++;
+    for (char *digit = end; digit > at; number /= 10)
+        *--digit = (char)('0' + number % 10);
+    return end;
+}
+
+/* "*12\r\n" before all arguments, "$7\r\n" before each. */
+static char *put_header(char *at, char kind, size_t number) {
+    *at = kind;
+    return mempcpy(put_number(at + 1, number), "\r\n", 2);
+}
+
+/* For an argument that is longer by `size`, and its header. */
+static bool make_room(struct command *c, size_t size) {
+    size_t needed = c->size + HEADER_MOST + size + 2;
+    if (needed <= c->room)
         return true;
-    size_t more = count + *room + 16;
-    void *grown = realloc(*array, more * item_size);
-    if (!grown)
+    char *bytes = realloc(c->bytes, 2 * needed);
+    c->failed |= !bytes;
+    if (!bytes)
         return false;
-    *array = grown;
-    *room = more;
+    c->bytes = bytes;
+    c->room = 2 * needed;
     return true;
 }
 
-void command_append(struct command *c, const void *bytes, size_t size) {
-    c->failed |= !make_room((void **)&c->text, 1, c->text_size + size, &c->text_room);
-    if (c->failed)
-        return;
-    if (size)
-        memcpy(c->text + c->text_size, bytes, size);
-    c->text_size += size;
-    c->ends[c->count - 1] = c->text_size;
+static void put_end(struct command *c, char *text, size_t size) {
+    char *end = mempcpy(text + size, "\r\n", 2);
+    c->last_size = size;
+    c->size = (size_t)(end - c->bytes);
 }
 
 void command_add(struct command *c, const void *bytes, size_t size) {
-    c->failed |= !make_room((void **)&c->ends, sizeof(size_t), c->count + 1, &c->room);
-    if (c->failed)
+    if (c->failed || !make_room(c, size))
         return;
-    c->ends[c->count++] = c->text_size;
-    command_append(c, bytes, size);
+    char *text = put_header(c->bytes + c->size, '$', size);
+    memcpy(text, bytes, size);
+    c->last = c->size;
+    c->count++;
+    put_end(c, text, size);
+}
+
+void command_append(struct command *c, const void *bytes, size_t size) {
+    if (c->failed || !make_room(c, size))
+        return;
+    char header[HEADER_MOST], *last = c->bytes + c->last;
+    size_t before = c->last_size;
+    size_t header_size = (size_t)(put_header(header, '$', before + size) - header);
+    char *text = last + header_size; /* further on, if the header gets longer */
+    memmove(text, c->bytes + c->size - 2 - before, before);
+    memcpy(last, header, header_size);
+    memcpy(text + before, bytes, size);
+    put_end(c, text, before + size);
 }
 
 void command_add_text(struct command *c, const char *text) {
     command_add(c, text, strlen(text));
 }
 
-/* Writes digits before `end`, and returns where they begin. (A request has dozens of numbers, and
- * printf is slow.) */
-static char *put_digits(char *end, uint64_t number) {
-    do
-        *--end = (char)('0' + number % 10);
-    while (number /= 10);
-    return end;
-}
-
 void command_add_number(struct command *c, uint64_t number) {
-    char text[24], *end = text + sizeof(text), *begin = put_digits(end, number);
-    command_add(c, begin, (size_t)(end - begin));
+    char text[20];
+    command_add(c, text, (size_t)(put_number(text, number) - text));
 }
 
 /* ---- Keys ---- */
@@ -109,10 +130,9 @@ unsigned command_slot(const char *key, size_t size) {
 }
 
 int command_first_slot(const struct command *c) {
-    if (!c->first_key || c->failed)
+    if (!c->key || c->failed)
         return -1;
-    size_t begin = c->ends[c->first_key - 1];
-    return (int)command_slot(c->text + begin, c->ends[c->first_key] - begin);
+    return (int)command_slot(c->bytes + c->key, c->key_size);
 }
 
 /* The smallest number in each slot. */
@@ -144,8 +164,6 @@ void command_add_keys(struct command *c, const char *prefix, const char *name, c
     size_t tag_size;
     const char *tag = tag_of(key, size, &tag_size);
     bool is_whole = tag_size == size;
-    if (!c->first_key)
-        c->first_key = c->count;
     if (is_whole && memchr(key, '}', size)) {
         number_of_slot(crc16(key, size) & 16383, number);
         tag = number;
@@ -162,6 +180,10 @@ void command_add_keys(struct command *c, const char *prefix, const char *name, c
             command_add(c, key, size);
         else
             command_add(c, companion, (size_t)((is_short ? letter + 1 : end) - companion));
+        if (!c->key) {
+            c->key = c->size - 2 - c->last_size;
+            c->key_size = c->last_size;
+        }
     }
 }
 
@@ -192,31 +214,14 @@ void command_start_script(struct command *c, enum redis_script_id script, size_t
     command_add_number(c, keys);
 }
 
-/* "*12\r\n" before all arguments, "$7\r\n" before each. */
-static char *put_header(char *at, char kind, size_t number) {
-    char text[20], *end = text + sizeof(text), *begin = put_digits(end, number);
-    *at++ = kind;
-    while (begin < end) /* one digit or two, most often */
-        *at++ = *begin++;
-    return mempcpy(at, "\r\n", 2);
-}
-
 char *command_bytes(struct command *c, size_t *ret_size) {
-    enum { HEADER_MOST = 23 }; /* with the 20 digits of the largest number */
-    if (c->failed)
-        return NULL;
-    size_t most = HEADER_MOST + c->text_size + c->count * (HEADER_MOST + 2), begin = 0;
-    char *bytes = malloc(most);
+    char header[HEADER_MOST];
+    size_t header_size = (size_t)(put_header(header, '*', c->count) - header);
+    char *bytes = c->failed ? NULL : malloc(header_size + c->size);
     if (!bytes)
         return NULL;
-    char *at = put_header(bytes, '*', c->count);
-    for (size_t i = 0; i < c->count; i++) {
-        at = put_header(at, '$', c->ends[i] - begin);
-        at = mempcpy(at, c->text + begin, c->ends[i] - begin);
-        at = mempcpy(at, "\r\n", 2);
-        begin = c->ends[i];
-    }
-    *ret_size = (size_t)(at - bytes);
+    memcpy(mempcpy(bytes, header, header_size), c->bytes, c->size);
+    *ret_size = header_size + c->size;
     return bytes;
 }
 

@@ -1,5 +1,5 @@
-/* Building commands: arguments are added one by one, with the keys of a lock, and become the bytes
- * of a request. One builder serves a store; it keeps its memory. */
+/* Building commands: arguments are added one by one, with the keys of a lock, as the bytes that the
+ * protocol has for them. One builder serves a store; it keeps its memory. */
 #ifndef REDIS_COMMAND_H
 #define REDIS_COMMAND_H
 
@@ -10,12 +10,11 @@
 #include <stdint.h>
 
 struct command {
-    char *text; /* the arguments, one after the other */
-    size_t text_size, text_room;
-    size_t *ends; /* where each ends in text */
-    size_t count, room;
-    size_t first_key; /* its number among the arguments; 0: none was added */
-    bool failed;      /* no memory: there will be no bytes */
+    char *bytes; /* the arguments, each as "$7\r\nEVALSHA\r\n" */
+    size_t size, room, count;
+    size_t last, last_size; /* where the last argument begins, with its header, and its own size */
+    size_t key, key_size;   /* the first key, without its header; key 0: none was added */
+    bool failed;            /* no memory: there will be no bytes */
 };
 
 void command_start(struct command *command);

@@ -70,7 +70,7 @@ static unsigned random_below(unsigned limit) {
     return (unsigned)(map_hash_number(random_state++) >> 33) % limit;
 }
 
-/* The keys of a name, one behind the other in the command; how they are cut is in ends. */
+/* The keys of a name, one behind the other in the command, each with its header. */
 static struct command *keys_of(const char *prefix, const char *name) {
     static struct command command;
     command_start(&command);
@@ -81,9 +81,14 @@ static struct command *keys_of(const char *prefix, const char *name) {
 }
 
 static const char *key_at(const struct command *command, size_t i, size_t *ret_size) {
-    size_t begin = i ? command->ends[i - 1] : 0;
-    *ret_size = command->ends[i] - begin;
-    return command->text + begin;
+    const char *header = command->bytes;
+    for (;; i--) {
+        char *end;
+        *ret_size = strtoul(header + 1, &end, 10);
+        if (!i)
+            return end + 2;
+        header = end + 2 + *ret_size + 2;
+    }
 }
 
 static void check_slots(const char *prefix, const char *name) {
@@ -189,8 +194,14 @@ TEST(keys_are_given_in_the_order_in_which_they_are_asked_for) {
     command_start(&command);
     command_add_keys(&command, "p:", "x", "IHWQSK");
     CHECK_EQ_INT(command.count, 6);
-    CHECK(command.text_size == strlen("{p:x}.i{p:x}.h{p:x}.w{p:x}.q{p:x}.sp:x"));
-    CHECK(memcmp(command.text, "{p:x}.i{p:x}.h{p:x}.w{p:x}.q{p:x}.sp:x", command.text_size) == 0);
+    static const char *const keys[] = {"{p:x}.i", "{p:x}.h", "{p:x}.w",
+                                       "{p:x}.q", "{p:x}.s", "p:x"};
+    for (size_t i = 0; i < 6; i++) {
+        size_t size;
+        const char *key = key_at(&command, i, &size);
+        CHECK_EQ_INT(size, strlen(keys[i]));
+        CHECK(memcmp(key, keys[i], size) == 0);
+    }
     command_free(&command);
 }
 
@@ -345,6 +356,30 @@ TEST(arguments_become_a_request) {
     command_append(&command, "NG", 2);
     check_bytes(&command, "*1\r\n$4\r\nPING\r\n", 14);
     command_free(&command);
+}
+
+TEST(an_argument_made_of_pieces_is_one_made_at_once) {
+    enum { LONGEST = 1100 }; /* its size gets a second, third and fourth digit on the way */
+    struct command pieces = {0}, whole = {0};
+    char text[LONGEST];
+    for (size_t i = 0; i < LONGEST; i++)
+        text[i] = (char)('a' + i % 26);
+    command_start(&pieces);
+    command_add_text(&pieces, "first");
+    command_add_text(&pieces, "");
+    for (size_t size = 1; size <= LONGEST; size++) {
+        command_append(&pieces, text + size - 1, 1);
+        command_start(&whole);
+        command_add_text(&whole, "first");
+        command_add(&whole, text, size);
+        size_t expected_size;
+        char *expected = command_bytes(&whole, &expected_size);
+        CHECK(expected);
+        check_bytes(&pieces, expected, expected_size);
+        free(expected);
+    }
+    command_free(&pieces);
+    command_free(&whole);
 }
 
 TEST(many_and_long_arguments_become_a_request) {

@@ -290,7 +290,8 @@ static void wire_received(struct net_wire *wire, const char *bytes, size_t size)
     struct reply *reply = NULL;
     link->why[0] = 0;
     link->pinged = false;
-    link->heard_us = world_now_us(world_of(link));
+    if (link->pushed)
+        link->heard_us = world_now_us(world_of(link));
     while (ok && net_wire_is_open(wire) && (ok = reply_reader_next(&link->reader, &reply)) &&
            reply) {
         if (link->pushed && link->state == LINK_READY)
@@ -315,19 +316,23 @@ static const struct net_wire_events events = {wire_opened, wire_received, wire_c
 
 /* ---- The door ---- */
 
-void link_want(struct redis_link *link) {
+static void open_if_due(struct redis_link *link) {
     int64_t now_us = world_now_us(world_of(link));
-    bool wanted = link->wanted || !list_empty(&link->waiting);
-    if (link->state == LINK_DOWN && wanted && link->retry_at_us <= now_us) {
-        int r = net_wire_open(&link->wire);
-        link->reason = r < 0 ? r : HF_UNREACHABLE;
-        if (!r) {
-            link->state = LINK_CONNECTING;
-        } else {
-            link->retry_at_us = now_us + net_backoff_us(&link->backoff, world_of(link));
-            refuse_unsent(link, NULL);
-        }
+    if (link->retry_at_us > now_us)
+        return;
+    int r = net_wire_open(&link->wire);
+    link->reason = r < 0 ? r : HF_UNREACHABLE;
+    if (!r) {
+        link->state = LINK_CONNECTING;
+    } else {
+        link->retry_at_us = now_us + net_backoff_us(&link->backoff, world_of(link));
+        refuse_unsent(link, NULL);
     }
+}
+
+void link_want(struct redis_link *link) {
+    if (link->state == LINK_DOWN && (link->wanted || !list_empty(&link->waiting)))
+        open_if_due(link);
     set_timer(link);
 }
 

@@ -98,7 +98,7 @@ struct redis_link {
     int reason;                 /* of the last failure */
     int64_t early_us;           /* when a request behind the first one in `sent` may be overdue */
     char why[200];              /* how the last connection ended; "": something came since */
-    int64_t heard_us;           /* when the last bytes came */
+    int64_t heard_us;           /* `pushed`: when the last bytes came */
     /* Called when the greeting is answered, instead of sending what waits. NULL: what waits is
      * sent. */
     void (*ready)(struct redis_link *link);

@@ -28,10 +28,10 @@ enum { REDIS_COMPANIONS = 6 };
 
 /* The holds of this client, as the subscription needs them. (subscription.c) */
 struct listening {
-    struct map by_seq, by_name; /* by_name has those that are no longer young */
-    struct list young;          /* held for less than a moment, oldest first */
-    struct world_timer timer;   /* when the first of them has been held for that long */
-    bool confirmed;             /* the server has answered the subscription */
+    struct map by_name;
+    struct list young, older; /* held since the last turn of the timer, and the one before */
+    struct world_timer timer;
+    bool confirmed; /* the server has answered the subscription */
 };
 
 enum watch_state {
@@ -121,7 +121,7 @@ void redis_subscribe(struct redis *redis);
 /* What `op` asked for was granted: if it is held for longer than a moment, the client listens. And
  * it is being released, or is no longer ours. */
 void redis_note_hold(struct redis *redis, const struct store_op *op);
-void redis_forget_hold(struct redis *redis, uint64_t seq);
+void redis_forget_hold(struct redis *redis, const struct store_op *op);
 
 /* Adds the channel on which the server says what happens to the key of a lock. */
 void redis_add_key_channel(struct redis *redis, const char *name);

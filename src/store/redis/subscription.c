@@ -11,9 +11,13 @@
  * hold. One about a key does not say whose hold it was, and may be late, so the hold is checked: it
  * is renewed at once, and the server's answer decides.
  *
- * A hold that lasts a moment is not worth a subscription. So holds are young first, in a list, and
- * the timer finds those that have lasted. It is set for the oldest and left alone when that one is
- * released: a lock that is taken and released all the time costs one timer a second.
+ * A hold that lasts a moment is not worth a subscription. So a new hold is young. The timer finds
+ * those that have lasted from one of its turns to the next, which is half a second to a second. It
+ * runs only while there are young holds: a lock that is taken and released all the time costs two
+ * turns a second.
+ *
+ * There may be many holds, so they are found in one way only, by name: a few that have the same
+ * name are told apart by their numbers.
  *
  * Whatever happened before the server confirmed the subscription was missed. So then all waiters
  * ask again, and all holds are checked.
@@ -27,23 +31,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOMENT_US = 1000000, KEY_CHANNEL_SIZE = 40 };
+enum { TURN_US = 500000, KEYS_AT_ONCE = 128, KEY_CHANNEL_SIZE = 40 };
 
 struct noted_hold {
-    struct map_node by_seq, by_name;
+    struct map_node by_name;
     struct list young; /* or empty: the client listens for this hold */
     uint64_t seq;
-    int64_t since_us;
     char name[];
 };
 
-static struct noted_hold *find_hold(struct redis *redis, uint64_t seq) {
-    struct map_node *node = map_find(&redis->listening.by_seq, map_hash_number(seq));
-    return node ? container_of(node, struct noted_hold, by_seq) : NULL; /* it is a bijection */
+static struct noted_hold *hold_of(struct map_node *node) {
+    return container_of(node, struct noted_hold, by_name);
 }
 
 static uint64_t hash_name(const char *name) {
     return map_hash(name, strlen(name), 0);
+}
+
+static struct noted_hold *find_hold(struct redis *redis, const struct store_op *op) {
+    struct map_node *node = map_find(&redis->listening.by_name, hash_name(op->name));
+    while (node && hold_of(node)->seq != op->seq)
+        node = map_find_next(node);
+    return node ? hold_of(node) : NULL;
+}
+
+static bool is_listened_for(const struct noted_hold *hold) {
+    return list_empty(&hold->young);
 }
 
 /* One of those with this name that the client listens for, after `last` or the first. */
@@ -51,9 +64,9 @@ static struct noted_hold *next_named(struct redis *redis, const char *name,
                                      const struct noted_hold *last) {
     struct map_node *node =
         last ? map_find_next(&last->by_name) : map_find(&redis->listening.by_name, hash_name(name));
-    while (node && strcmp(container_of(node, struct noted_hold, by_name)->name, name) != 0)
+    while (node && (!is_listened_for(hold_of(node)) || strcmp(hold_of(node)->name, name) != 0))
         node = map_find_next(node);
-    return node ? container_of(node, struct noted_hold, by_name) : NULL;
+    return node ? hold_of(node) : NULL;
 }
 
 /* ---- What is sent ---- */
@@ -103,15 +116,28 @@ static bool subscribe_to_messages(struct redis *redis) {
     return send_command(redis);
 }
 
+/* Adds a key to the SUBSCRIBE that is being built. Many are sent in portions, because the builder
+ * keeps its memory. False: no memory. */
+static bool subscribe_to_key(struct redis *redis, const char *name) {
+    if (redis->command.count > KEYS_AT_ONCE) {
+        if (!send_command(redis))
+            return false;
+        start_command(redis, "SUBSCRIBE");
+    }
+    redis_add_key_channel(redis, name);
+    return true;
+}
+
 /* A separate command, since a user who may not listen to keys is refused the whole command. */
 static bool subscribe_to_keys(struct redis *redis) {
-    const struct map *names = &redis->listening.by_name;
-    if (!names->count || !hears_keys(redis))
-        return true;
+    const struct map *holds = &redis->listening.by_name;
+    bool ok = true;
     start_command(redis, "SUBSCRIBE");
-    for (struct map_node *node = map_first(names); node; node = map_after(names, node))
-        redis_add_key_channel(redis, container_of(node, struct noted_hold, by_name)->name);
-    return send_command(redis);
+    for (struct map_node *node = map_first(holds); node; node = map_after(holds, node)) {
+        if (ok && hears_keys(redis) && is_listened_for(hold_of(node)))
+            ok = subscribe_to_key(redis, hold_of(node)->name);
+    }
+    return ok && (redis->command.count == 1 || send_command(redis));
 }
 
 static void subscription_lost(struct redis_link *link, const char *why) {
@@ -174,8 +200,10 @@ static void confirmed(struct redis *redis) {
     const struct map *holds = &redis->listening.by_name;
     redis->listening.confirmed = true; /* from now on, an error answers something else */
     redis->host->wake(redis->host, STORE_ALL_WAITING);
-    for (struct map_node *node = map_first(holds); node; node = map_after(holds, node))
-        redis->host->check(redis->host, container_of(node, struct noted_hold, by_name)->seq);
+    for (struct map_node *node = map_first(holds); node; node = map_after(holds, node)) {
+        if (is_listened_for(hold_of(node)))
+            redis->host->check(redis->host, hold_of(node)->seq);
+    }
 }
 
 /* A renewal moves the expiry, which is an event as well. */
@@ -223,28 +251,32 @@ static void subscription_pushed(struct redis_link *link, const struct reply *rep
 
 /* ---- Which holds it is about ---- */
 
-/* The holds that have lasted a moment. Without memory for the command, their keys are not listened
- * to until the next connection. */
+static void set_timer(struct redis *redis) {
+    struct world *world = redis->host->world;
+    world_timer_set(world, &redis->listening.timer, world_now_us(world) + TURN_US);
+}
+
+/* Listens for the holds that were young at the last turn and are still there. Without memory for
+ * the command, their keys are not listened to until the next connection. */
 static void timer_due(struct world_timer *timer) {
     struct redis *redis = container_of(timer, struct redis, listening.timer);
     struct listening *l = &redis->listening;
-    int64_t now_us = world_now_us(redis->host->world);
-    size_t before = l->by_name.count;
-    start_command(redis, "SUBSCRIBE");
-    while (!list_empty(&l->young)) {
-        struct noted_hold *hold = container_of(l->young.next, struct noted_hold, young);
-        if (hold->since_us + MOMENT_US > now_us) {
-            world_timer_set(redis->host->world, timer, hold->since_us + MOMENT_US);
-            break;
-        }
-        list_remove(&hold->young);
-        if (!next_named(redis, hold->name, NULL))
-            redis_add_key_channel(redis, hold->name);
-        map_add(&l->by_name, &hold->by_name, hash_name(hold->name));
-    }
-    if (l->by_name.count == before)
+    struct list lasted;
+    list_move(&l->older, &lasted);
+    list_move(&l->young, &l->older);
+    if (!list_empty(&l->older))
+        set_timer(redis);
+    if (list_empty(&lasted))
         return;
-    if (redis->subscription.state == LINK_READY && hears_keys(redis) && redis->command.count > 1)
+    bool ok = redis->subscription.state == LINK_READY && hears_keys(redis);
+    start_command(redis, "SUBSCRIBE");
+    while (!list_empty(&lasted)) {
+        struct noted_hold *hold = container_of(lasted.next, struct noted_hold, young);
+        if (ok && !next_named(redis, hold->name, NULL))
+            ok = subscribe_to_key(redis, hold->name);
+        list_remove(&hold->young);
+    }
+    if (ok && redis->command.count > 1)
         send_command(redis);
     redis_subscribe(redis);
 }
@@ -253,21 +285,19 @@ void redis_note_hold(struct redis *redis, const struct store_op *op) {
     struct listening *l = &redis->listening;
     size_t size = strlen(op->name) + 1;
     struct noted_hold *hold =
-        find_hold(redis, op->seq) ? NULL : malloc(sizeof(struct noted_hold) + size);
+        find_hold(redis, op) ? NULL : malloc(sizeof(struct noted_hold) + size);
     if (!hold)
         return; /* it is known already; without memory, the next renewal finds out */
     hold->seq = op->seq;
-    hold->since_us = world_now_us(redis->host->world);
     memcpy(hold->name, op->name, size);
-    map_add(&l->by_seq, &hold->by_seq, map_hash_number(op->seq));
+    map_add(&l->by_name, &hold->by_name, hash_name(op->name));
     list_init(&hold->young);
     list_append(&l->young, &hold->young);
     if (!l->timer.node.place)
-        world_timer_set(redis->host->world, &l->timer, hold->since_us + MOMENT_US);
+        set_timer(redis);
 }
 
-static void stop_listening(struct redis *redis, struct noted_hold *hold) {
-    map_remove(&redis->listening.by_name, &hold->by_name);
+static void stop_listening(struct redis *redis, const struct noted_hold *hold) {
     if (redis->subscription.state != LINK_READY || !hears_keys(redis) ||
         next_named(redis, hold->name, NULL))
         return;
@@ -276,15 +306,14 @@ static void stop_listening(struct redis *redis, struct noted_hold *hold) {
     send_command(redis); /* without memory, its messages find no hold */
 }
 
-void redis_forget_hold(struct redis *redis, uint64_t seq) {
-    struct noted_hold *hold = find_hold(redis, seq);
+void redis_forget_hold(struct redis *redis, const struct store_op *op) {
+    struct noted_hold *hold = find_hold(redis, op);
     if (!hold)
         return;
-    if (list_empty(&hold->young))
+    map_remove(&redis->listening.by_name, &hold->by_name);
+    if (is_listened_for(hold))
         stop_listening(redis, hold);
-    else
-        list_remove(&hold->young);
-    map_remove(&redis->listening.by_seq, &hold->by_seq);
+    list_remove(&hold->young);
     free(hold);
 }
 
@@ -293,19 +322,18 @@ int redis_open_subscription(struct redis *redis) {
     redis->subscription.ready = subscription_ready;
     redis->subscription.pushed = subscription_pushed;
     redis->subscription.lost = subscription_lost;
-    map_init(&l->by_seq);
     map_init(&l->by_name);
     list_init(&l->young);
+    list_init(&l->older);
     return world_timer_add(redis->host->world, &l->timer, timer_due);
 }
 
 void redis_close_subscription(struct redis *redis) {
     struct listening *l = &redis->listening;
-    for (struct map_node *node = map_first(&l->by_seq), *next; node; node = next) {
-        next = map_after(&l->by_seq, node);
-        free(container_of(node, struct noted_hold, by_seq));
+    for (struct map_node *node = map_first(&l->by_name), *next; node; node = next) {
+        next = map_after(&l->by_name, node);
+        free(hold_of(node));
     }
-    map_free(&l->by_seq);
     map_free(&l->by_name);
     world_timer_drop(redis->host->world, &l->timer);
 }
