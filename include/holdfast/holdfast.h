@@ -925,9 +925,10 @@ HF_API hf_call *hf_call_free(hf_call *call);
 
 /* For programs with their own event loop: a descriptor that is readable when hf_process or
  * hf_call_next has something to do, or a call has completed. It is level-triggered: it stays
- * readable until hf_process has been called and hf_call_next has returned NULL, so watch it without
- * EPOLLET. It belongs to the client. Calling this makes callbacks run in hf_process from then on.
- * Errors (negative): SYSTEM, CLOSED, FORKED. */
+ * readable until hf_process has been called, so watch it without EPOLLET. After each hf_process,
+ * call hf_call_next until it returns NULL, since the descriptor does not become readable again for
+ * calls that have been left there. It belongs to the client. Calling this makes callbacks run in
+ * hf_process from then on. Errors (negative): SYSTEM, CLOSED, FORKED. */
 HF_API int hf_fd(hf_client *client);
 
 /* Does the work that is due and runs the callbacks that are due: on_lost, notify, on_event,

@@ -96,6 +96,7 @@ struct hf_client {
     bool dispatcher_runs, dispatcher_stops;
     int loop_fd, signal_fd; /* for hf_fd; -1: it was not called */
     bool signalled;
+    bool processing; /* hf_process drives, and runs the callbacks next */
 
     /* event.c */
     void (*on_event)(const hf_event *event, void *arg);

@@ -7,8 +7,9 @@
  *
  * hf_fd is an epoll of two: the world's own descriptor (something is ready to be driven) and an
  * eventfd (callbacks or completed calls are ready for the program). They cannot be one, because any
- * driver empties the first, and only the program empties the second. With a store that blocks there
- * is only the second: the standby thread drives, since hf_process must not wait. */
+ * driver empties the first, and only the program empties the second. What hf_process itself
+ * completes needs no signal: the program calls hf_call_next after it. With a store that blocks
+ * there is only the eventfd: the standby thread drives, since hf_process must not wait. */
 #include "client/client.h"
 
 #include "base/cancel.h"
@@ -102,7 +103,7 @@ int notice_prepare(hf_client *c) {
 }
 
 void notice_signal(hf_client *c) {
-    if (c->signal_fd < 0 || c->signalled)
+    if (c->signal_fd < 0 || c->signalled || c->processing)
         return;
     world_signal(c->signal_fd);
     c->signalled = true;
@@ -200,26 +201,28 @@ static void clear_signal(hf_client *c) {
 static bool process(hf_client *c) {
     clear_signal(c);
     if (!c->store_blocks && !c->driver) {
+        c->processing = true; /* the program is here: it needs no signal */
         world_wait_for(c->world, 0);
         world_dispatch(c->world);
         client_pump(c);
+        c->processing = false;
         c->drove_us = c->engine.now_us;
     }
     return !has_loop(c) || notice_run_all(c);
 }
 
 static void leave(hf_client *c) {
-    if (!list_empty(&c->done) || !list_empty(&c->notices))
+    if (!list_empty(&c->notices))
         notice_signal(c); /* there is more to do than this call could */
     client_unref(c);
 }
 
+/* A callback ended the thread, which will not call hf_call_next: another does that. */
 static void process_exited(void *arg) {
     hf_client *c = arg;
     if (client_lock(c))
-        leave(c);
-    else
-        client_unref(c);
+        notice_signal(c);
+    client_unref(c);
 }
 
 int hf_process(hf_client *c) {
