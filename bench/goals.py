@@ -21,4 +21,19 @@ CASES = [
 
 CURVES = [
     ("memory/names", "any", "holdfast", "<= 4"),
+    ("growth/names/redis", "any", "holdfast", "<= 1.5"),
+    ("growth/names/sqlite", "any", "holdfast", "<= 1.5"),
+    ("growth/waiters/redis", "any", "threads of one client", "<= 1.5"),
+    ("growth/waiters/redis", "any", "clients of 8 processes", "<= 1.5"),
+    ("growth/waiters-server/redis", "any", "clients of 8 processes", "<= 1.2"),
+    ("growth/waiters/memory", "any", "threads of one client", "<= 1.5"),
+    ("growth/waiters/sqlite", "any", "clients of 8 processes", "<= 1.5"),
+    ("growth/holds/redis", "any", "holdfast", "<= 1"),
+    ("growth/holds-server/redis", "any", "holdfast", "<= 1"),
+    ("growth/holds/memory", "any", "holdfast", "<= 1"),
+    ("growth/holds/sqlite", "any", "holdfast", "<= 1"),
+    ("growth/threads/redis", "any", "holdfast", ">= 1"),
+    ("growth/threads/memory", "any", "holdfast", ">= 0.9"),
+    ("growth/threads/sqlite", "any", "holdfast", ">= 0.9"),
+    ("growth/processes/redis", "any", "holdfast", ">= 0.9"),
 ]
