@@ -80,6 +80,7 @@ struct hf_client {
     pthread_t standby;
     pthread_cond_t standby_cond;
     bool standby_runs, standby_sleeps, standby_polls, standby_stops;
+    int64_t standby_wakes_us; /* by itself, if it sleeps; or WORLD_NEVER */
     pthread_t guard;
     pthread_cond_t guard_cond;
     bool guard_runs;

@@ -14,7 +14,10 @@
  *
  * While no thread of the program is blocked in a call, the standby thread, which is the client's
  * own, renews the holds. It stays out of the way of other drivers: it drives only if nobody has for
- * some 10 ms and the world has something ready.
+ * some 10 ms and the world has something ready. When it finds somebody driving, it sleeps for 50 ms,
+ * or until that one leaves if it drives for longer. Within those 50 ms nobody wakes it unless
+ * something is due before their end: a wake-up would cost each hand-off of a contended lock two
+ * switches between threads.
  *
  * One thread at a time is inside: it calls the store and its world. Before it leaves, it submits
  * the operations that others put out meanwhile. A store that blocks (STORE_BLOCKS) is called
@@ -41,6 +44,7 @@
 
 enum {
     STANDBY_PATIENCE_US = 10000,
+    STANDBY_BREAK_US = 50000, /* while others come and go that drive */
     GUARD_PATIENCE_US = 5000, /* with threads that should have done what is due */
     ROUNDS_INSIDE = 64        /* for other threads' operations; then another takes over */
 };
@@ -157,6 +161,13 @@ static void set_guard(hf_client *c) {
     pthread_cond_signal(&c->guard_cond);
 }
 
+/* Nobody drives any more. The standby thread need not know yet if it will look in time. */
+static void rouse_standby(hf_client *c) {
+    bool looks = c->standby_wakes_us != WORLD_NEVER && c->standby_wakes_us <= client_due_us(c);
+    if (c->standby_sleeps && !looks)
+        pthread_cond_signal(&c->standby_cond);
+}
+
 static void hand_on(hf_client *c);
 
 static void go_inside(hf_client *c, bool dispatches) {
@@ -194,6 +205,8 @@ void client_pump(hf_client *c) {
         take_finished(c);
     else
         go_inside(c, false);
+    if (!c->driver)
+        rouse_standby(c);
     if (c->store_blocks)
         set_guard(c);
 }
@@ -270,8 +283,8 @@ static void hand_on(hf_client *c) {
         return;
     if (!list_empty(&c->blocked))
         client_signal(c, container_of(c->blocked.next, struct blocked_thread, link));
-    else if (c->standby_sleeps)
-        pthread_cond_signal(&c->standby_cond);
+    else
+        rouse_standby(c);
 }
 
 static void add_us(struct timespec *time, int64_t us) {
@@ -360,6 +373,7 @@ void client_drain(hf_client *c, int64_t until_us) {
 /* ---- The standby thread ---- */
 
 static void standby_sleep(hf_client *c, int64_t us) {
+    c->standby_wakes_us = us == WORLD_NEVER ? WORLD_NEVER : world_now_us(c->world) + us;
     c->standby_sleeps = true;
     sleep_on(c, &c->standby_cond, us);
     c->standby_sleeps = false;
@@ -381,6 +395,7 @@ static int64_t idle_us(hf_client *c) {
 static void *standby_main(void *arg) {
     hf_client *c = arg;
     struct blocked_thread me = {0}; /* never blocked in a call, so it needs no condition */
+    int64_t drove_us = -1;          /* when it last found somebody driving */
     cancel_disable();
     pthread_mutex_lock(&c->mutex);
     while (!c->standby_stops) {
@@ -388,7 +403,9 @@ static void *standby_main(void *arg) {
             client_pump(c);
             notice_signal(c); /* the program's loop does not watch this world */
         } else if (c->driver || c->inside) {
-            standby_sleep(c, WORLD_NEVER);
+            bool for_long = drove_us == c->drove_us;
+            drove_us = c->drove_us;
+            standby_sleep(c, for_long ? WORLD_NEVER : STANDBY_BREAK_US);
         } else if (idle_us(c) < STANDBY_PATIENCE_US) {
             sleep_on(c, &c->standby_cond, STANDBY_PATIENCE_US);
         } else {
