@@ -4,12 +4,8 @@
 #ifndef BENCH_CONSENSUS_H
 #define BENCH_CONSENSUS_H
 
-#include "compare.h"
-
 #include <stddef.h>
 #include <stdint.h>
-
-__attribute__((noreturn)) void die(const char *what, const char *why);
 
 /* A bare connection. */
 struct raw;
@@ -23,23 +19,23 @@ struct raw_way {
     void (*pair)(struct raw *to, const char *name);
 };
 
-/* Another client: a program that reads lines "pairs THREADS MS" or "changes THREADS MS" and answers
- * each with a rate. */
-struct peer {
-    const char *what;
+/* Another client: a peer (process.h). */
+struct consensus_peer {
+    const char *what, *kind;
     const char *words[8]; /* the program; the server's port is added */
 };
 
 struct consensus {
+    const char *name; /* of the store */
     struct raw_way ways[2];
     size_t peer_count;
-    struct peer peers[2];
+    struct consensus_peer peers[2];
     const char *command[8]; /* what else runs a command under a lock; its first is NULL: nothing */
     const char *endpoint;   /* the option that tells it HOST:PORT */
     const char *command_name;
 };
 
-/* The whole program: [-r ROUNDS] URL. */
+/* The whole program: URL. */
 int consensus_main(int argc, char **argv, const struct consensus *consensus);
 
 #endif

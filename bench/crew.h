@@ -15,17 +15,22 @@ struct crew {
     /* Takes the lock, calls crew_holds, and gives it back. */
     void (*pair)(struct crew *crew, int index, const char *name);
     void *arg;
-    /* The rest is the crew's. */
-    atomic_int last;   /* the last holder */
-    atomic_long pairs; /* of all */
-    long changes;      /* of holder; whoever holds the lock counts */
+    int slice_ms; /* 0: 200 */
+    /* The rest is the crew's; it may be read between slices. */
+    atomic_int last;      /* the last holder */
+    long pairs[CREW_MAX]; /* of each in the last slice */
+    long changes;         /* of holder; whoever holds the lock counts */
     pthread_barrier_t start;
     atomic_bool stop;
 };
 
 void crew_holds(struct crew *crew, int index);
 
-/* Of a contender (compare.h), with the crew: pairs, or changes of holder, in a second. */
+/* Of a contender (result.h), with the crew: pairs, or changes of holder, in a second. */
 double crew_slice(void *crew);
+
+/* How often the one that had the lock least had it, compared with the one that had it most: in the
+ * last slice. */
+double crew_least_to_most(const struct crew *crew);
 
 #endif

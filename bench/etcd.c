@@ -5,10 +5,11 @@
  * of the lease at the same time, then a delete. Beside that are a key that is created and deleted
  * in transactions, which is no lock yet, and `etcdctl lock`.
  *
- * usage: bench-etcd [-r ROUNDS] URL
+ * usage: bench-etcd URL
  *
  * Give it a server of its own that commits durably. */
 #include "consensus.h"
+#include "result.h"
 #include "store/etcd/etcd.pb-c.h"
 #include "store/etcd/grpc.h"
 
@@ -36,7 +37,7 @@ static void start(struct raw *to, struct grpc_call *call, const char *path,
         .path = path, .message = bytes, .size = protobuf_c_message_pack(message, bytes)};
     *call = (struct grpc_call){0};
     if (!grpc_start(to->grpc, call, &request))
-        die(path, "it cannot be sent");
+        result_die(path, "it cannot be sent");
 }
 
 static void send_all(struct raw *to) {
@@ -44,7 +45,7 @@ static void send_all(struct raw *to) {
     ptrdiff_t size;
     while ((size = grpc_output(to->grpc, &bytes)) > 0) {
         if (send(to->fd, bytes, (size_t)size, MSG_NOSIGNAL) != size)
-            die("send", strerror(errno));
+            result_die("send", strerror(errno));
     }
 }
 
@@ -56,10 +57,10 @@ static struct grpc_call *finish(struct raw *to, int count) {
         send_all(to);
         ssize_t size = recv(to->fd, bytes, sizeof(bytes), 0);
         if (size <= 0 || !grpc_feed(to->grpc, bytes, (size_t)size))
-            die("recv", size < 0 ? strerror(errno) : "the server hung up");
+            result_die("recv", size < 0 ? strerror(errno) : "the server hung up");
         for (struct grpc_call *ended; (ended = grpc_take_ended(to->grpc)); count--) {
             if (ended->status != GRPC_OK)
-                die("a call", ended->why);
+                result_die("a call", ended->why);
             if (call)
                 grpc_cancel(call);
             call = ended;
@@ -74,14 +75,14 @@ struct raw *raw_connect(const char *host, uint16_t port) {
     Etcd__LeaseGrantRequest request = ETCD__LEASE_GRANT_REQUEST__INIT;
     struct grpc_call call;
     if (!to || inet_pton(AF_INET, host, &address.sin_addr) != 1)
-        die(host, "not an address");
+        result_die(host, "not an address");
     to->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(to->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     if (to->fd < 0 || connect(to->fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-        die(host, strerror(errno));
+        result_die(host, strerror(errno));
     to->grpc = grpc_new(host);
     if (!to->grpc)
-        die(host, "no memory");
+        result_die(host, "no memory");
     request.ttl = LEASE_S;
     start(to, &call, "/etcdserverpb.Lease/LeaseGrant", &request.base);
     finish(to, 1);
@@ -204,8 +205,9 @@ static void create_and_delete(struct raw *to, const char *name) {
 
 int main(int argc, char **argv) {
     static const struct consensus etcd = {
-        .ways = {{"the same requests (limit)", same_pair},
-                 {"create and delete in transactions", create_and_delete}},
+        .name = "etcd",
+        .ways = {{"the same requests bare", same_pair},
+                 {"create and delete bare, no lock", create_and_delete}},
         .command = {"etcdctl", "lock", "x", "true"},
         .endpoint = "--endpoints",
         .command_name = "etcdctl lock x true",

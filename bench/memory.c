@@ -3,7 +3,6 @@
  *    pair      acquire, release and free of a lock that nobody else wants
  *    wake      release begun until the waiter in another thread has the lock
  *    cores     threads on names of their own: how much more all cores do than one
- *    names     a pair over the number of names
  *    held      100,000 locks held for 30 s */
 #include "result.h"
 
@@ -203,7 +202,7 @@ static double time_wakes(void *arg) {
         wake->prepare(wake);
         atomic_store(&wake->woke_ns, 0);
         atomic_store(&wake->turn, i);
-        nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL); /* it sleeps by now */
+        result_sleep_us(300); /* it sleeps by now */
         int64_t began = result_now_ns();
         wake->signal(wake);
         int64_t woke;
@@ -302,7 +301,7 @@ static double run_threads(int count, enum form form) {
     }
     int64_t began = result_now_ns();
     atomic_store(&go, true);
-    nanosleep(&(struct timespec){.tv_nsec = result_slice_ns(60)}, NULL);
+    result_sleep_us(result_slice_ns(60) / 1000);
     atomic_store(&stop, true);
     long pairs = 0;
     for (int i = 0; i < count; i++) {
@@ -335,7 +334,9 @@ static void measure_cores(void) {
                    "times one thread", contenders, 4);
 }
 
-/* ---- Many names ---- */
+/* ---- Many locks that are held ---- */
+
+enum { HELD = 100000, HELD_S = 30 };
 
 static char (*make_names(size_t count))[16] {
     char(*names)[16] = calloc(count, 16);
@@ -343,54 +344,6 @@ static char (*make_names(size_t count))[16] {
         snprintf(names[i], 16, "order-%zu", i);
     return names;
 }
-
-static uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
-static double time_random_names(hf_client *client, char (*names)[16], size_t count) {
-    static uint64_t state = 88172645463325252u;
-    int64_t began = cpu_ns();
-    for (int i = 0; i < PAIRS; i++)
-        pair(client, names[next_random(&state) % count]);
-    return (double)(cpu_ns() - began) / PAIRS;
-}
-
-static void measure_names(void) {
-    const int counts[] = {10, 1000, result_scale(100000, 2000), result_scale(1000000, 3000)};
-    static const struct result_curve curve = {
-        .name = "memory/names",
-        .title = "A pair on one of so many names, in memory",
-        .x = "names",
-        .unit = "ns",
-        .series = "holdfast",
-    };
-    static double times[4][RESULT_ROUNDS_MAX];
-    char(*names)[16] = make_names((size_t)counts[3]);
-    hf_client *clients[4];
-    for (int i = 0; i < 4; i++) {
-        char url[32];
-        snprintf(url, sizeof(url), "memory:names-%d", i);
-        clients[i] = open_client(url);
-        for (int j = 0; j < counts[i]; j++)
-            pair(clients[i], names[j]); /* the store remembers its token from now on */
-    }
-    for (int i = 0; i < result_rounds(); i++)
-        for (int j = 0; j < 4; j++)
-            times[j][i] = time_random_names(clients[j], names, (size_t)counts[j]);
-    for (int i = 0; i < 4; i++) {
-        result_point(&curve, counts[i], times[i], NULL, result_rounds());
-        hf_client_close(clients[i]);
-    }
-    free(names);
-}
-
-/* ---- Many locks that are held ---- */
-
-enum { HELD = 100000, HELD_S = 30 };
 
 static double used_bytes(void) {
     struct mallinfo2 info = mallinfo2();
@@ -415,7 +368,7 @@ static void measure_held(void) {
     for (int i = 0; i < count; i++)
         must(hf_acquire(client, names[i], &options, &holds[i]), "acquire");
     double held = used_bytes(), began = cpu_seconds();
-    nanosleep(&(struct timespec){.tv_sec = seconds}, NULL);
+    result_sleep_us(seconds * INT64_C(1000000));
     double cpu = cpu_seconds() - began;
     for (int i = 0; i < count; i++)
         lost += hf_check(holds[i], 0) != HF_OK;
@@ -442,8 +395,9 @@ static void measure_held(void) {
 
 int main(void) {
     static const struct result_part parts[] = {
-        {"memory/pair", measure_pair},   {"memory/wake", measure_wake},
-        {"memory/cores", measure_cores}, {"memory/names", measure_names},
+        {"memory/pair", measure_pair},
+        {"memory/wake", measure_wake},
+        {"memory/cores", measure_cores},
         {"memory/held", measure_held},
     };
     result_run(parts, sizeof(parts) / sizeof(parts[0]));

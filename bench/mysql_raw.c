@@ -1,4 +1,5 @@
 /* See sql_raw.h: MariaDB and MySQL, with libmariadb. */
+#include "result.h"
 #include "sql_raw.h"
 
 #include <mysql.h>
@@ -14,23 +15,18 @@ struct raw_connection {
 };
 
 const char *const raw_way_names[] = {
-    "bare libmariadb, the same two requests",
-    "bare libmariadb, insert and delete",
-    "bare libmariadb, GET_LOCK",
-    "bare libmariadb, two empty statements",
+    "the same requests bare",
+    "insert and delete bare",
+    "GET_LOCK bare",
+    "two empty statements bare",
 };
 
-const char *const raw_goal_of_one = ">= 0.9", *const raw_goal_of_many = ">= 1.5";
+const char *const raw_store = "mysql";
 
 static struct {
     char user[64], password[64], host[64], name[64];
     unsigned port;
 } database;
-
-void raw_die(const char *what, const char *why) {
-    fprintf(stderr, "%s: %s\n", what, why);
-    exit(1);
-}
 
 /* Runs a statement, and returns the first column of its first row as a number; 0: there is none.
  * The errors of a naive lock that others want too are passed on: the row is there already, or
@@ -48,7 +44,7 @@ static double run(struct raw_connection *to, const char *sql, unsigned *ret_erro
         more = mysql_next_result(to->conn) == 0;
     }
     if (error && ((error != DUPLICATE && error != DEADLOCK) || !ret_error))
-        raw_die(sql, mysql_error(to->conn));
+        result_die(sql, mysql_error(to->conn));
     if (ret_error)
         *ret_error = error;
     return number;
@@ -57,11 +53,11 @@ static double run(struct raw_connection *to, const char *sql, unsigned *ret_erro
 struct raw_connection *raw_connect(void) {
     struct raw_connection *to = calloc(1, sizeof(*to));
     if (!to)
-        raw_die("connect", "no memory");
+        result_die("connect", "no memory");
     to->conn = mysql_init(NULL);
     if (!mysql_real_connect(to->conn, database.host, database.user, database.password,
                             database.name, database.port, NULL, CLIENT_MULTI_RESULTS))
-        raw_die("connect", mysql_error(to->conn));
+        result_die("connect", mysql_error(to->conn));
     run(to, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", NULL);
     return to;
 }
@@ -75,7 +71,7 @@ void raw_close(struct raw_connection *to) {
 void raw_find_server(const char *url) {
     if (sscanf(url, "mysql://%63[^:]:%63[^@]@%63[^:]:%u/%63[^?]", database.user, database.password,
                database.host, &database.port, database.name) != 5)
-        raw_die("not a URL that is understood", url);
+        result_die("not a URL that is understood", url);
     struct raw_connection *to = raw_connect();
     run(to, "CREATE TABLE IF NOT EXISTS bench_locks (name VARCHAR(64) PRIMARY KEY) ENGINE = InnoDB",
         NULL);

@@ -1,4 +1,5 @@
 /* See sql_raw.h: PostgreSQL, with libpq. */
+#include "result.h"
 #include "sql_raw.h"
 
 #include <libpq-fe.h>
@@ -14,13 +15,13 @@ struct raw_connection {
 };
 
 const char *const raw_way_names[] = {
-    "bare libpq, the same two requests",
-    "bare libpq, insert and delete",
-    "bare libpq, pg_advisory_lock",
-    "bare libpq, two empty statements",
+    "the same requests bare",
+    "insert and delete bare",
+    "pg_advisory_lock bare",
+    "two empty statements bare",
 };
 
-const char *const raw_goal_of_one = ">= 0.95", *const raw_goal_of_many = ">= 3";
+const char *const raw_store = "postgres";
 
 static const char *url;
 static const char *const setup[] = {
@@ -28,11 +29,6 @@ static const char *const setup[] = {
     "CREATE TABLE IF NOT EXISTS bench_locks (name text PRIMARY KEY)",
     "TRUNCATE bench_locks",
 };
-
-void raw_die(const char *what, const char *why) {
-    fprintf(stderr, "%s: %s\n", what, why);
-    exit(1);
-}
 
 /* Returns the SQLSTATE of an error, or "". */
 static void run(struct raw_connection *to, const char *sql, char ret_state[6]) {
@@ -47,16 +43,16 @@ static void must_run(struct raw_connection *to, const char *sql) {
     char state[6];
     run(to, sql, state);
     if (*state)
-        raw_die(sql, PQerrorMessage(to->conn));
+        result_die(sql, PQerrorMessage(to->conn));
 }
 
 struct raw_connection *raw_connect(void) {
     struct raw_connection *to = calloc(1, sizeof(*to));
     if (!to)
-        raw_die("connect", "no memory");
+        result_die("connect", "no memory");
     to->conn = PQconnectdb(url);
     if (PQstatus(to->conn) != CONNECTION_OK)
-        raw_die("connect", PQerrorMessage(to->conn));
+        result_die("connect", PQerrorMessage(to->conn));
     return to;
 }
 
@@ -84,7 +80,7 @@ static const char release_sql[] =
 static void ask(struct raw_connection *to, const char *sql, int count, const char *const *values) {
     PGresult *result = PQexecParams(to->conn, sql, count, NULL, values, NULL, NULL, 0);
     if (PQresultStatus(result) != PGRES_TUPLES_OK)
-        raw_die(sql, PQerrorMessage(to->conn));
+        result_die(sql, PQerrorMessage(to->conn));
     PQclear(result);
 }
 
@@ -132,7 +128,7 @@ bool raw_take(struct raw_connection *to, enum raw_way way, const char *name) {
     snprintf(sql, sizeof(sql), "%s'%s'%s", statements[way].take, name, statements[way].end);
     run(to, sql, state);
     if (*state && strcmp(state, "23505") != 0)
-        raw_die(sql, PQerrorMessage(to->conn));
+        result_die(sql, PQerrorMessage(to->conn));
     return !*state;
 }
 
@@ -154,7 +150,7 @@ struct raw_cost raw_cost(struct raw_connection *to) {
                   " '%holdfast.renew%'), 0), pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"
                   " FROM pg_stat_statements WHERE query LIKE '%holdfast.%'");
     if (PQresultStatus(result) != PGRES_TUPLES_OK)
-        raw_die("cost", PQerrorMessage(to->conn));
+        result_die("cost", PQerrorMessage(to->conn));
     struct raw_cost cost = {
         .statements = atof(PQgetvalue(result, 0, 0)),
         .renewals = atof(PQgetvalue(result, 0, 1)),

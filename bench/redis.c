@@ -1,6 +1,4 @@
-/* The Redis store beside its limits: the same requests sent by bare hiredis (redis_raw.h), in one
- * run, each slice between two slices of the limit, medians of rounds. What counts are the ratios;
- * the absolute figures move with the machine and the minute.
+/* The Redis store beside its limits: the same requests sent by bare hiredis (redis_raw.h).
  *
  *   pair      acquire and release of a free lock by one thread
  *   threads   8 and 64 threads on as many names and one client
@@ -9,58 +7,51 @@
  *   latency   release begun until the next, which slept, has the lock
  *   held      10,000 locks that are held and renewed for 30 s
  *   run       `holdfast run x -- true` beside `flock x true`
- *   growth    the cost of a pair over names, of a hand-off over clients, of a renewal over holds
  *
- * usage: bench-redis [-r ROUNDS] [-p | -d] URL [PART...]
+ * usage: bench-redis URL
  *
- * -p: pinned, client and server on one core; -d: by default, where the scheduler puts them. Without
- * either, the parts in which that matters are measured both ways and the others by default. Give it
- * a server of its own on this host: token counters stay behind, in the databases 0 to 3. */
-#include "compare.h"
+ * What depends on where client and server run is measured pinned and by default (place.h). Give it a
+ * server of its own on this host: token counters stay behind. */
+#include "crew.h"
+#include "place.h"
+#include "process.h"
 #include "redis_raw.h"
+#include "result.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <holdfast/holdfast.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <sched.h>
-#include <spawn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
-    SLICE_NS = 60000000,
+    SLICE_MS = 60,
+    CREW_SLICE_MS = 90,
     LATENCIES = 20,
-    SPAWNS = 5,
     HELD = 10000,
     HELD_S = 30,
-    PARTIES_MAX = 256,
+    HELD_LEASE_MS = 10000,
     NAME_SIZE = 24,
 };
 
-extern char **environ;
+static const char *const same = "the same requests bare";
+static const char *url;
 
 static void must(int result, const char *what) {
     if (result < 0)
-        raw_die(what, hf_last_error());
-}
-
-static void pause_us(long us) {
-    nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
+        result_die(what, hf_last_error());
 }
 
 /* ---- The store ---- */
 
-static hf_client *open_client(int database) {
+static hf_client *open_client(void) {
     hf_client *client;
-    must(hf_client_open(raw_url(database), NULL, &client), "open");
+    must(hf_client_open(url, NULL, &client), "open");
     return client;
 }
 
@@ -92,14 +83,15 @@ static void do_pair(struct pairs *pairs) {
 
 static double pairs_slice(void *arg) {
     struct pairs *pairs = arg;
-    int64_t began = compare_now_ns(), passed;
+    int64_t began = result_now_ns(), now = began, until = began + result_slice_ns(SLICE_MS);
     int count = 0;
-    do {
-        for (int i = 0; i < 16; i++, count++)
-            do_pair(pairs);
-        passed = compare_now_ns() - began;
-    } while (passed < SLICE_NS);
-    return count * 1e9 / (double)passed;
+    for (; now < until; count++) {
+        int64_t before = now;
+        do_pair(pairs);
+        now = result_now_ns();
+        result_time(now - before);
+    }
+    return count * 1e9 / (double)(now - began);
 }
 
 static void close_bare(struct pairs *pairs) {
@@ -108,168 +100,104 @@ static void close_bare(struct pairs *pairs) {
 }
 
 static void measure_pair(void) {
-    struct pairs own = {.client = open_client(0), .name = "pair"};
+    struct pairs own = {.client = open_client(), .name = "pair"};
     struct pairs bare = {.to = raw_connect(), .lock = raw_lock("pair-bare", 1)};
-    struct pairs again = {.to = raw_connect(), .lock = raw_lock("pair-again", 2)};
     struct pairs published = {.to = raw_connect(), .lock = raw_published_lock("pair-published")};
     const struct contender contenders[] = {
-        {"bare hiredis, the same two requests (limit)", pairs_slice, &bare, NULL},
-        {"holdfast", pairs_slice, &own, ">= 0.95 pinned, 0.9 default"},
-        {"the limit again: the noise", pairs_slice, &again, NULL},
-        {"bare hiredis, the published pair, without token", pairs_slice, &published, NULL},
+        {same, pairs_slice, &bare},
+        {"holdfast", pairs_slice, &own},
+        {"SET NX PX bare, no token", pairs_slice, &published},
     };
-    static struct comparison c;
-    compare("One thread, a free lock", "pairs/s", contenders, 4, &c);
-    compare_others(&c, 0, 3, "what a token leaves of the published pair", ">= 0.9");
-    compare_others(&c, 1, 3, "holdfast, to the published pair", NULL);
+    result_compare("redis/pair", "A free lock, one thread", "pairs/s", contenders, 3);
     hf_client_close(own.client);
     close_bare(&bare);
-    close_bare(&again);
     close_bare(&published);
 }
 
 /* ---- Threads ---- */
 
-/* Threads that each repeat a step until the slice is over. A step that waits for others is finished
- * once begun: the holder releases the lock. */
-struct crew {
-    int count;
-    bool (*step)(struct crew *crew, int index); /* whether to go on */
-    hf_client *client[PARTIES_MAX];
-    redisContext *to[PARTIES_MAX], *from[PARTIES_MAX];
-    struct raw_lock lock[PARTIES_MAX];
-    struct raw_bytes tell_next[PARTIES_MAX];
-    char name[PARTIES_MAX][NAME_SIZE];
-    long steps[PARTIES_MAX];
-    atomic_int last; /* the last holder */
-    long changes;    /* of the one who has it */
-    long slice_us;
-    pthread_barrier_t start;
-    atomic_bool stop;
-
-    /* For hand-offs, of each slice but the first: */
+/* What the members of a crew have: a client of the store, or bare connections. */
+struct means {
+    hf_client *client[CREW_MAX];
+    redisContext *to[CREW_MAX], *from[CREW_MAX];
+    struct raw_lock lock[CREW_MAX];
+    struct raw_bytes tell_next[CREW_MAX];
     redisContext *info;
+    struct raw_cost each[RESULT_ROUNDS_MAX * RESULT_CONTENDERS_MAX]; /* change, of each slice */
     int slices;
-    struct raw_cost each[COMPARE_ROUNDS_MAX]; /* change of holder */
 };
 
-struct member {
-    struct crew *crew;
-    int index;
-    pthread_t thread;
-};
-
-static void *work(void *arg) {
-    struct member *member = arg;
-    struct crew *crew = member->crew;
-    pthread_barrier_wait(&crew->start);
-    long steps = 1;
-    while (crew->step(crew, member->index))
-        steps++;
-    crew->steps[member->index] = steps;
-    return NULL;
-}
-
-/* Returns the seconds that it took. */
-static double run_crew(struct crew *crew) {
-    static struct member members[PARTIES_MAX];
-    pthread_barrier_init(&crew->start, NULL, (unsigned)crew->count + 1);
-    atomic_store(&crew->stop, false);
-    atomic_store(&crew->last, -1);
-    crew->changes = 0;
-    for (int i = 0; i < crew->count; i++) {
-        members[i] = (struct member){.crew = crew, .index = i};
-        if (pthread_create(&members[i].thread, NULL, work, &members[i]))
-            raw_die("thread", strerror(errno));
-    }
-    pthread_barrier_wait(&crew->start);
-    int64_t began = compare_now_ns();
-    pause_us(crew->slice_us);
-    atomic_store(&crew->stop, true);
-    for (int i = 0; i < crew->count; i++)
-        pthread_join(members[i].thread, NULL);
-    pthread_barrier_destroy(&crew->start);
-    return (double)(compare_now_ns() - began) / 1e9;
-}
-
-static double steps_slice(void *arg) {
-    struct crew *crew = arg;
-    double seconds = run_crew(crew);
-    long steps = 0;
-    for (int i = 0; i < crew->count; i++)
-        steps += crew->steps[i];
-    return (double)steps / seconds;
-}
-
-static struct crew *crew_new(int count, bool (*step)(struct crew *, int)) {
-    struct crew *crew = calloc(1, sizeof(*crew));
-    if (!crew)
-        raw_die("crew", strerror(errno));
-    crew->count = count;
-    crew->step = step;
-    crew->slice_us = 3 * SLICE_NS / 2000;
-    for (int i = 0; i < count; i++)
-        snprintf(crew->name[i], NAME_SIZE, "name-%d", i);
-    return crew;
+static struct crew crew_new(int count, void (*pair)(struct crew *, int, const char *)) {
+    struct means *means = calloc(1, sizeof(*means));
+    if (!means)
+        result_die("crew", strerror(errno));
+    return (struct crew){
+        .count = count, .names = "name", .pair = pair, .arg = means, .slice_ms = CREW_SLICE_MS};
 }
 
 static void crew_free(struct crew *crew) {
+    struct means *means = crew->arg;
     for (int i = 0; i < crew->count; i++) {
-        if (i == 0 || crew->client[i] != crew->client[0])
-            hf_client_close(crew->client[i]);
-        redisFree(crew->to[i]);
-        redisFree(crew->from[i]);
-        raw_lock_free(&crew->lock[i]);
-        free(crew->tell_next[i].bytes);
+        if (i == 0 || means->client[i] != means->client[0])
+            hf_client_close(means->client[i]);
+        redisFree(means->to[i]);
+        redisFree(means->from[i]);
+        raw_lock_free(&means->lock[i]);
+        free(means->tell_next[i].bytes);
     }
-    redisFree(crew->info);
-    free(crew);
+    redisFree(means->info);
+    free(means);
+}
+
+static void own_pair(struct crew *crew, int i, const char *name) {
+    struct means *means = crew->arg;
+    hf_hold *hold = take(means->client[i], name);
+    crew_holds(crew, i);
+    give(hold);
 }
 
 /* ---- Threads on names of their own ---- */
 
-static bool own_pair(struct crew *crew, int i) {
-    give(take(crew->client[i], crew->name[i]));
-    return !atomic_load(&crew->stop);
-}
-
-static bool bare_pair(struct crew *crew, int i) {
-    raw_pair(crew->to[i], &crew->lock[i]);
-    return !atomic_load(&crew->stop);
+static void bare_pair(struct crew *crew, int i, const char *name) {
+    struct means *means = crew->arg;
+    (void)name;
+    raw_pair(means->to[i], &means->lock[i]);
 }
 
 static double pipeline_slice(void *arg) {
     struct crew *crew = arg;
-    int64_t began = compare_now_ns(), passed;
+    struct means *means = crew->arg;
+    int64_t began = result_now_ns(), passed;
     int count = 0;
     do {
-        raw_pipelined_pairs(crew->to[0], crew->lock, (size_t)crew->count);
+        raw_pipelined_pairs(means->to[0], means->lock, (size_t)crew->count);
         count += crew->count;
-        passed = compare_now_ns() - began;
-    } while (passed < SLICE_NS);
+        passed = result_now_ns() - began;
+    } while (passed < result_slice_ns(SLICE_MS));
     return count * 1e9 / (double)passed;
 }
 
 static void measure_threads_of(int count) {
-    struct crew *bare = crew_new(count, bare_pair), *own = crew_new(count, own_pair);
+    struct crew bare = crew_new(count, bare_pair), own = crew_new(count, own_pair);
+    struct means *of_bare = bare.arg, *of_own = own.arg;
     for (int i = 0; i < count; i++) {
-        bare->to[i] = raw_connect();
-        bare->lock[i] = raw_lock(bare->name[i], (unsigned)i + 1);
-        own->client[i] = i ? own->client[0] : open_client(0);
+        char name[NAME_SIZE];
+        snprintf(name, sizeof(name), "bare-%d", i);
+        of_bare->to[i] = raw_connect();
+        of_bare->lock[i] = raw_lock(name, (unsigned)i + 1);
+        of_own->client[i] = i ? of_own->client[0] : open_client();
     }
     const struct contender contenders[] = {
-        {"bare hiredis, a connection each (limit)", steps_slice, bare, NULL},
-        {"holdfast, one client", steps_slice, own,
-         count > 8 ? ">= 2 pinned, 1.3 default" : ">= 0.9 default"},
-        {"bare hiredis, one thread, all in a pipeline", pipeline_slice, bare, NULL},
+        {"a bare connection each", crew_slice, &bare},
+        {"holdfast, one client", crew_slice, &own},
+        {"a bare pipeline, one thread", pipeline_slice, &bare},
     };
-    static struct comparison c;
-    char title[64];
+    char name[64], title[64];
+    snprintf(name, sizeof(name), "redis/threads-%d", count);
     snprintf(title, sizeof(title), "%d threads on as many names", count);
-    compare(title, "pairs/s", contenders, 3, &c);
-    compare_others(&c, 1, 2, "holdfast, to the pipeline", count > 8 ? ">= 0.7" : NULL);
-    crew_free(own);
-    crew_free(bare);
+    result_compare(name, title, "pairs/s", contenders, 3);
+    crew_free(&own);
+    crew_free(&bare);
 }
 
 static void measure_threads(void) {
@@ -277,43 +205,47 @@ static void measure_threads(void) {
     measure_threads_of(64);
 }
 
-/* ---- The server's cost of a pair ---- */
+/* ---- The server's costs ---- */
 
-static void cost_of_pairs(redisContext *info, struct pairs *pairs, struct raw_cost *ret) {
-    enum { PAIRS = 1000 };
-    struct raw_cost before = raw_cost(info);
-    for (int i = 0; i < PAIRS; i++)
-        do_pair(pairs);
-    *ret = raw_cost_each(info, before, PAIRS);
+/* Of what the title says; each with the requests, the time in scripts and that of the server. */
+static void report_costs(const char *name, const char *title, const char *what,
+                         const struct raw_cost *costs, int count) {
+    double reads[RESULT_ROUNDS_MAX], scripts_us[RESULT_ROUNDS_MAX], server_us[RESULT_ROUNDS_MAX];
+    char text[64];
+    for (int i = 0; i < count; i++) {
+        reads[i] = costs[i].reads;
+        scripts_us[i] = costs[i].scripts_us;
+        server_us[i] = costs[i].cpu_us;
+    }
+    snprintf(text, sizeof(text), "%s: requests", what);
+    result_figure(name, title, text, "requests", reads, count);
+    snprintf(text, sizeof(text), "%s: in scripts", what);
+    result_figure(name, title, text, "us", scripts_us, count);
+    snprintf(text, sizeof(text), "%s: CPU", what);
+    result_figure(name, title, text, "us", server_us, count);
 }
 
-static void print_costs(const char *what, const struct raw_cost *costs, int count,
-                        const char *scripts_goal, const char *cpu_goal) {
-    double values[4][COMPARE_ROUNDS_MAX];
-    for (int i = 0; i < count; i++) {
-        values[0][i] = costs[i].reads;
-        values[1][i] = costs[i].scripts;
-        values[2][i] = costs[i].scripts_us;
-        values[3][i] = costs[i].cpu_us;
-    }
-    printf("  %-40s %6.2f reads  %5.2f scripts %-6s %6.1f us in scripts  %6.1f us of CPU %s\n",
-           what, compare_median(values[0], count), compare_median(values[1], count), scripts_goal,
-           compare_median(values[2], count), compare_median(values[3], count), cpu_goal);
+static struct raw_cost cost_of_pairs(redisContext *info, struct pairs *pairs) {
+    int count = result_scale(1000, 10);
+    struct raw_cost before = raw_cost(info);
+    for (int i = 0; i < count; i++)
+        do_pair(pairs);
+    return raw_cost_each(info, before, count);
 }
 
 static void measure_server(void) {
+    static const char *const title = "What a pair of a free lock costs the server";
     redisContext *info = raw_connect();
-    struct pairs own = {.client = open_client(0), .name = "pair"};
+    struct pairs own = {.client = open_client(), .name = "pair"};
     struct pairs published = {.to = raw_connect(), .lock = raw_published_lock("pair-published")};
-    struct raw_cost of_own[COMPARE_ROUNDS_MAX], of_published[COMPARE_ROUNDS_MAX];
+    struct raw_cost of_own[RESULT_ROUNDS_MAX], of_published[RESULT_ROUNDS_MAX];
     do_pair(&own);
-    for (int i = 0; i < compare_rounds; i++) {
-        cost_of_pairs(info, &own, &of_own[i]);
-        cost_of_pairs(info, &published, &of_published[i]);
+    for (int i = 0; i < result_rounds(); i++) {
+        of_own[i] = cost_of_pairs(info, &own);
+        of_published[i] = cost_of_pairs(info, &published);
     }
-    printf("\nWhat a pair of a free lock costs the server\n");
-    print_costs("holdfast", of_own, compare_rounds, "", "(goal: 25 us in scripts)");
-    print_costs("the published pair (SET is no script)", of_published, compare_rounds, "", "");
+    report_costs("redis/server", title, "holdfast", of_own, result_rounds());
+    report_costs("redis/server", title, "SET NX PX, no token", of_published, result_rounds());
     hf_client_close(own.client);
     close_bare(&published);
     redisFree(info);
@@ -321,127 +253,107 @@ static void measure_server(void) {
 
 /* ---- Hand-off: many on one name ---- */
 
-/* Called by the one who has the lock. */
-static void note_holder(struct crew *crew, int i) {
-    if (atomic_exchange(&crew->last, i) != i)
-        crew->changes++;
-}
-
-static bool own_turn(struct crew *crew, int i) {
-    hf_hold *hold = take(crew->client[i], "turns");
-    note_holder(crew, i);
-    give(hold);
-    return !atomic_load(&crew->stop);
-}
-
 /* The protocol of the store. */
-static bool bare_turn(struct crew *crew, int i) {
+static void bare_turn(struct crew *crew, int i, const char *name) {
+    struct means *means = crew->arg;
     char text[64];
-    while (!raw_acquire(crew->to[i], &crew->lock[i]))
-        raw_hear(crew->from[i], text, sizeof(text));
-    note_holder(crew, i);
-    raw_do(crew->to[i], &crew->lock[i].release);
-    return !atomic_load(&crew->stop);
+    (void)name;
+    while (!raw_acquire(means->to[i], &means->lock[i]))
+        raw_hear(means->from[i], text, sizeof(text));
+    crew_holds(crew, i);
+    raw_do(means->to[i], &means->lock[i].release);
 }
 
 /* No lock, only its hand-over: the thread that gets a message asks the server something and sends a
  * message to the next. When it is time to stop, the message says so, and how many threads know. */
-static bool bare_hand_over(struct crew *crew, int i) {
+static void bare_hand_over(struct crew *crew, int i, const char *name) {
+    struct means *means = crew->arg;
     char text[64];
-    raw_hear(crew->from[i], text, sizeof(text));
+    (void)name;
+    raw_hear(means->from[i], text, sizeof(text));
     int know = *text == 'x' ? atoi(text + 1) : 0;
     if (!know) {
-        raw_do(crew->to[i], &crew->lock[i].acquire);
-        note_holder(crew, i);
+        raw_do(means->to[i], &means->lock[i].acquire);
+        crew_holds(crew, i);
         if (!atomic_load(&crew->stop)) {
-            raw_do(crew->to[i], &crew->tell_next[i]);
-            return true;
+            raw_do(means->to[i], &means->tell_next[i]);
+            return;
         }
     }
     if (know < crew->count - 1)
-        freeReplyObject(redisCommand(crew->to[i], "PUBLISH over-%d-%d x%d", crew->count,
+        freeReplyObject(redisCommand(means->to[i], "PUBLISH over-%d-%d x%d", crew->count,
                                      (i + 1) % crew->count, know + 1));
-    return false;
 }
 
 static double changes_slice(void *arg) {
     struct crew *crew = arg;
-    struct raw_cost before = raw_cost(crew->info);
-    if (crew->step == bare_hand_over)
-        raw_do(crew->info, &crew->tell_next[crew->count - 1]);
-    double seconds = run_crew(crew);
-    if (crew->slices > 0 && crew->slices <= compare_rounds) {
-        crew->each[crew->slices - 1] = raw_cost_each(crew->info, before, (double)crew->changes);
-    }
-    crew->slices++;
-    return (double)crew->changes / seconds;
+    struct means *means = crew->arg;
+    struct raw_cost before = raw_cost(means->info);
+    if (crew->pair == bare_hand_over)
+        raw_do(means->info, &means->tell_next[crew->count - 1]);
+    double changes = crew_slice(crew);
+    means->each[means->slices++] = raw_cost_each(means->info, before, (double)crew->changes);
+    return changes;
 }
 
-static struct crew *own_crew(int count) {
-    struct crew *crew = crew_new(count, own_turn);
-    crew->info = raw_connect();
+static struct crew own_crew(int count) {
+    struct crew crew = crew_new(count, own_pair);
+    struct means *means = crew.arg;
+    means->info = raw_connect();
     for (int i = 0; i < count; i++)
-        crew->client[i] = open_client(0);
+        means->client[i] = open_client();
     return crew;
 }
 
-static struct crew *bare_crew(int count) {
-    struct crew *crew = crew_new(count, bare_turn);
-    crew->info = raw_connect();
+static struct crew bare_crew(int count) {
+    struct crew crew = crew_new(count, bare_turn);
+    struct means *means = crew.arg;
+    means->info = raw_connect();
     for (int i = 0; i < count; i++) {
-        crew->to[i] = raw_connect();
-        crew->lock[i] = raw_lock("turns", (unsigned)(1000 * count + i));
-        crew->from[i] = raw_subscribe(crew->lock[i].channel);
+        means->to[i] = raw_connect();
+        means->lock[i] = raw_lock("turns", (unsigned)(1000 * count + i));
+        means->from[i] = raw_subscribe(means->lock[i].channel);
     }
     return crew;
 }
 
-static struct crew *hand_over_crew(int count) {
-    struct crew *crew = crew_new(count, bare_hand_over);
-    crew->info = raw_connect();
+static struct crew hand_over_crew(int count) {
+    struct crew crew = crew_new(count, bare_hand_over);
+    struct means *means = crew.arg;
+    means->info = raw_connect();
     for (int i = 0; i < count; i++) {
         char own[32], next[32];
         snprintf(own, sizeof(own), "over-%d-%d", count, i);
         snprintf(next, sizeof(next), "over-%d-%d", count, (i + 1) % count);
-        crew->to[i] = raw_connect();
-        crew->from[i] = raw_subscribe(own);
-        crew->lock[i].acquire = raw_command(3, (const char *[]){"SET", "over", own});
-        crew->tell_next[i] = raw_command(3, (const char *[]){"PUBLISH", next, "t"});
+        means->to[i] = raw_connect();
+        means->from[i] = raw_subscribe(own);
+        means->lock[i].acquire = raw_command(3, (const char *[]){"SET", "over", own});
+        means->tell_next[i] = raw_command(3, (const char *[]){"PUBLISH", next, "t"});
     }
     return crew;
 }
 
-/* The grants of the one who had the fewest to those of the one who had the most, in a second. */
-static double least_to_most(struct crew *crew) {
-    crew->slice_us = 1000000;
-    run_crew(crew);
-    long least = crew->steps[0], most = least;
-    for (int i = 1; i < crew->count; i++) {
-        least = crew->steps[i] < least ? crew->steps[i] : least;
-        most = crew->steps[i] > most ? crew->steps[i] : most;
-    }
-    return (double)least / (double)most;
-}
-
 static void measure_hand_off_of(int count) {
-    struct crew *bare = bare_crew(count), *own = own_crew(count), *over = hand_over_crew(count);
+    struct crew crews[] = {bare_crew(count), own_crew(count), hand_over_crew(count)};
+    const struct means *own = crews[1].arg;
     const struct contender contenders[] = {
-        {"bare hiredis, the same requests (limit)", changes_slice, bare, NULL},
-        {"holdfast", changes_slice, own, ">= 0.7"},
-        {"bare hiredis, publish and ask, no lock", changes_slice, over, NULL},
+        {same, changes_slice, &crews[0]},
+        {"holdfast", changes_slice, &crews[1]},
+        {"publish and ask bare, no lock", changes_slice, &crews[2]},
     };
-    static struct comparison c;
-    char title[64];
+    char name[64], title[64];
+    for (int i = 0; i < 3; i++)
+        crews[i].one_name = true;
+    snprintf(name, sizeof(name), "redis/hand-off-%d", count);
     snprintf(title, sizeof(title), "%d clients on one name", count);
-    compare(title, "changes/s", contenders, 3, &c);
-    compare_others(&c, 1, 2, "holdfast, to publish and ask", ">= 0.7");
-    print_costs("  a change: holdfast", own->each, compare_rounds, "(3)", "");
-    print_costs("  a change: the same requests", bare->each, compare_rounds, "(3)", "");
-    printf("    grants, the least to the most: %.3f of holdfast (goal: 0.95), %.3f bare\n",
-           least_to_most(own), least_to_most(bare));
-    crew_free(own);
-    crew_free(bare);
-    crew_free(over);
+    result_compare(name, title, "changes/s", contenders, 3);
+    report_costs(name, title, "a change", own->each + 1, result_rounds()); /* but the warm-up */
+    crews[1].slice_ms = 1000;
+    crew_slice(&crews[1]);
+    result_figure(name, title, "grants, the fewest to the most", "of the most",
+                  (double[]){crew_least_to_most(&crews[1])}, 1);
+    for (int i = 0; i < 3; i++)
+        crew_free(&crews[i]);
 }
 
 static void measure_hand_off(void) {
@@ -486,7 +398,7 @@ static void own_pass(struct relay *relay) {
 
 static void bare_prepare(struct relay *relay) {
     if (!raw_acquire(relay->to[0], &relay->lock[0]))
-        raw_die("latency", "somebody else has the lock");
+        result_die("latency", "somebody else has the lock");
 }
 static void bare_wait(struct relay *relay) {
     char text[64];
@@ -511,11 +423,11 @@ static void over_pass(struct relay *relay) {
 
 static void *receive(void *arg) {
     struct relay *relay = arg;
-    for (int i = 1; i <= LATENCIES; i++) {
+    for (int i = 1; i <= result_scale(LATENCIES, 2); i++) {
         while (atomic_load(&relay->turn) < i)
-            pause_us(50);
+            result_sleep_us(50);
         relay->wait(relay);
-        int64_t owned = compare_now_ns();
+        int64_t owned = result_now_ns();
         relay->after(relay);
         atomic_store(&relay->owned_ns, owned);
     }
@@ -524,42 +436,40 @@ static void *receive(void *arg) {
 
 static void await_sleeper(struct relay *relay) {
     while (relay->name && raw_waiters(relay->look, relay->name) == 0)
-        pause_us(50);
-    pause_us(500);
+        result_sleep_us(50);
+    result_sleep_us(500);
 }
 
 static double latency_slice(void *arg) {
     struct relay *relay = arg;
-    double samples[LATENCIES];
     pthread_t thread;
     atomic_store(&relay->turn, 0);
     if (pthread_create(&thread, NULL, receive, relay))
-        raw_die("thread", strerror(errno));
-    for (int i = 0; i < LATENCIES; i++) {
+        result_die("thread", strerror(errno));
+    for (int i = 0; i < result_scale(LATENCIES, 2); i++) {
         relay->prepare(relay);
         atomic_store(&relay->owned_ns, 0);
         atomic_store(&relay->turn, i + 1);
         await_sleeper(relay);
-        int64_t began = compare_now_ns(), owned;
+        int64_t began = result_now_ns(), owned;
         relay->pass(relay);
         while (!(owned = atomic_load(&relay->owned_ns)))
-            pause_us(50);
-        samples[i] = (double)(owned - began) / 1000;
+            result_sleep_us(50);
+        result_time(owned - began);
     }
     pthread_join(thread, NULL);
-    return compare_median(samples, LATENCIES);
+    return result_median_us();
 }
 
 static double idle_slice(void *arg) {
     struct relay *relay = arg;
-    double samples[LATENCIES];
-    for (int i = 0; i < LATENCIES; i++) {
-        pause_us(500);
-        int64_t began = compare_now_ns();
+    for (int i = 0; i < result_scale(LATENCIES, 2); i++) {
+        result_sleep_us(500);
+        int64_t began = result_now_ns();
         raw_do(relay->to[1], &relay->ask);
-        samples[i] = (double)(compare_now_ns() - began) / 1000;
+        result_time(result_now_ns() - began);
     }
-    return compare_median(samples, LATENCIES);
+    return result_median_us();
 }
 
 static void measure_latency(void) {
@@ -575,19 +485,17 @@ static void measure_latency(void) {
         over.to[i] = raw_connect();
         bare.to[i] = raw_connect();
         bare.lock[i] = raw_lock(bare.name, (unsigned)i + 1);
-        own.client[i] = open_client(0);
+        own.client[i] = open_client();
     }
     bare.from = raw_subscribe(bare.lock[1].channel);
     const struct contender contenders[] = {
-        {"bare hiredis, publish and ask, no lock (limit)", latency_slice, &over, NULL},
-        {"holdfast", latency_slice, &own, "<= 1.2"},
-        {"bare hiredis, the same requests", latency_slice, &bare, NULL},
-        {"a round trip after idling", idle_slice, &over, NULL},
+        {"publish and ask bare, no lock", latency_slice, &over},
+        {"holdfast", latency_slice, &own},
+        {same, latency_slice, &bare},
+        {"a round trip after idling", idle_slice, &over},
     };
-    static struct comparison c;
-    compare("Release begun -> the next, which slept, has the lock", "us", contenders, 4, &c);
-    compare_others(&c, 1, 3, "holdfast, to a round trip after idling", "<= 4");
-    compare_others(&c, 1, 2, "holdfast, to bare hiredis with the same requests", NULL);
+    result_compare("redis/latency", "Release begun until the next, which slept, has the lock", "us",
+                   contenders, 4);
     for (int i = 0; i < 2; i++) {
         hf_client_close(own.client[i]);
         redisFree(over.to[i]);
@@ -616,11 +524,11 @@ static double cpu_us(void) {
 }
 
 /* With several in flight, which is faster than one by one. */
-static void take_many(hf_client *client, int count, int64_t lease_ms, hf_hold **ret_holds) {
+static void take_many(hf_client *client, int count, hf_hold **ret_holds) {
     enum { AT_ONCE = 500 };
     hf_call *calls[AT_ONCE];
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
-    options.lease_ms = lease_ms;
+    options.lease_ms = HELD_LEASE_MS;
     for (int begin = 0; begin < count; begin += AT_ONCE) {
         int end = begin + AT_ONCE < count ? begin + AT_ONCE : count;
         for (int i = begin; i < end; i++) {
@@ -636,250 +544,90 @@ static void take_many(hf_client *client, int count, int64_t lease_ms, hf_hold **
     }
 }
 
-struct held {
-    double bytes_each, cpu_us, server_cpu_us, renewals;
-    int lost;
-};
-
-static struct held hold_many(int count, int64_t lease_ms, int seconds) {
+static void measure_held(void) {
+    int count = result_scale(HELD, 100), seconds = result_scale(HELD_S, 1), lost = 0;
     hf_hold **holds = calloc((size_t)count, sizeof(hf_hold *));
     redisContext *info = raw_connect();
-    hf_client *client = open_client(0);
+    hf_client *client = open_client();
     give(take(client, "pair"));
     double bytes = used_bytes();
-    take_many(client, count, lease_ms, holds);
-    struct held held = {.bytes_each = (used_bytes() - bytes) / count};
+    take_many(client, count, holds);
+    bytes = used_bytes() - bytes;
     struct raw_cost before = raw_cost(info);
     double cpu = cpu_us();
-    pause_us(seconds * 1000000L);
-    held.cpu_us = cpu_us() - cpu;
+    result_sleep_us(seconds * INT64_C(1000000));
+    cpu = cpu_us() - cpu;
     struct raw_cost cost = raw_cost_each(info, before, 1);
-    held.server_cpu_us = cost.cpu_us;
-    held.renewals = cost.renewals;
     for (int i = 0; i < count; i++) {
-        held.lost += hf_check(holds[i], 0) != HF_OK;
+        lost += hf_check(holds[i], 0) != HF_OK;
         hf_hold_free(holds[i]);
     }
+    const char *title = "10,000 locks held for 30 s, lease 10 s";
+    result_figure("redis/held", title, "CPU of the client", "s", (double[]){cpu / 1e6}, 1);
+    result_figure("redis/held", title, "CPU of the server", "s", (double[]){cost.cpu_us / 1e6}, 1);
+    result_figure("redis/held", title, "the client's, for each lock", "bytes",
+                  (double[]){bytes / count}, 1);
+    result_figure("redis/held", title, "renewals", "renewals", (double[]){cost.renewals}, 1);
+    result_figure("redis/held", title, "locks lost", "locks", (double[]){lost}, 1);
     hf_client_close(client);
     redisFree(info);
     free(holds);
-    return held;
-}
-
-static void measure_held(void) {
-    struct held held = hold_many(HELD, 10000, HELD_S);
-    printf("\n%d locks held for %d s, lease 10 s\n", HELD, HELD_S);
-    printf("  %-56s %10.3f s     (goal: 0.15)\n", "CPU of the client", held.cpu_us / 1e6);
-    printf("  %-56s %10.3f s\n", "CPU of the server", held.server_cpu_us / 1e6);
-    printf("  %-56s %10.0f bytes (goal: 300)\n", "allocated for each lock", held.bytes_each);
-    printf("  %-56s %10.0f\n", "renewals", held.renewals);
-    printf("  %-56s %10d       (goal: 0)\n", "locks that were lost", held.lost);
 }
 
 /* ---- The command ---- */
-
-static double spawn_slice(void *arg) {
-    char *const *words = arg;
-    int64_t began = compare_now_ns();
-    for (int i = 0; i < SPAWNS; i++) {
-        pid_t child;
-        int status, error = posix_spawnp(&child, words[0], NULL, NULL, words, environ);
-        if (error || waitpid(child, &status, 0) < 0 || status != 0)
-            raw_die(words[0], error ? strerror(error) : "it failed");
-    }
-    return (double)(compare_now_ns() - began) / 1e6 / SPAWNS;
-}
 
 static void measure_run(void) {
     static char path[] = "/tmp/bench-redis-XXXXXX";
     const char *command = getenv("HOLDFAST");
     int file = mkstemp(path);
     if (!command || file < 0)
-        raw_die("run", command ? strerror(errno) : "HOLDFAST does not name the command");
+        result_die("run", command ? strerror(errno) : "HOLDFAST does not name the command");
     close(file);
-    setenv("HOLDFAST_URL", raw_url(0), 1);
+    setenv("HOLDFAST_URL", url, 1);
     const struct contender contenders[] = {
-        {"flock x true (limit)", spawn_slice, (const char *[]){"flock", path, "true", NULL}, NULL},
-        {"holdfast run x -- true", spawn_slice,
-         (const char *[]){command, "run", "x", "--", "true", NULL}, "<= 2"},
-        {"true", spawn_slice, (const char *[]){"true", NULL}, NULL},
+        {"flock x true", process_command_slice, (const char *[]){"flock", path, "true", NULL}},
+        {"holdfast run x -- true", process_command_slice,
+         (const char *[]){command, "run", "x", "--", "true", NULL}},
+        {"true", process_command_slice, (const char *[]){"true", NULL}},
     };
-    static struct comparison c;
-    compare("The command", "ms", contenders, 3, &c);
+    result_compare("redis/run", "A command under a lock", "ms", contenders, 3);
     unlink(path);
-}
-
-/* ---- Growth ---- */
-
-struct many_names {
-    hf_client *client;
-    unsigned count;
-    uint64_t random;
-};
-
-/* The server has seen each name once, and keeps its token. */
-static void fill_names(int database, unsigned count) {
-    enum { AT_ONCE = 100 };
-    redisContext *to = raw_connect();
-    freeReplyObject(redisCommand(to, "SELECT %d", database));
-    for (unsigned begin = 0; begin < count; begin += AT_ONCE) {
-        struct raw_lock locks[AT_ONCE];
-        unsigned filled = 0;
-        for (; filled < AT_ONCE && begin + filled < count; filled++) {
-            char name[NAME_SIZE];
-            snprintf(name, sizeof(name), "name-%u", begin + filled);
-            locks[filled] = raw_lock(name, 1);
-        }
-        raw_pipelined_pairs(to, locks, filled);
-        while (filled)
-            raw_lock_free(&locks[--filled]);
-    }
-    redisFree(to);
-}
-
-static double names_slice(void *arg) {
-    struct many_names *names = arg;
-    int64_t began = compare_now_ns(), passed;
-    int count = 0;
-    do {
-        char name[NAME_SIZE];
-        names->random ^= names->random << 13;
-        names->random ^= names->random >> 7;
-        names->random ^= names->random << 17;
-        snprintf(name, sizeof(name), "name-%u", (unsigned)(names->random % names->count));
-        give(take(names->client, name));
-        count++;
-        passed = compare_now_ns() - began;
-    } while (passed < SLICE_NS);
-    return (double)passed / 1000 / count;
-}
-
-static void measure_names(void) {
-    struct many_names names[3] = {{.count = 10}, {.count = 1000}, {.count = 100000}};
-    for (int i = 0; i < 3; i++) {
-        fill_names(i + 1, names[i].count);
-        names[i].client = open_client(i + 1);
-        names[i].random = 88172645463325252u;
-    }
-    const struct contender contenders[] = {{"10 names (limit)", names_slice, &names[0], NULL},
-                                           {"1,000 names", names_slice, &names[1], "flat"},
-                                           {"100,000 names", names_slice, &names[2], "flat"}};
-    static struct comparison c;
-    compare("Growth: a pair, of one of so many names by chance", "us", contenders, 3, &c);
-    for (int i = 0; i < 3; i++)
-        hf_client_close(names[i].client);
-}
-
-static void measure_growing_queue(void) {
-    struct crew *crews[] = {own_crew(2), own_crew(16), own_crew(64), own_crew(PARTIES_MAX)};
-    const struct contender contenders[] = {{"2 clients (limit)", changes_slice, crews[0], NULL},
-                                           {"16 clients", changes_slice, crews[1], "flat"},
-                                           {"64 clients", changes_slice, crews[2], "flat"},
-                                           {"256 clients", changes_slice, crews[3], "flat"}};
-    static struct comparison c;
-    compare("Growth: many clients on one name", "changes/s", contenders, 4, &c);
-    for (int i = 0; i < 4; i++) {
-        char what[64];
-        snprintf(what, sizeof(what), "  a change of %d clients", crews[i]->count);
-        print_costs(what, crews[i]->each, compare_rounds, "", "");
-        crew_free(crews[i]);
-    }
-}
-
-static void measure_growing_holds(void) {
-    static const int counts[] = {100, 1000, 10000, 100000};
-    printf("\nGrowth: many locks held for 3 s, lease 3 s (each renewal)\n");
-    for (int i = 0; i < 4; i++) {
-        struct held held = hold_many(counts[i], 3000, 3);
-        printf("  %6d locks: client %5.2f us, server %5.2f us of CPU; %.0f renewals, %d lost\n",
-               counts[i], held.cpu_us / held.renewals, held.server_cpu_us / held.renewals,
-               held.renewals, held.lost);
-        fflush(stdout);
-    }
-}
-
-static void measure_growth(void) {
-    measure_names();
-    measure_growing_queue();
-    measure_growing_holds();
-}
-
-/* ---- Placement ---- */
-
-static cpu_set_t own_cores, server_cores;
-
-/* Existing threads keep their core: it is chosen before clients are opened. */
-static void place(bool pinned, int server) {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    for (int core = 0; core < CPU_SETSIZE && !CPU_COUNT(&one); core++)
-        if (CPU_ISSET(core, &own_cores))
-            CPU_SET(core, &one);
-    if (sched_setaffinity(0, sizeof(one), pinned ? &one : &own_cores) < 0 ||
-        sched_setaffinity(server, sizeof(one), pinned ? &one : &server_cores) < 0)
-        raw_die("sched_setaffinity", strerror(errno));
 }
 
 /* ---- */
 
-static const struct part {
-    const char *name;
-    void (*measure)(void);
-    bool both; /* placements matter */
-} parts[] = {{"pair", measure_pair, true},       {"threads", measure_threads, true},
-             {"server", measure_server, false},  {"hand-off", measure_hand_off, true},
-             {"latency", measure_latency, true}, {"held", measure_held, false},
-             {"run", measure_run, false},        {"growth", measure_growth, false}};
+static int server;
 
-static bool is_wanted(const char *name, char **words) {
-    bool any = *words;
-    for (; *words; words++)
-        if (strcmp(*words, name) == 0)
-            return true;
-    return !any;
+static void pair_placed(void) {
+    place_both(server, measure_pair);
 }
 
-static void allow_descriptors(void) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
+static void threads_placed(void) {
+    place_both(server, measure_threads);
+}
+
+static void hand_off_placed(void) {
+    place_both(server, measure_hand_off);
+}
+
+static void latency_placed(void) {
+    place_both(server, measure_latency);
 }
 
 int main(int argc, char **argv) {
-    bool pinned = false, by_default = false;
-    int option;
-    while ((option = getopt(argc, argv, "r:pd")) != -1) {
-        pinned |= option == 'p';
-        by_default |= option == 'd';
-        if (option == 'r')
-            compare_rounds = atoi(optarg);
-        if (option == '?')
-            return 2;
-    }
-    if (optind >= argc || compare_rounds < 1 || compare_rounds > COMPARE_ROUNDS_MAX)
-        raw_die("usage", "bench-redis [-r ROUNDS] [-p | -d] URL [PART...]");
-    raw_find_server(argv[optind]);
-    allow_descriptors();
+    static const struct result_part parts[] = {
+        {"redis/pair", pair_placed},       {"redis/threads", threads_placed},
+        {"redis/server", measure_server},  {"redis/hand-off", hand_off_placed},
+        {"redis/latency", latency_placed}, {"redis/held", measure_held},
+        {"redis/run", measure_run},
+    };
+    if (argc != 2)
+        result_die("usage", "bench-redis URL");
+    url = argv[1];
+    raw_find_server(url);
     redisContext *to = raw_connect();
-    int server = raw_server_pid(to);
+    server = raw_server_pid(to);
     redisFree(to);
-    if (sched_getaffinity(0, sizeof(own_cores), &own_cores) < 0 ||
-        sched_getaffinity(server, sizeof(server_cores), &server_cores) < 0)
-        raw_die("the server's process", "it is not on this host");
-    printf("medians of %d interleaved rounds\n", compare_rounds);
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        for (int pin = 1; pin >= 0; pin--) {
-            bool chosen = pinned == by_default ? parts[i].both || !pin : pinned == pin;
-            if (!chosen || !is_wanted(parts[i].name, argv + optind + 1))
-                continue;
-            place(pin, server);
-            printf("\n==== %s, %s ====\n", parts[i].name, pin ? "pinned to one core" : "default");
-            parts[i].measure();
-            fflush(stdout);
-        }
-    }
-    place(false, server);
+    result_run(parts, sizeof(parts) / sizeof(parts[0]));
     return 0;
 }

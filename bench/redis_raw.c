@@ -2,6 +2,8 @@
  * scripts. */
 #include "redis_raw.h"
 
+#include "result.h"
+
 #include "store/redis/command.h"
 
 #include <errno.h>
@@ -17,11 +19,6 @@
 #define PARTICULARS "12345 7 11 machinebench-redis"
 #define ALL "2147483647" /* the capacity of a lock, and the weight of who has it alone */
 
-void raw_die(const char *what, const char *why) {
-    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, why);
-    exit(1);
-}
-
 /* ---- Connections ---- */
 
 static char host[64];
@@ -29,7 +26,7 @@ static int port;
 
 void raw_find_server(const char *url) {
     if (sscanf(url, "redis://%63[^:/]:%d", host, &port) != 2)
-        raw_die(url, "it must be redis://HOST:PORT, without a password");
+        result_die(url, "it must be redis://HOST:PORT, without a password");
 }
 
 const char *raw_url(int database) {
@@ -41,7 +38,7 @@ const char *raw_url(int database) {
 redisContext *raw_connect_to(const char *to_host, int to_port) {
     redisContext *to = redisConnect(to_host, to_port);
     if (!to || to->err)
-        raw_die("connect", to ? to->errstr : "no memory");
+        result_die("connect", to ? to->errstr : "no memory");
     return to;
 }
 
@@ -61,10 +58,10 @@ redisContext *raw_subscribe(const char *channel) {
 static redisReply *next_reply(redisContext *from) {
     void *reply = NULL;
     if (redisGetReply(from, &reply) != REDIS_OK)
-        raw_die("reply", from->errstr);
+        result_die("reply", from->errstr);
     redisReply *got = reply;
     if (got->type == REDIS_REPLY_ERROR)
-        raw_die("the server says", got->str);
+        result_die("the server says", got->str);
     return got;
 }
 
@@ -80,7 +77,7 @@ void raw_do(redisContext *to, const struct raw_bytes *request) {
 void raw_hear(redisContext *from, char *text, size_t size) {
     redisReply *reply = next_reply(from);
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 || !reply->element[2]->str)
-        raw_die("message", "it makes no sense");
+        result_die("message", "it makes no sense");
     snprintf(text, size, "%s", reply->element[2]->str);
     freeReplyObject(reply);
 }
@@ -91,7 +88,7 @@ static struct raw_bytes finish(struct command *command) {
     struct raw_bytes request;
     request.bytes = command_bytes(command, &request.size);
     if (!request.bytes)
-        raw_die("request", "no memory");
+        result_die("request", "no memory");
     command_free(command);
     return request;
 }
@@ -107,7 +104,7 @@ struct raw_bytes raw_command(size_t count, const char *const *words) {
 static void load(redisContext *to, const char *script, size_t size, char ret_sha1[41]) {
     redisReply *reply = redisCommand(to, "SCRIPT LOAD %b", script, size);
     if (!reply || reply->type != REDIS_REPLY_STRING || reply->len != 40)
-        raw_die("SCRIPT LOAD", reply && reply->str ? reply->str : to->errstr);
+        result_die("SCRIPT LOAD", reply && reply->str ? reply->str : to->errstr);
     memcpy(ret_sha1, reply->str, 41);
     freeReplyObject(reply);
 }
@@ -117,7 +114,7 @@ void raw_load(redisContext *to) {
     for (int i = 0; i < REDIS_SCRIPTS; i++) {
         load(to, redis_scripts[i].text, redis_scripts[i].size, sha1);
         if (strcmp(sha1, redis_scripts[i].sha1) != 0)
-            raw_die(redis_scripts[i].name, "the server has another SHA-1 for it");
+            result_die(redis_scripts[i].name, "the server has another SHA-1 for it");
     }
 }
 
@@ -146,6 +143,27 @@ static void add_texts(struct command *command, size_t count, const char *const *
     add_texts(command, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *), \
               (const char *const[]){__VA_ARGS__})
 
+/* The floor of a token is the wall clock's time, as the store sends it: a grant takes the short
+ * path only if that has risen. All these times have as many digits. */
+enum { FLOOR_DIGITS = 16 };
+
+static void add_floor(struct command *command, char ret_floor[FLOOR_DIGITS + 1]) {
+    snprintf(ret_floor, FLOOR_DIGITS + 1, "%" PRIu64, wall_us());
+    command_add_text(command, ret_floor);
+}
+
+static void find_floor(struct raw_lock *lock, const char *floor) {
+    lock->floor = memmem(lock->acquire.bytes, lock->acquire.size, floor, FLOOR_DIGITS);
+}
+
+void raw_raise_floor(struct raw_lock *lock) {
+    char floor[FLOOR_DIGITS + 1];
+    if (!lock->floor)
+        return;
+    snprintf(floor, sizeof(floor), "%" PRIu64, wall_us());
+    memcpy(lock->floor, floor, FLOOR_DIGITS);
+}
+
 /* What follows is as in src/store/redis/claims.c. */
 
 static struct raw_bytes release_of(const char *name, const char *id, const char *told) {
@@ -158,7 +176,7 @@ static struct raw_bytes release_of(const char *name, const char *id, const char 
 
 struct raw_lock raw_lock(const char *name, unsigned owner) {
     struct raw_lock lock;
-    char id[64];
+    char id[64], floor[FLOOR_DIGITS + 1];
     load_once();
     snprintf(id, sizeof(id), "%032x-1", owner);
     snprintf(lock.channel, sizeof(lock.channel), CHANNELS "%.32s", id);
@@ -166,24 +184,26 @@ struct raw_lock raw_lock(const char *name, unsigned owner) {
     command_start_script(&acquire, REDIS_ACQUIRE, 6);
     command_add_keys(&acquire, PREFIX, name, "KSQWHI");
     ADD_TEXTS(&acquire, id, LEASE_MS, "3000");
-    command_add_number(&acquire, wall_us());
+    add_floor(&acquire, floor);
     ADD_TEXTS(&acquire, "0", "0", "rw", ALL, ALL, PARTICULARS, CHANNELS);
     lock.acquire = finish(&acquire);
+    find_floor(&lock, floor);
     lock.release = release_of(name, id, "");
     return lock;
 }
 
 struct raw_lock raw_vote(const char *name, unsigned owner, const char *set) {
     struct raw_lock lock = {0};
-    char id[64];
+    char id[64], floor[FLOOR_DIGITS + 1];
     snprintf(id, sizeof(id), "%032x-1", owner);
     struct command vote = {0};
     command_start_script(&vote, REDIS_VOTE, 7);
     command_add_keys(&vote, PREFIX, name, "KSQWHI");
     ADD_TEXTS(&vote, "{" PREFIX "}.set", id, LEASE_MS);
-    command_add_number(&vote, wall_us());
+    add_floor(&vote, floor);
     ADD_TEXTS(&vote, "0", "0", "0", "rw", ALL, ALL, PARTICULARS, set, "60000", "1", "1");
     lock.acquire = finish(&vote);
+    find_floor(&lock, floor);
     lock.release = release_of(name, id, name);
     return lock;
 }
@@ -206,22 +226,26 @@ void raw_lock_free(struct raw_lock *lock) {
     free(lock->release.bytes);
 }
 
-bool raw_acquire(redisContext *to, const struct raw_lock *lock) {
+bool raw_acquire(redisContext *to, struct raw_lock *lock) {
+    raw_raise_floor(lock);
     redisReply *reply = raw_ask(to, &lock->acquire);
     const char *word = reply->type == REDIS_REPLY_ARRAY ? reply->element[0]->str : "?";
     bool done = strcmp(word, "done") == 0;
     if (!done && strcmp(word, "queued") != 0)
-        raw_die("the server answers", word);
+        result_die("the server answers", word);
     freeReplyObject(reply);
     return done;
 }
 
-void raw_pair(redisContext *to, const struct raw_lock *lock) {
+void raw_pair(redisContext *to, struct raw_lock *lock) {
+    raw_raise_floor(lock);
     raw_do(to, &lock->acquire);
     raw_do(to, &lock->release);
 }
 
-void raw_pipelined_pairs(redisContext *to, const struct raw_lock *locks, size_t count) {
+void raw_pipelined_pairs(redisContext *to, struct raw_lock *locks, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        raw_raise_floor(&locks[i]);
     for (int step = 0; step < 2; step++) {
         for (size_t i = 0; i < count; i++) {
             const struct raw_bytes *request = step ? &locks[i].release : &locks[i].acquire;
@@ -255,7 +279,7 @@ static double number_after(const char *text, const char *what) {
 static redisReply *info(redisContext *from, const char *section) {
     redisReply *reply = redisCommand(from, "INFO %s", section);
     if (!reply || reply->type != REDIS_REPLY_STRING)
-        raw_die("INFO", from->errstr);
+        result_die("INFO", from->errstr);
     return reply;
 }
 

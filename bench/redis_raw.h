@@ -9,8 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-__attribute__((noreturn)) void raw_die(const char *what, const char *why);
-
 /* The server of "redis://HOST:PORT…", for all that follows. */
 void raw_find_server(const char *url);
 redisContext *raw_connect(void);
@@ -39,6 +37,7 @@ void raw_hear(redisContext *from, char *text, size_t size);
  * the same. */
 struct raw_lock {
     struct raw_bytes acquire, release;
+    char *floor;      /* in acquire */
     char channel[64]; /* where the owner is notified that it is its turn */
 };
 
@@ -50,11 +49,13 @@ void raw_load(redisContext *to);
 /* The published pair: SET NX PX, and the script that compares and deletes. */
 struct raw_lock raw_published_lock(const char *name);
 void raw_lock_free(struct raw_lock *lock);
-void raw_pair(redisContext *to, const struct raw_lock *lock);
+/* Before each acquire that is not sent by these functions. */
+void raw_raise_floor(struct raw_lock *lock);
+void raw_pair(redisContext *to, struct raw_lock *lock);
 /* One pair of each of the locks, all of their requests in flight at once. */
-void raw_pipelined_pairs(redisContext *to, const struct raw_lock *locks, size_t count);
+void raw_pipelined_pairs(redisContext *to, struct raw_lock *locks, size_t count);
 /* Whether the lock was granted; otherwise its owner is in the queue and will be notified. */
-bool raw_acquire(redisContext *to, const struct raw_lock *lock);
+bool raw_acquire(redisContext *to, struct raw_lock *lock);
 /* How many wait for the name. */
 long long raw_waiters(redisContext *to, const char *name);
 

@@ -28,6 +28,10 @@ int64_t result_now_ns(void) {
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
+void result_sleep_us(int64_t us) {
+    nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
+}
+
 /* ---- What to do ---- */
 
 int result_scale(int full, int quick) {

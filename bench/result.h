@@ -88,6 +88,7 @@ void result_point(const struct result_curve *curve, double x, const double *valu
                   const double *reference, int count);
 
 int64_t result_now_ns(void);
+void result_sleep_us(int64_t us);
 __attribute__((noreturn)) void result_die(const char *what, const char *why);
 
 #endif

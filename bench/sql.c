@@ -8,19 +8,18 @@
  *   cost      statements and bytes of the server's log: acquire, release, hand-off, renewals of
  *             10,000 locks that are held
  *
- * usage: bench-postgres | bench-mysql [-r ROUNDS] URL DATABASE [PART...]
+ * usage: bench-postgres | bench-mysql URL DATABASE
  *
  * URL is the store, DATABASE the same for the client library. Give it a server of its own that
  * commits durably. */
-#include "compare.h"
 #include "crew.h"
+#include "result.h"
 #include "sql_raw.h"
 
 #include <holdfast/holdfast.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -35,11 +34,7 @@ static const char *url;
 
 static void must(int result, const char *what) {
     if (result < 0)
-        raw_die(what, hf_last_error());
-}
-
-static void pause_us(long us) {
-    nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
+        result_die(what, hf_last_error());
 }
 
 static hf_client *open_client(void) {
@@ -81,7 +76,7 @@ struct bare {
 static void bare_pair(struct crew *crew, int index, const char *name) {
     const struct bare *bare = crew->arg;
     while (!raw_take(bare->to[index], bare->way, name))
-        pause_us(RETRY_US);
+        result_sleep_us(RETRY_US);
     crew_holds(crew, index);
     raw_give(bare->to[index], bare->way, name);
 }
@@ -107,6 +102,13 @@ static void close_all(struct raw_connection **to, int count) {
 
 /* ---- Parts ---- */
 
+/* "postgres/pair-64" */
+static const char *name_of(const char *part, int count) {
+    static char name[64];
+    snprintf(name, sizeof(name), "%s/%s-%d", raw_store, part, count);
+    return name;
+}
+
 static void measure_pairs_of(int count) {
     struct raw_connection **to = connect_all(count);
     hf_client *client = open_client();
@@ -117,19 +119,16 @@ static void measure_pairs_of(int count) {
         crews[i] = bare_crew(count, false, &bare[i]);
     }
     const struct contender contenders[] = {
-        {raw_way_names[RAW_SAME], crew_slice, &crews[RAW_SAME], NULL},
-        {"holdfast, one client", crew_slice, &own, count == 1 ? raw_goal_of_one : NULL},
-        {raw_way_names[RAW_INSERT], crew_slice, &crews[RAW_INSERT], NULL},
-        {raw_way_names[RAW_SESSION], crew_slice, &crews[RAW_SESSION], NULL},
-        {raw_way_names[RAW_EMPTY], crew_slice, &crews[RAW_EMPTY], NULL},
+        {raw_way_names[RAW_SAME], crew_slice, &crews[RAW_SAME]},
+        {"holdfast, one client", crew_slice, &own},
+        {raw_way_names[RAW_INSERT], crew_slice, &crews[RAW_INSERT]},
+        {raw_way_names[RAW_SESSION], crew_slice, &crews[RAW_SESSION]},
+        {raw_way_names[RAW_EMPTY], crew_slice, &crews[RAW_EMPTY]},
     };
-    static struct comparison c;
     char title[64];
     snprintf(title, sizeof(title), "%d thread%s on %s", count, count == 1 ? "" : "s",
              count == 1 ? "a free lock" : "as many names, a bare connection each");
-    compare(title, "pairs/s", contenders, 5, &c);
-    compare_others(&c, 1, 2, "holdfast, to insert and delete",
-                   count == 1 ? NULL : raw_goal_of_many);
+    result_compare(name_of("pair", count), title, "pairs/s", contenders, 5);
     hf_client_close(client);
     close_all(to, count);
 }
@@ -146,15 +145,13 @@ static void measure_one_name_of(int count) {
     struct crew own = own_crew(count, true, client), naive = bare_crew(count, true, &inserts),
                 session = bare_crew(count, true, &locks);
     const struct contender contenders[] = {
-        {raw_way_names[RAW_INSERT], crew_slice, &naive, NULL},
-        {"holdfast, one client", crew_slice, &own, NULL},
-        {raw_way_names[RAW_SESSION], crew_slice, &session, NULL},
+        {raw_way_names[RAW_INSERT], crew_slice, &naive},
+        {"holdfast, one client", crew_slice, &own},
+        {raw_way_names[RAW_SESSION], crew_slice, &session},
     };
-    static struct comparison c;
     char title[64];
     snprintf(title, sizeof(title), "%d threads on one name", count);
-    compare(title, "changes/s", contenders, 3, &c);
-    compare_others(&c, 1, 2, "holdfast, to the database's own lock", NULL);
+    result_compare(name_of("one-name", count), title, "changes/s", contenders, 3);
     hf_client_close(client);
     close_all(to, count);
 }
@@ -175,21 +172,26 @@ static struct raw_cost since(struct raw_connection *to, struct raw_cost before, 
     };
 }
 
-static void print_costs(const char *what, const struct raw_cost *costs, int count) {
-    double statements[COMPARE_ROUNDS_MAX], bytes[COMPARE_ROUNDS_MAX];
+static void report_costs(const char *what, const struct raw_cost *costs, int count) {
+    static const char *const title = "What it costs the server; a statement is a transaction";
+    double statements[RESULT_ROUNDS_MAX], bytes[RESULT_ROUNDS_MAX];
+    char name[64], text[64];
+    snprintf(name, sizeof(name), "%s/cost", raw_store);
     for (int i = 0; i < count; i++) {
         statements[i] = costs[i].statements;
         bytes[i] = costs[i].log_bytes;
     }
-    printf("  %-56s %10.2f statements %8.0f bytes of log\n", what,
-           compare_median(statements, count), compare_median(bytes, count));
+    snprintf(text, sizeof(text), "%s: statements", what);
+    result_figure(name, title, text, "statements", statements, count);
+    snprintf(text, sizeof(text), "%s: log", what);
+    result_figure(name, title, text, "bytes", bytes, count);
 }
 
 static void measure_pair_costs(struct raw_connection *to, hf_client *client) {
     enum { TIMES = 100 };
-    struct raw_cost acquire[COMPARE_ROUNDS_MAX] = {0}, release[COMPARE_ROUNDS_MAX] = {0};
+    struct raw_cost acquire[RESULT_ROUNDS_MAX] = {0}, release[RESULT_ROUNDS_MAX] = {0};
     hf_hold *holds[TIMES];
-    for (int round = 0; round < compare_rounds; round++) {
+    for (int round = 0; round < result_rounds(); round++) {
         struct raw_cost before = raw_cost(to);
         for (int i = 0; i < TIMES; i++) {
             char name[NAME_SIZE];
@@ -202,29 +204,29 @@ static void measure_pair_costs(struct raw_connection *to, hf_client *client) {
             give(holds[i]);
         release[round] = since(to, before, TIMES);
     }
-    print_costs("acquire", acquire, compare_rounds);
-    print_costs("release", release, compare_rounds);
+    report_costs("acquire", acquire, result_rounds());
+    report_costs("release", release, result_rounds());
 }
 
 /* A change of holder: what it takes to wait, to be handed the lock, and to release it. */
 static void measure_hand_off_costs(struct raw_connection *to, hf_client *client) {
     struct crew crew = own_crew(THREADS_MAX, true, client);
-    struct raw_cost each[COMPARE_ROUNDS_MAX] = {0};
-    for (int round = 0; round < compare_rounds; round++) {
+    struct raw_cost each[RESULT_ROUNDS_MAX] = {0};
+    for (int round = 0; round < result_rounds(); round++) {
         struct raw_cost before = raw_cost(to);
         crew_slice(&crew);
         each[round] = since(to, before, (double)crew.changes);
     }
-    print_costs("a change of holder, 64 threads on one name", each, compare_rounds);
+    report_costs("a change of holder", each, result_rounds());
 }
 
 /* With several in flight, which is faster than one by one. */
-static void take_many(hf_client *client, hf_hold **ret_holds) {
+static void take_many(hf_client *client, int count, hf_hold **ret_holds) {
     enum { AT_ONCE = 500 };
     hf_call *calls[AT_ONCE];
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
     options.lease_ms = HELD_LEASE_MS;
-    for (int begin = 0; begin < HELD; begin += AT_ONCE) {
+    for (int begin = 0; begin < count; begin += AT_ONCE) {
         for (int i = 0; i < AT_ONCE; i++) {
             char name[NAME_SIZE];
             snprintf(name, sizeof(name), "held-%d", begin + i);
@@ -238,27 +240,26 @@ static void take_many(hf_client *client, hf_hold **ret_holds) {
     }
 }
 
+/* The locks are held until each was renewed once. */
 static void measure_renewal_costs(struct raw_connection *to, hf_client *client) {
     static hf_hold *holds[HELD];
-    int lost = 0;
-    take_many(client, holds);
+    int count = result_scale(HELD, 500);
+    take_many(client, count, holds);
     struct raw_cost before = raw_cost(to);
-    pause_us(HELD_LEASE_MS / 3 * 1000L); /* in which each is renewed once */
-    struct raw_cost cost = since(to, before, 1);
-    for (int i = 0; i < HELD; i++) {
-        lost += hf_check(holds[i], 0) != HF_OK;
+    result_sleep_us(result_scale(HELD_LEASE_MS / 3, 10) * INT64_C(1000));
+    struct raw_cost cost = since(to, before, count);
+    cost.statements = cost.renewals;
+    for (int i = 0; i < count; i++) {
+        if (hf_check(holds[i], 0) != HF_OK)
+            result_die("held", "a lock was lost");
         hf_hold_free(holds[i]);
     }
-    printf("  %-56s %10.0f statements %8.0f bytes of log for each lock, %d lost\n",
-           "10,000 locks renewed once", cost.renewals, cost.log_bytes / HELD, lost);
+    report_costs("a renewal, 10,000 locks held", &cost, 1);
 }
 
 static void measure_cost(void) {
     struct raw_connection *to = raw_connect();
     hf_client *client = open_client();
-    printf(
-        "\nWhat each costs the server; a statement is a transaction, and a round trip of whoever "
-        "is alone\n");
     measure_pair_costs(to, client);
     measure_hand_off_costs(to, client);
     measure_renewal_costs(to, client);
@@ -268,40 +269,17 @@ static void measure_cost(void) {
 
 /* ---- */
 
-static const struct part {
-    const char *name;
-    void (*measure)(void);
-} parts[] = {{"pair", measure_pair}, {"one-name", measure_one_name}, {"cost", measure_cost}};
-
-static bool is_wanted(const char *name, char **words) {
-    bool any = *words;
-    for (; *words; words++)
-        if (strcmp(*words, name) == 0)
-            return true;
-    return !any;
-}
-
 int main(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, "r:")) != -1) {
-        if (option == '?')
-            return 2;
-        compare_rounds = atoi(optarg);
-    }
-    if (optind + 1 >= argc || compare_rounds < 1 || compare_rounds > COMPARE_ROUNDS_MAX)
-        raw_die("usage", "[-r ROUNDS] URL DATABASE [PART...]");
-    url = argv[optind];
+    if (argc != 3)
+        result_die("usage", "URL DATABASE");
+    url = argv[1];
     hf_client *client = open_client();
     give(take(client, "first")); /* the schema is there */
     hf_client_close(client);
-    raw_find_server(argv[optind + 1]);
-    printf("medians of %d interleaved rounds\n", compare_rounds);
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        if (!is_wanted(parts[i].name, argv + optind + 2))
-            continue;
-        printf("\n==== %s ====\n", parts[i].name);
-        parts[i].measure();
-        fflush(stdout);
-    }
+    raw_find_server(argv[2]);
+    result_run((const struct result_part[]){{"pair", measure_pair},
+                                            {"one-name", measure_one_name},
+                                            {"cost", measure_cost}},
+               3);
     return 0;
 }

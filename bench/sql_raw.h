@@ -19,10 +19,8 @@ enum raw_way {
 
 extern const char *const raw_way_names[];
 
-/* Goals for the store: of one thread to RAW_SAME, of many to RAW_INSERT. */
-extern const char *const raw_goal_of_one, *const raw_goal_of_many;
-
-_Noreturn void raw_die(const char *what, const char *why);
+/* What the store's cases begin with. */
+extern const char *const raw_store;
 
 /* `database`: a URL for the client library. Makes what the ways need. */
 void raw_find_server(const char *database);

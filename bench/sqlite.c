@@ -1,17 +1,20 @@
-/* The embedded store beside its limits, in one run: interleaved slices, medians of rounds, ratios.
+/* The embedded store beside its limits.
  *
  *   pair       acquire and release of a free lock, beside two bare SQLite write transactions
  *              (insert and delete one row, with the same settings) and beside flock
  *   hand-off   release begun in one process until the next owns the lock, beside one SQLite
  *              transaction, a byte through a socket and another transaction
  *   kill       SIGKILL of the holder until the next owns the lock
+ *   run        `holdfast run x -- true` beside `flock x true`
  *
  * usage: bench-sqlite [FOLDER]   (default: a new folder in the present one) */
+#include "process.h"
+#include "result.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <holdfast/holdfast.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -28,29 +31,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 15, PAIRS = 2000, HAND_OFFS = 100, KILLS = 40 };
+enum { PAIRS = 2000, HAND_OFFS = 50, KILLS = 40 };
 
 static char folder[PATH_MAX];
 
 static void die(const char *what) {
-    fprintf(stderr, "bench-sqlite: %s: %s\n", what, hf_last_error());
-    exit(1);
-}
-
-static double now_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
-
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count) {
-    qsort(values, (size_t)count, sizeof(*values), by_size);
-    return values[count / 2];
+    result_die(what, hf_last_error());
 }
 
 static const char *path_of(const char *name) {
@@ -96,6 +82,14 @@ static struct bare bare_open(const char *name, int page_size) {
     return bare;
 }
 
+static void bare_close(struct bare *bare) {
+    sqlite3_finalize(bare->begin);
+    sqlite3_finalize(bare->commit);
+    sqlite3_finalize(bare->insert);
+    sqlite3_finalize(bare->remove);
+    sqlite3_close(bare->db);
+}
+
 static void step(sqlite3_stmt *statement) {
     if (sqlite3_step(statement) != SQLITE_DONE)
         die("a bare statement");
@@ -137,55 +131,69 @@ static void give(hf_hold *hold) {
     hf_hold_free(hold);
 }
 
-/* What one pair takes, in a slice of many: by the clock, and in processor time, which a busy
- * machine affects less. */
-struct slice {
-    double wall_us, cpu_us;
+/* ---- Pairs: what one takes, in us ---- */
+
+/* One of these. */
+struct side {
+    struct bare *bare;
+    hf_client *client;
+    int file;
 };
 
-static double cpu_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+static void pair(struct side *side) {
+    if (side->bare)
+        bare_pair(side->bare);
+    else if (side->client)
+        give(take(side->client, "bench"));
+    else
+        flock(side->file, LOCK_EX), flock(side->file, LOCK_UN);
 }
 
-static struct slice slice(struct bare *bare, hf_client *client, int file) {
-    double wall = now_us(), cpu = cpu_us();
-    for (int i = 0; i < PAIRS; i++) {
-        if (bare)
-            bare_pair(bare);
-        else if (client)
-            give(take(client, "bench"));
-        else
-            flock(file, LOCK_EX), flock(file, LOCK_UN);
+static double pairs_slice(void *arg) {
+    int count = result_scale(PAIRS, 20);
+    int64_t began = result_now_ns(), now = began;
+    for (int i = 0; i < count; i++) {
+        int64_t before = now;
+        pair(arg);
+        now = result_now_ns();
+        result_time(now - before);
     }
-    return (struct slice){(now_us() - wall) / PAIRS, (cpu_us() - cpu) / PAIRS};
+    return (double)(now - began) / 1000 / count;
 }
 
-static void bench_pairs(void) {
+/* The same in processor time, which a busy machine affects less. */
+static double cpu_slice(void *arg) {
+    int count = result_scale(PAIRS, 20);
+    struct timespec began, ended;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+    for (int i = 0; i < count; i++)
+        pair(arg);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+    return ((double)(ended.tv_sec - began.tv_sec) * 1e6 +
+            (double)(ended.tv_nsec - began.tv_nsec) / 1e3) /
+           count;
+}
+
+static void measure_pair(void) {
     struct bare bare = bare_open("pairs.db", 1024), plain = bare_open("plain.db", 4096);
-    hf_client *client = client_open();
-    int file = open(path_of("flock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    double bares[ROUNDS], plains[ROUNDS], ours[ROUNDS], flocks[ROUNDS], walls[ROUNDS], cpus[ROUNDS];
-    give(take(client, "bench"));
-    for (int round = 0; round < ROUNDS; round++) {
-        struct slice before = slice(&bare, NULL, 0);
-        struct slice own = slice(NULL, client, 0);
-        struct slice after = slice(&bare, NULL, 0);
-        plains[round] = slice(&plain, NULL, 0).wall_us;
-        flocks[round] = slice(NULL, NULL, file).wall_us;
-        ours[round] = own.wall_us;
-        bares[round] = (before.wall_us + after.wall_us) / 2;
-        walls[round] = own.wall_us / bares[round];
-        cpus[round] = own.cpu_us / ((before.cpu_us + after.cpu_us) / 2);
-    }
-    printf("pair: %.1f us; two bare transactions %.1f us; ratio %.2f, of processor time %.2f "
-           "(goal 1.3)\n"
-           "      two bare transactions with pages of 4 KB %.1f us; flock %.2f us\n",
-           median(ours, ROUNDS), median(bares, ROUNDS), median(walls, ROUNDS), median(cpus, ROUNDS),
-           median(plains, ROUNDS), median(flocks, ROUNDS));
-    hf_client_close(client);
-    close(file);
+    struct side limit = {.bare = &bare}, pages = {.bare = &plain}, own = {.client = client_open()};
+    struct side file = {.file = open(path_of("flock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
+    const struct contender by_clock[] = {
+        {"two bare transactions", pairs_slice, &limit},
+        {"holdfast", pairs_slice, &own},
+        {"two bare transactions, pages of 4 KB", pairs_slice, &pages},
+        {"flock", pairs_slice, &file},
+    };
+    const struct contender by_cpu[] = {
+        {"two bare transactions", cpu_slice, &limit},
+        {"holdfast", cpu_slice, &own},
+    };
+    result_compare("sqlite/pair", "A free lock, one thread", "us", by_clock, 4);
+    result_compare("sqlite/pair-cpu", "A free lock, one thread: processor time", "us", by_cpu, 2);
+    hf_client_close(own.client);
+    close(file.file);
+    bare_close(&bare);
+    bare_close(&plain);
 }
 
 /* ---- Hand-off ---- */
@@ -195,10 +203,6 @@ struct shared {
     atomic_int state;
 };
 
-static long long now_ns(void) {
-    return (long long)(now_us() * 1000);
-}
-
 static struct shared *share(void) {
     return mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
                 0);
@@ -206,7 +210,7 @@ static struct shared *share(void) {
 
 static void await_state(struct shared *s, int state) {
     while (atomic_load(&s->state) != state)
-        usleep(100);
+        result_sleep_us(100);
 }
 
 static size_t waiters(hf_client *client, const char *name) {
@@ -218,13 +222,17 @@ static size_t waiters(hf_client *client, const char *name) {
     return count;
 }
 
+static int hand_offs(void) {
+    return result_scale(HAND_OFFS, 2);
+}
+
 /* The other process: waits for the lock on request, and reports when it has it. */
 static void receive(struct shared *s) {
     hf_client *client = client_open();
-    for (int i = 0; i < HAND_OFFS; i++) {
+    for (int i = 0; i < hand_offs(); i++) {
         await_state(s, 1);
         hf_hold *hold = take(client, "turn");
-        atomic_store(&s->owned_ns, now_ns());
+        atomic_store(&s->owned_ns, result_now_ns());
         give(hold);
         atomic_store(&s->state, 0);
     }
@@ -241,65 +249,81 @@ static pid_t start(void (*run)(struct shared *), struct shared *s) {
     return child;
 }
 
-static double hand_off_us(void) {
+static double hand_off_slice(void *unused) {
+    (void)unused;
     struct shared *s = share();
-    double times[HAND_OFFS];
     pid_t child = start(receive, s);
     hf_client *client = client_open();
-    for (int i = 0; i < HAND_OFFS; i++) {
+    for (int i = 0; i < hand_offs(); i++) {
         hf_hold *hold = take(client, "turn");
         atomic_store(&s->state, 1);
         while (waiters(client, "turn") == 0)
-            usleep(200);
-        usleep(500); /* it sleeps by now */
-        long long began = now_ns();
+            result_sleep_us(200);
+        result_sleep_us(500); /* it sleeps by now */
+        int64_t began = result_now_ns();
         give(hold);
         await_state(s, 0);
-        times[i] = (double)(atomic_load(&s->owned_ns) - began) / 1000;
+        result_time(atomic_load(&s->owned_ns) - began);
     }
     waitpid(child, NULL, 0);
     hf_client_close(client);
-    return median(times, HAND_OFFS);
+    munmap(s, sizeof(*s));
+    return result_median_us();
 }
 
 /* The same without the store: a transaction, a byte, a transaction. */
-static double bare_hand_off_us(void) {
+static double bare_hand_off_slice(void *unused) {
+    (void)unused;
     struct shared *s = share();
-    int pair[2];
-    double times[HAND_OFFS];
+    int ends[2];
     char byte = 0;
-    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) < 0)
+    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) < 0)
         die("socketpair");
     pid_t child = fork();
     if (child == 0) {
         struct bare bare = bare_open("bare.db", 1024);
         bare_pair(&bare);
-        for (int i = 0; i < HAND_OFFS; i++) {
+        for (int i = 0; i < hand_offs(); i++) {
             atomic_store(&s->state, 1);
-            if (recv(pair[1], &byte, 1, 0) != 1)
+            if (recv(ends[1], &byte, 1, 0) != 1)
                 _exit(1);
             bare_transaction(&bare, bare.remove);
-            atomic_store(&s->owned_ns, now_ns());
+            atomic_store(&s->owned_ns, result_now_ns());
             atomic_store(&s->state, 2);
             await_state(s, 0);
         }
         _exit(0);
     }
     struct bare bare = bare_open("bare.db", 1024);
-    for (int i = 0; i < HAND_OFFS; i++) {
+    for (int i = 0; i < hand_offs(); i++) {
         await_state(s, 1);
-        usleep(500);
-        long long began = now_ns();
+        result_sleep_us(500);
+        int64_t began = result_now_ns();
         bare_transaction(&bare, bare.insert);
-        if (send(pair[0], &byte, 1, 0) != 1)
+        if (send(ends[0], &byte, 1, 0) != 1)
             die("send");
         await_state(s, 2);
-        times[i] = (double)(atomic_load(&s->owned_ns) - began) / 1000;
+        result_time(atomic_load(&s->owned_ns) - began);
         atomic_store(&s->state, 0);
     }
     waitpid(child, NULL, 0);
-    return median(times, HAND_OFFS);
+    bare_close(&bare);
+    close(ends[0]);
+    close(ends[1]);
+    munmap(s, sizeof(*s));
+    return result_median_us();
 }
+
+static void measure_hand_off(void) {
+    const struct contender contenders[] = {
+        {"a bare transaction, a byte, a transaction", bare_hand_off_slice, NULL},
+        {"holdfast", hand_off_slice, NULL},
+    };
+    result_compare("sqlite/hand-off", "Release begun until the next process has the lock", "us",
+                   contenders, 2);
+}
+
+/* ---- After kill -9 ---- */
 
 static void hold_until_killed(struct shared *s) {
     take(client_open(), "killed");
@@ -308,11 +332,12 @@ static void hold_until_killed(struct shared *s) {
         pause();
 }
 
-static double kill_us(void) {
+static void measure_kill(void) {
     struct shared *s = share();
     hf_client *client = client_open();
     double times[KILLS];
-    for (int i = 0; i < KILLS; i++) {
+    int count = result_scale(KILLS, 2);
+    for (int i = 0; i < count; i++) {
         atomic_store(&s->state, 0);
         pid_t child = start(hold_until_killed, s);
         await_state(s, 1);
@@ -320,18 +345,41 @@ static double kill_us(void) {
         if (hf_acquire_start(client, "killed", NULL, &call) < 0)
             die("acquire");
         hf_call_wait(call, 2);
-        double began = now_us();
+        int64_t began = result_now_ns();
         kill(child, SIGKILL);
         if (hf_call_wait(call, 10000) < 0)
             die("wait");
-        times[i] = now_us() - began;
+        times[i] = (double)(result_now_ns() - began) / 1000;
         give(hf_call_take_hold(call));
         hf_call_free(call);
         waitpid(child, NULL, 0);
     }
     hf_client_close(client);
-    return median(times, KILLS);
+    munmap(s, sizeof(*s));
+    result_figure("sqlite/kill", "SIGKILL of the holder until the next has the lock", "holdfast",
+                  "us", times, count);
 }
+
+/* ---- The command ---- */
+
+static void measure_run(void) {
+    const char *command = getenv("HOLDFAST");
+    char url[PATH_MAX + 64], file[PATH_MAX + 32];
+    if (!command)
+        result_die("run", "HOLDFAST does not name the command");
+    snprintf(url, sizeof(url), "sqlite:%s", path_of("run.db"));
+    snprintf(file, sizeof(file), "%s", path_of("flock"));
+    setenv("HOLDFAST_URL", url, 1);
+    const struct contender contenders[] = {
+        {"flock x true", process_command_slice, (const char *[]){"flock", file, "true", NULL}},
+        {"holdfast run x -- true", process_command_slice,
+         (const char *[]){command, "run", "x", "--", "true", NULL}},
+        {"true", process_command_slice, (const char *[]){"true", NULL}},
+    };
+    result_compare("sqlite/run", "A command under a lock", "ms", contenders, 3);
+}
+
+/* ---- */
 
 static int remove_entry(const char *path, const struct stat *of, int type, struct FTW *at) {
     (void)of;
@@ -343,17 +391,12 @@ static int remove_entry(const char *path, const struct stat *of, int type, struc
 int main(int argc, char **argv) {
     snprintf(folder, sizeof(folder), "%s/bench-sqlite-XXXXXX", argc > 1 ? argv[1] : ".");
     if (!mkdtemp(folder))
-        die("mkdtemp");
-    double bares[3], ours[3];
-    for (int i = 0; i < 3; i++) {
-        bares[i] = bare_hand_off_us();
-        ours[i] = hand_off_us();
-    }
-    double bare = median(bares, 3), own = median(ours, 3);
-    printf("hand-off: %.0f us; transaction, byte, transaction %.0f us; ratio %.2f (goal 2)\n", own,
-           bare, own / bare);
-    printf("after kill -9: %.0f us (goal 1000)\n", kill_us());
-    bench_pairs();
+        result_die("mkdtemp", strerror(errno));
+    result_run((const struct result_part[]){{"sqlite/pair", measure_pair},
+                                            {"sqlite/hand-off", measure_hand_off},
+                                            {"sqlite/kill", measure_kill},
+                                            {"sqlite/run", measure_run}},
+               4);
     nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     return 0;
 }

@@ -6,10 +6,11 @@
  * create, list and delete one after the other, Curator's InterProcessMutex and kazoo's Lock (one
  * client each, too).
  *
- * usage: bench-zookeeper [-r ROUNDS] URL
+ * usage: bench-zookeeper URL
  *
  * Give it a server of its own that commits durably. */
 #include "consensus.h"
+#include "result.h"
 #include "store/zookeeper/codec.h"
 
 #include <arpa/inet.h>
@@ -33,7 +34,7 @@ struct raw {
 static void flush(struct raw *to) {
     if (to->out.failed ||
         send(to->fd, to->out.bytes, to->out.size, MSG_NOSIGNAL) != (ssize_t)to->out.size)
-        die("send", strerror(errno));
+        result_die("send", strerror(errno));
     to->out.size = 0;
 }
 
@@ -42,7 +43,7 @@ static void read_frame(struct raw *to, struct codec_in *ret) {
     while (codec_frames_next(&to->frames, ret) == 0) {
         ssize_t size = recv(to->fd, bytes, sizeof(bytes), 0);
         if (size <= 0 || !codec_frames_feed(&to->frames, bytes, (size_t)size))
-            die("recv", size < 0 ? strerror(errno) : "the server hung up");
+            result_die("recv", size < 0 ? strerror(errno) : "the server hung up");
     }
 }
 
@@ -60,7 +61,7 @@ static int32_t read_reply(struct raw *to, char *ret_path, size_t size) {
 
 static void must(int32_t error) {
     if (error != ZK_OK)
-        die("a request", codec_error_text(error) ? codec_error_text(error) : "it failed");
+        result_die("a request", codec_error_text(error) ? codec_error_text(error) : "it failed");
 }
 
 struct raw *raw_connect(const char *host, uint16_t port) {
@@ -68,11 +69,11 @@ struct raw *raw_connect(const char *host, uint16_t port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
     struct codec_in in;
     if (!to || inet_pton(AF_INET, host, &address.sin_addr) != 1)
-        die(host, "not an address");
+        result_die(host, "not an address");
     to->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(to->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     if (to->fd < 0 || connect(to->fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-        die(host, strerror(errno));
+        result_die(host, strerror(errno));
     codec_connect(&to->out, &(struct codec_session){.timeout_ms = SESSION_MS});
     flush(to);
     read_frame(to, &in);
@@ -153,17 +154,19 @@ static void one_by_one(struct raw *to, const char *name) {
 }
 
 int main(int argc, char **argv) {
-    const char *sources = getenv("BENCH_SOURCES");
+    const char *folder = getenv("BENCH_PEERS");
     char curator[400], kazoo[400];
-    snprintf(curator, sizeof(curator), "%s/CuratorPeer.java", sources ? sources : ".");
-    snprintf(kazoo, sizeof(kazoo), "%s/kazoo_peer.py", sources ? sources : ".");
+    snprintf(curator, sizeof(curator), "%s/CuratorLocks.java", folder ? folder : ".");
+    snprintf(kazoo, sizeof(kazoo), "%s/kazoo_locks.py", folder ? folder : ".");
     const struct consensus zookeeper = {
-        .ways = {{"the same requests (limit)", same_pair},
-                 {"create, list and delete, one after the other", one_by_one}},
+        .name = "zookeeper",
+        .ways = {{"the same requests bare", same_pair},
+                 {"create, list and delete bare, in turn", one_by_one}},
         .peers = {{"Curator",
+                   "curator",
                    {"java", "-cp",
                     "/usr/share/java/curator-recipes.jar:/usr/share/java/slf4j-nop.jar", curator}},
-                  {"kazoo", {"/usr/bin/python3", kazoo}}},
+                  {"kazoo", "kazoo", {"/usr/bin/python3", kazoo}}},
         .peer_count = 2,
     };
     return consensus_main(argc, argv, &zookeeper);

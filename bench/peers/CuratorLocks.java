@@ -1,3 +1,5 @@
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Scanner;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
@@ -6,35 +8,45 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.RetryForever;
 
-/* Curator's InterProcessMutex, for bench/zookeeper.c: CuratorPeer PORT. It reads lines "pairs THREADS MS" and "changes THREADS
- * MS", has threads take and release a lock for a while, each its own or all the same, and answers with pairs or changes of
- * holder in a second. */
-public class CuratorPeer {
-    static double measure(CuratorFramework client, boolean changes, int count, long ms) throws Exception {
-        AtomicLong number = new AtomicLong();
+/* Curator's InterProcessMutex, for bench/zookeeper.c: CuratorLocks PORT. See bench/process.h for what it reads and answers. */
+public class CuratorLocks {
+    static String measure(CuratorFramework client, boolean areChanges, int count, long ms) throws Exception {
+        AtomicLong changes = new AtomicLong();
         AtomicInteger last = new AtomicInteger(-1);
+        List<Long> times = new ArrayList<>();
         Thread[] threads = new Thread[count];
         long began = System.nanoTime(), until = began + ms * 1000000;
         for (int i = 0; i < count; i++) {
             int index = i;
             threads[i] = new Thread(() -> {
-                InterProcessMutex lock = new InterProcessMutex(client, changes ? "/curator/one" : "/curator/" + index);
+                InterProcessMutex lock = new InterProcessMutex(client, areChanges ? "/curator/one" : "/curator/" + index);
+                List<Long> own = new ArrayList<>();
                 try {
-                    while (System.nanoTime() < until) {
+                    for (long now = 0; now < until;) {
+                        long before = System.nanoTime();
                         lock.acquire();
-                        if (last.getAndSet(index) != index || !changes)
-                            number.incrementAndGet();
+                        if (last.getAndSet(index) != index)
+                            changes.incrementAndGet();
                         lock.release();
+                        now = System.nanoTime();
+                        own.add((now - before) / 1000);
                     }
                 } catch (Exception problem) {
                     throw new RuntimeException(problem);
+                }
+                synchronized (times) {
+                    times.addAll(own);
                 }
             });
             threads[i].start();
         }
         for (Thread thread : threads)
             thread.join();
-        return number.get() * 1e9 / (System.nanoTime() - began);
+        StringBuilder answer = new StringBuilder();
+        answer.append((areChanges ? changes.get() : times.size()) * 1e9 / (System.nanoTime() - began));
+        for (long us : times)
+            answer.append(' ').append(us);
+        return answer.toString();
     }
 
     public static void main(String[] words) throws Exception {
@@ -45,7 +57,7 @@ public class CuratorPeer {
         while (lines.hasNextLine()) {
             String[] asked = lines.nextLine().split(" ");
             System.out.println(
-                measure(client, asked[0].equals("changes"), Integer.parseInt(asked[1]), Long.parseLong(asked[2])));
+                measure(client, asked[0].equals("changes"), Integer.parseInt(asked[2]), Long.parseLong(asked[3])));
         }
         client.close();
     }
