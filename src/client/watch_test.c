@@ -73,7 +73,7 @@ static void watch(hf_client *client, const char *prefix, struct story *story) {
     story->call = call;
 }
 
-TEST(a_program_that_does_not_keep_up_is_told_so) {
+TEST(a_program_that_does_not_keep_up_is_notified) {
     static struct story story;
     hf_client *a = open_client(), *watching = open_client();
     CHECK(hf_fd(watching) >= 0); /* nothing is reported but in hf_process */

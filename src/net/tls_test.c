@@ -231,7 +231,7 @@ TEST(an_end_that_is_announced_is_one) {
     over();
 }
 
-TEST(what_is_no_tls_is_told) {
+TEST(what_is_no_tls_is_reported) {
     open_named("db.example");
     const char *answers[] = {"-ERR unknown command\r\n", "+PONG\r\n",
                              "HTTP/1.1 400 Bad Request\r\n\r\n", "\0\0\0\0\0\0\0\0"};
@@ -341,7 +341,7 @@ TEST(what_openssl_would_take_for_any_name_is_refused) {
     tls_server_close(&server);
 }
 
-TEST(who_is_not_trusted_is_told) {
+TEST(who_is_not_trusted_is_notified) {
     struct tls_server other;
     char *text = NULL;
     tls_server_open(&server, NAMES, now_s - DAY_S, now_s + DAY_S);

@@ -188,7 +188,7 @@ TEST(without_a_path_the_installed_modules_are_looked_for) {
     CHECK(info.available || strstr(info.missing, "is not in " HOLDFAST_MODULE_DIR ";"));
 }
 
-TEST(a_scheme_that_nobody_knows_is_told_with_those_that_there_are) {
+TEST(a_scheme_that_nobody_knows_is_reported_with_those_that_there_are) {
     unsetenv("HOLDFAST_MODULE_PATH");
     check_says("nosuchstore", "\"nosuchstore:\" is none of memory:, sqlite:, ");
 }

@@ -241,7 +241,7 @@ def the_url_is_shown_as_it_was_given():
 
 
 @test
-def no_word_of_a_line_that_is_wrong_is_told():
+def no_word_of_a_line_that_is_wrong_is_reported():
     for text in ("url: redis://app:hunter2@db\n", "hunter2\n", "[hunter2]\n", "url = \"hunter2\n",
                  "url = redis://app:hunter2@db\n" * 2):
         configure(text)
@@ -457,7 +457,7 @@ def the_configuration_names_the_password_of_its_own_url_only():
 
 
 @test
-def what_is_no_password_is_told():
+def what_is_no_password_is_reported():
     def write(text):
         return ("--password-file", password_file(text))
 
@@ -481,7 +481,7 @@ def what_is_no_password_is_told():
 
 
 @test
-def a_store_that_is_not_there_is_told_without_the_password():
+def a_store_that_is_not_there_is_reported_without_the_password():
     configure("url = redis://app:hunter2@db/0\n")
     for words in ((), ("--url", "redis://app@db/0", "--password-file", password_file("hunter2"))):
         err = refused("holdfast-redis.so", words=("run", *words, "x", "true"))

@@ -124,7 +124,7 @@ def check_failed_renewal(ttl_s):
 
 
 @test
-def a_renewal_that_fails_and_is_repeated_is_told_with_v():
+def a_renewal_that_fails_and_is_repeated_is_reported_with_v():
     with_longer_leases(check_failed_renewal, leases=(24, 57))
 
 

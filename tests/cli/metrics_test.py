@@ -121,7 +121,7 @@ def a_skipped_run_does_not_hide_the_failed_one():
 
 
 @test
-def a_run_that_takes_long_is_told_and_counted_and_not_killed():
+def a_run_that_takes_long_is_reported_and_counted_and_not_killed():
     process = start("run", "--metrics-file", path(), "--report", "report", "--warn-after", "200ms", "x", "-c",
                     "read line; echo done", stdin=subprocess.PIPE)
     contains(read_line(process.stderr), "holdfast: x has been held for 200ms (--warn-after); the command goes on")

@@ -547,7 +547,7 @@ def what_is_wrong_is_named():
 
 
 @test
-def a_full_disk_is_told():
+def a_full_disk_is_reported():
     hold("x")
     with open("/dev/full", "wb") as full:
         for words in (["ls"], ["inspect", "x"]):

@@ -141,7 +141,7 @@ def a_wait_ends_in_time():
 
 
 @test
-def who_waits_goes_on_when_the_lock_is_let_go_and_in_order():
+def who_waits_goes_on_when_the_lock_is_released_and_in_order():
     holder = hold("x")
     waiting = []
     for number in range(3):
@@ -272,7 +272,7 @@ def a_store_that_is_not_there_is_78():
 
 
 @test
-def a_lease_beyond_max_lease_is_told_with_both_causes():
+def a_lease_beyond_max_lease_is_reported_with_both_causes():
     """The holder permits itself longer leases than the one who asks."""
     code, _, err = run("--max-lease", "1h", "run", "--ttl", "30m", "x", "--", HOLDFAST, "run", "-n", "x", "true")
     equal(code, 78)

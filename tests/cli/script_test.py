@@ -261,7 +261,7 @@ def a_lost_lock_ends_the_process_that_it_is_for():
 
 
 @test
-def a_holder_that_is_told_to_end_lets_go():
+def a_holder_that_is_told_to_end_releases_the_lock():
     holder = matches(shell('eval "$(holdfast acquire x --for 1m)"; holdfast run -n x true')[2],
                      r"pid (\d+) \(holdfast acquire\)")[1]
     os.kill(int(holder), signal.SIGTERM)

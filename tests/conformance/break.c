@@ -93,7 +93,7 @@ BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
     hf_hold_free(hold);
 }
 
-BOTH_FORMS(who_loses_what_was_not_renewed_in_time_is_told_so) {
+BOTH_FORMS(who_loses_what_was_not_renewed_in_time_is_notified) {
     static struct told told;
     hf_client_options client_options = HF_CLIENT_OPTIONS_INIT;
     client_options.on_event = note_event;

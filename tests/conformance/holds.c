@@ -58,7 +58,7 @@ TEST(what_frees_takes_null) {
     CHECK_EQ_INT(hf_locks_count(NULL), 0);
 }
 
-BOTH_FORMS(owners_are_told_in_full_only_to_who_acquired) {
+BOTH_FORMS(owners_are_reported_in_full_only_to_who_acquired) {
     hf_client *a = open_client();
     const char *name = fresh_name("owner");
     hf_hold *one = get(a, name, as_shared(0)), *two = get(a, name, as_shared(0));

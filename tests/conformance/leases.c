@@ -97,7 +97,7 @@ BOTH_FORMS(an_ended_permit_lets_the_next_in_beside_those_that_live) {
     let_go(next);
 }
 
-BOTH_FORMS(a_loss_is_told_once_by_every_means) {
+BOTH_FORMS(a_loss_is_reported_once_by_every_means) {
     hf_client *a = open_client();
     const char *name = fresh_name("told");
     atomic_int losses = 0;

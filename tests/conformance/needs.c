@@ -28,7 +28,7 @@ static const char *const needs_barging[] = {
 static const char *const needs_lease_each[] = {
     "a renewal may lengthen the lease and never shortens it",
     "a check asks for the time that is needed",
-    "several with too little time left are let go",
+    "several with too little time left are released",
 };
 
 static const char *const needs_permits[] = {
@@ -77,7 +77,7 @@ static const char *const needs_leases[] = {
     "ten thousand acquires may be in flight",
     "a list comes in pages in the order of the names",
     "names may have every byte but nul",
-    "several with too little time left are let go",
+    "several with too little time left are released",
     "the end of a dead leaders lease is observed",
 };
 

@@ -137,7 +137,7 @@ BOTH_FORMS(permits_are_not_counted_up_beyond_what_is_held) {
     let_go(same);
 }
 
-BOTH_FORMS(the_loss_is_told_to_every_hold_that_the_owner_has) {
+BOTH_FORMS(the_loss_is_reported_to_every_hold_that_the_owner_has) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("lost");
     enum { COUNT = 4 };

@@ -121,7 +121,7 @@ static int64_t left_of(hf_client *client, const char *name) {
 
 /* wants[0] is the last to be taken, and is let go when the lease of the first has run down a
  * little. */
-BOTH_FORMS(several_with_too_little_time_left_are_let_go) {
+BOTH_FORMS(several_with_too_little_time_left_are_released) {
     hf_client *a = open_client(), *b = open_client();
     struct several several = {0};
     add_mutexes(&several, 2);

@@ -119,7 +119,7 @@ def row_2_a_grant_that_arrives_after_its_lease_is_not_used():
 
 @test
 @patient
-def row_25_a_connection_that_goes_silent_frees_its_lock_after_the_lease_and_its_holder_is_told():
+def row_25_a_connection_that_goes_silent_frees_its_lock_after_the_lease_and_its_holder_is_notified():
     prefix = fresh()
     with Proxy(shared.members[0].port) as proxy, \
             Puppet(PUPPET, url_of(prefix), wait_lease_ms=WAIT_LEASE_MS) as near, \
@@ -296,7 +296,7 @@ def row_32_a_leader_that_is_stopped_or_killed_loses_no_lock():
 
 @test
 @patient
-def row_48_a_holder_that_is_cut_off_together_with_the_leader_is_told_before_another_has_the_lock():
+def row_48_a_holder_that_is_cut_off_together_with_the_leader_is_notified_before_another_has_the_lock():
     """The leader does not notice that it was deposed: its election timeout is longer than the others'. So it goes on answering
     keep-alives, while the others give the lock to the one who waits."""
     cluster = Etcd(members=3, separable=True)

@@ -68,7 +68,7 @@ def etcdctl_waits_for_each_kind_of_hold():
 
 
 @test
-def a_waiter_follows_etcdctl_and_is_told_when_it_ends():
+def a_waiter_follows_etcdctl_and_is_notified_when_it_ends():
     with Puppet(PUPPET, patient(shared.url()), wait_lease_ms=LONG_MS) as one:
         for name, kind in {"b1": "exclusive", "b2": "shared", "b3": "2/3"}.items():
             with Other(name) as other:

@@ -207,7 +207,7 @@ def a_node_that_hangs_or_is_down_is_named_with_the_reason():
 
 
 @test
-def a_restart_is_told_until_max_lease_is_over():
+def a_restart_is_reported_until_max_lease_is_over():
     with nodes() as servers:
         said = Found(url_of(servers)).of("restart")
         equal(said, ["all 3 nodes: the server was started less than max_lease (60 s) ago"])

@@ -242,7 +242,7 @@ def memory_that_is_nearly_full_is_a_warning_and_full_a_problem():
 
 @test((10, "warning", "ahead of"), (-10, "warning", "behind"), (2 * DAY_S, "problem", "ahead of"),
       (-2 * DAY_S, "problem", "behind"), (0.5, "ok", "differ"))
-def clocks_that_differ_are_told(case):
+def clocks_that_differ_are_reported(case):
     step_s, severity, where = case
     with Redis(config=DURABLE, clock=SHIM) as server:
         server.step_clock(step_s)

@@ -115,7 +115,7 @@ def row_10_clients_that_are_cut_off_with_a_node_lose_its_locks_and_the_others_go
 
 
 @test
-def row_10_what_was_not_replicated_is_lost_and_not_made_anew():
+def row_10_what_was_not_replicated_is_lost_and_not_made_again():
     with Cluster(config=["replica-read-only no"]) as cluster, \
             puppets(2, cluster.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
         old = cluster.nodes[0]

@@ -281,7 +281,7 @@ def row_22_who_waits_gets_its_turn_though_its_subscription_is_deaf():
 
 
 @test
-def row_22_a_break_is_told_at_the_next_renewal_though_nobody_hears_of_it():
+def row_22_a_break_is_reported_at_the_next_renewal_though_nobody_hears_of_it():
     with Network() as net:
         token = net.far.hold("a", "x", lease_ms=3000).token
         net.far.renew("a")

@@ -111,7 +111,7 @@ def row_23_a_hold_survives_an_outage_of_half_its_lease(place):
 
 @test(*PLACES)
 @patient
-def row_25_the_loss_is_told_at_the_deadline_by_every_means(place):
+def row_25_the_loss_is_reported_at_the_deadline_by_every_means(place):
     lease_ms = 4000
     kinds = kinds_of(place) | {"not-renewed": ("exclusive", "exclusive")}
     with contextlib.ExitStack() as stack:

@@ -127,7 +127,7 @@ def row_10_a_client_that_is_cut_off_with_the_old_master_loses_its_lock_by_the_de
 
 
 @test
-def row_10_what_was_not_replicated_is_lost_and_not_made_anew():
+def row_10_what_was_not_replicated_is_lost_and_not_made_again():
     with Sentinels(config=["replica-read-only no"]) as scene, \
             puppets(2, scene.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
         tokens = hold_and_wait(scene, one, two)
@@ -259,7 +259,7 @@ def servers_and_sentinels_have_passwords_of_their_own():
 
 
 @test
-def row_11_a_grant_that_too_few_replicas_have_is_let_go_again():
+def row_11_a_grant_that_too_few_replicas_have_is_released_again():
     with Sentinels() as scene, \
             Puppet(PUPPET, scene.url("?wait_replicas=1&wait_timeout=1900")) as careful, \
             Puppet(PUPPET, scene.url("?wait_replicas=2&wait_timeout=50")) as too_careful, \

@@ -22,7 +22,7 @@ AOF = ["appendonly yes", "appendfsync always"]
 
 
 @test
-def row_8_a_restart_without_persistence_is_told_and_waiters_go_on():
+def row_8_a_restart_without_persistence_is_reported_and_waiters_go_on():
     with Redis() as server, puppets(2, server.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
         tokens = {name: one.hold(name, name, kind=KINDS[name][0], lease_ms=LEASE_MS).token for name in KINDS}
         alone = one.hold("alone", "alone", lease_ms=LEASE_MS)
@@ -66,7 +66,7 @@ def row_9_tokens_rise_though_the_append_only_file_lost_its_tail():
 
 
 @test
-def row_12_what_was_evicted_is_told_at_the_next_renewal():
+def row_12_what_was_evicted_is_reported_at_the_next_renewal():
     with Redis(config=["maxmemory-policy allkeys-random"]) as server, \
             puppets(2, server.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two):
         tokens = {name: one.hold(name, name, kind=KINDS[name][0], lease_ms=LEASE_MS).token for name in KINDS}
@@ -116,7 +116,7 @@ def pass_on(waiters, name, tokens):
 
 
 @test("K", "S", "Q", "W", "H", "I", "all")
-def row_13_what_is_deleted_is_told_and_the_queue_goes_on(what):
+def row_13_what_is_deleted_is_reported_and_the_queue_goes_on(what):
     with Redis() as server, puppets(4, server.url(), wait_lease_ms=WAIT_LEASE_MS) as every:
         holders, waiters = every[:2], every[2:]
         sets = {"exclusive": (holders[:1], "exclusive"), "shared": (holders, "exclusive"), "1/3": (holders, "3/3")}
@@ -147,7 +147,7 @@ def row_13_what_is_deleted_is_told_and_the_queue_goes_on(what):
 
 
 @test("K", "S", "H", "I")
-def row_13_a_break_after_a_deletion_is_told_as_it_was(what):
+def row_13_a_break_after_a_deletion_is_reported_as_it_was(what):
     with Redis() as server, puppets(2, server.url()) as (one, two):
         for kind in ("exclusive", "shared"):
             token = one.hold(kind, kind, kind=kind).token

@@ -25,7 +25,7 @@ def patient_url(server, proxy):
 
 
 @test(*KINDS)
-def row_1_who_was_stopped_past_its_lease_is_told_and_fenced_off(kinds):
+def row_1_who_was_stopped_past_its_lease_is_notified_and_fenced_off(kinds):
     with Redis() as server, puppets(2, server.url()) as (one, two):
         kind, other = KINDS[kinds]
         resource = Resource()
@@ -160,7 +160,7 @@ def row_5_a_foreign_holder_may_have_any_time_left():
 
 
 @test
-def row_5_a_clock_that_is_days_behind_is_told_where_tokens_would_need_it():
+def row_5_a_clock_that_is_days_behind_is_reported_where_tokens_would_need_it():
     with Redis(clock=SHIM) as server, puppets(1, server.url()) as (one,):
         first = one.hold("a", "old", lease_ms=LONG_MS)
         equal(one.release("a"), "OK")

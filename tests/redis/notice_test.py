@@ -67,7 +67,7 @@ PLACES = {"a server": one_server, "a socket": lambda: one_server(unix=True), "TL
 
 
 @test(*PLACES)
-def a_break_is_told_at_once(place):
+def a_break_is_reported_at_once(place):
     """The first is broken before the client listens, the others when it does."""
     with PLACES[place]() as url, puppets(2, url, max_lease_ms=LEASE_MS) as (one, two):
         for kind in ("exclusive", "shared", "exclusive"):
@@ -85,7 +85,7 @@ DEEDS = {"DEL": ["DEL", "{}"], "EXPIRE": ["PEXPIRE", "{}", "1"], "SET": ["SET", 
 
 
 @test(*DEEDS)
-def what_is_done_to_the_key_is_told_at_once_where_the_server_publishes_it(deed):
+def what_is_done_to_the_key_is_reported_at_once_where_the_server_publishes_it(deed):
     with Redis(config=EVENTS, users=documented_users()) as server, \
             puppets(1, server.url(user="holdfast"), max_lease_ms=LEASE_MS) as (one,):
         one.hold("other", "other", lease_ms=LEASE_MS)

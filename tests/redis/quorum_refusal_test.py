@@ -44,7 +44,7 @@ def row_15_trouble_on_a_minority_changes_nothing(trouble):
 
 
 @test(*TROUBLES)
-def row_15_trouble_on_a_majority_is_told_in_time_and_loses_nothing(trouble):
+def row_15_trouble_on_a_majority_is_reported_in_time_and_loses_nothing(trouble):
     with nodes(config=CONFIG) as servers, puppets(2, new_set(servers)) as (one, two):
         hold_all(one, servers)
         with trouble_on(servers[:MAJORITY], trouble) as errors:

@@ -28,7 +28,7 @@ def check_free(servers, puppet, name, kind="exclusive"):
 
 
 @test(*KINDS)
-def row_1_who_was_stopped_past_its_lease_is_told_and_fenced_off(kinds):
+def row_1_who_was_stopped_past_its_lease_is_notified_and_fenced_off(kinds):
     with nodes() as servers, puppets(2, new_set(servers)) as (one, two):
         kind, other = KINDS[kinds]
         resource = Resource()
@@ -203,7 +203,7 @@ def row_5_clocks_that_step_back_are_an_error_of_their_own(kinds):
 
 
 @test(*KINDS)
-def row_5_votes_of_the_dead_that_do_not_end_are_told(kinds):
+def row_5_votes_of_the_dead_that_do_not_end_are_reported(kinds):
     """A majority's clock steps back, and the holder dies: its votes end on the others only."""
     with nodes(clock=SHIM) as servers, puppets(2, new_set(servers)) as (one, two):
         kind, other = KINDS[kinds]
@@ -220,7 +220,7 @@ def row_5_votes_of_the_dead_that_do_not_end_are_told(kinds):
 
 
 @test(MINORITY, MAJORITY)
-def row_5_clocks_that_are_days_behind_are_told_where_tokens_would_need_them(count):
+def row_5_clocks_that_are_days_behind_are_reported_where_tokens_would_need_them(count):
     with nodes(clock=SHIM) as servers, puppets(1, new_set(servers)) as (one,):
         first = one.hold("a", "old", lease_ms=LONG_MS)
         equal(one.release("a"), "OK")

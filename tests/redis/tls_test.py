@@ -234,7 +234,7 @@ def a_client_certificate_is_shown(version):
 
 
 @test
-def files_that_are_wrong_are_told_before_anything_is_connected():
+def files_that_are_wrong_are_reported_before_anything_is_connected():
     one, two = OURS.issue("one"), OURS.issue("two")
     sealed = OURS.folder / "sealed.key"
     openssl("pkey", "-in", one.key, "-aes256", "-passout", "pass:x", "-out", sealed)
@@ -303,7 +303,7 @@ def a_server_of_old_versions_alone_is_refused():
 
 
 @test
-def plaintext_to_a_port_of_tls_is_told():
+def plaintext_to_a_port_of_tls_is_reported():
     with Redis(tls=OURS.issue("server")) as server:
         refused(f"redis://127.0.0.1:{server.port}?timeout=500", "did not answer", "a URL that begins with rediss")
 
@@ -507,7 +507,7 @@ def a_restart_of_the_server_is_survived():
 
 
 @test
-def a_server_with_another_certificate_after_a_restart_is_verified_anew():
+def a_server_with_another_certificate_after_a_restart_is_verified_again():
     with Redis(tls=OURS.issue("server")) as server, Puppet(PUPPET, url_of(server, OURS.ca)) as one:
         one.hold("a", "x")
         server.tls = STRANGERS.issue("server")

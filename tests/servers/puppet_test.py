@@ -78,7 +78,7 @@ def a_wait_is_cancelled_or_ended_by_close(store):
 
 
 @test("memory", "sqlite")
-def a_broken_lock_is_told_as_lost_and_shown(store):
+def a_broken_lock_is_reported_as_lost_and_shown(store):
     with Puppet(PROGRAM, URLS[store]) as puppet:
         token = puppet.hold("a", "broken").token
         puppet.acquire("b", "broken", wait_ms=-1)
@@ -120,7 +120,7 @@ def kinds_flags_and_options_arrive(store):
 
 
 @test
-def who_is_stopped_loses_its_lock_and_is_told():
+def who_is_stopped_loses_its_lock_and_is_notified():
     with Puppet(PROGRAM, SQLITE) as one, Puppet(PROGRAM, SQLITE) as two:
         token = one.hold("a", "stopped", lease_ms=1000).token
         one.stop()

@@ -79,7 +79,7 @@ static void end(void) {
     set_close();
 }
 
-TEST(a_sound_set_is_strict_and_what_its_nodes_say_alike_is_told_once) {
+TEST(a_sound_set_is_strict_and_what_its_nodes_say_alike_is_reported_once) {
     begin();
     tell_all(0);
     CHECK_EQ_STR(examine.examination->tier, "strict");
@@ -94,7 +94,7 @@ TEST(a_sound_set_is_strict_and_what_its_nodes_say_alike_is_told_once) {
     end();
 }
 
-TEST(what_differs_is_told_with_the_names) {
+TEST(what_differs_is_reported_with_the_names) {
     begin();
     tell(0, HF_FINE, "color", "it is red");
     tell(1, HF_WARNING, "color", "it is blue");
@@ -124,7 +124,7 @@ TEST(without_a_quorum_of_voters_there_is_a_problem) {
     end();
 }
 
-TEST(each_way_not_to_vote_is_told) {
+TEST(each_way_not_to_vote_is_reported) {
     begin();
     facts_of(1)->silent_us = 41500 * MS;
     snprintf(facts_of(2)->set, sizeof(facts_of(2)->set), "other/5/3/60000");
@@ -207,7 +207,7 @@ TEST(a_server_that_is_listed_twice_is_a_problem_and_so_is_a_copy) {
     end();
 }
 
-TEST(nodes_on_one_host_are_told) {
+TEST(nodes_on_one_host_are_reported) {
     begin();
     snprintf(facts_of(1)->host, sizeof(facts_of(1)->host), "db0");
     snprintf(facts_of(3)->address, sizeof(facts_of(3)->address), "10.0.0.2");
@@ -229,7 +229,7 @@ TEST(nodes_on_one_host_are_told) {
     end();
 }
 
-TEST(a_node_that_was_just_started_is_told_unless_it_is_known_to_have_forgotten) {
+TEST(a_node_that_was_just_started_is_reported_unless_it_is_known_to_have_forgotten) {
     begin();
     for (size_t i = 0; i < NODES; i++)
         facts_of(i)->up_us = 59000 * MS;

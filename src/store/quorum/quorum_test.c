@@ -67,7 +67,7 @@ TEST(a_raise_that_fails_loses_the_ballot) {
     set_close();
 }
 
-TEST(what_was_lost_is_released_where_it_was_not_refused_before_it_is_told) {
+TEST(what_was_lost_is_released_where_it_was_not_refused_before_it_is_reported) {
     set_open();
     struct store_op op = mutex(1, STORE_WAIT);
     submit(&op);
@@ -429,7 +429,7 @@ TEST(who_finds_it_busy_comes_back_when_a_quorum_may_be_free) {
 }
 
 /* failures.md 5 */
-TEST(clocks_without_which_there_is_no_quorum_are_told_also_by_who_got_votes) {
+TEST(clocks_without_which_there_is_no_quorum_are_reported_also_by_who_got_votes) {
     set_open();
     struct store_op op = mutex(1, STORE_WAIT);
     submit(&op);
@@ -523,7 +523,7 @@ TEST(after_split_votes_a_word_wakes_at_a_time_of_ones_own) {
     set_close();
 }
 
-TEST(what_failed_is_told_with_the_names_of_the_nodes) {
+TEST(what_failed_is_reported_with_the_names_of_the_nodes) {
     set_open();
     struct store_op op = mutex(1, 0);
     submit(&op);

@@ -83,7 +83,7 @@ static void released_again(struct redis *redis, struct redis_request *request,
     (void)why;
     op->text =
         error_format("%" PRIu64 " of the %" PRIu64 " replicas that wait_replicas asks for had "
-                     "it after %" PRIu64 " ms, so it was let go again",
+                     "it after %" PRIu64 " ms, so it was released again",
                      waiting->replicas, redis->wait_replicas, redis->wait_timeout_ms);
     op->reason = HF_UNREACHABLE;
     bool is_gone = reply && reply->type == REPLY_INTEGER &&

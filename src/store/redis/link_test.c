@@ -562,7 +562,7 @@ static void open_node(void) {
     rig_join(&rig, NULL);
 }
 
-TEST(a_server_of_a_set_is_asked_before_its_vote_whether_it_was_started_anew) {
+TEST(a_server_of_a_set_is_asked_before_its_vote_whether_it_was_restarted) {
     open_node();
     ask_vote(&rig, &a, STORE_GIVE, 0);
     for (int connection = 0; connection < 2; connection++) {

@@ -130,7 +130,7 @@ TEST(a_sentinel_is_not_waited_for_longer_than_a_second_when_another_has_answered
     over();
 }
 
-TEST(sentinels_that_stay_silent_are_told_when_the_time_for_connecting_is_over) {
+TEST(sentinels_that_stay_silent_are_reported_when_the_time_for_connecting_is_over) {
     begin("redis+sentinel://s1,s2/orders?plaintext=yes&connect_timeout=3000");
     ask_acquire(&rig, &a, "x", 0);
     CHECK(stream_to("s1") && stream_to("s2"));
@@ -170,7 +170,7 @@ TEST(a_server_that_is_no_master_gets_no_request_and_the_sentinels_are_asked_agai
     over();
 }
 
-TEST(another_master_is_told_before_anything_is_sent_to_it) {
+TEST(another_master_is_reported_before_anything_is_sent_to_it) {
     begin("redis+sentinel://s1,s2,s3/orders?plaintext=yes");
     ask_acquire(&rig, &a, "x", STORE_WAIT);
     name_master("s1", "s2", M1);
@@ -394,7 +394,7 @@ TEST(a_node_has_the_time_for_connecting_to_say_who_serves_what) {
     over();
 }
 
-TEST(nobody_who_can_be_asked_is_told_with_the_reason) {
+TEST(nobody_who_can_be_asked_is_reported_with_the_reason) {
     begin("redis+cluster://seed?plaintext=yes");
     ask_acquire(&rig, &a, "x", 0);
     answers("seed", "CLUSTER SLOTS", "-ERR This instance has cluster support disabled\r\n");

@@ -153,7 +153,7 @@ TEST(without_a_password_the_greeting_is_a_ping) {
 
 /* ---- Failures ---- */
 
-TEST(a_client_certificate_that_is_missing_is_told_at_once) {
+TEST(a_client_certificate_that_is_missing_is_reported_at_once) {
     static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
     for (size_t i = 0; i < 2; i++) {
         memset(peers, 0, sizeof(peers));
@@ -179,7 +179,7 @@ TEST(a_server_that_accepts_and_says_nothing_is_left_in_time) {
     over();
 }
 
-TEST(a_server_that_hangs_up_in_the_handshake_is_told) {
+TEST(a_server_that_hangs_up_in_the_handshake_is_reported) {
     open_store("rediss://db.example?ca=");
     ask_acquire(&rig, &a, "x", 0);
     fake_accept(fake_stream(rig.world, 0));
@@ -190,7 +190,7 @@ TEST(a_server_that_hangs_up_in_the_handshake_is_told) {
 
 /* The first request was sent before anything came, so it may have been done; what follows is not
  * sent. */
-TEST(plaintext_to_a_server_that_hangs_up_for_want_of_tls_is_told) {
+TEST(plaintext_to_a_server_that_hangs_up_for_want_of_tls_is_reported) {
     open_store("redis://localhost?timeout=300");
     ask_acquire(&rig, &b, "x", 0);
     fake_accept(fake_stream(rig.world, 0));
@@ -207,7 +207,7 @@ TEST(plaintext_to_a_server_that_hangs_up_for_want_of_tls_is_told) {
     over();
 }
 
-TEST(plaintext_to_a_server_that_answers_with_an_alert_is_told) {
+TEST(plaintext_to_a_server_that_answers_with_an_alert_is_reported) {
     open_store("redis://jo:hunter2@localhost");
     ask_acquire(&rig, &a, "x", 0);
     fake_accept(fake_stream(rig.world, 0));
@@ -254,7 +254,7 @@ TEST(a_record_that_is_cut_is_a_lost_connection_and_what_was_sent_is_sent_again) 
     over();
 }
 
-TEST(no_memory_to_send_is_told_and_ends_the_connection) {
+TEST(no_memory_to_send_is_reported_and_ends_the_connection) {
     open_store("rediss://db.example?ca=");
     fake_serve(rig.world, serve, &rig);
     ask_acquire(&rig, &a, "x", 0);
@@ -290,7 +290,7 @@ TEST(nothing_follows_what_could_not_be_sent) {
     over();
 }
 
-TEST(no_memory_for_the_handshake_is_told) {
+TEST(no_memory_for_the_handshake_is_reported) {
     open_store("rediss://db.example?ca=");
     ask_acquire(&rig, &a, "x", 0);
     fake_fail_send(rig.world, HF_NO_MEMORY);

@@ -98,7 +98,7 @@ TEST(a_watch_that_ends_leaves_nothing_behind) {
 }
 
 /* The log is made to look as if 20,000 changes had come before the watcher could read one. */
-TEST(the_log_is_bounded_and_who_is_behind_is_told) {
+TEST(the_log_is_bounded_and_who_is_behind_is_notified) {
     struct seen seen = {0};
     hf_client *client = open_client();
     hf_call *call = watch(client, &seen);
