@@ -1,7 +1,7 @@
 /* A fork in the middle of everything. In the child, calls on handles return HF_FORKED, whatever the
  * parent's threads were doing; freeing a handle only frees memory; and it may open clients of its
  * own. failures.md 39. */
-#include "check.h"
+#include "support/fork_safely.h"
 
 #include <dirent.h>
 #include <holdfast/holdfast.h>
@@ -40,9 +40,7 @@ static void check_child(pid_t child) {
     CHECK_EQ_INT(status, 0);
 }
 
-static pid_t fork_child(void) {
-    fflush(stdout);
-    pid_t child = fork();
+static pid_t started(pid_t child) {
     CHECK(child >= 0);
     if (child == 0)
         alarm(CHILD_PATIENCE_S);
@@ -127,7 +125,7 @@ TEST(a_child_of_busy_threads_answers_and_opens_its_own) {
     hf_hold *held = get(busy.client, "held");
     start(&busy, acquire_and_release);
     for (int i = 0; i < 40; i++) {
-        pid_t child = fork_child();
+        pid_t child = started(fork());
         if (child == 0) {
             hf_hold *hold;
             CHECK_EQ_INT(hf_check(held, 0), HF_FORKED);
@@ -156,7 +154,7 @@ TEST(a_child_opens_while_the_parents_threads_open_and_close) {
     int children = CHILD_MAY_ALLOCATE ? 200 : 10;
     start(&busy, open_and_close);
     for (int i = 0; i < children; i++) {
-        pid_t child = fork_child();
+        pid_t child = started(fork());
         if (child == 0) {
             if (CHILD_MAY_ALLOCATE)
                 hf_client_close(open_client());
@@ -193,7 +191,7 @@ TEST(a_child_that_frees_its_handles_loses_no_memory) {
     CHECK_EQ_INT(hf_list_start(a, "", NULL, 10, &looked), HF_OK);
     CHECK_EQ_INT(hf_call_wait(looked, HF_FOREVER), HF_OK);
     CHECK(hf_fd(a) >= 0);
-    pid_t child = fork_child();
+    pid_t child = started(fork_safely());
     if (child == 0) {
         hf_call_free(waits);
         hf_call_free(granted);
@@ -226,7 +224,7 @@ TEST(a_child_that_closes_leaves_the_parents_client_at_work) {
     options.lease_ms = 3000;
     hf_hold *hold, *other;
     CHECK_EQ_INT(hf_acquire(a, "x", &options, &hold), HF_OK);
-    pid_t child = fork_child();
+    pid_t child = started(fork_safely());
     if (child == 0) {
         hf_hold_free(hold);
         hf_client_close(a);
@@ -245,10 +243,10 @@ TEST(a_child_that_closes_leaves_the_parents_client_at_work) {
 
 TEST(a_grandchild_is_forked_too) {
     hf_client *a = open_client();
-    pid_t child = fork_child();
+    pid_t child = started(fork_safely());
     if (child == 0) {
         hf_client *own = open_client();
-        pid_t grandchild = fork_child();
+        pid_t grandchild = started(fork_safely());
         if (grandchild == 0) {
             CHECK_EQ_INT(hf_process(a), HF_FORKED);
             CHECK_EQ_INT(hf_process(own), HF_FORKED);

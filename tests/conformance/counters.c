@@ -461,8 +461,7 @@ TEST(counts_in_a_forked_child_are_refused) {
     hf_count_options options = counting(HF_COUNT_ADD, 1);
     hf_call *call, *another;
     CHECK_IS(hf_count_start(a, name, &options, &call), HF_OK);
-    pid_t child = fork();
-    CHECK(child >= 0);
+    pid_t child = fork_safely();
     if (child == 0) {
         CHECK_IS(hf_count(a, name, &options, &counter), HF_FORKED);
         CHECK_IS(hf_count_start(a, name, &options, &another), HF_FORKED);

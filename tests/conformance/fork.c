@@ -77,8 +77,7 @@ TEST(a_child_has_no_part_in_its_parents_locks) {
     CHECK_IS(hf_acquire_start(a, of.name, &options, &of.pending), HF_OK);
     CHECK_IS(hf_acquire_start(a, fresh_name("other"), &options, &of.completed), HF_OK);
     CHECK_IS(hf_call_wait(of.completed, PATIENCE_MS), HF_OK);
-    pid_t child = fork();
-    CHECK(child >= 0);
+    pid_t child = fork_safely();
     if (child == 0) {
         use_in_child(&of);
         if (CHILD_MAY_HAVE_THREADS)

@@ -219,7 +219,7 @@ BOTH_FORMS(the_loss_of_one_is_the_loss_of_all) {
     add_mutexes(&several, 3);
     atomic_int losses = 0;
     hf_acquire_options options = telling(as_exclusive(0), &losses);
-    options.lease_ms = LEASE_MS;
+    options.lease_ms = 3 * LEASE_MS; /* it must be the break that ends it */
     hf_hold *hold = get_several(a, &several, options);
     int fd = hf_hold_fd(hold);
     CHECK_IS(break_hold(b, several.wants[1].name, hf_hold_token_at(hold, 1)), HF_OK);

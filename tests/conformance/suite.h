@@ -17,6 +17,7 @@
 
 #define TEST_TIMEOUT_S 150
 #include "check.h"
+#include "support/fork_safely.h"
 
 #include <errno.h>
 #include <holdfast/holdfast.h>

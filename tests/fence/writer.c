@@ -37,18 +37,20 @@ static void must(bool done, const char *why) {
     _Exit(EXIT_FAILURE);
 }
 
-/* Takes the lock, again if it was lost before the token was registered. */
+/* Takes the lock, again if a slow machine got it too late or lost it before the token was
+ * registered. */
 static hf_hold *acquire(const char *url, const char *name, const char *path) {
     hf_client *client;
     hf_hold *hold;
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
-    int r = HF_LOST;
+    int r;
     options.lease_ms = LEASE_MS;
     must(hf_client_open(url, NULL, &client) == HF_OK, hf_last_error());
-    while (r == HF_LOST) {
-        must(hf_acquire(client, name, &options, &hold) == HF_OK, hf_last_error());
-        r = hf_fence_open(hold, path);
-    }
+    do {
+        r = hf_acquire(client, name, &options, &hold);
+        if (r == HF_OK)
+            r = hf_fence_open(hold, path);
+    } while (r == HF_LOST || r == HF_SHORT);
     must(r == HF_OK, hf_last_error());
     return hold;
 }

@@ -56,7 +56,8 @@ static void must(int r) {
     _Exit(EXIT_FAILURE);
 }
 
-/* Takes the lock, again if it was lost before there was a statement. */
+/* Takes the lock, again if a slow machine got it too late or lost it before there was a
+ * statement. */
 static void acquire(const char *url, const char *name, char guard[HF_FENCE_SQL_SIZE]) {
     hf_client *client;
     hf_hold *hold;
@@ -65,9 +66,10 @@ static void acquire(const char *url, const char *name, char guard[HF_FENCE_SQL_S
     must(hf_client_open(url, NULL, &client));
     int r;
     do {
-        must(hf_acquire(client, name, &options, &hold));
-        r = hf_fence_sql(hold, HF_POSTGRES, guard, HF_FENCE_SQL_SIZE);
-    } while (r == HF_LOST);
+        r = hf_acquire(client, name, &options, &hold);
+        if (r == HF_OK)
+            r = hf_fence_sql(hold, HF_POSTGRES, guard, HF_FENCE_SQL_SIZE);
+    } while (r == HF_LOST || r == HF_SHORT);
     must(r);
 }
 

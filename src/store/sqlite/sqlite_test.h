@@ -6,9 +6,8 @@
 #ifndef TEST_TIMEOUT_S
 #define TEST_TIMEOUT_S 150
 #endif
-#include "check.h"
+#include "support/fork_safely.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -231,35 +230,6 @@ UNUSED static void *shared(size_t size) {
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
     return memory;
-}
-
-/* Whether this process's other threads sleep. In a child, AddressSanitizer's allocator stays locked
- * if a thread used it at the fork, as a thread that is starting does. */
-UNUSED static bool others_sleep(void) {
-    DIR *tasks = opendir("/proc/self/task");
-    CHECK(tasks);
-    bool sleep = true;
-    struct dirent *entry;
-    while ((entry = readdir(tasks))) {
-        char path[PATH_MAX], text[256] = "";
-        if (entry->d_name[0] == '.' || atoi(entry->d_name) == getpid())
-            continue;
-        snprintf(path, sizeof(path), "/proc/self/task/%s/stat", entry->d_name);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        CHECK(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0);
-        close(fd);
-        char *state = strrchr(text, ')');
-        sleep = sleep && state && state[2] == 'S';
-    }
-    closedir(tasks);
-    return sleep;
-}
-
-UNUSED static pid_t fork_safely(void) {
-    AWAIT(others_sleep());
-    pid_t child = fork();
-    CHECK(child >= 0);
-    return child;
 }
 
 UNUSED static pid_t spawn(void (*run)(void *arg), void *arg) {
