@@ -2,6 +2,7 @@
 // holdfast for Node: promises and exceptions over addon.c. Times are in milliseconds. The header of the library is the
 // manual; index.d.ts says what is here.
 const { EventEmitter } = require('node:events');
+const { inspect } = require('node:util');
 const native = require(process.env.HOLDFAST_ADDON || './holdfast.node');
 
 // ---- Errors ----
@@ -42,7 +43,7 @@ const DIALECTS = { postgres: 1, mysql: 2, sqlite: 3 };
 const OPS = { get: 1, add: 2, swap: 3, cas: 4, remove: 5 };
 
 function whole(value, what) {
-  if (typeof value !== 'number' || !Number.isFinite(value)) throw new errors.BadArgument(`${what} cannot be ${String(value)}; it is a number`);
+  if (typeof value !== 'number' || !Number.isFinite(value)) throw new errors.BadArgument(`${what} cannot be ${inspect(value)}; it is a number`);
   return Math.ceil(value);
 }
 
@@ -55,38 +56,52 @@ function limited(ms, what) {
 
 // What is not rounded: how many, or which.
 function natural(value, what, most = Number.MAX_SAFE_INTEGER) {
-  if (!Number.isInteger(value) || value < 0 || value > most) throw new errors.BadArgument(`${what} cannot be ${String(value)}; it is a whole number from 0 to ${most}`);
+  if (!Number.isInteger(value) || value < 0 || value > most) throw new errors.BadArgument(`${what} cannot be ${inspect(value)}; it is a whole number from 0 to ${most}`);
   return value;
 }
 
 // Of a counter.
 function integer(value, what) {
   const isWhole = typeof value === 'bigint' ? BigInt.asIntN(64, value) === value : Number.isSafeInteger(value);
-  if (!isWhole) throw new errors.BadArgument(`${what} cannot be ${String(value)}; it is a whole number, and a BigInt of 64 bits above 2^53`);
+  if (!isWhole) throw new errors.BadArgument(`${what} cannot be ${inspect(value)}; it is a whole number, and a BigInt of 64 bits above 2^53`);
   return BigInt(value);
 }
 
 function named(name) {
-  if (typeof name !== 'string') throw new errors.BadArgument(`a name cannot be ${String(name)}; it is a string`);
+  if (typeof name !== 'string') throw new errors.BadArgument(`a name cannot be ${inspect(name)}; it is a string`);
   if (name.includes('\0')) throw new errors.BadName();
   return name;
 }
 
 function textOrNone(value, what) {
   if (value === undefined || value === null) return undefined;
-  if (typeof value !== 'string' || value.includes('\0')) throw new errors.BadArgument(`${what} cannot be ${String(value)}; it is a string without NUL`);
+  if (typeof value !== 'string' || value.includes('\0')) throw new errors.BadArgument(`${what} cannot be ${inspect(value)}; it is a string without NUL`);
   return value;
 }
 
+// What is misspelt would be ignored: `timeout` would wait for ever.
+function noOthers(others) {
+  const [name] = Object.keys(others);
+  if (name !== undefined) throw new errors.BadArgument(`there is no option "${name}"`);
+}
+
+function object(options) {
+  if (typeof options !== 'object' || options === null) throw new errors.BadArgument(`the options cannot be ${inspect(options)}; they are an object`);
+  return options;
+}
+
 // What addon.c takes for one name: [name, kind, permits, capacity].
-function wanted({ name, shared = false, permits, capacity }) {
+function wanted({ name, shared = false, permits, capacity, ...others }) {
+  noOthers(others);
   if ((permits === undefined) !== (capacity === undefined)) throw new errors.BadArgument('permits and capacity belong together');
+  if (shared && permits !== undefined) throw new errors.BadArgument('a lock is shared or has permits, not both');
   const kind = shared ? KINDS.shared : permits !== undefined ? KINDS.permits : KINDS.exclusive;
   return [named(name), kind, natural(permits ?? 1, 'permits', UINT32_MAX), natural(capacity ?? 1, 'capacity', UINT32_MAX)];
 }
 
 // With several names, each says for itself what is wanted of it.
-function wantedOf(names, { shared, permits, capacity }) {
+function wantedOf(names, { shared, permits, capacity, ...others }) {
+  noOthers(others);
   if (!Array.isArray(names)) return [wanted({ name: names, shared, permits, capacity })];
   if (shared || permits !== undefined || capacity !== undefined) throw new errors.BadArgument('with several names, each says what is wanted: { name, shared }');
   if (names.length < 1 || names.length > NAMES_MOST) throw new errors.BadArgument(`1 to ${NAMES_MOST} names can be acquired together, not ${names.length}`);
@@ -116,7 +131,16 @@ const asyncDispose = Symbol.asyncDispose ?? Symbol('Symbol.asyncDispose');
 
 // ---- The hold ----
 
+const OURS = Symbol('made by a client');
+let onLostOf; // what only clients may do with a hold
+let grant;
+
 class Hold extends EventEmitter {
+  static {
+    onLostOf = (hold) => hold.#onLost;
+    grant = (hold, handle) => { hold.#handle = handle; };
+  }
+
   #names;
   #open;
   #end;
@@ -131,16 +155,14 @@ class Hold extends EventEmitter {
     this.emit('lost', this.#loss);
   });
 
-  // open: throws if the client was closed. end: is called when the hold has ended. Only a client makes holds.
-  constructor(names, open, end) {
+  // open: throws if the client was closed. end: is called when the hold has ended.
+  constructor(key, names, open, end) {
+    if (key !== OURS) throw new errors.BadArgument('only client.acquire() and client.lock() make holds');
     super();
     this.#names = names;
     this.#open = open;
     this.#end = end;
   }
-
-  static onLost(hold) { return hold.#onLost; }
-  static grant(hold, handle) { hold.#handle = handle; }
 
   // Whoever begins to listen after the loss is told as well. EventEmitter's other ways to listen use these.
   on(event, listener) {
@@ -174,7 +196,11 @@ class Hold extends EventEmitter {
 
   check(need = 0) { must(native.check(this.#handle, whole(need, 'need'))); }
   fenceToken() { return must(native.fenceToken(this.#handle)); }
-  fenceSql(dialect) { return must(native.fenceSql(this.#handle, DIALECTS[dialect] ?? 0)); }
+
+  fenceSql(dialect) {
+    if (!Object.hasOwn(DIALECTS, dialect)) throw new errors.BadArgument(`a dialect cannot be ${inspect(dialect)}; it is ${Object.keys(DIALECTS).join(', ')}`);
+    return must(native.fenceSql(this.#handle, DIALECTS[dialect]));
+  }
 
   async renew(ttl = 0) { await this.#request((callback) => native.renew(this.#handle, whole(ttl, 'ttl'), callback)); }
 
@@ -196,7 +222,9 @@ class Client {
   #holds = new Set();
   #closed = null;
 
-  constructor(url, { maxLease = 60000, waitLease = 3000, storeWait = 10000, tokenFloor = 0, command } = {}) {
+  constructor(url, options = {}) {
+    const { maxLease = 60000, waitLease = 3000, storeWait = 10000, tokenFloor = 0, command, ...others } = object(options);
+    noOthers(others);
     this.#handle = must(native.open(textOrNone(url, 'the URL'), whole(maxLease, 'maxLease'), whole(waitLease, 'waitLease'),
       limited(storeWait, 'storeWait'), natural(tokenFloor, 'tokenFloor'), textOrNone(command, 'command')));
     clients.set(this.#handle, this.#holds);
@@ -208,14 +236,14 @@ class Client {
   }
 
   async acquire(names, options = {}) {
-    const { wait, ttl = 30000, minLeft = 0, barge, reentrant, ownerKey = 0, renew = true, keep, label, signal } = options;
-    const wants = wantedOf(names, options);
+    const { wait, ttl = 30000, minLeft = 0, barge, reentrant, ownerKey = 0, renew = true, keep, label, signal, ...wish } = object(options);
+    const wants = wantedOf(names, wish);
     if (Boolean(reentrant) !== ownerKey > 0) throw new errors.BadArgument('reentrant and ownerKey, a number above 0, belong together');
     const flags = (barge ? FLAGS.barge : 0) | (reentrant ? FLAGS.reentrant : 0) | (renew ? 0 : FLAGS.noRenew) | (keep ? FLAGS.keep : 0);
-    const hold = new Hold(wants.map(([name]) => name), () => this.#open(), () => this.#holds.delete(hold));
+    const hold = new Hold(OURS, wants.map(([name]) => name), () => this.#open(), () => this.#holds.delete(hold));
     const handle = await request((callback) => native.acquire(this.#open(), wants, limited(wait, 'wait'), whole(ttl, 'ttl'),
-      whole(minLeft, 'minLeft'), flags, natural(ownerKey, 'ownerKey'), textOrNone(label, 'label'), Hold.onLost(hold), callback), signal);
-    Hold.grant(hold, handle);
+      whole(minLeft, 'minLeft'), flags, natural(ownerKey, 'ownerKey'), textOrNone(label, 'label'), onLostOf(hold), callback), signal);
+    grant(hold, handle);
     if (signal?.aborted) { // it was granted at the same moment, and nobody will use it
       hold.release().catch(() => {});
       throw signal.reason;
@@ -224,9 +252,11 @@ class Client {
     return hold;
   }
 
-  async lock(names, options, work) {
+  async lock(names, options = {}, work = undefined) {
     if (typeof options === 'function') return this.lock(names, {}, options);
-    const hold = await this.acquire(names, options);
+    if (typeof work !== 'function') throw new errors.BadArgument('lock needs a function, which runs while the lock is held');
+    const { ignoreLoss = false, ...others } = object(options);
+    const hold = await this.acquire(names, others);
     let result;
     try {
       result = await work(hold);
@@ -235,13 +265,15 @@ class Client {
       throw error;
     }
     await hold.release().catch((error) => {
-      if (!(options?.ignoreLoss && error instanceof errors.Lost)) throw error;
+      if (!(ignoreLoss && error instanceof errors.Lost)) throw error;
     });
     return result;
   }
 
   // A permit that is left to its lease: see hf_limit.
-  async limit(name, { rate, window, wait, label, signal }) {
+  async limit(name, options = {}) {
+    const { rate, window, wait, label, signal, ...others } = object(options);
+    noOthers(others);
     const hold = await this.acquire(name, { permits: 1, capacity: natural(rate, 'rate'), ttl: whole(window, 'window'), wait, label, signal, renew: false, keep: true });
     this.#holds.delete(hold);
   }
@@ -294,7 +326,8 @@ class Counter {
 
   constructor(count) { this.#count = count; }
 
-  async #do(op, { number = 0, expected, expiry = 0, wait = 10000 } = {}) {
+  async #do(op, { number = 0, expected, expiry = 0, wait = 10000, ...others } = {}) {
+    noOthers(others);
     try {
       return await this.#count(OPS[op], integer(number, 'the number'), expected === undefined || expected === null ? undefined : integer(expected, 'what is expected'),
         whole(expiry, 'expiry'), whole(wait, 'wait'));

@@ -338,6 +338,32 @@ test('what C would cut or round is refused', async () => {
   assert.throws(open('memory:', { maxLease: 2 ** 31 }), holdfast.BadArgument);
 });
 
+test('what would be ignored is refused, before anything is acquired', async () => {
+  const client = holdfast.open('memory:');
+  const refused = (promise, message) => assert.rejects(promise, { name: 'BadArgument', message });
+  await refused(client.acquire('a', { timeout: 5000 }), /"timeout"/);
+  await refused(client.lock('a', { waits: 0 }, () => {}), /"waits"/);
+  await refused(client.acquire(['a', { name: 'b', share: true }]), /"share"/);
+  await refused(client.limit('a', { rate: 1, window: 1000, ttl: 5 }), /"ttl"/);
+  await refused(client.counter('a').add(1, { ttl: 5 }), /"ttl"/);
+  assert.throws(() => holdfast.open('memory:', { lease: 5 }), /"lease"/);
+  await refused(client.acquire('a', 5000), /they are an object/);
+  await refused(client.lock('a', 5000, () => {}), /they are an object/);
+  await refused(client.lock('a'), /a function/);
+  await refused(client.lock('a', { wait: 0 }), /a function/);
+  await refused(client.acquire('a', { shared: true, permits: 1, capacity: 2 }), /not both/);
+  await refused(client.acquire('a', { wait: '5' }), /'5'/);
+  assert.strictEqual(await client.inspect('a'), null);
+  await client.lock('a', { ignoreLoss: true }, (hold) => assert.throws(() => hold.fenceSql('oracle'), /'oracle'; it is postgres, mysql, sqlite/));
+  await client.close();
+});
+
+test('only a client makes holds', () => {
+  assert.throws(() => new holdfast.Hold(), holdfast.BadArgument);
+  assert.throws(() => new holdfast.Hold(['a'], () => {}, () => {}), holdfast.BadArgument);
+  assert.deepStrictEqual(Object.getOwnPropertyNames(holdfast.Hold).sort(), ['length', 'name', 'prototype']);
+});
+
 test('each error has a text of its own', async () => {
   const client = holdfast.open('memory:');
   for (const names of [[], Array.from({ length: 65 }, (_, index) => String(index))]) {
