@@ -1,5 +1,6 @@
 """What only Python has, or has in its own way: the decorator, fences, double barriers, and asyncio's loop and tasks."""
 import asyncio
+import math
 import os
 import sqlite3
 import sys
@@ -42,6 +43,17 @@ def numbers_that_do_not_fit_are_refused_not_cut():
         raises(holdfast.BadArgument, counter.add, 2**63)
         counter.add(-2**63)
         assert counter.remove() == -2**63
+
+
+@test
+def errors_say_what_is_wrong():
+    with holdfast.open("memory:") as client:
+        for wrong, shown in ((5, "5"), (b"job", "b'job'"), (["job", b"b"], "b'b'")):
+            assert str(raises(TypeError, client.acquire, wrong)) == f"{shown} is not a string"
+        assert str(raises(TypeError, holdfast.open, 5)) == "5 is not a string"
+        assert "nan seconds" in str(raises(holdfast.BadArgument, client.acquire, "job", wait=math.nan))
+        with client.lock("job", wait=math.inf) as hold:
+            assert "'oracle' is none of postgres, mysql, sqlite" in str(raises(holdfast.BadArgument, hold.fence_sql, "oracle"))
 
 
 @test

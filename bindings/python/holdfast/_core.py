@@ -10,7 +10,7 @@ The handle of a hold is freed by __del__, and by nothing else: while one thread 
 from __future__ import annotations
 
 import atexit
-import collections
+import collections.abc
 import functools
 import math
 import os
@@ -78,10 +78,10 @@ def refuse(kind: type[Error], what: str) -> Error:
 
 
 def milliseconds(seconds: float | None) -> int:
-    """None: no limit. Rounded up: a short wait is not the same as none."""
-    if seconds is None:
+    """None and infinity: no limit. Rounded up: a short wait is not the same as none."""
+    if seconds is None or seconds == math.inf:
         return _c.FOREVER
-    if seconds < 0:
+    if not seconds >= 0:  # NaN is not, either
         raise refuse(BadArgument, f"{seconds} seconds")
     return math.ceil(seconds * 1000)
 
@@ -89,6 +89,8 @@ def milliseconds(seconds: float | None) -> int:
 def encoded(text: str | None, kind: type[Error] = BadArgument) -> bytes | None:
     if text is None:
         return None
+    if not isinstance(text, str):
+        raise TypeError(f"{text!r} is not a string")
     if "\0" in text:
         raise refuse(kind, repr(text))
     return text.encode(errors="surrogateescape")
@@ -287,7 +289,9 @@ class HoldView:
     def fence_sql(self, dialect: str) -> str:
         """The first statement of a transaction that the token guards, for "postgres", "mysql" or "sqlite"."""
         statement = create_string_buffer(_c.FENCE_SQL_SIZE * len(self.tokens))
-        check(_c.quick.hf_fence_sql(self._handle, DIALECTS.get(dialect, 0), statement, len(statement)))
+        if dialect not in DIALECTS:
+            raise refuse(BadArgument, f"{dialect!r} is none of {', '.join(DIALECTS)}")
+        check(_c.quick.hf_fence_sql(self._handle, DIALECTS[dialect], statement, len(statement)))
         return statement.value.decode()
 
 
@@ -384,7 +388,7 @@ class BaseClient:
     def _start_acquire(self, names: Names, options: Any) -> Call:
         given = byref(acquire_options(**options))
         call = Call(_c.library.hf_call_free)
-        if isinstance(names, str):
+        if isinstance(names, (str, bytes)) or not isinstance(names, collections.abc.Iterable):
             return self._start(_c.quick.hf_acquire_start, encoded_name(names), given, call=call)
         if not options.keys().isdisjoint(("shared", "permits", "capacity")):
             raise refuse(BadArgument, "with several names, say of each what it is wanted as (Want)")
