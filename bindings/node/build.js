@@ -1,7 +1,7 @@
 'use strict';
 // Compiles addon.c for this Node, with nothing but a C compiler: `npm install` runs it. The headers of Node are beside Node
 // itself, or where Debian's libnode-dev puts them; those of the library are installed, or named by HOLDFAST_SOURCE (a clone,
-// whose build/ has the library).
+// whose build/ has the library). CC, CPPFLAGS, CFLAGS and LDFLAGS are respected.
 const { execFileSync, spawnSync } = require('node:child_process');
 const { existsSync } = require('node:fs');
 const path = require('node:path');
@@ -25,12 +25,17 @@ function library() {
   }
   const asked = spawnSync('pkg-config', ['--cflags', '--libs', 'holdfast'], { encoding: 'utf8' });
   if (asked.status !== 0) fail('the library is not installed; "make install" in a clone installs it, or the package libholdfast-dev');
-  return asked.stdout.split(/\s+/).filter(Boolean);
+  return wordsOf(asked.stdout);
 }
 
-const compiler = process.env.CC || 'cc';
-const words = ['-std=gnu11', '-O2', '-Wall', '-Wextra', '-fPIC', '-shared', `-I${nodeHeaders()}`, path.join(__dirname, 'addon.c'),
-  '-o', process.env.HOLDFAST_ADDON || path.join(__dirname, 'holdfast.node'), ...library()];
+function wordsOf(text = '') {
+  return text.split(/\s+/).filter(Boolean);
+}
+
+const { CC, CPPFLAGS, CFLAGS, LDFLAGS, HOLDFAST_ADDON } = process.env;
+const compiler = CC || 'cc';
+const words = ['-std=gnu11', '-O2', '-Wall', '-Wextra', ...wordsOf(CPPFLAGS), ...wordsOf(CFLAGS), '-fPIC', '-shared', `-I${nodeHeaders()}`,
+  path.join(__dirname, 'addon.c'), '-o', HOLDFAST_ADDON || path.join(__dirname, 'holdfast.node'), ...wordsOf(LDFLAGS), ...library()];
 try {
   execFileSync(compiler, words, { stdio: 'inherit' });
 } catch (error) {
