@@ -16,8 +16,8 @@
  * own, renews the holds. It stays out of the way of other drivers: it drives only if nobody has for
  * some 10 ms and the world has something ready. When it finds somebody driving, it sleeps for 50 ms,
  * or until that one leaves if it drives for longer. Within those 50 ms nobody wakes it unless
- * something is due before their end: a wake-up would cost each hand-off of a contended lock two
- * switches between threads.
+ * something is due before their end, or a call is pending that no thread waits for: a wake-up would
+ * cost each hand-off of a contended lock two switches between threads.
  *
  * One thread at a time is inside: it calls the store and its world. Before it leaves, it submits
  * the operations that others put out meanwhile. A store that blocks (STORE_BLOCKS) is called
@@ -162,10 +162,15 @@ static void set_guard(hf_client *c) {
 }
 
 /* Nobody drives any more. The standby thread need not know yet if it will look in time. */
-static void rouse_standby(hf_client *c) {
-    bool looks = c->standby_wakes_us != WORLD_NEVER && c->standby_wakes_us <= client_due_us(c);
+static void rouse_standby(hf_client *c, int64_t due_us) {
+    bool looks = c->standby_wakes_us != WORLD_NEVER && c->standby_wakes_us <= due_us;
     if (c->standby_sleeps && !looks)
         pthread_cond_signal(&c->standby_cond);
+}
+
+/* The same when calls may be pending that no thread waits for: their answers may come now. */
+static void leave_to_standby(hf_client *c) {
+    rouse_standby(c, list_empty(&c->calls) ? client_due_us(c) : 0);
 }
 
 static void hand_on(hf_client *c);
@@ -206,7 +211,7 @@ void client_pump(hf_client *c) {
     else
         go_inside(c, false);
     if (!c->driver)
-        rouse_standby(c);
+        rouse_standby(c, client_due_us(c));
     if (c->store_blocks)
         set_guard(c);
 }
@@ -214,6 +219,8 @@ void client_pump(hf_client *c) {
 void client_post(hf_client *c) {
     if (!c->store_blocks) {
         client_pump(c);
+        if (!c->driver)
+            leave_to_standby(c);
         return;
     }
     take_finished(c);
@@ -284,7 +291,7 @@ static void hand_on(hf_client *c) {
     if (!list_empty(&c->blocked))
         client_signal(c, container_of(c->blocked.next, struct blocked_thread, link));
     else
-        rouse_standby(c);
+        leave_to_standby(c);
 }
 
 static void add_us(struct timespec *time, int64_t us) {

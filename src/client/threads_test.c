@@ -581,6 +581,62 @@ TEST(drivers_that_time_out_hand_the_drive_on) {
 
 /* ---- Both forms at once ---- */
 
+static void *acquire_blocking(void *arg) {
+    struct member *me = arg;
+    let_go(get(me->crew->clients[0], "blocking", me->crew->options));
+    return NULL;
+}
+
+static void note_time(hf_call *call, void *arg) {
+    (void)call;
+    atomic_store((atomic_llong *)arg, now_ms());
+}
+
+static hf_call *start_to_wait(struct crew *crew, const char *name, atomic_llong *ret_done_ms) {
+    hf_call *call;
+    CHECK_EQ_INT(hf_acquire_start(crew->clients[0], name, &crew->options, &call), HF_OK);
+    CHECK_EQ_INT(hf_call_notify(call, note_time, ret_done_ms), HF_OK);
+    AWAIT(waiters(crew->clients[1], name) == 1);
+    return call;
+}
+
+/* How long a call that was only started takes to complete, just after a thread has driven beside
+ * the standby thread. */
+static int64_t ms_of_a_started_call(struct crew *crew) {
+    hf_client *b = crew->clients[1];
+    hf_hold *blocking = get(b, "blocking", crew->options), *early = get(b, "early", crew->options),
+            *late = get(b, "late", crew->options);
+    struct member member = {.crew = crew};
+    CHECK(pthread_create(&member.thread, NULL, acquire_blocking, &member) == 0);
+    AWAIT(waiters(b, "blocking") == 1);
+    atomic_llong early_ms = 0, late_ms = 0;
+    hf_call *early_call = start_to_wait(crew, "early", &early_ms);
+    sleep_us(30000); /* nobody has driven for a while, so the standby thread watches as well */
+    let_go(early);
+    AWAIT(atomic_load(&early_ms));
+    hf_call_free(early_call);
+    let_go(blocking);
+    pthread_join(member.thread, NULL);
+    hf_call *late_call = start_to_wait(crew, "late", &late_ms);
+    int64_t released_ms = now_ms();
+    let_go(late);
+    AWAIT(atomic_load(&late_ms));
+    hf_call_free(late_call);
+    return atomic_load(&late_ms) - released_ms;
+}
+
+TEST(a_started_call_completes_soon_though_others_have_just_driven) {
+    enum { ROUNDS = 15, SOON_MS = 25 };
+    struct crew crew = {.clients = {open_client(), open_client()},
+                        .options = lease_of(10000, PATIENCE_MS)};
+    int late = 0;
+    for (int i = 0; i < ROUNDS; i++)
+        late += ms_of_a_started_call(&crew) > SOON_MS;
+    CHECK(late <= ROUNDS / 3);
+    hf_client_close(crew.clients[0]);
+    hf_client_close(crew.clients[1]);
+}
+
 static void *run_loop(void *arg) {
     struct crew *crew = arg;
     hf_client *client = crew->clients[0];
