@@ -273,6 +273,25 @@ TEST(a_short_stall_of_the_disk_loses_no_lock) {
     CHECK_EQ_INT(atomic_load(&witness.on_lost_ms), 0);
 }
 
+static void close_client(struct worker *worker) {
+    hf_client_close(worker->client);
+}
+
+/* A client that closes writes a long log back. */
+TEST(a_disk_that_stalls_in_a_close_stops_no_other_client) {
+    put_shim_below_sqlite();
+    struct worker worker = {.client = open_client(), .run = close_client};
+    hf_client *other = open_client();
+    for (int i = 0; i < 200; i++)
+        CHECK_IS(attempt(worker.client, "x"), HF_OK);
+    stall_next_write(IN_DATABASE, 3000);
+    start_worker(&worker);
+    CHECK_IS(attempt(other, "y"), HF_OK);
+    CHECK(atomic_load(&stalled)); /* still */
+    pthread_join(worker.thread, NULL);
+    hf_client_close(other);
+}
+
 /* ---- A foreign process that keeps a write transaction open ---- */
 
 struct foreign {

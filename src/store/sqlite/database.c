@@ -488,9 +488,10 @@ static void raise_token_base(struct database *db, uint64_t floor) {
 
 /* Writes the log back, beside others who use it. Returns true if all of it has been. */
 static bool write_back(struct database *db) {
-    int pages = -1, written = 0;
-    sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &pages, &written);
-    return pages == written;
+    int pages = 0, written = 0; /* both -1 if it fails */
+    int r =
+        sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &pages, &written);
+    return r == SQLITE_OK && pages == written;
 }
 
 static int committed(void *arg, sqlite3 *handle, const char *name, int log_pages) {
@@ -514,7 +515,8 @@ static void set_up(struct database *db) {
 }
 
 /* When the last process closes, the log stays. To write it back and start a new one would cost a
- * command that locks, works and ends four waits for the disk. shorten_log does it now and then. */
+ * command that locks, works and ends four waits for the disk. database_shorten_log does it now and
+ * then. */
 static void keep_log(struct database *db) {
     int yes = 1;
     sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
@@ -580,18 +582,9 @@ void database_drop(struct database *db) {
     *db = (struct database){0};
 }
 
-/* Empties a long log: whoever opens the file while nobody else has it open must read all of the
- * log, and cannot know how much of it has been written back. Nobody waits for this but us: the log
- * stays as it is if others are using it. */
-static void shorten_log(struct database *db) {
-    if (db->log_pages <= CLOSE_PAGES || !write_back(db))
+void database_shorten_log(struct database *db) {
+    if (!db->handle || db->log_pages <= CLOSE_PAGES || !write_back(db))
         return;
     sqlite3_busy_handler(db->handle, NULL, NULL);
     sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-}
-
-void database_close(struct database *db) {
-    if (db->handle)
-        shorten_log(db);
-    database_drop(db);
 }

@@ -115,8 +115,7 @@ static int open_file(struct session *s, char **ret_text) {
 
 static void close_file(struct session *s) {
     wake_close(s, false);
-    if (s->db.handle)
-        database_close(&s->db);
+    database_drop(&s->db);
     file_drop(&s->file);
 }
 
@@ -228,6 +227,7 @@ static void sqlite_close(struct store *store) {
     struct session *s = container_of(store, struct session, store);
     session_enter();
     changes_end(s);
+    database_shorten_log(&s->db); /* not with the gate closed: other clients go on meanwhile */
     session_leave();
     pthread_rwlock_wrlock(&gate);
     close_file(s);

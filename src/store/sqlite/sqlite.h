@@ -98,9 +98,13 @@ struct database {
  * `token_floor`. */
 int database_open(struct database *db, struct world *world, const struct file *file,
                   uint64_t token_floor, char **ret_text);
-void database_close(struct database *db);
 
-/* Closes a connection that was inherited through a fork, without touching the file. */
+/* Before closing: empties a long log, because whoever opens the file while nobody else has it open
+ * must read all of the log, and cannot know how much of it has been written back. This may wait for
+ * the disk. Nobody else does: the log stays as it is if others are using it. */
+void database_shorten_log(struct database *db);
+
+/* Closes the connection without touching the file, also one that was inherited through a fork. */
 void database_drop(struct database *db);
 
 /* The statement with its parameters bound, by letters: 's' text (NULL is ""), 'i' int64_t, 'u'
