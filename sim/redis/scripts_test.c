@@ -191,6 +191,22 @@ TEST(who_waits_for_a_hold_whose_state_was_lost_gets_it_after_the_release) {
     over();
 }
 
+/* A release learns from what it deletes whether somebody waits. */
+TEST(a_release_of_a_hold_whose_state_was_lost_hands_on_to_who_waits) {
+    for (int repeats = 0; repeats < 2; repeats++) {
+        begin();
+        CHECK_EQ_STR(acquire_permits(A, "3"), "done 1");
+        CHECK(model_evict(redis, "{holdfast:a}.s"));
+        if (repeats) /* so the state is there again; the token follows the floor, which is 0 here */
+            CHECK_EQ_STR(acquire_permits(A, "3"), "done 0");
+        CHECK_EQ_STR(acquire_permits_of("3", B, "3", true), "queued :5000 :0 :0");
+        CHECK_EQ_STR(release(A), ":1");
+        CHECK_EQ_STR(acquire_permits_of("3", C, "3", true), "queued :3000 :0 :0");
+        CHECK_EQ_STR(acquire_permits_of("3", B, "3", true), "done 1");
+        over();
+    }
+}
+
 TEST(shares_whose_records_were_lost_count_as_all_permits) {
     begin();
     CHECK_EQ_STR(acquire_permits(A, "1"), "done 1");

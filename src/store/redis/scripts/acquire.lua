@@ -58,6 +58,9 @@ local function queue_up()
     end
     call('HSET', W, me, number(now + wait * 1000) .. ' ' .. record(since or now))
     if not (s.q and s.k == kind and is_fresh()) then
+        if not s.x and k and not shared then -- S was lost: without i, the release would not see q
+            call('HSET', S, 'i', ARGV[8] .. ' ' .. number(now) .. ' 0 0 0 ')
+        end
         note('q', '1', 'k', kind)
     end
     if call('PTTL', Q) < wait or call('PTTL', W) < wait then

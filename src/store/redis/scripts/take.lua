@@ -15,6 +15,9 @@ local function repeat_alone()
     if call('PTTL', K) < lease then
         call('PEXPIRE', K, number(lease))
     end
+    if not s.x then -- S was lost
+        return note_alone()
+    end
     note('t', number(token))
     return {'done', number(token)}
 end
