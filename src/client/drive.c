@@ -14,10 +14,10 @@
  *
  * While no thread of the program is blocked in a call, the standby thread, which is the client's
  * own, renews the holds. It stays out of the way of other drivers: it drives only if nobody has for
- * some 10 ms and the world has something ready. When it finds somebody driving, it sleeps for 50 ms,
- * or until that one leaves if it drives for longer. Within those 50 ms nobody wakes it unless
- * something is due before their end, or a call is pending that no thread waits for: a wake-up would
- * cost each hand-off of a contended lock two switches between threads.
+ * some 10 ms and the world has something ready. When it finds somebody driving, it sleeps for
+ * 50 ms, or until that one leaves if it drives for longer. Within those 50 ms nobody wakes it
+ * unless something is due before their end, or a call is pending that no thread waits for: a
+ * wake-up would cost each hand-off of a contended lock two switches between threads.
  *
  * One thread at a time is inside: it calls the store and its world. Before it leaves, it submits
  * the operations that others put out meanwhile. A store that blocks (STORE_BLOCKS) is called
