@@ -625,14 +625,19 @@ static int64_t ms_of_a_started_call(struct crew *crew) {
     return atomic_load(&late_ms) - released_ms;
 }
 
+/* If nobody wakes the standby thread, half of them are late. On a busy machine others are late, too,
+ * so it has several tries. */
 TEST(a_started_call_completes_soon_though_others_have_just_driven) {
-    enum { ROUNDS = 15, SOON_MS = 25 };
+    enum { TRIES = 10, ROUNDS = 30, SOON_MS = 25 };
     struct crew crew = {.clients = {open_client(), open_client()},
                         .options = lease_of(10000, PATIENCE_MS)};
-    int late = 0;
-    for (int i = 0; i < ROUNDS; i++)
-        late += ms_of_a_started_call(&crew) > SOON_MS;
-    CHECK(late <= ROUNDS / 3);
+    int late = ROUNDS;
+    for (int i = 0; i < TRIES && late > ROUNDS / 5; i++) {
+        late = 0;
+        for (int j = 0; j < ROUNDS; j++)
+            late += ms_of_a_started_call(&crew) > SOON_MS;
+    }
+    CHECK(late <= ROUNDS / 5);
     hf_client_close(crew.clients[0]);
     hf_client_close(crew.clients[1]);
 }
