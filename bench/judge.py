@@ -21,6 +21,13 @@ def quartiles(values):
     return statistics.quantiles(values, n=4, method="inclusive")
 
 
+def number(value):
+    """As people read it: three digits, or all of a large one."""
+    if value == 0 or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
 def spread(values):
     low, middle, high = quartiles(values)
     return (high - low) / 2 / middle if middle else 0
@@ -107,6 +114,7 @@ class Curve:
         self.name, self.title, self.x, self.unit, self.placement = (
             first[key] for key in ("curve", "title", "x", "unit", "placement"))
         self.series = {}
+        self.references = {record["reference"] for record in records if "reference" in record}
         for record in records:
             self.series.setdefault(record["series"], []).append((record["at"], record["values"]))
             if "reference" in record:
