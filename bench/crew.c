@@ -19,6 +19,10 @@ void crew_holds(struct crew *crew, int index) {
         crew->changes++;
 }
 
+static bool leaves(struct crew *crew, int index) {
+    return crew->leaves ? crew->leaves(crew, index) : atomic_load(&crew->stop);
+}
+
 static void *work(void *arg) {
     const struct member *member = arg;
     struct crew *crew = member->crew;
@@ -33,7 +37,7 @@ static void *work(void *arg) {
         now = result_now_ns();
         result_time(now - began);
         pairs++;
-    } while (!atomic_load(&crew->stop));
+    } while (!leaves(crew, member->index));
     crew->pairs[member->index] = pairs;
     return NULL;
 }

@@ -14,6 +14,8 @@ struct crew {
     const char *names; /* what they begin with */
     /* Takes the lock, calls crew_holds, and gives it back. */
     void (*pair)(struct crew *crew, int index, const char *name);
+    /* After a pair: whether this one leaves. NULL: it does when it is time to stop. */
+    bool (*leaves)(struct crew *crew, int index);
     void *arg;
     int slice_ms; /* 0: 200 */
     /* The rest is the crew's; it may be read between slices. */

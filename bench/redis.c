@@ -122,6 +122,7 @@ struct means {
     redisContext *to[CREW_MAX], *from[CREW_MAX];
     struct raw_lock lock[CREW_MAX];
     struct raw_bytes tell_next[CREW_MAX];
+    bool knows[CREW_MAX]; /* that it is time to stop */
     redisContext *info;
     struct raw_cost each[RESULT_ROUNDS_MAX * RESULT_CONTENDERS_MAX]; /* change, of each slice */
     int slices;
@@ -265,7 +266,8 @@ static void bare_turn(struct crew *crew, int i, const char *name) {
 }
 
 /* No lock, only its hand-over: the thread that gets a message asks the server something and sends a
- * message to the next. When it is time to stop, the message says so, and how many threads know. */
+ * message to the next. When it is time to stop, the message says so, and how many threads know.
+ * Nobody leaves before that: the message would end with the one that has left. */
 static void bare_hand_over(struct crew *crew, int i, const char *name) {
     struct means *means = crew->arg;
     char text[64];
@@ -280,14 +282,21 @@ static void bare_hand_over(struct crew *crew, int i, const char *name) {
             return;
         }
     }
+    means->knows[i] = true;
     if (know < crew->count - 1)
         freeReplyObject(redisCommand(means->to[i], "PUBLISH over-%d-%d x%d", crew->count,
                                      (i + 1) % crew->count, know + 1));
 }
 
+static bool knows(struct crew *crew, int i) {
+    const struct means *means = crew->arg;
+    return means->knows[i];
+}
+
 static double changes_slice(void *arg) {
     struct crew *crew = arg;
     struct means *means = crew->arg;
+    memset(means->knows, 0, sizeof(means->knows));
     struct raw_cost before = raw_cost(means->info);
     if (crew->pair == bare_hand_over)
         raw_do(means->info, &means->tell_next[crew->count - 1]);
@@ -320,6 +329,7 @@ static struct crew bare_crew(int count) {
 static struct crew hand_over_crew(int count) {
     struct crew crew = crew_new(count, bare_hand_over);
     struct means *means = crew.arg;
+    crew.leaves = knows;
     means->info = raw_connect();
     for (int i = 0; i < count; i++) {
         char own[32], next[32];

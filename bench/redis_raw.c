@@ -16,6 +16,7 @@
 #define PREFIX "holdfast:"
 #define CHANNELS "holdfast:@"
 #define LEASE_MS "30000"
+#define WAIT_LEASE_MS "60000" /* nobody renews it */
 #define PARTICULARS "12345 7 11 machinebench-redis"
 #define ALL "2147483647" /* the capacity of a lock, and the weight of who has it alone */
 
@@ -183,7 +184,7 @@ struct raw_lock raw_lock(const char *name, unsigned owner) {
     struct command acquire = {0};
     command_start_script(&acquire, REDIS_ACQUIRE, 6);
     command_add_keys(&acquire, PREFIX, name, "KSQWHI");
-    ADD_TEXTS(&acquire, id, LEASE_MS, "3000");
+    ADD_TEXTS(&acquire, id, LEASE_MS, WAIT_LEASE_MS);
     add_floor(&acquire, floor);
     ADD_TEXTS(&acquire, "0", "0", "rw", ALL, ALL, PARTICULARS, CHANNELS);
     lock.acquire = finish(&acquire);
