@@ -3,7 +3,7 @@
  *   pair       acquire and release of a free lock, beside two bare SQLite write transactions
  *              (insert and delete one row, with the same settings) and beside flock
  *   hand-off   release begun in one process until the next owns the lock, beside one SQLite
- *              transaction, a byte through a socket and another transaction
+ *              transaction, a byte through a socket and another transaction, and beside flock
  *   kill       SIGKILL of the holder until the next owns the lock
  *   run        `holdfast run x -- true` beside `flock x true`
  *
@@ -107,6 +107,13 @@ static void bare_pair(struct bare *bare) {
     bare_transaction(bare, bare->remove);
 }
 
+static int open_flock(void) {
+    int file = open(path_of("flock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0)
+        result_die("flock", strerror(errno));
+    return file;
+}
+
 /* ---- The store ---- */
 
 static hf_client *client_open(void) {
@@ -177,7 +184,7 @@ static double cpu_slice(void *arg) {
 static void measure_pair(void) {
     struct bare bare = bare_open("pairs.db", 1024), plain = bare_open("plain.db", 4096);
     struct side limit = {.bare = &bare}, pages = {.bare = &plain}, own = {.client = client_open()};
-    struct side file = {.file = open(path_of("flock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
+    struct side file = {.file = open_flock()};
     const struct contender by_clock[] = {
         {"two bare transactions", pairs_slice, &limit},
         {"holdfast", pairs_slice, &own},
@@ -314,13 +321,46 @@ static double bare_hand_off_slice(void *unused) {
     return result_median_us();
 }
 
+static void receive_flock(struct shared *s) {
+    int file = open_flock();
+    for (int i = 0; i < hand_offs(); i++) {
+        await_state(s, 1);
+        flock(file, LOCK_EX);
+        atomic_store(&s->owned_ns, result_now_ns());
+        flock(file, LOCK_UN);
+        atomic_store(&s->state, 0);
+    }
+}
+
+/* Nobody can see who waits in the kernel: the other process is given time for it. */
+static double flock_hand_off_slice(void *unused) {
+    (void)unused;
+    struct shared *s = share();
+    int file = open_flock();
+    pid_t child = start(receive_flock, s);
+    for (int i = 0; i < hand_offs(); i++) {
+        flock(file, LOCK_EX);
+        atomic_store(&s->state, 1);
+        result_sleep_us(1000);
+        int64_t began = result_now_ns();
+        flock(file, LOCK_UN);
+        await_state(s, 0);
+        result_time(atomic_load(&s->owned_ns) - began);
+    }
+    waitpid(child, NULL, 0);
+    close(file);
+    munmap(s, sizeof(*s));
+    return result_median_us();
+}
+
 static void measure_hand_off(void) {
     const struct contender contenders[] = {
         {"a bare transaction, a byte, a transaction", bare_hand_off_slice, NULL},
         {"holdfast", hand_off_slice, NULL},
+        {"flock", flock_hand_off_slice, NULL},
     };
     result_compare("sqlite/hand-off", "Release begun until the next process has the lock", "us",
-                   contenders, 2);
+                   contenders, 3);
 }
 
 /* ---- After kill -9 ---- */
