@@ -11,7 +11,8 @@
 #   make sim [S=redis] [SEED=n | N=250000]   the simulator: one history as a story, or many (sim/main.c)
 #   make soak [S=redis]       the simulator from a random seed on, until it is stopped or finds something: soak.txt
 #   make models               the Spin models, with the long searches
-#   make bench [B=redis] [R=11]   the measurements, or a part of them (redis, redis/pair), in so many rounds: bench.jsonl
+#   make bench [B=redis] [R=11]   the measurements, or a part of them (redis, redis/pair), in so many rounds: bench.jsonl;
+#                             of all of them also a page with plots, in build-plain/page
 #   make lab [REPEAT=10]      the failure lab: every cell, compared with what is known of it, and report.html
 #   make asan | tsan          sanitizer builds, in build-asan and build-tsan
 #   make abi-record           put the library's symbols and structs on record, as they are now
