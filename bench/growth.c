@@ -155,11 +155,13 @@ static void measure_names_of(const struct store *store) {
                                   .count = names};
         add_point(&curve, names, &plan, NULL);
     }
-    for (int round = 0; round < rounds(); round++)
+    for (int round = 0; round < rounds(); round++) {
+        result_progress(name_of("names", store), round + 1, rounds());
         for (int i = 0; i < curve.count; i++) {
             struct slice slice = measure_slice(curve.fleets[i]);
             us[i][round] = slice.us / slice.steps;
         }
+    }
     end_fleets(&curve);
     report(&curve,
            &(struct result_curve){.name = name_of("names", store),
@@ -207,12 +209,14 @@ static void measure_queue(const struct store *store, int processes, bool client_
                                      .finish = load_bare_end};
         add_point(&curve, members - 1, &plan, bare ? &without : NULL);
     }
-    for (int round = 0; round < rounds(); round++)
+    for (int round = 0; round < rounds(); round++) {
+        result_progress(name_of("waiters", store), round + 1, rounds());
         for (int i = 0; i < curve.count; i++) {
             measure_hand_off(curve.fleets[i], &own, i, round);
             if (bare)
                 measure_hand_off(curve.bare[i], &same, i, round);
         }
+    }
     end_fleets(&curve);
     struct result_curve as = {.x = "waiters", .unit = "us", .series = series, .reference = bare};
     as.name = name_of("waiters", store), as.title = "A hand-off while so many wait";
@@ -251,6 +255,7 @@ static void measure_renewals(const struct store *store, int holds, double *ret_c
                               .count = holds};
     struct fleet *fleet = fleet_start(&plan);
     for (int round = 0; round < rounds(); round++) {
+        result_progress(name_of("holds", store), round + 1, rounds());
         double scripts = scripts_us();
         struct fleet_sample before = fleet_sample(fleet);
         pause_ms(LOAD_LEASE_MS / 3);
@@ -301,14 +306,16 @@ static void measure_rates(const struct store *store, bool of_threads) {
         plan.threads = same.threads = of_threads ? count : 1;
         add_point(&curve, count, &plan, store->is_redis ? &same : NULL);
     }
-    for (int round = 0; round < rounds(); round++)
+    const char *parties = of_threads ? "threads" : "processes";
+    for (int round = 0; round < rounds(); round++) {
+        result_progress(name_of(parties, store), round + 1, rounds());
         for (int i = 0; i < curve.count; i++) {
             own[i][round] = rate_of(curve.fleets[i]);
             if (store->is_redis)
                 bare[i][round] = rate_of(curve.bare[i]);
         }
+    }
     end_fleets(&curve);
-    const char *parties = of_threads ? "threads" : "processes";
     report(&curve,
            &(struct result_curve){.name = name_of(parties, store),
                                   .title = of_threads ? "Pairs of threads of one client"

@@ -145,11 +145,11 @@ static void begin_case(const char *name, const char *title, const char *unit) {
     printf("\"contenders\":[");
 }
 
-static void report_progress(const char *name, int round) {
+void result_progress(const char *name, int round, int rounds) {
     printf("{");
     put_text("progress", name);
     put_text("placement", place);
-    printf("\"round\":%d,\"rounds\":%d", round, result_rounds());
+    printf("\"round\":%d,\"rounds\":%d", round, rounds);
     end_record();
 }
 
@@ -188,7 +188,7 @@ void result_compare(const char *name, const char *title, const char *unit,
     for (size_t i = 0; i < count; i++)
         contenders[i].slice(contenders[i].arg); /* to warm up */
     for (int round = 0; round < result_rounds(); round++) {
-        report_progress(name, round + 1);
+        result_progress(name, round + 1, result_rounds());
         measure_slice(&contenders[0], &measured[0]);
         for (size_t i = 1; i < count; i++) {
             measure_slice(&contenders[i], &measured[i]);

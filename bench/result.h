@@ -30,7 +30,7 @@
  *    main: result_run((struct result_part[]){{"redis/pair", measure_pair}}, 1);
  *
  * For a curve: measure every x once in each round, collect the values by x, and report each x with
- * result_point. */
+ * result_point. Say which round begins with result_progress; a case does so by itself. */
 #ifndef BENCH_RESULT_H
 #define BENCH_RESULT_H
 
@@ -86,6 +86,9 @@ struct result_curve {
 /* Reports one x: `values` has a value for each round, and so has `reference` unless it is NULL. */
 void result_point(const struct result_curve *curve, double x, const double *values,
                   const double *reference, int count);
+
+/* For whoever watches the run. `round` counts from 1. */
+void result_progress(const char *name, int round, int rounds);
 
 int64_t result_now_ns(void);
 void result_sleep_us(int64_t us);
