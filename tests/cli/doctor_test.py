@@ -298,6 +298,8 @@ def wake_ups_that_cannot_be_sent_are_a_warning():
 def sockets_of_killed_processes_are_counted():
     holder = start("run", "x", "sh", "-c", "echo; exec sleep 100")
     read_line(holder.stdout)
+    while "0 programs" in finding(doctor()[2], "wake-ups")["found"]:  # it has not held it for long
+        pass
     contains(finding(doctor()[2], "wake-ups")["found"], "1 programs listen for wake-ups; 0 sockets")
     keeper = int(open(f"/proc/{holder.pid}/task/{holder.pid}/children", encoding="utf-8").read().split()[0])
     os.kill(holder.pid, signal.SIGSTOP)  # it would clean up

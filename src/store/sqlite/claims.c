@@ -397,6 +397,7 @@ static enum store_outcome queue(struct session *s, struct claim mine, struct sto
         database_run(&s->db, database_use(&s->db, SQL_KEEP_PLACE, "siii", op->name, mine.ticket,
                                           until_us, now_us));
     } else {
+        wake_listen(s); /* before anybody can see that it waits */
         write_lock(s, op, lock->token, now_us);
         mine = (struct claim){.state = WAITING, .until_us = until_us, .written_us = now_us};
         add_claim(s, op, &mine);

@@ -27,7 +27,9 @@ TEST(the_default_file_is_accessible_to_this_user_only) {
     CHECK(setenv("XDG_STATE_HOME", in_folder("some/state"), 1) == 0);
     hf_client *client = NULL;
     CHECK_IS(hf_client_open("sqlite:", NULL, &client), HF_OK);
-    let_go(get_now(client, "x"));
+    hf_hold *hold = get_now(client, "x");
+    hf_call_free(queue_up(client, "x", LONG_MS));
+    let_go(hold);
     CHECK_EQ_INT(mode_of(in_folder("some/state/holdfast")), 0700);
     CHECK_EQ_INT(mode_of(in_folder("some/state/holdfast/locks.db")), 0600);
     CHECK_EQ_INT(mode_of(in_folder("some/state/holdfast/locks.db-wal")), 0600);

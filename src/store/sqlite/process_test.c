@@ -296,6 +296,7 @@ TEST(a_holder_that_proc_does_not_show_is_not_taken_for_dead) {
     pid_t holder = start_holder(&other, "x", LONG_MS);
     static const char *const files[] = {"", "locks.db", "locks.db-wal", "locks.db-shm",
                                         "locks.db-wake"};
+    AWAIT(access(in_folder("locks.db-wake"), F_OK) == 0);
     for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
         bool is_folder = i == 0 || i == 4;
         CHECK(chown(in_folder(files[i]), 0, GROUP) == 0);
@@ -485,6 +486,20 @@ TEST(a_holder_in_another_process_is_notified_that_its_lock_was_broken) {
     hf_client_close(client);
 }
 
+TEST(a_hold_that_was_broken_before_its_client_could_be_notified_is_reported) {
+    hf_client *client = open_client(), *other = open_client();
+    hf_acquire_options options = lasting(0, LONG_MS);
+    options.flags = HF_NO_RENEW;
+    hf_hold *hold = get(client, "x", options);
+    struct pollfd lost = {.fd = hf_hold_fd(hold), .events = POLLIN};
+    CHECK_IS(hf_break(other, "x", hf_hold_token(hold), NULL), HF_OK);
+    CHECK(poll(&lost, 1, PATIENCE_MS) == 1);
+    CHECK_IS(hf_check(hold, 0), HF_LOST);
+    hf_hold_free(hold);
+    hf_client_close(other);
+    hf_client_close(client);
+}
+
 enum { CALLS = 40 };
 
 static const char *numbered(int number) {
@@ -550,6 +565,41 @@ static void send_to(const char *path, const void *bytes, size_t size) {
     close(fd);
 }
 
+TEST(only_a_client_that_waits_or_holds_for_some_time_has_a_socket) {
+    enum { SHORT_MS = 90 };
+    char path[PATH_MAX];
+    int64_t since_ms;
+    do { /* until nothing holds us up */
+        hf_client *client = open_client();
+        since_ms = now_ms();
+        let_go(get_now(client, "x"));
+        int count = sockets(path);
+        CHECK(count == 0 || now_ms() - since_ms > SHORT_MS);
+        hf_client_close(client);
+    } while (now_ms() - since_ms > SHORT_MS);
+    hf_client *client = open_client();
+    hf_hold *hold = get_now(client, "x");
+    AWAIT(sockets(path) == 1);
+    hf_client *other = open_client();
+    hf_call *call = queue_up(other, "x", LONG_MS);
+    CHECK_EQ_INT(sockets(path), 2);
+    hf_call_free(call);
+    let_go(hold);
+    hf_client_close(other);
+    hf_client_close(client);
+    CHECK_EQ_INT(sockets(path), 0);
+}
+
+TEST(a_client_with_two_holds_has_a_socket_at_once) {
+    char path[PATH_MAX];
+    hf_client *client = open_client();
+    hf_hold *hold = get_now(client, "x"), *second = get_now(client, "y");
+    CHECK_EQ_INT(sockets(path), 1);
+    let_go(hold);
+    let_go(second);
+    hf_client_close(client);
+}
+
 TEST(a_forged_message_takes_no_lock_away) {
     hf_client *client = open_client();
     hf_hold *hold = get_now(client, "x");
@@ -581,9 +631,11 @@ TEST(sockets_of_the_dead_are_removed) {
         kill_hard(children[i]);
     let_go(hold);
     hf_client *another = open_client();
-    let_go(get_now(another, "y"));
+    hf_hold *first = get_now(another, "y"), *second = get_now(another, "z");
     char path[PATH_MAX];
-    CHECK_EQ_INT(sockets(path), 2);
+    AWAIT(sockets(path) == 2);
+    let_go(first);
+    let_go(second);
     hf_client_close(another);
     hf_client_close(client);
     CHECK_EQ_INT(sockets(path), 0);

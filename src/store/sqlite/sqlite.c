@@ -163,8 +163,14 @@ static void finish(struct session *s, struct store_op *op, enum store_outcome ou
         wake_watch(s, op->seq);
     else if (op->type == STORE_ACQUIRE || op->type == STORE_RELEASE)
         wake_unwatch(s, op->seq);
+    if (op->type == STORE_RELEASE)
+        wake_released(s, op->seq);
+    bool granted = op->type == STORE_ACQUIRE && outcome == STORE_DONE;
+    uint64_t seq = op->seq; /* of an operation that is complete nothing may be read */
     store_complete(s->host, op, outcome);
     wake_send(s);
+    if (granted)
+        wake_granted(s, seq);
 }
 
 static void change(struct session *s, struct store_op *op) {
@@ -174,8 +180,6 @@ static void change(struct session *s, struct store_op *op) {
         [STORE_RELEASE] = claims_release, [STORE_BREAK] = claims_break,
         [STORE_COUNT] = sqlite_count,
     };
-    if (op->type == STORE_ACQUIRE)
-        wake_listen(s);
     enum store_outcome outcome = STORE_REFUSED;
     run(s, SQL_BEGIN);
     if (!s->db.failed) { /* the time of the transaction, however long it had to wait */

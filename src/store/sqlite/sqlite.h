@@ -240,6 +240,9 @@ struct session {
     int wake_folder, wake_fd; /* -1: none */
     struct world_watch wake_watch;
     bool wake_bound, wake_failed;
+    struct world_timer listen_timer;
+    bool listen_added;
+    uint64_t unheard; /* a hold that we could not be notified about so far; 0: none */
 };
 
 /* Every use of SQLite is between these two; they do not nest. */
@@ -300,6 +303,10 @@ void changes_end(struct session *s);
 
 /* Makes the client reachable for notifications. Does nothing if it already is, or cannot be. */
 void wake_listen(struct session *s);
+
+/* The client has a hold, and is to be reachable soon; or it has released it. */
+void wake_granted(struct session *s, uint64_t seq);
+void wake_released(struct session *s, uint64_t seq);
 
 /* Notes a notification for a client, to be sent by wake_send or dropped by wake_forget. */
 void wake_note(struct session *s, const struct claim *claim, enum note_kind kind);

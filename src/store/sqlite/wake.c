@@ -1,13 +1,18 @@
 /* Notifications for waiters and holders, and watches on processes.
  *
- * Beside the database is a folder of sockets, FILE-wake/, one for each client that has asked for a
- * lock, named after the client's id in hex. A client that hands on or breaks a lock sends a
- * datagram there after the commit: WAKE or GONE and the number of the attempt. Datagrams are hints.
- * If one is lost, the waiter asks again by itself, only later; one that says GONE is checked
- * against the database. The kernel keeps some ten of them for a client that does not read them.
- * Those that do not fit are sent together a little later, until the waiter must have asked by
- * itself. Sockets are addressed through /proc/self/fd, since a socket's address is short and paths
- * are not. A socket file whose owner died is removed by whoever finds it refused.
+ * Beside the database is a folder of sockets, FILE-wake/, one for each client that waits for a lock
+ * or has held one for some time, named after the client's id in hex. A client that hands on or
+ * breaks a lock sends a datagram there after the commit: WAKE or GONE and the number of the
+ * attempt. Datagrams are hints. If one is lost, the waiter asks again by itself, only later; one
+ * that says GONE is checked against the database. The kernel keeps some ten of them for a client
+ * that does not read them. Those that do not fit are sent together a little later, until the waiter
+ * must have asked by itself. Sockets are addressed through /proc/self/fd, since a socket's address
+ * is short and paths are not. A socket file whose owner died is removed by whoever finds it
+ * refused.
+ *
+ * A socket is a file. To create one costs an eighth of what `holdfast run x true` takes on ext4. A
+ * waiter needs its socket before its place in the queue is committed. A holder is notified only of
+ * a break, so it gets one LISTEN_AFTER_US later, and then checks that its hold is still there.
  *
  * When a process is killed, it sends no datagram. So each waiter watches the process just before
  * it: the one before it in the queue, or, at the head, the holders. When that process ends, the
@@ -33,7 +38,8 @@ enum {
     MESSAGES_AT_ONCE = 64,
     SWEPT_AT_ONCE = 64,
     NAME_SIZE = 33,
-    RESEND_US = 10000
+    RESEND_US = 10000,
+    LISTEN_AFTER_US = 100000,
 };
 
 static const char magic[8] = "hfwake1";
@@ -198,6 +204,41 @@ void wake_listen(struct session *s) {
         return;
     sweep_folder(s);
     s->wake_failed = !bind_socket(s);
+}
+
+/* Also reports the hold that ended before we could be notified. */
+static void listen_late(struct session *s) {
+    uint64_t seq = s->unheard;
+    s->unheard = 0;
+    wake_listen(s);
+    if (seq && !claims_is_held(s, seq))
+        s->host->gone(s->host, seq);
+}
+
+static void listen_now(struct world_timer *timer) {
+    session_enter();
+    listen_late(container_of(timer, struct session, listen_timer));
+    session_leave();
+}
+
+void wake_granted(struct session *s, uint64_t seq) {
+    struct world *world = s->host->world;
+    if (s->wake_bound || s->wake_failed)
+        return;
+    if (!s->listen_added)
+        s->listen_added = world_timer_add(world, &s->listen_timer, listen_now) == HF_OK;
+    if (!s->listen_added || (s->unheard && s->unheard != seq)) {
+        listen_late(s);
+        return;
+    }
+    s->unheard = seq;
+    if (!s->listen_timer.node.place)
+        world_timer_set(world, &s->listen_timer, world_now_us(world) + LISTEN_AFTER_US);
+}
+
+void wake_released(struct session *s, uint64_t seq) {
+    if (s->unheard == seq)
+        s->unheard = 0;
 }
 
 /* ---- Notes ---- */
@@ -416,7 +457,10 @@ void wake_close(struct session *s, bool inherited) {
     s->wake_bound = s->wake_failed = false;
     if (s->resend_added && !inherited)
         world_timer_drop(s->host->world, &s->resend_timer);
-    s->resend_added = false;
+    if (s->listen_added && !inherited)
+        world_timer_drop(s->host->world, &s->listen_timer);
+    s->resend_added = s->listen_added = false;
+    s->unheard = 0;
     free(s->notes);
     s->notes = NULL;
     s->note_count = s->note_room = s->unsent_count = 0;
