@@ -90,7 +90,9 @@ static void read_lock(struct session *s, const char *name) {
         if (is_first)
             read_lock_columns(lock, row);
         is_first = false;
-        read_claim(row, &claim);
+        claim.state = (uint8_t)sqlite3_column_int(row, 0);
+        if (claim.state)
+            read_claim(row, &claim);
         if (claim.state == WAITING)
             lock->first = claim;
         if (claim.state == 0 || claim.state == WAITING || !add_holder(s, &claim)) {
@@ -103,8 +105,11 @@ static void read_lock(struct session *s, const char *name) {
 /* ---- Ending, and whose turn it is ---- */
 
 static void end_claim(struct session *s, const struct claim *claim) {
+    struct claim *first = &s->lock.first;
     database_run(&s->db, database_use(&s->db, SQL_END_CLAIM, "sii", s->lock.name,
                                       (int64_t)claim->state, claim->ticket));
+    if (claim->state == first->state && claim->ticket == first->ticket)
+        first->state = 0;
 }
 
 static bool is_unused(const struct lock *lock) {
@@ -115,23 +120,30 @@ static bool fits(const struct lock *lock, uint32_t weight) {
     return weight <= lock->capacity - lock->used;
 }
 
+static void reserve(struct session *s, const struct claim *waiter) {
+    struct lock *lock = &s->lock;
+    database_run(&s->db, database_use(&s->db, SQL_RESERVE, "si", lock->name, waiter->ticket));
+    lock->used += waiter->weight;
+    wake_note(s, waiter, NOTE_WAKE);
+}
+
 /* Reserves the lock for the waiters at the front of the queue, as many as fit, and notes to wake
- * them. */
+ * them. The first of them may have been read with the lock. */
 static void advance(struct session *s, int64_t now_us) {
     struct lock *lock = &s->lock;
-    for (;;) {
-        struct claim next = find(s, database_use(&s->db, SQL_FIRST_WAITING, "s", lock->name));
+    struct claim next = lock->first;
+    lock->first.state = 0;
+    for (; fits(lock, 1) && !s->db.failed; next.state = 0) {
+        if (!next.state)
+            next = find(s, database_use(&s->db, SQL_FIRST_WAITING, "s", lock->name));
         if (!next.state)
             return;
-        if (claim_has_ended(&next, now_us)) {
+        if (claim_has_ended(&next, now_us))
             end_claim(s, &next);
-            continue;
-        }
-        if (!fits(lock, next.weight))
+        else if (fits(lock, next.weight))
+            reserve(s, &next);
+        else
             return;
-        database_run(&s->db, database_use(&s->db, SQL_RESERVE, "si", lock->name, next.ticket));
-        lock->used += next.weight;
-        wake_note(s, &next, NOTE_WAKE);
     }
 }
 
@@ -487,13 +499,14 @@ enum store_outcome claims_release(struct session *s, struct store_op *op, int64_
     }
     load(s, op->name, now_us);
     struct claim mine = own_claim(s, op->seq);
+    bool queued = lock->first.state;
     if (!mine.state)
         return STORE_NOT_YOURS;
     changes_log(s, &mine, mine.state == HELD ? HF_CHANGE_RELEASED : HF_CHANGE_LEFT, now_us);
     end_claim(s, &mine);
     if (mine.state != WAITING)
         lock->used -= mine.weight;
-    if (lock->first.state)
+    if (queued)
         advance(s, now_us);
     if (lock->used_day != today(s))
         set_day(s, op->name, today(s));
