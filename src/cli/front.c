@@ -138,8 +138,9 @@ static int64_t act_at_ms(const struct front *f) {
     return deadline_ms == CLOCK_NEVER || ignores ? CLOCK_NEVER : deadline_ms - RUN_MARGIN_MS;
 }
 
-/* The keeper rings when it has written the first deadline. Later ones are seen when the timer of an
- * earlier one fires. */
+/* The keeper rings when it has written the first deadline, and when the lock is free again. Later
+ * deadlines are seen when the timer of an earlier one fires. The front does not wait for the keeper
+ * to end, unless another one may follow it. */
 static int loop(struct front *f) {
     for (;;) {
         int64_t at_ms = act_at_ms(f);
@@ -152,7 +153,7 @@ static int loop(struct front *f) {
             take_signals(f);
         if (f->fds[SOCKET].revents)
             take_news(f);
-        if (f->fds[KEEPER].revents)
+        if (f->fds[KEEPER].revents || (f->run->shared->ended && !f->run->settings->again))
             return keeper_gone(f);
     }
 }

@@ -354,7 +354,6 @@ static void watch_acquire(struct keeper *k) {
 }
 
 static void start_release(struct keeper *k) {
-    cgroup_remove(k->shared->cgroup);
     k->phase = RELEASING;
     k->shared->deadline_ms = CLOCK_NEVER;
     k->shared->held_ms = clock_now_ms() - k->acquired_ms;
@@ -362,6 +361,7 @@ static void start_release(struct keeper *k) {
     int r = hf_release_start(k->hold, &k->call);
     if (r < 0)
         k->shared->released = r;
+    cgroup_remove(k->shared->cgroup);
 }
 
 /* ---- How it ended ---- */
@@ -687,6 +687,10 @@ int keeper_main(struct run *run) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (begin(&k) == 0)
         loop(&k);
+    if (run->shared->released == HF_OK) { /* nobody needs to wait until the client is closed */
+        run->shared->ended = k.end;
+        ring(&k, RUN_BELL);
+    }
     hf_call_free(k.call);
     hf_hold_free(k.hold);
     hf_client_close(k.client);

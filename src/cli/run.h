@@ -81,7 +81,7 @@ struct run {
 enum run_byte {
     RUN_TYPED = 0x80,   /* from the front: typed at the terminal, so the command has it already */
     RUN_STOPPED = 0x80, /* from the keeper: the command has been stopped by this signal */
-    RUN_BELL = 1,       /* from the keeper: there is a deadline to watch */
+    RUN_BELL = 1,       /* from the keeper: there is a deadline to watch, or it has ended */
 };
 
 #define RUN_SETTINGS_INIT(of_cli) \
