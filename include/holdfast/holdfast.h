@@ -13,9 +13,9 @@
  *  Fencing     Each grant carries a token. Tokens of successive exclusive grants of one name
  *              strictly increase, whatever the clocks of the holders do.
  *  Ownership   A release or a renewal never touches somebody else's lock.
- *  Honesty     HF_OK is returned only while the lease is still valid. You are notified once of a
- *              lost lock, in each way that you asked for, within 50 ms of its deadline whatever
- *              the store does, and late only if your process was not running.
+ *  Honesty     HF_OK is returned only while the lease is still valid. If a lock is lost, you are
+ *              notified once in each way that you asked for: within 50 ms of its deadline,
+ *              whatever the store does, and later only if your process was not running.
  *  Liveness    The lock of a dead holder is free when its lease ends, as long as the store
  *              answers. A dead waiter delays the others by its wait lease at most.
  *
@@ -24,9 +24,9 @@
  *  A process can be stopped (SIGSTOP, a suspended laptop, a paused virtual machine, swapping)
  *  between hf_check() and the write that follows it, for longer than the lease had left. The
  *  next holder then works at the same time. No lock service can prevent that, but the resource
- *  can: pass it the token with every write, and let it refuse any token smaller than the largest
- *  it has seen. Only tokens of exclusive holds can be used that way; see
- *  hf_hold_is_exclusive. "Fencing: the resource's side" has what files and databases need for it.
+ *  can: pass it the token with every write, and let it refuse any token smaller than the largest it
+ *  has seen. Only tokens of exclusive holds can be used that way; see hf_hold_is_exclusive.
+ *  "Fencing: the resource's side" below has the calls for files and databases.
  *
  * CONVENTIONS
  *
@@ -36,15 +36,16 @@
  *  - Types are opaque. Option structs begin with their size: initialise them with their _INIT
  *    macro and change what you need; NULL means all defaults. Structs that the library returns as
  *    `const struct *` may get more fields in later versions: do not copy them.
- *  - Every call may be made from any thread, also on the same object, but no call on an object may
- *    begin once the call that frees it has begun. Of those that began before, only hf_client_close
- *    lets others still be running. Calls that free accept NULL, and return NULL so that you can
- *    write `hold = hf_hold_free(hold)`.
- *  - The library does not log and does not install signal handlers. hf_process says when it calls
- *    your functions.
+ *  - Any thread may make any call, also on the same object at the same time. But no call on an
+ *    object may begin once the call that frees it has begun, and only hf_client_close may be called
+ *    while other calls on its object are running. Calls that free accept NULL, and return NULL so
+ *    that you can write `hold = hf_hold_free(hold)`.
+ *  - The library does not log and does not install signal handlers. See hf_process for where it
+ *    calls your functions.
  *  - Only calls that have a _start form, hf_call_wait, hf_limit and the recipes (leader, latch,
- *    barrier) wait for the store; opening and closing a client may wait for a local disk, and so do
- *    the calls for a fenced file. All other calls return at once, even while other threads wait.
+ *    barrier) wait for the store; opening and closing a client may wait for a local disk, and so
+ *    may the calls for a fenced file. All other calls return at once, even while other threads
+ *    wait.
  *    With sqlite: a call waits for as long as the disk takes, and for up to 3 seconds if another
  *    process keeps the file locked.
  *  - No call is a cancellation point: a thread that is cancelled (pthread_cancel) while it waits
@@ -123,7 +124,7 @@ typedef enum hf_error {
 #undef HF_ERROR_CODE
 } hf_error;
 
-/* The sentence for a code, or one that says that the code is not known. Never NULL. */
+/* The sentence for a code, or one that says that the code is unknown. Never NULL. */
 HF_API const char *hf_error_string(int code);
 
 /* The name of a code as it is written in programs ("HF_BUSY"), for logs. Never NULL. */
@@ -167,10 +168,10 @@ typedef struct hf_client_options {
     /* Called for everything that happens to the client's locks; see hf_event. May be NULL. */
     void (*on_event)(const struct hf_event *event, void *arg);
     void *on_event_arg;
-    /* How long an acquire without a limit (HF_FOREVER) retries a store that is away: one that
+    /* How long an acquire without a limit (HF_FOREVER) retries while the store is unavailable: it
      * cannot be reached, or does not answer. 0: it fails at once; HF_FOREVER: no limit. Once the
-     * store has answered, the acquire waits as long as it takes, even if the store goes away
-     * again. */
+     * store has answered, the acquire waits as long as it takes, even if the store becomes
+     * unavailable again. */
     int64_t store_wait_ms;
 } hf_client_options;
 
@@ -181,23 +182,23 @@ typedef struct hf_client_options {
  * what this build has). NULL means "sqlite:", the embedded store: a file that belongs to the user,
  * shared by the processes of one host. Does not wait for a server: if the store cannot be reached,
  * the first call that needs it waits or fails.
- * Errors: BAD_URL, NO_STORE (and which package has it), BAD_ARGUMENT, UNSUPPORTED, BAD_STORE,
- * DENIED, UNREACHABLE, NO_MEMORY, SYSTEM. */
+ * Errors: BAD_URL, NO_STORE (the text names the package that has it), BAD_ARGUMENT, UNSUPPORTED,
+ * BAD_STORE, DENIED, UNREACHABLE, NO_MEMORY, SYSTEM. */
 HF_API int hf_client_open(const char *url, const hf_client_options *options,
                           hf_client **ret_client);
 
 /* Closes the client. Pending calls complete with HF_CLOSED, also those that other threads are
- * blocked in. Locks that are still held are released, except those with HF_KEEP (waiting at most a
- * second for the store to confirm, or until a local disk is done), callbacks that are still due run
- * in this call and must return, and threads are joined. Holds and calls remain valid handles: calls
- * on them return HF_CLOSED, and they must still be freed. Must not be called from one of the
- * client's own callbacks. Returns NULL; NULL does nothing. */
+ * blocked in. Locks that are still held are released, except those with HF_KEEP; the call waits at
+ * most a second for the store to confirm that, or until a local disk is done. Callbacks that are
+ * still due run in this call and must return. Threads are joined. Holds and calls remain valid
+ * handles: calls on them return HF_CLOSED, and they must still be freed. Must not be called from
+ * one of the client's own callbacks. Returns NULL; NULL does nothing. */
 HF_API hf_client *hf_client_close(hf_client *client);
 
 /* Completes every pending call of the client with HF_CANCELLED, as hf_call_cancel does: those that
  * were started, and those that other threads are blocked in. Locks stay held and are still renewed,
  * except those that were being released: their releases go on.
- * Calls that begin later are not affected, so a thread that must stop also needs a flag of yours;
+ * Calls that begin later are not affected, so to stop a thread you also need a flag of your own:
  * set the flag first, and call this until the thread has ended. May be called from any thread and
  * any callback, but not from a signal handler: let the handler write to a pipe, and call this where
  * the pipe is read. Errors: CLOSED, FORKED. */
@@ -206,18 +207,18 @@ HF_API int hf_client_cancel(hf_client *client);
 /* ---- Acquiring ---------------------------------------------------------------------------- */
 
 /* A name is either a lock, which is held exclusively (a mutex, a writer) or shared (readers), or a
- * number of permits. It is what its holders and waiters use it as; a request that needs it to be
- * the other, or to have another number of permits, fails with HF_WRONG_KIND. Requests are served
- * first in, first out: a later one never overtakes one that waits, so shared requests cannot
- * starve an exclusive one (HF_BARGE opts out). The holdfast command uses the same names: `run` and
- * `acquire` take HF_EXCLUSIVE, with -s HF_SHARED, with -p K/N HF_PERMITS. */
+ * number of permits. Its current holders and waiters decide which; a request for the other kind, or
+ * for another capacity, fails with HF_WRONG_KIND. Requests are served first in, first out: a later
+ * one never overtakes one that waits, so shared requests cannot starve an exclusive one (HF_BARGE
+ * opts out). The holdfast command uses the same names: `run` and `acquire` take HF_EXCLUSIVE, with
+ * -s HF_SHARED, with -p K/N HF_PERMITS. */
 typedef enum hf_kind {
     HF_EXCLUSIVE = 1, /* a lock, one holder; the default */
     HF_SHARED = 2,    /* a lock, together with others who share it */
     HF_PERMITS = 3,   /* `permits` out of `capacity` */
 } hf_kind;
 
-/* Take the lock as soon as there is room, ahead of those who wait. */
+/* Take the lock as soon as there is room, ahead of the queue. */
 #define HF_BARGE 0x1u
 /* If this owner (the calling thread, or `owner_key`) already holds the lock through a request with
  * this flag, succeed at once and count. Each acquire returns its own hold; the lock is released
@@ -259,17 +260,18 @@ typedef struct hf_acquire_options {
  * cancel the wait from another thread, use hf_client_cancel, or hf_acquire_start and
  * hf_call_cancel.
  *
- * A store may grant a shorter or longer lease than it was asked for. The deadline and the renewals
+ * A store may grant a shorter or longer lease than you asked for. The deadline and the renewals
  * follow what was granted; hf_hold_left_ms says how much is left.
  *
  * If a reply is lost, the request is repeated with the same attempt id and the store recognises
  * it, so the lock is never granted twice and no grant is forgotten.
  *
- * A store that is away, as during a restart, is waited for like a lock that is held: for wait_ms,
- * or, if that is HF_FOREVER, for the client's store_wait_ms. A try (wait_ms is 0) fails at once.
+ * If the store is unavailable, as during a restart, the call waits for it as for a lock that is
+ * held: for wait_ms, or, if that is HF_FOREVER, for the client's store_wait_ms. A try (wait_ms is
+ * 0) fails at once.
  *
  * Errors: BUSY (wait_ms is 0 and somebody holds it), TIMEOUT, SHORT, WRONG_KIND, BAD_NAME,
- * BAD_WEIGHT, BAD_LEASE, BAD_ARGUMENT, UNSUPPORTED, UNREACHABLE (for all of that time), UNKNOWN
+ * BAD_WEIGHT, BAD_LEASE, BAD_ARGUMENT, UNSUPPORTED, UNREACHABLE (throughout that time), UNKNOWN
  * (the store did not answer; whatever it granted is being released, and ends with its lease at the
  * latest), CLOCK, DENIED, BAD_STORE, STORE_FULL, NO_MEMORY, SYSTEM, CLOSED, FORKED. After any error
  * nothing is held. */
@@ -289,11 +291,11 @@ typedef struct hf_want {
     { sizeof(hf_want), NULL, HF_EXCLUSIVE, 1, 1 }
 
 /* Acquires all of the `count` (1 to 64) names or none, within one wait_ms. They are acquired in the
- * byte order of their names, so two callers cannot deadlock, whatever order they give. The one hold
- * that is returned checks, renews and releases all of them. If one is lost, all are (the others are
- * then released), and hf_hold_name says which one it was. A name given twice fails with
- * HF_BAD_ARGUMENT, HF_REENTRANT and HF_KEEP with HF_UNSUPPORTED, and the loss of one name while
- * waiting for the others with HF_LOST. kind, permits and capacity of `options` are ignored.
+ * byte order of their names, so two callers cannot deadlock, whatever order they give. The call
+ * returns a single hold, which checks, renews and releases all of them. If one is lost, all are
+ * (the others are then released), and hf_hold_name says which one it was. A name given twice fails
+ * with HF_BAD_ARGUMENT, HF_REENTRANT and HF_KEEP with HF_UNSUPPORTED, and the loss of one name
+ * while waiting for the others with HF_LOST. kind, permits and capacity of `options` are ignored.
  * Otherwise like hf_acquire. */
 HF_API int hf_acquire_all(hf_client *client, const hf_want *const *wants, size_t count,
                           const hf_acquire_options *options, hf_hold **ret_hold);
@@ -305,21 +307,23 @@ HF_API int hf_acquire_all(hf_client *client, const hf_want *const *wants, size_t
  * HF_LOST, HF_RELEASED, HF_CLOSED, HF_FORKED: not held. Does not ask the store, and never waits for
  * it.
  *
- * After HF_LOST, hf_last_error says why: broken by whom and why, gone from the store, or not
- * renewed for how long and with which error. HF_LOST cannot tell whether anybody else has the lock
- * now, or had it meanwhile: it may be free. Nor can HF_OK tell that it was broken or deleted
- * a moment ago: you are notified when the store says so, at the next renewal at the latest. */
+ * After HF_LOST, hf_last_error says why: who broke the lock and why, that it is gone from the
+ * store, or for how long it was not renewed and with which error. HF_LOST does not mean that
+ * somebody else has the lock now, or had it meanwhile: it may be free. HF_OK does not rule out that
+ * the lock was broken or deleted a moment ago: you are notified when the store says so, at the next
+ * renewal at the latest. */
 HF_API int hf_check(hf_hold *hold, int64_t need_ms);
 
 /* Milliseconds until the deadline; 0 if the lock is not held. Never waits for the store.
  *
- * Where holds end with their connection (session_bound in hf_store_info), nothing is promised until
- * then. The server frees the lock as soon as the connection or the server itself ends, and you
- * are notified when this host sees that, by the deadline at the latest. */
+ * If holds end with their connection (session_bound in hf_store_info), this time is not guaranteed.
+ * The server frees the lock as soon as the connection or the server itself ends, and you are
+ * notified when this host sees that, by the deadline at the latest. */
 HF_API int64_t hf_hold_left_ms(hf_hold *hold);
 
-/* The fencing token of this grant: above 0, below 2^53. With several names, that of the index-th
- * name in the order given (hf_hold_token: the first); 0 if there is no such index. */
+/* The fencing token of this grant: above 0 and below 2^53. With several names, hf_hold_token_at
+ * returns the token of the index-th name in the order given, or 0 if there is no such index;
+ * hf_hold_token returns that of the first name. */
 HF_API uint64_t hf_hold_token(const hf_hold *hold);
 HF_API uint64_t hf_hold_token_at(const hf_hold *hold, size_t index);
 
@@ -341,10 +345,10 @@ HF_API const char *hf_hold_owner(hf_hold *hold);
 HF_API int hf_renew(hf_hold *hold, int64_t lease_ms);
 
 /* Releases the lock. Returns HF_OK if it was released; HF_LOST if it had already been lost;
- * HF_UNKNOWN or HF_UNREACHABLE if the store did not confirm, HF_CANCELLED if you did not wait for
- * that (the release is repeated in the background until it is confirmed, or the lease has ended).
- * Whatever it returns, this hold no longer holds the lock and sends no more renewals. May be called
- * again, and then returns the same, or HF_UNKNOWN after HF_CANCELLED. */
+ * HF_UNKNOWN or HF_UNREACHABLE if the store did not confirm; HF_CANCELLED if you did not wait for
+ * that. In the last three cases the release is repeated in the background until it is confirmed or
+ * the lease has ended. Whatever it returns, this hold no longer holds the lock and sends no more
+ * renewals. May be called again, and then returns the same, or HF_UNKNOWN after HF_CANCELLED. */
 HF_API int hf_release(hf_hold *hold);
 
 /* Frees the hold. If it was not released, releases it without waiting for the answer, unless it was
@@ -361,10 +365,10 @@ HF_API int hf_hold_fd(hf_hold *hold);
 
 /* A token protects a resource that does two things. It registers the token before you first read
  * from it, and with each write, in one atomic step, it refuses a token smaller than the largest it
- * has seen. What follows does that for files and databases; docs/fencing.md also has Redis, etcd,
- * ZooKeeper, services that speak HTTP and object stores.
+ * has seen. The calls below do that for files and databases; docs/fencing.md also covers Redis,
+ * etcd, ZooKeeper, services that speak HTTP and object stores.
  *
- * hf_fence_token: the token to hand to the resource, with the checks that belong to it. With
+ * hf_fence_token: the token to hand to the resource, if the lock is held and the token fences. With
  * several names: that of the first.
  * Errors: LOST, RELEASED, CLOSED, FORKED as from hf_check; WRONG_KIND (the hold is not exclusive,
  * so its token does not fence); BAD_ARGUMENT. */
@@ -381,14 +385,14 @@ HF_API int hf_fence_token(hf_hold *hold, uint64_t *ret_token);
  *
  * hf_fence_open: registers the token. Call it before the first read.
  * hf_fence_write: checks the token and replaces the whole content of the file. Readers see the old
- * content or the new one, and so they do after a crash. When it returns HF_OK, the new content is
- * on the disk. Permissions and group of the file stay, and so does the owner if this process may
- * set it. A symbolic link is refused.
+ * content or the new one, even after a crash. When it returns HF_OK, the new content is on the
+ * disk. Permissions and group of the file stay, and so does the owner if this process may set it. A
+ * symbolic link is refused.
  * hf_fence_check: checks the token and calls `write`, in one step, for what hf_fence_write cannot
  * do. Returns what `write` returned, which must not call these functions for the same path.
  *
- * These calls wait for the disk, and for whoever is writing: a process that was stopped in the
- * middle of its write keeps the next holder waiting until it goes on or is killed.
+ * These calls wait for the disk, and for any other process that is writing: one that was stopped in
+ * the middle of its write keeps the next holder waiting until it goes on or is killed.
  * Errors: LOST (also if the token is refused; nothing was written), RELEASED, CLOSED, FORKED,
  * WRONG_KIND, BAD_ARGUMENT, BAD_STORE (the file of tokens is damaged), SYSTEM (the file has its old
  * content or the new one; hf_last_error says what failed). */
@@ -396,20 +400,20 @@ HF_API int hf_fence_open(hf_hold *hold, const char *path);
 HF_API int hf_fence_write(hf_hold *hold, const char *path, const void *data, size_t size);
 HF_API int hf_fence_check(hf_hold *hold, const char *path, int (*write)(void *arg), void *arg);
 
-/* A database can check the token in the transaction that makes the guarded write. A writer that has
- * lost the lock without knowing it then fails as a whole. On your own connection:
+/* A database can check the token in the transaction that makes the guarded write. If a writer has
+ * lost the lock without knowing it, its whole transaction then fails. On your own connection:
  *
  *    BEGIN;
  *    the statement from hf_fence_sql
  *    what you read and write under the lock
  *    COMMIT;
  *
- * The statement keeps the largest token of each name in a table of the database, and fails if a
- * larger one has been there: roll back and stop, since the lock is lost. Until the transaction
- * ends, other transactions that check the same name wait. It must be the first statement of a
+ * The statement keeps the largest token of each name in a table of the database, and fails if it
+ * has seen a larger one: roll back and stop, since the lock is lost. Until the transaction ends,
+ * other transactions that check the same name wait. It must be the first statement of a
  * transaction, before anything is read and before any savepoint. PostgreSQL and MySQL need the
  * schema of their store, wherever the locks are; docs/stores/postgres.md and docs/stores/mysql.md
- * have the rights that are needed, and the errors. In SQLite, create the table once, with
+ * list the rights that are needed, and the errors. In SQLite, create the table once, with
  * HF_FENCE_SQLITE_TABLE; the error is SQLITE_CONSTRAINT_CHECK. */
 typedef enum hf_dialect {
     HF_POSTGRES = 1, /* PostgreSQL */
@@ -417,7 +421,7 @@ typedef enum hf_dialect {
     HF_SQLITE = 3,   /* SQLite */
 } hf_dialect;
 
-#define HF_FENCE_SQL_SIZE 768     /* bytes that are enough for the statement, for each name */
+#define HF_FENCE_SQL_SIZE 768     /* bytes that the statement needs at most, for each name */
 #define HF_FENCE_SQLSTATE "ZF001" /* PostgreSQL's error for a token that is not the largest */
 
 #define HF_FENCE_SQLITE_TABLE                                                 \
@@ -452,23 +456,23 @@ HF_API int hf_fence_sql(hf_hold *hold, hf_dialect dialect, char *ret_statement, 
 /* ---- Limiting a rate ---------------------------------------------------------------------- */
 
 /* A limiter lets at most `rate` callers through in any time of length `window_ms`, wherever they
- * are, in the order in which they asked. Whoever was let through gives nothing back: not by ending,
- * and not by being killed. It needs permits and HF_KEEP (hf_store_info: permits, keeps).
+ * are, in the order in which they asked. A caller that was let through gives nothing back when it
+ * ends or is killed. A limiter needs permits and HF_KEEP (hf_store_info: permits, keeps).
  *
- * The times that count are those at which the store lets callers through, by its own clock. What a
- * caller then does may come later, so a little more than `rate` may arrive elsewhere in one
- * window. If the store's clock is set forward, or the store forgets its data, up to `rate` more are
- * let through early; if the clock is set back, callers wait for longer, or fail with HF_CLOCK.
+ * What counts is when the store lets a caller through, by its own clock. The caller may act later,
+ * so a little more than `rate` may arrive elsewhere in one window. If the store's clock is set
+ * forward, or the store forgets its data, up to `rate` more are let through early; if the clock is
+ * set back, callers wait longer, or fail with HF_CLOCK.
  *
  * The name is in use as that number of permits (hf_inspect shows who was let through), so a request
  * with another `rate` fails with HF_WRONG_KIND until a window has passed. */
-#define HF_LIMIT_RATE_MAX 10000 /* of `rate`, except in fixed windows */
+#define HF_LIMIT_RATE_MAX 10000 /* the largest `rate`, except in fixed windows */
 
 typedef struct hf_limit_options {
     size_t size;
     uint32_t rate;     /* how many are let through … */
     int64_t window_ms; /* … in any time of this length; the same in all requests for a name */
-    int64_t wait_ms;   /* 0: do not wait for the turn; HF_FOREVER: no limit */
+    int64_t wait_ms;   /* 0: do not wait for your turn; HF_FOREVER: no limit */
     const char *label; /* what operators see beside the name; at most 255 bytes, or NULL */
     /* 1: count in fixed windows instead, with hf_count: a window begins with the first caller after
      * the last one ended. This costs the least and needs counters only, but it lets up to twice the
@@ -484,10 +488,10 @@ typedef struct hf_limit_options {
  * served before it. Other errors do not set it. Finding that out takes a second request, whose cost
  * grows with `rate`; pass NULL if you do not need it.
  *
- * A window longer than the client's max_lease_ms fails with HF_BAD_LEASE: open a client with a
- * longer one for it. Clients that differ in max_lease_ms do not disturb each other as long as they
- * use different names. HF_SHORT means that the store's answer took longer than the window; the
- * caller is not let through. Other errors: those of hf_acquire.
+ * A window longer than the client's max_lease_ms fails with HF_BAD_LEASE: open another client with
+ * a larger max_lease_ms for it. Clients that differ in max_lease_ms do not disturb each other as
+ * long as they use different names. HF_SHORT means that the store's answer took longer than the
+ * window; the caller is not let through. Other errors: those of hf_acquire.
  *
  * Programs that must not block call hf_acquire_start instead, for 1 of `rate` HF_PERMITS with a
  * lease of window_ms, HF_NO_RENEW and HF_KEEP, and free the hold. */
@@ -563,19 +567,19 @@ HF_API const hf_lock_info *hf_locks_at(const hf_locks *locks, size_t index); /* 
 HF_API hf_locks *hf_locks_free(hf_locks *locks);
 
 /* Ends somebody else's hold of `name`: the one with exactly this `token` (in a quorum, two readers
- * may have the same token: then both). Its holder is notified that the lock is lost, and the name
- * gets a larger token, so that writes with the old one are refused. The holder may still be
- * working: this is for operators who know that it is not, or accept that it is. The store keeps
+ * may have the same token; both holds then end). Its holder is notified that the lock is lost, and
+ * the name gets a larger token, so that writes with the old one are refused. The holder may still
+ * be working: this is for operators who know that it is not, or accept that it is. The store keeps
  * when, by whom and why (`reason`: at most 255 bytes, or NULL) for hf_lock_info.
  * Errors: NOT_YOURS (nobody holds it with that token), BAD_ARGUMENT, and those of any request. */
 HF_API int hf_break(hf_client *client, const char *name, uint64_t token, const char *reason);
 
 /* ---- Watching ----------------------------------------------------------------------------- */
 
-/* What happens to locks, whoever they belong to, as the store announces it. */
+/* What happens to locks, whoever holds them, as the store announces it. */
 typedef enum hf_change_type {
     HF_CHANGE_WATCHING = 1, /* from here on, changes are reported as they happen */
-    HF_CHANGE_MISSED = 2,   /* some may be missing from here to the next WATCHING; see `text` */
+    HF_CHANGE_MISSED = 2,   /* changes may be missing from here to the next WATCHING; see `text` */
     HF_CHANGE_ACQUIRED = 3,
     HF_CHANGE_RELEASED = 4,
     HF_CHANGE_BROKEN = 5,  /* with hf_break */
@@ -588,8 +592,8 @@ typedef struct hf_change {
     size_t size;
     hf_change_type type;
     int64_t at_ms; /* when it happened, by the store's clock: wall clock, since the epoch */
-    /* The lock and who it was: `party` is its only holder or waiter here, whoever else there is.
-     * BROKEN: by whom and why is in the lock. NULL: WATCHING, MISSED. */
+    /* The lock, and who did it: `lock` lists only this holder or waiter, even if there are others.
+     * BROKEN: `lock` says by whom and why. NULL: WATCHING, MISSED. */
     const hf_lock_info *lock;
     const hf_party *party;
     const char *text; /* MISSED: why, for people; "" otherwise */
@@ -600,10 +604,10 @@ typedef struct hf_change {
  * until you cancel or free it; a client has one watch at a time (BAD_ARGUMENT).
  *
  * The first change is WATCHING, once the store has been reached; what happened before it is not
- * reported, so list the locks then. If the store goes away, or changes come faster than on_change
- * takes them, MISSED and later WATCHING are reported: list the locks again. Nobody announces the
- * end of a lease, and older versions of holdfast and other programs announce nothing, so list them
- * now and then as well.
+ * reported, so list the locks then. If the store becomes unavailable, or changes come faster than
+ * on_change takes them, MISSED and later WATCHING are reported: list the locks again. Nobody
+ * announces the end of a lease, and older versions of holdfast and other programs announce nothing,
+ * so also list the locks now and then.
  * Errors: BAD_NAME, and UNSUPPORTED if this store cannot announce changes. */
 HF_API int hf_watch_start(hf_client *client, const char *prefix,
                           void (*on_change)(const hf_change *change, void *arg), void *arg,
@@ -611,15 +615,15 @@ HF_API int hf_watch_start(hf_client *client, const char *prefix,
 
 /* ---- Leader election ---------------------------------------------------------------------- */
 
-/* The leader is whoever holds an exclusive lock. To campaign, acquire it; the label is the value
+/* The leader is the holder of an exclusive lock. To campaign, acquire it; the label is the value
  * that others see, such as your address. You are elected when the acquire returns HF_OK. To resign,
  * release it. `holdfast elect` does this for a command, and examples/election.c for a program.
  *
  * If leadership is lost, on_lost is called, and hf_check no longer returns HF_OK. Before each step
- * as the leader, ask hf_check for the time that the step takes: then you have stopped when the next
- * leader can begin, and two leaders never both have time left. hf_hold_token fences what you write.
- * If a leader dies or is paused, the next one is elected when its lease ends; the paused one finds
- * HF_LOST when it runs again. */
+ * as the leader, ask hf_check for the time that the step takes: then you have stopped by the time
+ * the next leader can begin, and two leaders never both have time left. hf_hold_token fences what
+ * you write. If a leader dies or is paused, the next one is elected when its lease ends; the paused
+ * one finds HF_LOST when it runs again. */
 typedef struct hf_leader {
     size_t size;
     uint64_t token;   /* of its grant; 0: nobody leads, and the rest is empty */
@@ -633,16 +637,16 @@ typedef struct hf_leader {
 #define HF_LEADER_INIT \
     { sizeof(hf_leader), 0, 0, 0, 0, "", "" }
 
-/* Waits until the leader of `name` is another than the one with `known_token`, and says who it is.
- * 0 stands for nobody: then it waits until there is a leader. To follow the leaders, pass the token
- * that the last call returned. What changed between two calls is reported by the second, but
- * leaders that came and went in between are not. wait_ms is 0: look once.
+/* Waits until the leader of `name` is no longer the one with `known_token`, and says who leads now.
+ * 0 stands for nobody: the call then waits until there is a leader. To follow the leaders, pass the
+ * token that the last call returned. What changed between two calls is reported by the second, but
+ * leaders that came and went in between are not. If wait_ms is 0, it looks once.
  *
  * Blocks for wait_ms at most (HF_FOREVER: no limit), and hf_client_cancel ends it. A store that
  * pushes reports a change at once, if the client is not watching already (hf_watch_start);
- * otherwise it is looked for after a second at most. A store that is away is asked again until the
- * time is up; without a limit, for 10 seconds if it has never answered. So the leader may have
- * changed long before you learn of it: that it led a moment ago is all that an observer knows.
+ * otherwise the call polls, at least once a second. If the store is unavailable, the call retries
+ * until the time is up; without a limit, for 10 seconds if the store has never answered. So the
+ * leader may have changed long before you learn of it: an observer only knows who led a moment ago.
  * Errors: TIMEOUT (it is still the same), WRONG_KIND (the name is shared or has permits), BAD_NAME,
  * BAD_ARGUMENT, UNREACHABLE, UNKNOWN, CANCELLED, and those of any request. */
 HF_API int hf_observe(hf_client *client, const char *name, uint64_t known_token, int64_t wait_ms,
@@ -684,16 +688,16 @@ HF_API hf_examination *hf_examination_free(hf_examination *examination);
 
 /* ---- Counters ----------------------------------------------------------------------------- */
 
-/* A counter is a number with a name, for what one step at the store can do without a lock: count,
- * limit, hand out numbers, elect by compare-and-set. Give it a name that no lock has: some stores
- * keep both in one place (Redis), and refuse the second with HF_WRONG_KIND. Whether a store has
- * counters is in hf_store_info. */
+/* A counter is a number with a name. Use one instead of a lock where a single step at the store is
+ * enough: to count, limit, hand out numbers, elect by compare-and-set. Give it a name that no lock
+ * has: some stores (Redis) keep both in one place, and refuse the second with HF_WRONG_KIND.
+ * hf_store_info says whether a store has counters. */
 typedef enum hf_count_op {
     HF_COUNT_GET = 1,
     HF_COUNT_ADD = 2,    /* adds `number`, to 0 if there is no counter */
-    HF_COUNT_SWAP = 3,   /* sets it to `number`, and answers with what was there before */
+    HF_COUNT_SWAP = 3,   /* sets it to `number`, and returns what was there before */
     HF_COUNT_CAS = 4,    /* sets it to `number` if it is as expected */
-    HF_COUNT_REMOVE = 5, /* answers with what was there before */
+    HF_COUNT_REMOVE = 5, /* returns what was there before */
 } hf_count_op;
 
 typedef struct hf_count_options {
@@ -702,8 +706,8 @@ typedef struct hf_count_options {
     int64_t number;
     int64_t expected;  /* CAS: the value that it must have … */
     int expect_none;   /* … or 1: there must be no counter, whatever `expected` is */
-    int64_t expiry_ms; /* how long a counter lasts that this creates; 0: until it is removed */
-    int64_t wait_ms;   /* 1 to 60000: how long to wait for the store, and to retry if it is away */
+    int64_t expiry_ms; /* how long a counter created by this lasts; 0: until it is removed */
+    int64_t wait_ms;   /* 1 to 60000: how long to wait for the store, and to retry */
 } hf_count_options;
 
 #define HF_COUNT_OPTIONS_INIT \
@@ -720,8 +724,8 @@ typedef struct hf_counter {
     { sizeof(hf_counter), 0, 0, 0 }
 
 /* Does one operation on the counter `name`, in one step: nobody sees it half done, and the expiry
- * of a counter is set in the step that creates it. One that exists keeps its expiry, whatever
- * `expiry_ms` says. `options` NULL reads it. `ret_counter` may be NULL; initialise it with
+ * of a counter is set in the step that creates it. A counter that exists keeps its expiry, whatever
+ * `expiry_ms` says. If `options` is NULL, reads it. `ret_counter` may be NULL; initialise it with
  * HF_COUNTER_INIT.
  *
  * If a reply is lost, the operation is repeated under the same number and the store recognises it,
@@ -730,24 +734,24 @@ typedef struct hf_counter {
  *
  * Errors: MISMATCH (CAS: it was not as expected; *ret_counter is then set to what it is), RANGE
  * (ADD: the sum does not fit int64_t; nothing was changed), UNKNOWN (no answer came within wait_ms:
- * it may or may not have happened, or still happen), UNREACHABLE (it has not happened), WRONG_KIND
- * (the store has something else under this name), BAD_NAME, BAD_ARGUMENT, UNSUPPORTED (the store
- * has no counters, or none that expire, and why), and those of any request. */
+ * it may have happened, or may still happen), UNREACHABLE (it has not happened), WRONG_KIND (the
+ * store has something else under this name), BAD_NAME, BAD_ARGUMENT, UNSUPPORTED (the store has no
+ * counters, or none that expire; the text says why), and those of any request. */
 HF_API int hf_count(hf_client *client, const char *name, const hf_count_options *options,
                     hf_counter *ret_counter);
 
 /* ---- Latch and barrier -------------------------------------------------------------------- */
 
-/* Both need counters, and barriers also permits (hf_store_info); elsewhere the calls fail with
- * HF_UNSUPPORTED, and say why. A counter keeps what has happened: of the latch's name, and of the
- * barrier's with "/opened" behind it. It stays until you remove it (HF_COUNT_REMOVE), so use a name
- * for one job, or clean up. A barrier's name has 248 bytes at most.
+/* Both need counters, and barriers also need permits (hf_store_info); elsewhere the calls fail with
+ * HF_UNSUPPORTED, and say why. A counter keeps what has happened: it has the latch's name, or the
+ * barrier's name with "/opened" added. It stays until you remove it (HF_COUNT_REMOVE), so use a
+ * name for one job, or clean up. A barrier's name has 248 bytes at most.
  *
  * A latch opens once `count` calls have counted it down, and then stays open: those who look later
- * find it open, however long they were paused. Each call that returns HF_OK has counted once, also
+ * find it open, however long they were paused. Each call that returns HF_OK has counted once, even
  * if a reply was lost and the request was repeated. A latch does not know who has not counted yet:
- * if one of them dies, somebody else must do its part and count down for it. Let each part have a
- * lock, and whoever gets it does the part, unless a note says that it was done. */
+ * if one of them dies, somebody else must do its part and count down for it. So do each part under
+ * a lock of its own, unless a note says that it was done. */
 typedef struct hf_latch_options {
     size_t size;
     int64_t count;     /* how many must count down: 1 or more, the same in all calls */
@@ -765,20 +769,20 @@ typedef struct hf_latch_options {
 HF_API int hf_latch_count_down(hf_client *client, const char *name, const hf_latch_options *options,
                                int64_t *ret_left);
 
-/* Waits until the latch is open. It is looked at after a second at most, and hf_client_cancel ends
- * the wait. Errors: TIMEOUT (it is still closed), BAD_ARGUMENT, CANCELLED, UNREACHABLE, UNKNOWN,
- * and those of hf_count. */
+/* Waits until the latch is open. It polls, at least once a second; hf_client_cancel ends the wait.
+ * Errors: TIMEOUT (it is still closed), BAD_ARGUMENT, CANCELLED, UNREACHABLE, UNKNOWN, and those of
+ * hf_count. */
 HF_API int hf_latch_await(hf_client *client, const char *name, const hf_latch_options *options);
 
 /* At a barrier, `parties` wait for each other. It opens once all of them are there at the same
- * time, and closes behind them: it can be used again at once. That it has opened is final: a party
- * that was paused meanwhile passes, too.
+ * time, and closes behind them: it can be used again at once. Once it has opened, that is final: a
+ * party that was paused meanwhile passes too.
  *
- * A party has one of as many permits as there are parties, under the name of the barrier
- * (`holdfast inspect` shows who is there), with a lease that is renewed. A party that dies while it
- * waits counts until its lease ends; then another can take its place. A party that is paused for
- * longer than its lease takes a new place when it runs again, if the barrier has not opened. More
- * parties than there are places wait for the next time. */
+ * There are as many permits under the barrier's name as there are parties. Each party has one of
+ * them (`holdfast inspect` shows who is there), with a lease that is renewed. A party that dies
+ * while it waits counts until its lease ends; then another can take its place. A party that is
+ * paused for longer than its lease takes a new place when it runs again, if the barrier has not
+ * opened. More parties than there are places wait for the next time. */
 typedef struct hf_barrier_options {
     size_t size;
     uint32_t parties; /* 1 or more, the same for all of them (HF_WRONG_KIND) */
@@ -796,23 +800,23 @@ HF_API int hf_barrier_wait(hf_client *client, const char *name, const hf_barrier
 /* A double barrier: parties begin together, and end together. */
 typedef struct hf_barrier hf_barrier;
 
-/* The same as hf_barrier_wait, but the party keeps its place, and with it the others from leaving.
- * The caller frees the barrier. Also fails with HF_LOST: the barrier has opened, but the lease had
- * ended before this party learned of it, and the others may have left already. */
+/* Like hf_barrier_wait, but the party keeps its place, and the others cannot leave until it leaves
+ * or dies. The caller frees the barrier. Also fails with HF_LOST: the barrier has opened, but the
+ * lease had ended before this party learned of it, and the others may have left already. */
 HF_API int hf_barrier_enter(hf_client *client, const char *name, const hf_barrier_options *options,
                             hf_barrier **ret_barrier);
 
-/* The place between the two: check it, or have it checked, like any other hold. It belongs to the
- * barrier; do not release or free it. */
+/* The hold that is the party's place between entering and leaving: check it like any other hold. It
+ * belongs to the barrier; do not release or free it. */
 HF_API hf_hold *hf_barrier_hold(const hf_barrier *barrier);
 
 /* Gives up the place, and waits until all who entered with this party have done so or are dead:
  * the place of a dead party is free when its lease ends. May be called again after HF_TIMEOUT or
- * HF_CANCELLED. Errors: LOST (the lease of this party ended before; the others may have left
- * without it), TIMEOUT, CANCELLED, and those of any request. */
+ * HF_CANCELLED. Errors: LOST (this party's lease has ended; the others may have left without it),
+ * TIMEOUT, CANCELLED, and those of any request. */
 HF_API int hf_barrier_leave(hf_barrier *barrier, int64_t wait_ms);
 
-/* Frees the barrier, and gives up the place if that was not done. */
+/* Frees the barrier, and gives up the place if the party still has it. */
 HF_API hf_barrier *hf_barrier_free(hf_barrier *barrier);
 
 /* ---- Events ------------------------------------------------------------------------------- */
@@ -849,7 +853,7 @@ typedef struct hf_event {
      * store's clock), "expired" (not renewed in time), "forgotten" (the store may have lost it, as
      * in a fail-over). "" for other events. */
     const char *cause;
-    const char *text; /* LOST, RENEWAL_FAILED: the particulars, for people; "": none */
+    const char *text; /* LOST, RENEWAL_FAILED: details, for people; "": none */
 } hf_event;
 
 /* ---- Calls that do not block -------------------------------------------------------------- */
