@@ -17,7 +17,7 @@ const char *hf_error_string(int code) {
         HF_ERROR_MAP(SENTENCE)
 #undef SENTENCE
     default:
-        return "no error of holdfast has this number";
+        return "unknown error code";
     }
 }
 

@@ -130,7 +130,7 @@ int password_read_named(const struct url *url, const char *what, struct password
         if (places[i].read(value, ret, why) == 0)
             return 1;
         explicit_bzero(ret, sizeof(*ret));
-        snprintf(ret_why, PASSWORD_WHY_SIZE, "cannot take the password from %s%.250s (%.100s)",
+        snprintf(ret_why, PASSWORD_WHY_SIZE, "cannot read the password from %s%.250s (%.100s)",
                  places[i].kind, value, why);
         return -1;
     }

@@ -73,7 +73,7 @@ static int keep(struct parser *parser, const char *from, const char *end, char *
         int low = end - from > 2 ? hex_digit(from[2]) : -1;
         if (high < 0 || low < 0)
             return bad(parser,
-                       "a '%' must be followed by two hexadecimal digits; itself it is %25");
+                       "a '%' must be followed by two hexadecimal digits; write '%' itself as %25");
         if (!high && !low)
             return bad(parser, "%00 cannot be part of a URL");
         *to++ = (char)(high * 16 + low);
@@ -146,7 +146,7 @@ static int parse_host(struct parser *parser, const char *from, const char *end) 
                    "an address in '[' must end with ']', and only ':' and a port may follow");
     if (bracketed && !is_ipv6(name, name_end))
         return bad(parser,
-                   "what stands in '[' and ']' is not an IPv6 address (with %25 and a zone)");
+                   "the text between '[' and ']' is not an IPv6 address (with %25 and a zone)");
     int r = keep(parser, name, name_end, &host->host);
     if (r == HF_OK && rest < end)
         r = parse_port(parser, rest + 1, end, &host->port);
@@ -158,8 +158,9 @@ static int parse_authority(struct parser *parser, const char *from, const char *
     int r = HF_OK;
     const char *at = find(from, end, '@');
     if (strchr(at < end ? at + 1 : end, '@'))
-        return bad(parser, "an '@' other than that before the hosts must be written %40, and in a "
-                           "password '/' and '?' as %2F and %3F");
+        return bad(parser,
+                   "an '@' other than the one before the hosts must be written %40, and in a "
+                   "password '/' and '?' as %2F and %3F");
     if (at < end) {
         r = parse_user_info(parser, from, at);
         from = at + 1;

@@ -248,7 +248,7 @@ TEST(a_hash_sign_is_refused) {
 }
 
 TEST(bad_escapes_are_refused) {
-    const char *why = "a '%' must be followed by two hexadecimal digits; itself it is %25";
+    const char *why = "a '%' must be followed by two hexadecimal digits; write '%' itself as %25";
     check_refused("sqlite:100%", why);
     check_refused("sqlite:%4", why);
     check_refused("sqlite:%4?a=b", why);
@@ -272,7 +272,7 @@ TEST(empty_user_info_is_refused) {
 }
 
 TEST(a_second_at_sign_behind_the_slashes_is_refused) {
-    const char *why = "an '@' other than that before the hosts must be written %40, and in a "
+    const char *why = "an '@' other than the one before the hosts must be written %40, and in a "
                       "password '/' and '?' as %2F and %3F";
     check_refused("redis://jo:a@b@db", why);
     check_refused("redis://jo:a@h1,jo:a@h2", why);
@@ -310,7 +310,7 @@ TEST(bad_brackets_are_refused) {
 }
 
 TEST(what_is_no_ipv6_address_is_refused_in_brackets) {
-    const char *why = "what stands in '[' and ']' is not an IPv6 address (with %25 and a zone)";
+    const char *why = "the text between '[' and ']' is not an IPv6 address (with %25 and a zone)";
     check_refused("redis://[db]", why);
     check_refused("redis://[10.0.0.1]", why);
     check_refused("redis://[1:2:3]", why);

@@ -51,8 +51,8 @@ static int find_owner(struct holder_settings *s, int *ret_fd) {
     s->lifeline = lifeline_number(pid);
     if (s->lifeline >= 0)
         return 0;
-    fail_say("process %d has no free descriptor from 3 to 9 (what it starts inherits one, and so "
-             "keeps the lock if it is killed); close one, or use holdfast run",
+    fail_say("process %d has no free descriptor from 3 to 9 (what it starts must inherit one, to "
+             "keep the lock if the process is killed); close one, or use holdfast run",
              pid);
     return EXIT_CONFIG;
 }
@@ -129,12 +129,13 @@ const struct command acquire_command = {
         "    most 5s, before the deadline, and with --on-lost kill also KILL.\n"
         "One of --for-pid and --for is needed; with both, the first to end releases the lock.\n"
         "\n"
-        "So if a script is killed, the step that it had started still keeps the lock. It is known\n"
-        "by a descriptor that the shell opens when it evaluates the output (the first free one\n"
-        "from 9 down) and that what it starts inherits. Not covered: what closes it, such as sudo\n"
-        "and many daemons; ksh, which passes on none; a process PID that does not evaluate the\n"
-        "output; and a kill of the process that acquire leaves behind, after which the lock is\n"
-        "lost when its lease ends, and nobody is notified. holdfast run covers all of this.\n"
+        "So if a script is killed, the step that it had started still keeps the lock. It is\n"
+        "recognised by a descriptor: the shell opens one when it evaluates the output (the first\n"
+        "free one from 9 down to 3), and everything it starts inherits it. Not covered: programs\n"
+        "that close their descriptors, such as sudo and many daemons; ksh, which passes none on;\n"
+        "and a process PID that does not evaluate the output. If the process that acquire leaves\n"
+        "behind is killed, the lock is lost when its lease ends, and nobody is notified.\n"
+        "holdfast run covers all of this.\n"
         "\n"
         "Prints commands for the shell, which set HOLDFAST_HOLD, HOLDFAST_LOCK, HOLDFAST_TOKEN "
         "and\n"

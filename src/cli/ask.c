@@ -22,7 +22,7 @@ static int check_ttl(const struct cli *cli, struct ask *ask) {
         ask->ttl_ms = most_ms < HF_DEFAULT_LEASE_MS ? most_ms : HF_DEFAULT_LEASE_MS;
     if (ask->ttl_ms < TTL_LEAST_MS)
         return settings_refuse(cli, "ttl",
-                               "must be at least 1s (less does not leave the time to end a "
+                               "must be at least 1s (a shorter lease leaves no time to end a "
                                "command whose lock is lost)");
     if (ask->ttl_ms > most_ms)
         return settings_refuse(cli, "ttl",
@@ -45,8 +45,8 @@ int ask_check(const struct cli *cli, struct ask *ask) {
         return fail_usage("--skip-ok and -E exclude each other");
     int r = check_ttl(cli, ask);
     if (!r && !cli->quiet && cli->url && strncmp(cli->url, "memory:", 7) == 0)
-        say(SAY_WARNING, "a lock in memory: excludes nobody here (other processes do not share "
-                         "it); use another store: holdfast stores");
+        say(SAY_WARNING, "a memory: lock excludes nobody here (other processes do not share it); "
+                         "use another store: holdfast stores");
     return r;
 }
 

@@ -27,7 +27,7 @@ struct ask {
          "store-wait",                                                                   \
          offsetof(settings, ask.store_wait_ms),                                          \
          "DUR",                                                                          \
-         "without -w: wait this long for a store that is away (10s)",                    \
+         "without -w: wait this long for an unavailable store (10s)",                    \
          "10s"},                                                                         \
         {'E',         OPTION_NUMBER,                                                     \
          "exit-code", offsetof(settings, ask.exit_code),                                 \

@@ -321,7 +321,7 @@ static int play(struct bench *b, void *(*work)(void *), int count, int shape, st
         pthread_join(b->workers[i].thread, NULL);
     int code = failure_of(b);
     if (!code && b->worker_count < count)
-        code = fail_error(b->cli, HF_SYSTEM, "cannot start as many threads");
+        code = fail_error(b->cli, HF_SYSTEM, "cannot start that many threads");
     free(b->workers);
     return code;
 }
@@ -365,8 +365,8 @@ static void judge(const struct bench *b, const struct results *r, struct verdict
         const char *limit, *text;
     } limits[] = {
         {"processor", "this host's processor is the limit"},
-        {"round trip", "the round trip is the limit: more clients would carry more"},
-        {"store", "the store is the limit: more clients would not carry more"},
+        {"round trip", "the round trip is the limit: more clients would get more locks"},
+        {"store", "the store is the limit: more clients would not get more locks"},
     };
     char slow[32], lease[32];
     int64_t slow_ns = times_at(&r->many.times, 990);
@@ -378,7 +378,7 @@ static void judge(const struct bench *b, const struct results *r, struct verdict
         why = strcmp(limits[i].limit, ret->limit) == 0 ? limits[i].text : why;
     snprintf(ret->text, sizeof(ret->text),
              "use a lease of %s or more (99 of 100 acquires took up to %s, %" PRId64
-             " at a time); this store carries %.0f locks a second; %s",
+             " at a time); this store handles %.0f locks a second; %s",
              text_duration(lease, sizeof(lease), ret->lease_ms), shown(slow, slow_ns), b->s.clients,
              r->many.rate, why);
 }
@@ -475,7 +475,7 @@ static bool refuse(void *arg, const hf_lock_info *info) {
 static int check_names(struct bench *b) {
     int r = look_each(b->clients[0], b->prefix, refuse, b);
     if (r < 0)
-        return fail_error(b->cli, r, "cannot look whether the names are free");
+        return fail_error(b->cli, r, "cannot check whether the names are free");
     return b->prefix[0] ? EXIT_SUCCESS : EXIT_USAGE;
 }
 
@@ -496,7 +496,7 @@ static int check_settings(struct bench *b) {
         return fail_usage("--clients is %" PRId64 "; it can be 2 to %d", b->s.clients,
                           CLIENTS_MOST);
     if (b->s.for_ms <= 0)
-        return fail_usage("--for must be longer than nothing");
+        return fail_usage("--for must be above 0");
     gethostname(host, sizeof(host) - 1);
     if (b->s.prefix && (!*b->s.prefix || strlen(b->s.prefix) >= PREFIX_SIZE))
         return fail_usage("--prefix cannot be '%s'; it can have 1 to %d bytes",
@@ -549,13 +549,12 @@ const struct command bench_command = {
         "  many names  many threads of one client, each with a lock of its own\n"
         "  contended   many clients want one lock\n"
         "  hand-off    from the moment a holder calls release until the next one has the lock\n"
-        "Then says which lease the store's answers permit, how many locks a second it carries, "
-        "and\n"
-        "what limits that: this host's processor, the round trip, or the store.\n"
+        "Then says how short a lease the store's response times allow, how many locks a second it\n"
+        "handles, and what limits that: this host's processor, the round trip, or the store.\n"
         "\n"
-        "The median and the 99th percentile are of the time to acquire. The names of the locks\n"
+        "The median and the 99th percentile are for the time to acquire. The names of the locks\n"
         "begin with bench-HOST-PID- or with --prefix; the bench refuses to start if such names\n"
-        "exist. It is a load: do not run it beside work that must be fast.\n"
+        "exist. It loads the store: do not run it beside work that must be fast.\n"
         "\n"
         "--json: an object with a value for each case (per_second, median_ns, p99_ns), and\n"
         "shortest_lease_ms, locks_per_second, limit (processor, round trip or store), verdict.\n"

@@ -106,14 +106,14 @@ static bool read_yes(void) {
 static int ask(const char *name, const hf_party *holder) {
     char safe[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE], left[32];
     describe(who, sizeof(who), holder);
-    fprintf(stderr,
-            "%s is %s, lease %s.\n"
-            "It may still be working. It is notified; if that does not reach it, it may go on "
-            "until its\n"
-            "lease ends. Until then its writes are refused only where tokens are checked.\n"
-            "Break it? [y/N] ",
-            text_safe(safe, sizeof(safe), name), who,
-            text_left(left, sizeof(left), holder->left_ms));
+    fprintf(
+        stderr,
+        "%s is %s, lease %s.\n"
+        "The holder may still be working. It will be notified; if that does not reach it, it may\n"
+        "go on until its lease ends. Until then its writes are refused only where tokens are "
+        "checked.\n"
+        "Break it? [y/N] ",
+        text_safe(safe, sizeof(safe), name), who, text_left(left, sizeof(left), holder->left_ms));
     if (read_yes())
         return EXIT_SUCCESS;
     fail_say("%s was not broken", safe);
@@ -198,7 +198,7 @@ static int break_it(struct cli *cli, hf_client *client, const char *name,
 
 static int check(const struct settings *settings) {
     if (settings->reason && strlen(settings->reason) > REASON_MAX)
-        return fail_usage("--reason has %zu bytes (%d are kept); say it in fewer words",
+        return fail_usage("--reason has %zu bytes (at most %d are kept); shorten it",
                           strlen(settings->reason), REASON_MAX);
     if (settings->token == 0)
         return fail_usage("--token cannot be 0 (no hold has it); try: holdfast inspect NAME");
@@ -242,15 +242,15 @@ const struct command break_command = {
     .options = options,
     .run = run,
     .details =
-        "Ends the hold of NAME that has exactly this token. If it was released since, or\n"
-        "somebody else has the lock, nothing happens. On a terminal it shows who holds the lock\n"
-        "and asks; elsewhere it needs --yes.\n"
+        "Ends the hold of NAME that has exactly this token. Nothing happens if that hold has been\n"
+        "released, or somebody else has the lock. On a terminal it shows who holds the lock and\n"
+        "asks; elsewhere it needs --yes.\n"
         "\n"
         "The holder is notified at once that its lock is lost. `holdfast run` then ends its\n"
-        "command. A holder that cannot be notified notices at its next renewal, or if it cannot\n"
-        "reach the store either, when its lease ends: break says how long that may take. The\n"
-        "next token is larger, so a resource that checks tokens refuses what the old holder\n"
-        "still writes. The store keeps when, by whom and why: holdfast inspect NAME.\n"
+        "command. A holder that cannot be notified notices at its next renewal, or when its lease\n"
+        "ends if it cannot reach the store either: break says how long that may take. The next\n"
+        "token is larger, so a resource that checks tokens refuses what the old holder still\n"
+        "writes. The store records when, by whom and why; holdfast inspect NAME shows it.\n"
         "\n"
         "Exit code 0: broken; 1: you said no; 79: nobody holds it with that token.\n"
         "\n"

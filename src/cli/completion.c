@@ -100,7 +100,7 @@ static int run(struct cli *cli, int argc, char **argv) {
             return EXIT_SUCCESS;
         }
     }
-    return fail_usage("%s is not a shell that we know; it is: holdfast %s",
+    return fail_usage("%s is not a known shell; usage: holdfast %s",
                       text_safe(safe, sizeof(safe), argv[at]), completion_command.usage);
 }
 

@@ -82,7 +82,7 @@ static int unquote(struct parser *parser, char **value) {
 static int parse_setting(struct parser *parser, char *text) {
     char *equals = strchr(text, '=');
     if (!equals)
-        return bad(parser, "not a setting, which is KEY = VALUE");
+        return bad(parser, "not a setting; a setting is KEY = VALUE");
     *equals = 0;
     char *value = skip_spaces(equals + 1);
     cut_spaces(text);

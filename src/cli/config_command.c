@@ -89,7 +89,7 @@ static void show_row(const struct cli *cli, const struct option *option, bool wi
     get_origin(&setting, origin, sizeof(origin));
     if (with_origin)
         printf("%-14s %-30s %s%s\n", option->name, safe, origin,
-               used ? "" : " (not used: the URL is from elsewhere)");
+               used ? "" : " (not used: the URL comes from elsewhere)");
     else
         printf("%-14s %s%s\n", option->name, safe, used ? "" : " (not used)");
     free(value);
@@ -202,7 +202,7 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command config_command = {
     .name = "config",
-    .summary = "show the settings in force, and where each came from",
+    .summary = "show the current settings, and where each came from",
     .usage = "config show|path [--origin] [--json]",
     .prints_json = true,
     .without_settings = true,
@@ -229,7 +229,7 @@ const struct command config_command = {
         "password-file, password-env and password-fd are used only with the url of their own\n"
         "section.\n"
         "\n"
-        "Exit code: 78 if a file is invalid; the message has its name and line.\n"
+        "Exit code: 78 if a file is invalid; the message gives its name and line.\n"
         "\n"
         "Examples:\n"
         "  holdfast config show --origin\n"

@@ -16,7 +16,7 @@ struct settings {
 
 static const struct option options[] = {
     {0, OPTION_DURATION, "expire", offsetof(struct settings, expire_ms), "DUR",
-     "if this creates the counter, it ends after DUR"},
+     "if this creates the counter, it expires after DUR"},
     {0},
 };
 
@@ -68,7 +68,7 @@ static int check_words(const struct cli *cli, const struct form *form, const cha
         return fail_usage("count %s: %s argument; try: holdfast count --help", form->word,
                           count < form->least ? "missing" : "unexpected");
     if (!form->creates && option_was_given(cli, "expire"))
-        return fail_usage("--expire means nothing to count %s, which creates no counter",
+        return fail_usage("--expire cannot be used with count %s, which creates no counter",
                           form->word);
     return EXIT_SUCCESS;
 }
@@ -175,7 +175,7 @@ const struct command count_command = {
         "rm    removes the counter and prints what it was\n"
         "\n"
         "'none' is printed for a counter that does not exist. --expire counts from when the\n"
-        "counter is created, in the same step. One that exists keeps its end.\n"
+        "counter is created, in the same step. An existing counter keeps its expiry.\n"
         "\n"
         "--json prints an object: name, value (a string, or null), left_ms (until it expires; "
         "null:\n"

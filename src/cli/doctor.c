@@ -141,8 +141,7 @@ static void judge_lease(struct doctor *d) {
     if (slowest_ms >= d->ttl_ms / 10)
         add(d, slowest_ms >= d->ttl_ms / 3 ? HF_PROBLEM : HF_WARNING, "round-trip",
             "a renewal, which is due after a third of the lease, may come too late; the lock is "
-            "then "
-            "lost while it is in use",
+            "then lost while it is in use",
             "use a longer --ttl or a faster store",
             "a write took %.2f ms, and up to %.2f ms, which is long for a lease of %s", typical,
             slowest, lease);
@@ -153,8 +152,8 @@ static void judge_lease(struct doctor *d) {
         add(d, HF_NOTE, "lease",
             "a holder that is stopped for longer than that (swapping, a paused machine) loses its "
             "lock",
-            "use a longer lease: locks are renewed while they are held, so it costs only after a "
-            "crash",
+            "use a longer lease: locks are renewed while they are held, so it costs only "
+            "after a crash",
             "the lease is %s", lease);
 }
 
@@ -188,10 +187,10 @@ static void judge_clocks(struct doctor *d) {
         add(d, size > RATE_MOST_PPM ? HF_PROBLEM : HF_WARNING, "clock-rate",
             "leases allow for clocks whose rates differ by 1 %",
             "wait until the clock has been slewed, or step it before starting programs that lock",
-            "the rate of the clock differs from the hardware's by %lld millionths", (long long)ppm);
+            "the rate of the clock differs from the hardware's by %lld ppm", (long long)ppm);
     else
         add(d, HF_FINE, "clock-rate", "that is within the 1 % that leases allow for", "",
-            "the clock runs as fast as the hardware's, within %lld millionths", (long long)size);
+            "the clock runs as fast as the hardware's, within %lld ppm", (long long)size);
     if (adjtimex(&state) >= 0 && state.status & STA_UNSYNC)
         add(d, HF_NOTE, "clock-sync",
             "leases are unaffected; displayed times are not, nor are tokens if the store has lost "
@@ -205,12 +204,10 @@ static void judge_default_store(struct doctor *d) {
     if (d->cli->url && strcmp(d->cli->url, "sqlite:") != 0)
         return;
     add(d, HF_NOTE, "default-store",
-        "holdfast uses another store when it runs as another user (sudo, cron, a service), and "
-        "these "
-        "locks do not exclude those",
+        "when holdfast runs as another user (sudo, cron, a service) it uses another store, whose "
+        "locks and these do not exclude each other",
         "to share locks among users, set url = sqlite:FILE in /etc/holdfast/config, in a folder "
-        "that "
-        "their group can write to",
+        "that their group can write to",
         geteuid() == 0 ? "this is the default store of root"
                        : "this is the default store of user %u",
         geteuid());

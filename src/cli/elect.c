@@ -151,16 +151,16 @@ const struct command elect_command = {
     .prints_json = true,
     .run = run,
     .details =
-        "The leader is who holds the lock NAME. Start this on every host that may lead: one runs\n"
-        "COMMAND, the others wait and say who leads. If leadership is lost, or cannot be renewed\n"
-        "in time, COMMAND and all its descendants get TERM, and then KILL before anybody else can\n"
-        "lead, as in 'holdfast run'. Then elect campaigns again.\n"
+        "The leader is the holder of the lock NAME. Start this on every host that may lead:\n"
+        "one runs COMMAND, the others wait and say who leads. If leadership is lost, or cannot be\n"
+        "renewed in time, COMMAND and all its descendants get TERM, and then KILL before anybody\n"
+        "else can lead, as in 'holdfast run'. Then elect campaigns again.\n"
         "\n"
         "If COMMAND ends by itself, elect resigns and ends with the exit code of COMMAND, "
         "whatever\n"
         "that is: let a supervisor start it again. TERM, INT and QUIT go to COMMAND, and elect\n"
-        "does not campaign again after them; it resigns when COMMAND has ended. A store that goes\n"
-        "away is waited for without a limit once it has been reached.\n"
+        "does not campaign again after them; it resigns when COMMAND has ended. Once the store\n"
+        "has been reached, elect waits for it without a limit.\n"
         "\n"
         "COMMAND has the environment that 'holdfast run' gives it: HOLDFAST_TOKEN fences what the\n"
         "leader writes.\n"

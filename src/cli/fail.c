@@ -69,8 +69,8 @@ const char *fail_advice(const struct cli *cli, int error, const char *why) {
     bool is_file = !cli->url || !url_authority(cli->url);
     const char *for_file = is_file ? advice_for_file(error) : NULL;
     if (error == HF_UNREACHABLE && !is_file && strncmp(cli->url, "quorum+", 7) == 0)
-        return "do enough servers run and vote? see: holdfast doctor; for a new set: holdfast "
-               "quorum init";
+        return "are enough servers running and voting? see: holdfast doctor; for a new set: "
+               "holdfast quorum init";
     if (error == HF_DENIED && strstr(why, "; ")) /* the reason has its own advice */
         return "";
     if (error == HF_DENIED)

@@ -107,7 +107,7 @@ static int keeper_gone(struct front *f) {
 
 /* The deadline is near, and the keeper has not acted although it should have. */
 static int keeper_silent(struct front *f) {
-    return end_without_keeper(f, "its keeper does not run");
+    return end_without_keeper(f, "its keeper is not running");
 }
 
 /* The keeper's death frees no lock, since the command could have outlived it. But the command has

@@ -470,7 +470,8 @@ static bool reap(struct keeper *k) {
     if (pid < 0 && errno == ECHILD)
         start_release(k);
     else if (child && !k->child)
-        note(k, "the command has ended; %s stays held until what it started has, too", k->name);
+        note(k, "the command has ended; %s stays held until everything it started has ended",
+             k->name);
     return died;
 }
 

@@ -25,17 +25,16 @@ struct settings {
 
 static const struct option options[] = {
     {0, OPTION_NUMBER, "repeat", offsetof(struct settings, repeat), "N",
-     "play each cell so often (default: 1)"},
-    {0, OPTION_NUMBER, "jobs", offsetof(struct settings, jobs), "N",
-     "play so many cells at a time"},
+     "play each cell N times (default: 1)"},
+    {0, OPTION_NUMBER, "jobs", offsetof(struct settings, jobs), "N", "play N cells at a time"},
     {0, OPTION_TEXT, "html", offsetof(struct settings, html), "FILE",
      "matrix: write a report with a picture of each cell"},
     {0, OPTION_FLAG, "check", offsetof(struct settings, check), NULL,
-     "matrix: compare with what is known of each cell"},
+     "matrix: compare with what is known about each cell"},
     {0, OPTION_LIST, "scenario", offsetof(struct settings, scenarios), "SCENARIO",
-     "matrix: only this one; may be given again"},
+     "matrix: only this one; may be repeated"},
     {0, OPTION_LIST, "protocol", offsetof(struct settings, protocols), "PROTOCOL",
-     "matrix: only this one; may be given again"},
+     "matrix: only this one; may be repeated"},
     {0},
 };
 
@@ -180,7 +179,7 @@ const struct command lab_command = {
         "  holds    never two at once, and the lock was free for the next\n"
         "  fenced   two at once, but the resource refused every stale write by its token\n"
         "  BREAKS   two at once, or a stale write was accepted\n"
-        "  STALLS   nobody had the lock, and yet nobody could get it\n"
+        "  STALLS   nobody had the lock, but nobody could get it\n"
         "\n"
         "'list' shows the scenarios and protocols. 'run' plays one and draws who held the lock "
         "when.\n"
@@ -188,7 +187,8 @@ const struct command lab_command = {
         "server\n"
         "or a driver is not installed, it says so ('?') and goes on.\n"
         "\n"
-        "--json: a line for each cell, with all that happened. Later versions may add keys.\n"
+        "--json: a line for each cell, with everything that happened. Later versions may add "
+        "keys.\n"
         "\n"
         "Exit code: 0 played, whatever the verdict; 1 --check found a difference; 78 not "
         "installed;\n"

@@ -42,7 +42,7 @@ static const struct option options[] = {
     {'w', OPTION_DURATION, "wait", AT(ask.wait_ms), "DUR", "wait at most this long (else for ever)",
      "for ever"},
     {0, OPTION_DURATION, "store-wait", AT(ask.store_wait_ms), "DUR",
-     "without -w: wait this long for a store that is away (10s)", "10s"},
+     "without -w: wait this long for an unavailable store (10s)", "10s"},
     {'E', OPTION_NUMBER, "exit-code", AT(ask.exit_code), "CODE",
      "exit code if not let through (75)"},
     {0, OPTION_TEXT, "label", AT(ask.label), "TEXT", "what operators see beside the name"},
@@ -271,27 +271,26 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command limit_command = {
     .name = "limit",
-    .summary = "let only so many through in a time",
+    .summary = "limit how often something may start",
     .usage = "limit NAME --rate N/DUR [options] [--] [COMMAND [ARG...]]",
     .options = options,
     .prints_json = true,
     .run = run,
     .details =
         "Waits until fewer than N have been let through in the last DUR, in the order in which\n"
-        "all asked, and then becomes COMMAND or exits with 0. In no time of length DUR are more\n"
-        "than N let through, by the clock of the store. Nothing is given back when COMMAND ends "
+        "all asked, and then becomes COMMAND or exits with 0. At most N are let through in any\n"
+        "time of length DUR, by the clock of the store. Nothing is given back when COMMAND ends "
         "or\n"
         "is killed: this limits how often it starts, not how many run at once (for that, see\n"
         "run -p). Use the same rate for a name everywhere; another number is refused until DUR\n"
         "has passed.\n"
         "\n"
-        "If it is not let through, because of -n or the time of -w, a line on stderr says how "
-        "long\n"
+        "If it is not let through (-n, or -w and its time is up), a line on stderr says how long\n"
         "to wait. --json prints an object: name, passed, wait_ms.\n"
         "\n"
         "--fixed counts in windows of DUR, each of which begins with the first to ask after the\n"
         "last one. That is a single counter, but up to 2N are let through around the end of a\n"
-        "window, and whoever asks first gets in.\n"
+        "window, and callers are not served in order.\n"
         "\n"
         "Without --fixed it needs permits that last as long as their leases: sqlite, Redis,\n"
         "PostgreSQL, MySQL; with --fixed, counters. A store that forgets its data lets up to N\n"
@@ -302,7 +301,7 @@ const struct command limit_command = {
         "of -E), 77 not permitted, 78 configuration, 126 and 127 COMMAND cannot be executed.\n"
         "\n"
         "Examples:\n"
-        "  holdfast limit mail --rate 20/60s -- ./send.sh     wait for the turn, then send\n"
+        "  holdfast limit mail --rate 20/60s -- ./send.sh     wait your turn, then send\n"
         "  holdfast limit api --rate 5/1s -n || exit          at once or not at all\n"
         "  holdfast limit alert --rate 1/1h -n -E 0 -- ./alert.sh\n",
 };

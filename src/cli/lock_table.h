@@ -18,9 +18,9 @@ bool lock_table_add(struct table *table, const hf_lock_info *info);
     "command:\n"                                                                                   \
     "the one that has held it for longest, and how many more there are); WAITERS; HELD FOR, LEFT " \
     "(of the\n"                                                                                    \
-    "lease: then the lock is free, unless it is renewed before) and TOKEN of that holder. In a "   \
+    "lease: the lock is then free, unless it is renewed) and TOKEN of that holder. In a "          \
     "set of "                                                                                      \
     "servers\n"                                                                                    \
-    "HOLDER may be \"2 of 3 votes: \" and who has them, which are too few to hold the lock.\n"
+    "HOLDER may be \"2 of 3 votes: \" and who has them: too few to hold the lock.\n"
 
 #endif

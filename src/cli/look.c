@@ -201,6 +201,6 @@ void look_put_lock(struct json *json, const hf_lock_info *info) {
 int look_flush(int exit_code) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return exit_code;
-    fail_say("cannot write to the standard output (%s)", strerror(errno));
+    fail_say("cannot write to standard output (%s)", strerror(errno));
     return EXIT_INTERNAL;
 }

@@ -28,7 +28,7 @@ const struct option global_options[] = {
      "the longest lease; the same for all who use a store (60s)", "60s"},
     {0, OPTION_CHOICE, "log", AT(log), "text|json",
      "how lines on standard error are written (text)", "text"},
-    {0, OPTION_FLAG, "json", AT(json), NULL, "print for programs"},
+    {0, OPTION_FLAG, "json", AT(json), NULL, "print JSON, for programs"},
     {'q', OPTION_FLAG, "quiet", AT(quiet), NULL, "print errors only", "no"},
     {'v', OPTION_FLAG, "verbose", AT(verbose), NULL, "print what is being done", "no"},
     {'h', OPTION_HELP, "help", 0, NULL, "print this"},
@@ -202,12 +202,13 @@ int option_convert(const struct option *option, const char *value, void *target,
         *(const char **)target = value;
         return 0;
     case OPTION_LIST:
-        return add_to_list(value, target) ? 0 : must_be(ret_why, size, "these are too many");
+        return add_to_list(value, target) ? 0
+                                          : must_be(ret_why, size, "there are too many of them");
     case OPTION_DURATION:
         if (text_parse_duration(value, target) < 0)
             return must_be(ret_why, size,
-                           "it must be a time such as 500ms, 90s, 5m or 1h30m; a number alone is "
-                           "seconds");
+                           "it must be a time such as 500ms, 90s, 5m or 1h30m; a number without "
+                           "a unit is seconds");
         return 0;
     case OPTION_NUMBER:
         return convert_number(value, target)
@@ -246,7 +247,7 @@ static int set(const struct parser *p, const struct option *option, void *target
     if (option->type == OPTION_URL && url_has_secret(value))
         return refuse_password(option);
     if (is_repeated(p->cli, option)) {
-        fail_say("--%s is given twice; which value is meant?", option->name);
+        fail_say("--%s is given twice; give it once", option->name);
         return PARSED_WRONG;
     }
     remember(p->cli, option);
@@ -359,8 +360,7 @@ int options_parse(struct cli *cli, const struct command *command, void *settings
             return r;
     }
     if (command && cli->json && !command->prints_json) {
-        fail_say("--json means nothing to %s, which prints nothing for programs; try: holdfast %s "
-                 "--help",
+        fail_say("--json cannot be used with %s, which prints no JSON; try: holdfast %s --help",
                  command->name, command->name);
         return PARSED_WRONG;
     }

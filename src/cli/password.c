@@ -16,8 +16,8 @@
 
 static int cannot(const char *where, const char *why) {
     char safe[300];
-    fail_say("cannot take the password from %s (%s); where that was said: holdfast config show "
-             "--origin",
+    fail_say("cannot read the password from %s (%s); to see where that was set: holdfast config "
+             "show --origin",
              text_safe(safe, sizeof(safe), where), why);
     return EXIT_CONFIG;
 }
@@ -110,11 +110,11 @@ static int check_url(const char *url) {
     char safe[300];
     bool has_secret = url && url_has_secret(url);
     if (has_secret)
-        fail_say("there are two passwords (one in the URL, one beside it); take one away");
+        fail_say("there are two passwords (one in the URL, one beside it); remove one");
     if (has_secret || (url && url_authority(url)))
         return has_secret ? EXIT_CONFIG : 0;
-    fail_say("%s takes no password (it is a file or memory of this host); take password-file, "
-             "password-env or password-fd away",
+    fail_say("%s takes no password (it is a file or memory of this host); remove password-file, "
+             "password-env or password-fd",
              text_safe(safe, sizeof(safe), url ? url : "the embedded store"));
     return EXIT_CONFIG;
 }

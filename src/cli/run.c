@@ -49,7 +49,7 @@ static const struct option options[] = {
     {0, OPTION_DURATION, "max-hold", AT(max_hold_ms), "DUR", "end the command after this long",
      "for ever"},
     {0, OPTION_DURATION, "warn-after", AT(warn_after_ms), "DUR",
-     "say so if the command runs for longer", "never"},
+     "warn if the command runs for longer", "never"},
     {0, OPTION_DURATION, "min-left", AT(min_left_ms), "DUR",
      "start only if this much of the lease is left", "any"},
     {'c', OPTION_TEXT, "command", AT(shell_command), "STRING", "run STRING through /bin/sh"},
@@ -253,7 +253,7 @@ const struct command run_command = {
         "Waits for the lock NAME, runs COMMAND, and releases the lock when COMMAND and everything\n"
         "it started have ended: a daemon that COMMAND leaves behind keeps the lock. COMMAND has\n"
         "standard input, standard output and the terminal. Times are written as 500ms, 90s, 5m\n"
-        "or 1h30m; a number alone is seconds.\n"
+        "or 1h30m; a number without a unit is seconds.\n"
         "\n"
         "If the lock is lost, or cannot be renewed in time, COMMAND and all its descendants get\n"
         "TERM, and then KILL before anybody else can get the lock. --on-lost kill skips the\n"

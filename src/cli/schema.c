@@ -70,11 +70,11 @@ const struct command schema_command = {
     .without_settings = true,
     .run = run,
     .details =
-        "A program that locks in a database creates the tables itself, if its user may. Where it\n"
-        "may not, an administrator executes what this prints, in the database that the store's\n"
+        "A program that locks in a database creates the tables itself, if its user may. If not,\n"
+        "an administrator executes what this prints, in the database that the store's\n"
         "URL names, and grants each user the rights in the last lines.\n"
         "\n"
-        "sqlite: the table that 'holdfast fence sql sqlite' needs in a database of yours.\n"
+        "sqlite: the table that 'holdfast fence sql sqlite' needs in your own database.\n"
         "\n"
         "Examples:\n"
         "  holdfast schema --dialect postgres | psql app\n"

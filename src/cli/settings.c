@@ -94,8 +94,8 @@ static int unknown_key(const struct settings_file *file, const struct config_ent
     if (nearest)
         return wrong(file, entry->line, "%s is not a setting; did you mean %s?", entry->key,
                      nearest);
-    return wrong(file, entry->line,
-                 "%s is not a setting; those that there are: holdfast config show", entry->key);
+    return wrong(file, entry->line, "%s is not a setting; to list them: holdfast config show",
+                 entry->key);
 }
 
 /* Refuses a password that everybody can read, and a relative path. */
@@ -271,7 +271,7 @@ static int unknown_profile(const char *profile) {
     if (nearest)
         fail_say("there is no profile %s; did you mean %s?", safe, nearest);
     else
-        fail_say("there is no profile %s; it would be [profile %s] in %s", safe, safe,
+        fail_say("there is no profile %s; to create it, add [profile %s] to %s", safe, safe,
                  text_safe(path, sizeof(path), loaded.files[!loaded.files[0].path[0]].path));
     return EXIT_CONFIG;
 }
@@ -397,7 +397,7 @@ void settings_explain_denial(const struct cli *cli, char *ret, size_t size) {
             continue;
         settings_find(cli, option, &unused);
         if (unused.from == FROM_FILE)
-            snprintf(ret, size, "%s:%zu has a %s, but it is used only with the url beside it",
+            snprintf(ret, size, "%s:%zu has a %s, but it is used only with the url in its section",
                      text_safe(path, sizeof(path), unused.file->path), unused.entry->line,
                      option->name);
     }

@@ -74,24 +74,21 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command stores_command = {
     .name = "stores",
-    .summary = "where locks can be kept, as far as this build goes",
+    .summary = "list the stores that can keep locks",
     .usage = "stores [--json]",
     .prints_json = true,
     .without_settings = true,
     .details =
-        "A store is named by a URL, whose form and options are in man holdfast (STORES). Its tier\n"
+        "A URL names a store; man holdfast (STORES) has its form and options. The tier of a store\n"
         "says what its locks are worth: strict (nothing that was acknowledged is forgotten),\n"
         "timed (as good as the clock and the disk of one server), best effort (a fail-over or a\n"
         "restart may lose them).\n"
         "\n"
-        "A store with a queue serves those who wait in the order in which they came. A lease "
-        "is of\n"
-        "each hold, or all holds of a client share one. With a floor, a program can have "
-        "tokens begin\n"
-        "above a number, after a backup was restored for example. A store that pushes tells "
-        "'watch'\n"
-        "what happens as it happens; others are polled.\n"
-        "COUNT says whether it has counters (see 'count').\n"
+        "A store with a queue serves waiters in the order in which they came. Each hold has its\n"
+        "own lease, or all holds of a client share one. If a store has a floor, a program can\n"
+        "make tokens begin above a number, for example after a backup was restored. A store that\n"
+        "pushes reports events to 'watch' as they happen; others are polled. COUNT says whether\n"
+        "the store has counters (see 'count').\n"
         "\n"
         "--json prints an array of objects: scheme, tier, summary, missing (which module, or "
         "\"\"),\n"

@@ -46,7 +46,7 @@ def people_get_a_line_for_each_case_and_a_verdict():
     lines = out.splitlines()
     equal([line.split("  ")[0] for line in lines[:4]], ["alone", "many names", "contended", "hand-off"])
     contains(lines[5], "use a lease of ")
-    contains(lines[5], "this store carries ")
+    contains(lines[5], "this store handles ")
     contains(lines[5], " is the limit")
 
 
@@ -97,7 +97,7 @@ def a_store_that_is_away_is_reported():
 def what_makes_no_sense_is_refused():
     for words, text in ((("--clients", "1"), "--clients is 1; it can be 2 to 256"),
                         (("--clients", "257"), "--clients is 257; it can be 2 to 256"),
-                        (("--for", "0s"), "--for must be longer than nothing"),
+                        (("--for", "0s"), "--for must be above 0"),
                         (("--prefix", ""), "--prefix cannot be ''"),
                         (("extra",), "extra")):
         code, out, err = run("bench", *words)

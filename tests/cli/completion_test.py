@@ -264,7 +264,7 @@ def a_number_alone_is_seconds_and_stands_alone():
     for value in ("1h30", "5 ", "5 s", "s", ".", "1.2.3", "-1", "1e3", "5S", "9" * 40):
         code, _, err = run("run", "-w", value, "x", "true")
         equal((value, code), (value, 64))
-        contains(err, f"--wait cannot be '{value}'", "a number alone is seconds")
+        contains(err, f"--wait cannot be '{value}'", "a number without a unit is seconds")
 
 
 main()

@@ -164,7 +164,7 @@ def an_error_names_the_file_and_the_line():
             ("profile = p\n", 1, "profile is not a setting"),
             ("zzzzzzzz = 1\n", 1, "holdfast config show"),
             ("ttl = soon\n", 1, "ttl cannot be 'soon' (it must be a time such as 500ms, 90s, 5m or 1h30m; "
-             "a number alone is seconds)"),
+             "a number without a unit is seconds)"),
             ("quiet = maybe\n", 1, "quiet cannot be 'maybe' (it must be yes or no)"),
             ("on-lost = pray\n", 1, "it must be term, kill or ignore"),
             ("password-fd = three\n", 1, "it must be a whole number"),
@@ -213,7 +213,7 @@ def a_password_that_goes_with_another_url_is_mentioned():
     env = without_url(MINE=PASSWORD)
     equal(run("run", "x", "true", env=env)[0], 0)
     for words in (("run", "x", "true"), ("ls",), ("acquire", "x", "--for", "1m")):
-        refused(f"{config_path()}:3 has a password-env, but it is used only with the url beside it",
+        refused(f"{config_path()}:3 has a password-env, but it is used only with the url in its section",
                 words=("--url", "testpassword://app@other", *words), env=env, code=77)
     out = run("--url", "testpassword://app@other", "doctor", env=env)[1]
     contains(out.replace("\n", " "), ":3 has a password-env")
@@ -252,7 +252,7 @@ def no_word_of_a_line_that_is_wrong_is_reported():
 def an_unknown_profile_names_the_nearest():
     configure("[profile prod]\n")
     refused("there is no profile prdo; did you mean prod?", words=("run", "--profile", "prdo", "x", "true"))
-    refused("there is no profile else", f"[profile else] in {config_path()}",
+    refused("there is no profile else", f"add [profile else] to {config_path()}",
             env=without_url(HOLDFAST_PROFILE="else"))
     os.unlink(config_path())
     refused("there is no profile prod", words=("--profile", "prod", "run", "x", "true"))
@@ -396,7 +396,7 @@ def a_password_file_that_is_not_secret_is_refused():
                            (0o604, "every user of this host can read it"),
                            (0o660, "others can write to it; try: chmod go-w"), (0o602, "others can write to it")):
         password_file(mode=mode)
-        refused(f"cannot take the password from {harness.folder}/pw ({expected}", words=words)
+        refused(f"cannot read the password from {harness.folder}/pw ({expected}", words=words)
     for mode in (0o600, 0o400, 0o440, 0o640):
         password_file(mode=mode)
         equal(run(*words, env=without_url())[0], 0)
@@ -450,7 +450,7 @@ def the_configuration_names_the_password_of_its_own_url_only():
     equal((found["value"], found["used"], found["line"]), ("~/pw", True, 4))
     equal(settings("--profile", "q", env=env)["password-file"]["used"], False)
     contains(run("--profile", "q", "config", "show", "--origin", env=env)[1],
-             "(not used: the URL is from elsewhere)")
+             "(not used: the URL comes from elsewhere)")
     # an option is used with any URL, and instead of what the configuration says
     code = run("run", "--profile", "q", "--password-env", "PW", "x", "true", env=env | {"PW": PASSWORD})[0]
     equal(code, 0)
@@ -464,7 +464,7 @@ def what_is_no_password_is_reported():
     url = ("--url", "testpassword://app@h")
     for text, expected in ((b"", "the password is empty"), (b"\n", "the password is empty"), (b"x" * 1025, "longer than 1024"),
                            (b"hunter2\nb\n", "more than one line"), (b"hunter2\0b", "more than one line")):
-        err = refused("cannot take the password from", expected, words=("run", *url, *write(text), "x", "true"))
+        err = refused("cannot read the password from", expected, words=("run", *url, *write(text), "x", "true"))
         assert "hunter2" not in err
     for words, expected in ((("--password-file", "/no/such"), "/no/such (No such file or directory)"),
                             (("--password-file", "/"), "Is a directory"),

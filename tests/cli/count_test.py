@@ -78,7 +78,7 @@ def what_is_wrong_on_the_command_line_is_refused():
                         (("cas", "n", "1"), "missing argument"), (("add", "n", "1.5"), "N cannot be '1.5'"),
                         (("add", "n", str(MOST + 1)), "a whole number of 64 bits"),
                         (("cas", "n", "nothing", "1"), "EXPECTED cannot be 'nothing'"),
-                        (("rm", "n", "--expire", "1s"), "--expire means nothing to count rm"),
+                        (("rm", "n", "--expire", "1s"), "--expire cannot be used with count rm"),
                         (("add", ""), "a name must have 1 to 255 bytes")):
         code, out, err = run("count", *words)
         equal((words, code, out), (words, 64, ""))

@@ -100,7 +100,7 @@ def json_is_refused_where_it_means_nothing():
         for line in (("--json", *words), (words[0], "--json", *words[1:])):
             code, out, err = run(*line)
             equal((line, code, out.replace("(exit 64)\n", "")), (line, 64, ""))
-            contains(err, f"--json means nothing to {words[0]}")
+            contains(err, f"--json cannot be used with {words[0]}")
         assert "--json" not in run("help", words[0])[1].split("Options of every command")[1].split("\n\n")[0]
     for words in (("ls",), ("inspect", "x"), ("stores",), ("version",), ("config", "show"), ("doctor",)):
         json.loads(run(*words, "--json")[1] or "{}")

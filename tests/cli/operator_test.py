@@ -552,7 +552,7 @@ def a_full_disk_is_reported():
     with open("/dev/full", "wb") as full:
         for words in (["ls"], ["inspect", "x"]):
             code, _, err = finish(start(*words, stdout=full))
-            equal((code, err), (70, "holdfast: cannot write to the standard output (No space left on "
+            equal((code, err), (70, "holdfast: cannot write to standard output (No space left on "
                                 "device)\n"))
 
 

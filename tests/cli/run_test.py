@@ -295,7 +295,7 @@ def a_store_that_cannot_be_reached_is_69():
 def a_set_without_votes_is_69_and_says_how_a_new_one_begins():
     code, _, err = run("--url", "quorum+redis://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "run", "-n", "x", "true")
     equal(code, 69)
-    contains(err, "do enough servers run and vote?", "for a new set: holdfast quorum init")
+    contains(err, "are enough servers running and voting?", "for a new set: holdfast quorum init")
 
 
 @test
@@ -321,7 +321,7 @@ def a_lock_that_excludes_nobody_is_warned_of():
     for words in (("run", "x", "true"), ("acquire", "x", "--for", "1s")):
         code, _, err = run("--url", "memory:", *words)
         equal(code, 0)
-        contains(err, "a lock in memory: excludes nobody here")
+        contains(err, "a memory: lock excludes nobody here")
         equal(run("--url", "memory:", "-q", *words)[2], "")
         equal(run(*words)[2], "")
 

@@ -152,7 +152,7 @@ def check_stopped_keeper(ttl_s):
     assert gone_ms < asked_ms + left_ms - ttl_s * 10 - 2, gone_ms - asked_ms
     code, _, err = finish(process)
     equal(code, 79)
-    contains(err, "its keeper does not run")
+    contains(err, "its keeper is not running")
     assert not lives(keeper)
 
 
