@@ -276,7 +276,7 @@ const struct command run_command = {
         "_warn_after_total; sums and counts of holdfast_run_wait_seconds and _held_seconds; for\n"
         "the last run that was not skipped _last_exit_code, _last_end_timestamp_seconds,\n"
         "_last_success_timestamp_seconds and _least_margin_seconds: how close to its deadline\n"
-        "the lock was renewed, at worst.\n"
+        "the lock was renewed or released, at worst.\n"
         "Names of locks are labels only with --metrics-names (the first NAME; at most 1000 of\n"
         "them). A run whose holdfast is killed is not counted.\n"
         "\n"
