@@ -10,6 +10,11 @@
  * moved at most once a second, and only by a reading that was not interrupted. Any thread may read
  * `now`: if the anchor is being moved, it reads again.
  *
+ * A near server answers sooner than a sleeping core wakes up. So a wait that follows a write spins
+ * for a moment before it sleeps: it looks whether something is ready, and yields its core between
+ * looks. If the answer takes longer, or if somebody else used the core, the next spins are left out:
+ * one, then two, four and so on up to 1024. So a slow server or a busy core costs next to nothing.
+ *
  * epoll returns a slot and a generation, not a pointer: between the wait, without the mutex, and
  * the dispatch, with it, a watch may have been removed and its slot reused. */
 #include "world/real.h"
@@ -17,6 +22,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <holdfast/holdfast.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -25,7 +31,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ANCHOR_US = 1000000, INTERRUPTED_US = 1000 };
+enum {
+    ANCHOR_US = 1000000,
+    INTERRUPTED_US = 1000,
+    SPIN_US = 50,
+    SHARED_US = 5, /* a yield, if the core is shared; alone it takes less than 1 */
+    SPINS_MISSED_MOST = 10,
+};
 
 static int64_t clock_us(clockid_t id) {
     struct timespec time;
@@ -210,10 +222,49 @@ static int timeout_ms(int64_t at_most_us) {
     return (int)(((at_most_us < most_us ? at_most_us : most_us) + 999) / 1000);
 }
 
+static void poll_events(struct real *real, int most_ms) {
+    int count = epoll_wait(real->world.fd, real->events, REAL_EVENTS_AT_ONCE, most_ms);
+    real->event_count = count > 0 ? count : 0; /* EINTR: a signal is for the program */
+}
+
+/* Looks for an answer for a moment. A spin has missed if there is none, or if somebody else used the
+ * core when it was offered: then sleeping is cheaper, even if that was the server. */
+static void spin(struct real *real) {
+    poll_events(real, 0);
+    if (real->event_count)
+        return; /* the server was faster than this thread, which says nothing about the next time */
+    int64_t began_us = clock_us(CLOCK_MONOTONIC), now_us = began_us, before_us;
+    do {
+        before_us = now_us;
+        sched_yield();
+        poll_events(real, 0);
+        now_us = clock_us(CLOCK_MONOTONIC);
+    } while (!real->event_count && now_us - before_us < SHARED_US && now_us - began_us < SPIN_US);
+    if (real->event_count && now_us - before_us < SHARED_US) {
+        real->spins_missed = 0;
+    } else {
+        real->spins_left_out = 1u << real->spins_missed;
+        real->spins_missed += real->spins_missed < SPINS_MISSED_MOST;
+    }
+}
+
+static bool should_spin(struct real *real, int64_t at_most_us) {
+    bool sent = atomic_exchange_explicit(&real->sent, false, memory_order_relaxed);
+    if (!sent || at_most_us < SPIN_US)
+        return false;
+    if (!real->spins_left_out)
+        return true;
+    real->spins_left_out--;
+    return false;
+}
+
 static void real_wait_for(struct world *world, int64_t at_most_us) {
     struct real *real = real_of(world);
-    int count = epoll_wait(world->fd, real->events, REAL_EVENTS_AT_ONCE, timeout_ms(at_most_us));
-    real->event_count = count > 0 ? count : 0; /* EINTR: a signal is for the program */
+    real->event_count = 0;
+    if (should_spin(real, at_most_us))
+        spin(real);
+    if (!real->event_count)
+        poll_events(real, timeout_ms(at_most_us));
 }
 
 static void real_dispatch(struct world *world) {

@@ -27,6 +27,9 @@ struct real {
     struct epoll_event events[REAL_EVENTS_AT_ONCE];
     int event_count;
 
+    atomic_bool sent; /* something since the last wait began, so an answer may be near */
+    unsigned spins_missed, spins_left_out; /* in a row; and still to be left out for that */
+
     struct list streams, searches;
     struct list unflushed;       /* streams that something was queued for */
     struct world_bell looked_up; /* some addresses were found, or not */

@@ -409,6 +409,7 @@ static void write_out(struct stream *s) {
         return;
     }
     s->out_begin += put > 0 ? (size_t)put : 0;
+    atomic_store_explicit(&s->real->sent, true, memory_order_relaxed);
     if (s->out_begin == s->out_end)
         all_is_out(s);
     uint32_t events = s->out_end ? EPOLLIN | EPOLLOUT : EPOLLIN;

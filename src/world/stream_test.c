@@ -53,6 +53,21 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
     return failure;
 }
 
+/* A thread that spins yields between looks. A server may answer at the first. */
+static int yields, answers_at_yield = -1;
+static bool others_want_the_core;
+
+int __wrap_sched_yield(void);
+int __wrap_sched_yield(void) {
+    yields++;
+    if (answers_at_yield >= 0)
+        put(answers_at_yield, "!");
+    answers_at_yield = -1;
+    if (others_want_the_core)
+        usleep(100);
+    return 0;
+}
+
 /* ---- Bytes ---- */
 
 TEST(bytes_go_both_ways_over_tcp) {
@@ -155,6 +170,72 @@ TEST(what_was_queued_goes_out_in_one_write_at_the_flush) {
     CHECK(has_nothing(server));
     close(server);
     world_close(world);
+}
+
+/* ---- Waiting for an answer ---- */
+
+static void ask(struct owner *owner, int server) {
+    yields = 0;
+    say(owner, "?");
+    world_flush(owner->stream.world);
+    expect(server, "?");
+}
+
+TEST(an_answer_that_comes_at_once_is_not_slept_for) {
+    struct owner owner;
+    uint16_t port;
+    int listener = serve(&port);
+    struct world *world = open_world();
+    own(&owner, world, "127.0.0.1", port);
+    int server = meet(&owner, listener);
+    int spun = 0;
+    yields = 0;
+    quiet_turns(world); /* nothing was sent */
+    CHECK_EQ_INT(yields, 0);
+    ask(&owner, server);
+    turn(world, 0); /* nor is there time for it */
+    CHECK_EQ_INT(yields, 0);
+    for (size_t i = 1; i <= 100; i++) {
+        ask(&owner, server);
+        answers_at_yield = server;
+        world_wait_for(world, 1 * MS);
+        answers_at_yield = -1;
+        spun += yields > 0;
+        if (!yields)
+            put(server, "!");
+        until(world, owner.received == i);
+    }
+    CHECK(spun > 0); /* and on an idle machine 100 */
+    close(server);
+    world_close(world);
+}
+
+static void check_that_it_sleeps(bool answers) {
+    struct owner owner;
+    uint16_t port;
+    int listener = serve(&port);
+    struct world *world = open_world();
+    own(&owner, world, "127.0.0.1", port);
+    int server = meet(&owner, listener), spun = 0;
+    for (int i = 0; i < 126; i++) {
+        ask(&owner, server);
+        answers_at_yield = answers ? server : -1;
+        turn(world, 1 * MS);
+        spun += yields > 0;
+    }
+    CHECK_EQ_INT(spun, 7); /* 1, 2, 4, 8, 16, 32 were left out in between, and then 64 */
+    close(server);
+    world_close(world);
+}
+
+TEST(a_slow_server_is_slept_for) {
+    check_that_it_sleeps(false);
+}
+
+TEST(an_answer_is_slept_for_if_others_want_the_core) {
+    others_want_the_core = true;
+    check_that_it_sleeps(true);
+    others_want_the_core = false;
 }
 
 /* ---- A lot of bytes ---- */
