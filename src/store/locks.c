@@ -58,18 +58,24 @@ bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, u
     return true;
 }
 
+static const char digits[] = "0123456789abcdef";
+
+char *locks_put_seq(char *end, uint64_t seq) {
+    int first = seq ? (63 - __builtin_clzll(seq)) / 4 : 0;
+    for (int digit = first; digit >= 0; digit--)
+        *end++ = digits[seq >> 4 * digit & 15];
+    *end = 0;
+    return end;
+}
+
 void locks_format_owner(const uint8_t id[16], uint64_t seq, char ret_text[LOCKS_OWNER_SIZE]) {
-    static const char digits[] = "0123456789abcdef";
     char *end = ret_text;
     for (int i = 0; i < 16; i++) { /* not by printf: every request to a server has one */
         *end++ = digits[id[i] >> 4];
         *end++ = digits[id[i] & 15];
     }
     *end++ = '-';
-    int first = seq ? (63 - __builtin_clzll(seq)) / 4 : 0;
-    for (int digit = first; digit >= 0; digit--)
-        *end++ = digits[seq >> 4 * digit & 15];
-    *end = 0;
+    locks_put_seq(end, seq);
 }
 
 /* Copies `text` to *end and moves that on. */

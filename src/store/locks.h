@@ -47,7 +47,10 @@ bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_part
 bool locks_copy_party(struct hf_locks *locks, enum locks_role role, const hf_party *party);
 
 /* An owner id in full: 32 hex digits, '-', the sequence number in hex. */
-enum { LOCKS_OWNER_SIZE = 32 + 1 + 16 + 1 };
+enum { LOCKS_ID_SIZE = 32 + 1, LOCKS_OWNER_SIZE = LOCKS_ID_SIZE + 16 + 1 };
 void locks_format_owner(const uint8_t id[16], uint64_t seq, char ret_text[LOCKS_OWNER_SIZE]);
+/* The number alone, which is written after the first LOCKS_ID_SIZE bytes of that. Returns the
+ * end. */
+char *locks_put_seq(char *end, uint64_t seq);
 
 #endif

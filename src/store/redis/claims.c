@@ -16,9 +16,8 @@ enum {
 };
 
 static void add_owner(struct redis *redis, uint64_t seq) {
-    char owner[LOCKS_OWNER_SIZE];
-    locks_format_owner(redis->host->identity.id, seq, owner);
-    command_add_text(&redis->command, owner);
+    char *end = locks_put_seq(redis->owner + LOCKS_ID_SIZE, seq);
+    command_add(&redis->command, redis->owner, (size_t)(end - redis->owner));
 }
 
 static void start_with_keys(struct redis *redis, enum redis_script_id script,
@@ -61,10 +60,16 @@ static int64_t left_us(const struct reply *reply) {
 }
 
 static bool read_token(const struct reply *reply, uint64_t *ret_token) {
-    bool is_number = reply->type == REPLY_STRING && reply->size > 0 && reply->size < 17 &&
-                     strspn(reply->text, "0123456789") == reply->size;
-    *ret_token = is_number ? strtoull(reply->text, NULL, 10) : 0;
-    return *ret_token > 0 && *ret_token < STORE_TOKEN_LIMIT;
+    uint64_t token = 0;
+    if (reply->type != REPLY_STRING || reply->size > 16)
+        return false;
+    for (size_t i = 0; i < reply->size; i++) {
+        if (reply->text[i] < '0' || reply->text[i] > '9')
+            return false;
+        token = token * 10 + (uint64_t)(reply->text[i] - '0');
+    }
+    *ret_token = token;
+    return token > 0 && token < STORE_TOKEN_LIMIT;
 }
 
 /* With wait_replicas, a grant counts only once that many replicas have it. WAIT is sent over the

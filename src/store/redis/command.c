@@ -40,10 +40,16 @@ static char *put_number(char *at, uint64_t number) {
     return end;
 }
 
-/* "*12\r\n" before all arguments, "$7\r\n" before each. */
+/* "*12\r\n" before all arguments, "$7\r\n" before each, and most have two digits. */
 static char *put_header(char *at, char kind, size_t number) {
-    *at = kind;
-    return mempcpy(put_number(at + 1, number), "\r\n", 2);
+    *at++ = kind;
+    if (number >= 10 && number < 100) {
+        *at++ = (char)('0' + number / 10);
+        *at++ = (char)('0' + number % 10);
+    } else {
+        at = put_number(at, number);
+    }
+    return mempcpy(at, "\r\n", 2);
 }
 
 /* For an argument that is longer by `size`, and its header. */
@@ -60,8 +66,10 @@ static bool make_room(struct command *c, size_t size) {
     return true;
 }
 
-static void put_end(struct command *c, char *text, size_t size) {
-    char *end = mempcpy(text + size, "\r\n", 2);
+/* The last part of an argument that then has `size` bytes. */
+static void put_end(struct command *c, char *at, const void *bytes, size_t bytes_size,
+                    size_t size) {
+    char *end = mempcpy(mempcpy(at, bytes, bytes_size), "\r\n", 2);
     c->last_size = size;
     c->size = (size_t)(end - c->bytes);
 }
@@ -69,11 +77,9 @@ static void put_end(struct command *c, char *text, size_t size) {
 void command_add(struct command *c, const void *bytes, size_t size) {
     if (c->failed || !make_room(c, size))
         return;
-    char *text = put_header(c->bytes + c->size, '$', size);
-    memcpy(text, bytes, size);
     c->last = c->size;
     c->count++;
-    put_end(c, text, size);
+    put_end(c, put_header(c->bytes + c->size, '$', size), bytes, size, size);
 }
 
 void command_append(struct command *c, const void *bytes, size_t size) {
@@ -85,8 +91,7 @@ void command_append(struct command *c, const void *bytes, size_t size) {
     char *text = last + header_size; /* further on, if the header gets longer */
     memmove(text, c->bytes + c->size - 2 - before, before);
     memcpy(last, header, header_size);
-    memcpy(text + before, bytes, size);
-    put_end(c, text, before + size);
+    put_end(c, text + before, bytes, size, before + size);
 }
 
 void command_add_text(struct command *c, const char *text) {
@@ -207,10 +212,16 @@ bool command_name_of_state(const char *key, char ret_name[COMMAND_NAME_SIZE]) {
 
 /* ---- Scripts, and bytes ---- */
 
+static const char evalsha[] = "$7\r\nEVALSHA\r\n$40\r\n";
+enum { EVALSHA_SIZE = sizeof(evalsha) - 1, SHA1_SIZE = 40 };
+
 void command_start_script(struct command *c, enum redis_script_id script, size_t keys) {
     command_start(c);
-    command_add_text(c, "EVALSHA");
-    command_add_text(c, redis_scripts[script].sha1);
+    if (!make_room(c, EVALSHA_SIZE + SHA1_SIZE))
+        return;
+    char *text = mempcpy(c->bytes, evalsha, EVALSHA_SIZE);
+    put_end(c, text, redis_scripts[script].sha1, SHA1_SIZE, SHA1_SIZE);
+    c->count = 2;
     command_add_number(c, keys);
 }
 
@@ -226,13 +237,12 @@ char *command_bytes(struct command *c, size_t *ret_size) {
 }
 
 char *command_as_eval(const char *bytes, size_t size, enum redis_script_id id, size_t *ret_size) {
-    static const char evalsha[] = "$7\r\nEVALSHA\r\n$40\r\n";
     const struct redis_script *script = &redis_scripts[id];
     size_t count_size = (size_t)((const char *)memchr(bytes, '\n', size) + 1 - bytes);
-    size_t skipped = count_size + sizeof(evalsha) - 1 + 40 + 2;
+    size_t skipped = count_size + EVALSHA_SIZE + SHA1_SIZE + 2;
     char head[64];
     size_t head_size = (size_t)snprintf(head, sizeof(head), "$4\r\nEVAL\r\n$%zu\r\n", script->size);
-    assert(memcmp(bytes + count_size, evalsha, sizeof(evalsha) - 1) == 0);
+    assert(memcmp(bytes + count_size, evalsha, EVALSHA_SIZE) == 0);
     size_t total = count_size + head_size + script->size + 2 + (size - skipped);
     char *eval = malloc(total);
     if (!eval)

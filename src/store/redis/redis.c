@@ -30,9 +30,10 @@ enum { DEFAULT_PORT = 6379, DEFAULT_TIMEOUT_MS = 2000, TIMEOUT_MAX_MS = 3600000,
 
 struct redis_request *redis_new_request(struct redis *redis, struct store_op *op, int script,
                                         redis_answered *answered, void *context, size_t items) {
-    struct redis_request *request = calloc(1, sizeof(*request) + items * sizeof(request->items[0]));
+    struct redis_request *request = malloc(sizeof(*request) + items * sizeof(request->items[0]));
     if (!request)
         return NULL;
+    *request = (struct redis_request){0};
     list_init(&request->link);
     request->bytes = command_bytes(&redis->command, &request->size);
     if (!request->bytes) {
@@ -479,6 +480,7 @@ static int redis_open(struct store_host *host, const struct url *url, struct sto
     redis->keep_from_us = world_now_us(host->world) + INT64_C(86400000000);
     world_random(host->world, &redis->number, sizeof(redis->number));
     const struct store_identity *who = &host->identity;
+    locks_format_owner(who->id, 0, redis->owner);
     redis->particulars = error_format("%" PRId64 " %zu %zu %s%s", who->pid, strlen(who->host),
                                       strlen(who->command), who->host, who->command);
     int r = redis->particulars ? read_url(redis, url, ret_text) : HF_NO_MEMORY;

@@ -69,11 +69,12 @@ struct redis {
     struct listening listening;
     struct watching watching;
     struct command command;
-    char channels[64];    /* the prefix of the channels of all clients */
-    char *particulars;    /* of this client, for its records; followed by a label */
-    uint32_t number;      /* the next to propose to a server without a number in its set */
-    int64_t keep_from_us; /* when renewals next extend the life of counters */
-    bool is_closing;      /* requests come back without a reply, and none may follow */
+    char channels[64];            /* the prefix of the channels of all clients */
+    char owner[LOCKS_OWNER_SIZE]; /* this client, and the last attempt that was named */
+    char *particulars;            /* of this client, for its records; followed by a label */
+    uint32_t number;              /* the next to propose to a server without a number in its set */
+    int64_t keep_from_us;         /* when renewals next extend the life of counters */
+    bool is_closing;              /* requests come back without a reply, and none may follow */
 };
 
 /* Makes a request of what is in redis->command, as part of `op`, with room for so many `items`;

@@ -18,7 +18,7 @@ struct reply {
     enum reply_type type;
     int64_t integer;
     size_t count;         /* of items */
-    struct reply **items; /* ARRAY: none of them is NULL */
+    struct reply **items; /* ARRAY: none of them is NULL; they follow this struct */
     size_t size;
     char text[]; /* STRING (also a status) and ERROR; with a NUL after it */
 };
