@@ -236,8 +236,7 @@ void client_post(hf_client *c) {
 static void wake(hf_client *c, const struct waking *waking) {
     c->driver_flushes = true;
     pthread_mutex_unlock(&c->mutex);
-    for (size_t i = 0; i < waking->count; i++)
-        world_wake(waking->words[i]);
+    world_wake_all(waking->words, waking->count);
     sched_yield();
     pthread_mutex_lock(&c->mutex);
     c->driver_flushes = false;

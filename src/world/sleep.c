@@ -2,6 +2,7 @@
 
 #include "world/world.h"
 
+#include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -13,5 +14,14 @@ void world_sleep(_Atomic uint32_t *word, int64_t us) {
 }
 
 void world_wake(_Atomic uint32_t *word) {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    world_wake_all(&word, 1);
+}
+
+/* The sleepers of the other words are moved to the first one, and are then woken by one call. After
+ * a call for each, the kernel might let each run before the caller goes on to the next: twice as
+ * many switches. */
+void world_wake_all(_Atomic uint32_t *const *words, size_t count) {
+    for (size_t i = 1; i < count; i++)
+        syscall(SYS_futex, words[i], FUTEX_REQUEUE_PRIVATE, 0, 1UL, words[0], 0);
+    syscall(SYS_futex, words[0], FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }

@@ -4,6 +4,7 @@
 #include "world/world.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 static int64_t now_us(void) {
@@ -40,5 +41,24 @@ TEST(a_sleeper_is_woken_whether_it_sleeps_yet_or_not) {
         atomic_store(&word, 1);
         world_wake(&word);
         pthread_join(sleeper, NULL);
+    }
+}
+
+TEST(sleepers_are_woken_together_whether_they_sleep_yet_or_not) {
+    enum { SLEEPERS = 5 };
+    for (int i = 0; i < 200; i++) {
+        _Atomic uint32_t word[SLEEPERS] = {0}, *words[SLEEPERS];
+        pthread_t sleeper[SLEEPERS];
+        for (int j = 0; j < SLEEPERS; j++) {
+            words[j] = &word[j];
+            CHECK_EQ_INT(pthread_create(&sleeper[j], NULL, sleep_on, (void *)words[j]), 0);
+        }
+        if (i % 2)
+            sched_yield();
+        for (int j = 0; j < SLEEPERS; j++)
+            atomic_store(words[j], 1);
+        world_wake_all(words, SLEEPERS);
+        for (int j = 0; j < SLEEPERS; j++)
+            pthread_join(sleeper[j], NULL);
     }
 }
