@@ -10,8 +10,8 @@
  *
  * usage: bench-redis URL
  *
- * What depends on where client and server run is measured pinned and by default (place.h). Give it a
- * server of its own on this host: token counters stay behind. */
+ * What depends on where client and server run is measured pinned and by default (place.h). Give it
+ * a server of its own on this host: token counters stay behind. */
 #include "crew.h"
 #include "place.h"
 #include "process.h"

@@ -625,8 +625,8 @@ static int64_t ms_of_a_started_call(struct crew *crew) {
     return atomic_load(&late_ms) - released_ms;
 }
 
-/* If nobody wakes the standby thread, half of them are late. On a busy machine others are late, too,
- * so it has several tries. */
+/* If nobody wakes the standby thread, half of them are late. On a busy machine others are late,
+ * too, so it has several tries. */
 TEST(a_started_call_completes_soon_though_others_have_just_driven) {
     enum { TRIES = 10, ROUNDS = 30, SOON_MS = 25 };
     struct crew crew = {.clients = {open_client(), open_client()},
