@@ -11,9 +11,9 @@
  * `now`: if the anchor is being moved, it reads again.
  *
  * A near server answers sooner than a sleeping core wakes up. So a wait that follows a write spins
- * for a moment before it sleeps: it looks whether something is ready, and yields its core between
- * looks. If the answer takes longer, or if somebody else used the core, the next spins are left out:
- * one, then two, four and so on up to 1024. So a slow server or a busy core costs next to nothing.
+ * for a moment before it sleeps: it checks whether something is ready, and yields its core between
+ * checks. If the answer takes longer, or if somebody else used the core, it skips the next spin,
+ * then two, four and so on up to 1024. So a slow server or a busy core costs next to nothing.
  *
  * epoll returns a slot and a generation, not a pointer: between the wait, without the mutex, and
  * the dispatch, with it, a watch may have been removed and its slot reused. */
@@ -227,8 +227,8 @@ static void poll_events(struct real *real, int most_ms) {
     real->event_count = count > 0 ? count : 0; /* EINTR: a signal is for the program */
 }
 
-/* Looks for an answer for a moment. A spin has missed if there is none, or if somebody else used the
- * core when it was offered: then sleeping is cheaper, even if that was the server. */
+/* Looks for an answer for a moment. A spin has missed if there is none, or if somebody else used
+ * the core when it was offered: then sleeping is cheaper, even if that was the server. */
 static void spin(struct real *real) {
     poll_events(real, 0);
     if (real->event_count)
