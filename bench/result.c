@@ -63,8 +63,13 @@ void result_run(const struct result_part *parts, size_t count) {
         parts[i].measure();
         any = true;
     }
-    if (!any)
-        result_die(getenv("BENCH_ONLY"), "there is no such part");
+    if (any)
+        return;
+    fprintf(stderr, "bench: there are:");
+    for (size_t i = 0; i < count; i++)
+        fprintf(stderr, " %s", parts[i].name);
+    fprintf(stderr, "\n");
+    result_die(getenv("BENCH_ONLY"), "there is no such part");
 }
 
 void result_place(const char *placement) {

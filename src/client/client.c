@@ -202,7 +202,7 @@ static void init(hf_client *c, struct world *world, const hf_client_options *opt
     c->epoch = world_epoch();
     c->world = world;
     c->loop_fd = c->signal_fd = -1;
-    pthread_mutex_init(&c->mutex, NULL);
+    c->mutex = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP; /* held for a moment only */
     client_init_cond(&c->standby_cond);
     client_init_cond(&c->guard_cond);
     client_init_cond(&c->dispatcher_cond);
