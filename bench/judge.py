@@ -28,6 +28,10 @@ def number(value):
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
 
 
+def over(a, b):
+    return a / b if b else math.inf
+
+
 def spread(values):
     low, middle, high = quartiles(values)
     return (high - low) / 2 / middle if middle else 0
@@ -72,17 +76,17 @@ class Case:
         base, count, index = self.values(self.names[0]), len(self.names), self.names.index(what)
         if not index:
             return [1.0] * (len(base) // count)
-        return [value / ((base[turn * count + index - 1] + base[turn * count + index]) / 2)
+        return [over(value, (base[turn * count + index - 1] + base[turn * count + index]) / 2)
                 for turn, value in enumerate(self.values(what))]
 
     def ratios(self, of, to):
-        return [a / b if b else math.inf for a, b in zip(self.to_base(of), self.to_base(to))]
+        return [over(a, b) for a, b in zip(self.to_base(of), self.to_base(to))]
 
     def noise(self):
         base = self.values(self.names[0])
         if len(self.names) == 1:
             return spread(base)
-        against_itself = [now / ((before + after) / 2) for before, now, after in zip(base, base[1:], base[2:])]
+        against_itself = [over(now, (before + after) / 2) for before, now, after in zip(base, base[1:], base[2:])]
         return spread(against_itself) if len(against_itself) >= COMPARISONS_LEAST else 1.0
 
     def verdicts(self):
@@ -129,7 +133,7 @@ class Curve:
             if name != self.name or placement not in (self.placement, "any") or of not in self.series:
                 continue
             (begin, first), *_, (end, last) = self.series[of]
-            ratios = [b / a for a, b in zip(first, last)]
+            ratios = [over(b, a) for a, b in zip(first, last)]
             low, value, high = quartiles(ratios)
             noise = spread(first)
             found.append(Verdict(self.name, self.placement, f"{of}, {end:,.0f} {self.x}", f"{begin:,.0f}", goal, value,
