@@ -69,9 +69,7 @@ struct etcd_attempt {
     struct map_node by_watch;
     int64_t watch;          /* the id of its watcher; 0: none */
     int64_t watched_create; /* the key that is watched, by its create revision; 0: the own one */
-    struct etcd_key *ahead; /* that key, if it is another's; NULL: all keys of the name */
     bool sees_puts;         /* it is watched for more than its end */
-    bool is_quick;          /* from after `revision` on: see watch.c */
     int64_t create;         /* queued: the create revision of the own key */
     bool is_woken;          /* queued: what it waited for is gone */
     struct list young;      /* held for less than a moment */
@@ -305,7 +303,7 @@ bool etcd_time_left(const struct etcd_call *call, int64_t *ret_seconds);
 int etcd_watch_init(struct etcd *etcd);
 void etcd_watch_close(struct etcd *etcd);
 /* Watches for the end of the claim that is in the way of a waiting attempt, or of any at the name
- * (`blocker` is NULL), from after `revision` on. */
+ * (`blocker` is NULL). Wakes the attempt if that may have happened since `revision` already. */
 void etcd_watch_blocker(struct etcd *etcd, struct etcd_attempt *attempt,
                         const Etcd__KeyValue *blocker, bool puts, int64_t revision);
 /* Watches for the end of a hold, if it lasts, which was there at `revision`. */

@@ -422,7 +422,10 @@ static void watch(struct request *request, const Etcd__WatchRequest *asked) {
     response.canceled = !creates;
     answer(request, &response);
     request->watches[place] = 0;
-    if (creates && asked->create->start_revision < server.compacted) {
+    int64_t from = creates ? asked->create->start_revision : 0;
+    if (creates && !from)
+        from = server.revision + 1;
+    if (creates && from < server.compacted) {
         response.created = false;
         response.canceled = true;
         response.compact_revision = server.compacted;
@@ -439,7 +442,7 @@ static void watch(struct request *request, const Etcd__WatchRequest *asked) {
         memcpy(request->to[place].bytes, asked->create->range_end.data, request->to[place].size);
     for (size_t i = 0; i < server.count; i++) {
         bool is_forgotten = server.events[i].is_deleted && server.events[i].mod == server.compacted;
-        if (server.events[i].mod >= asked->create->start_revision && !is_forgotten &&
+        if (server.events[i].mod >= from && !is_forgotten &&
             is_in(&server.events[i].key, asked->create->key, asked->create->range_end))
             send_event(request, id, &server.events[i]);
     }

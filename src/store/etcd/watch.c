@@ -4,12 +4,13 @@
  * hold that lasts longer than a moment, for its own key. What comes is a hint for those that wait.
  * For a hold, the end of its key is its own end: the key has a name that nobody else writes.
  *
- * Where a watcher begins. It should report what happened after the revision R that was read. But if
- * the history is compacted at exactly R + 1, etcd accepts a watch from there on and has forgotten
- * the keys that R + 1 deleted. So a watcher begins at R, for which etcd then says that it is
- * compacted, and events of R are ignored. That has a price: etcd serves watchers of the past only
- * ten times a second. A waiter whose turn may come within that time is quick: it begins at R + 1,
- * and again at R if something was written before its watcher was there.
+ * Where a watcher begins. It should report what happened after the revision R that was read. But
+ * etcd serves watchers of the past only ten times a second, and a waiter's turn may come sooner. So
+ * the watcher of a waiter begins when it is created. If something was written between R and then,
+ * which may have been the end of what it waits for, the attempt looks again.
+ *
+ * The watcher of a hold begins at R, and events of R are ignored: if the history is compacted at
+ * exactly R + 1, etcd accepts a watch from there on and has forgotten the keys that R + 1 deleted.
  *
  * When the stream has ended, something may have been missed. Those that wait are woken, and holds
  * are checked, when there is a connection again; their next answers bring the new watchers. */
@@ -27,16 +28,10 @@ static struct etcd_attempt *attempt_watched_by(struct etcd *etcd, int64_t id) {
     return node ? container_of(node, struct etcd_attempt, by_watch) : NULL;
 }
 
-static void drop_watcher(struct etcd *etcd, struct etcd_attempt *attempt) {
+static void forget_watch(struct etcd *etcd, struct etcd_attempt *attempt) {
     if (attempt->watch)
         map_remove(&etcd->watchers, &attempt->by_watch);
     attempt->watch = 0;
-}
-
-static void forget_watch(struct etcd *etcd, struct etcd_attempt *attempt) {
-    drop_watcher(etcd, attempt);
-    free(attempt->ahead);
-    attempt->ahead = NULL;
 }
 
 static void forget_all(struct etcd *etcd) {
@@ -101,7 +96,11 @@ static void cancelled(struct etcd *etcd, struct etcd_attempt *attempt, bool is_c
         etcd->host->check(etcd->host, attempt->seq);
 }
 
-static void created(struct etcd *etcd, struct etcd_attempt *attempt, const Etcd__Header *header);
+/* The watcher of a waiter begins here: what happened before that it does not report. */
+static void created(struct etcd *etcd, struct etcd_attempt *attempt, const Etcd__Header *header) {
+    if (attempt->queued && (!header || header->revision > attempt->revision))
+        etcd->host->wake(etcd->host, attempt->seq);
+}
 
 static void message_came(struct grpc_call *call, const uint8_t *bytes, size_t size) {
     struct etcd *etcd = container_of(call, struct etcd, watch);
@@ -138,14 +137,15 @@ int64_t etcd_watch_create(struct etcd *etcd, Etcd__WatchCreateRequest *create) {
     return send_request(etcd, &request) ? create->watch_id : 0;
 }
 
-static void watch(struct etcd *etcd, struct etcd_attempt *attempt, const struct etcd_key *key,
-                  const struct etcd_key *end) {
+static const int64_t from_now_on = 0; /* a start revision */
+
+static void watch(struct etcd *etcd, struct etcd_attempt *attempt, ProtobufCBinaryData key,
+                  ProtobufCBinaryData end, int64_t from) {
     Etcd__WatchCreateRequest create = ETCD__WATCH_CREATE_REQUEST__INIT;
     Etcd__WatchCreateRequest__Filter filter = ETCD__WATCH_CREATE_REQUEST__FILTER__NOPUT;
-    create.key = etcd_bytes(key);
-    if (end)
-        create.range_end = etcd_bytes(end);
-    create.start_revision = attempt->revision + attempt->is_quick;
+    create.key = key;
+    create.range_end = end;
+    create.start_revision = from;
     create.filters = &filter;
     create.n_filters = !attempt->sees_puts;
     attempt->watch = etcd_watch_create(etcd, &create);
@@ -155,33 +155,11 @@ static void watch(struct etcd *etcd, struct etcd_attempt *attempt, const struct 
 
 /* ---- Whom to watch ---- */
 
-static void watch_ahead(struct etcd *etcd, struct etcd_attempt *attempt, bool quickly) {
+static void watch_name(struct etcd *etcd, struct etcd_attempt *attempt) {
     struct etcd_key range = {.size = attempt->range_size}, end;
-    attempt->is_quick = quickly;
-    if (attempt->ahead) {
-        watch(etcd, attempt, attempt->ahead, NULL);
-        return;
-    }
     memcpy(range.bytes, attempt->key.bytes, range.size);
     etcd_end_of(&range, &end);
-    watch(etcd, attempt, &range, &end);
-}
-
-static void created(struct etcd *etcd, struct etcd_attempt *attempt, const Etcd__Header *header) {
-    if (!attempt->is_quick || (header && header->revision <= attempt->revision))
-        return;
-    etcd_watch_cancel(etcd, attempt->watch);
-    drop_watcher(etcd, attempt);
-    watch_ahead(etcd, attempt, false);
-}
-
-static struct etcd_key *copy_key(const ProtobufCBinaryData *bytes) {
-    struct etcd_key *key = bytes->len <= ETCD_KEY_MAX ? malloc(sizeof(*key)) : NULL;
-    if (!key)
-        return NULL;
-    key->size = bytes->len;
-    memcpy(key->bytes, bytes->data, bytes->len);
-    return key;
+    watch(etcd, attempt, etcd_bytes(&range), etcd_bytes(&end), from_now_on);
 }
 
 void etcd_watch_blocker(struct etcd *etcd, struct etcd_attempt *attempt,
@@ -193,16 +171,17 @@ void etcd_watch_blocker(struct etcd *etcd, struct etcd_attempt *attempt,
     attempt->watched_create = create;
     attempt->revision = revision;
     attempt->sees_puts = blocker && puts;
-    attempt->ahead = blocker ? copy_key(&blocker->key) : NULL;
-    if (attempt->ahead || !blocker) /* without memory, it asks again now and then */
-        watch_ahead(etcd, attempt, true);
+    if (!blocker)
+        watch_name(etcd, attempt);
+    else if (blocker->key.len <= ETCD_KEY_MAX) /* else it asks again now and then */
+        watch(etcd, attempt, blocker->key, (ProtobufCBinaryData){0}, from_now_on);
 }
 
 static void watch_own(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision) {
     attempt->watched_create = 0;
     attempt->revision = revision;
-    attempt->is_quick = attempt->sees_puts = false;
-    watch(etcd, attempt, &attempt->key, NULL);
+    attempt->sees_puts = false;
+    watch(etcd, attempt, etcd_bytes(&attempt->key), (ProtobufCBinaryData){0}, revision);
 }
 
 void etcd_watch_hold(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision) {
