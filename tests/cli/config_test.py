@@ -80,7 +80,7 @@ def without_a_file_all_is_built_in():
 
 def with_system_file(text, *words, env):
     """Runs holdfast where /etc is a folder of ours."""
-    need_rights_for("unshare", "-rm", "mount", "--bind", "/tmp", "/mnt")
+    need_rights_for("unshare", "-rm", "mount", "--bind", harness.folder, "/mnt")  # not /tmp: others may mount something there
     configure(text, path=f"{harness.folder}/etc/holdfast/config")
     script = f'mount --bind "{harness.folder}/etc" /etc && exec "$@"'
     return finish(start_program("unshare", "-rm", "sh", "-c", script, "sh", HOLDFAST, *words, env=env))

@@ -70,7 +70,8 @@ BOTH_FORMS(several_names_are_one_hold) {
     CHECK_EQ_INT(hf_hold_token(hold), hf_hold_token_at(hold, 0));
     for (size_t i = 0; i < 5; i++) {
         CHECK_IS(attempt(b, several.wants[i].name, as_exclusive(0)), HF_BUSY);
-        CHECK_EQ_INT(hf_hold_token_at(hold, i), token_of(b, several.wants[i].name));
+        /* A node of a set may show the larger token of a late vote until it is given back. */
+        AWAIT(hf_hold_token_at(hold, i) == token_of(b, several.wants[i].name));
     }
     CHECK_EQ_INT(hf_hold_token_at(hold, 5), 0);
     CHECK_IS(renew(hold, 0), HF_OK);

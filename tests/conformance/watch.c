@@ -29,10 +29,9 @@ static void see(const hf_change *change, void *arg) {
     CHECK(change->size == sizeof *change && change->text != NULL);
     w->watching += change->type == HF_CHANGE_WATCHING;
     w->missed += change->type == HF_CHANGE_MISSED;
-    if (change->lock) {
-        CHECK(w->count < SEEN_MAX);
+    if (change->lock && w->count++ < SEEN_MAX) { /* of all names there may be more */
         const hf_lock_info *lock = change->lock;
-        struct seen *seen = &w->seen[w->count++];
+        struct seen *seen = &w->seen[w->count - 1];
         *seen = (struct seen){.type = change->type,
                               .at_ms = change->at_ms,
                               .kind = lock->kind,

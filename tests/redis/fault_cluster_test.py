@@ -5,6 +5,7 @@ HOLDFAST_CHAOS_S says for how many seconds slots are moved back and forth under 
 """
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -38,6 +39,16 @@ def name_at(cluster, node, but=()):
                 if name not in but and cluster.owner(slot(name)) is node)
 
 
+def wait_for_replication(node):
+    """Until its replica has confirmed all that was written so far. (WAIT knows only what its own connection wrote.)"""
+    written = int(node.info("replication")["master_repl_offset"])
+
+    def confirmed():
+        offset = re.search(r"offset=(\d+)", node.info("replication").get("slave0", ""))
+        return offset and int(offset[1]) >= written
+    wait_until(confirmed, "replication")
+
+
 # ---- A node fails ----
 
 
@@ -50,7 +61,7 @@ def row_10_a_promotion_means_lost_for_its_slots_and_no_others(how):
         one.hold("kept", kept, lease_ms=LONG_MS)
         two.acquire("waits", lost, wait_ms=-1)
         wait_until(lambda: waiting(old, lost) == 1, "a waiter")
-        wait_until(lambda: old.command("WAIT", 1, 1000) == 1, "replication")
+        wait_for_replication(old)
         if how == "killed":
             old.kill()
         else:
@@ -84,7 +95,7 @@ def row_10_clients_that_are_cut_off_with_a_node_lose_its_locks_and_the_others_go
         for name, lock in ((first, "first"), (second, "second")):
             two.acquire(lock, name, wait_ms=-1)
             wait_until(lambda name=name: waiting(old, name) == 1, "a waiter")
-        wait_until(lambda: old.command("WAIT", 1, 1000) == 1, "replication")
+        wait_for_replication(old)
         cluster.part([old, inside])
         reached = inside.renew("second")
         if "cluster_state:ok" not in old.command("CLUSTER", "INFO"):
@@ -124,7 +135,7 @@ def row_10_what_was_not_replicated_is_lost_and_not_made_again():
         tokens = [one.hold(name, name, lease_ms=LONG_MS).token for name in (first, second)]
         two.acquire("waits", first, wait_ms=-1)
         wait_until(lambda: waiting(old, first) == 1, "a waiter")
-        wait_until(lambda: old.command("WAIT", 1, 1000) == 1, "replication")
+        wait_for_replication(old)
         cluster.replica_of(old).command("FLUSHALL")
         old.kill()
         new = cluster.wait_for_promotion(slot(first), old)

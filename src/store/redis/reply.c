@@ -28,14 +28,17 @@ static void *place(const redisReadTask *task, struct reply *reply) {
     return reply;
 }
 
-/* With room for so many bytes behind it. (Not by calloc, which is slow for small objects.) */
+/* With room for so many bytes behind it, which is an empty text so far. (Not by calloc, which is
+ * slow for small objects.) */
 static struct reply *make(const redisReadTask *task, enum reply_type type, size_t room) {
     struct reply_reader *reader = task->privdata;
     if (++reader->elements > REPLY_ELEMENTS_MAX || reader->bytes > REPLY_BYTES_MAX)
         return NULL;
     struct reply *reply = malloc(sizeof(*reply) + room);
-    if (reply)
-        *reply = (struct reply){.type = type};
+    if (!reply)
+        return NULL;
+    *reply = (struct reply){.type = type};
+    reply->text[0] = 0;
     return reply;
 }
 
@@ -62,24 +65,25 @@ static void *make_array(const redisReadTask *task, array_count count) {
     struct reply_reader *reader = task->privdata;
     if ((size_t)count > REPLY_ELEMENTS_MAX - reader->elements) /* or it is negative */
         return NULL;
-    size_t items_size = (size_t)count * sizeof(struct reply *);
+    size_t items_size = ((size_t)count + 1) * sizeof(struct reply *); /* the text comes first */
     struct reply *reply = make(task, REPLY_ARRAY, items_size);
     if (!reply)
         return NULL;
+    struct reply **behind = memset(reply + 1, 0, items_size);
     reply->count = (size_t)count;
-    reply->items = memset(reply + 1, 0, items_size);
+    reply->items = behind + 1;
     return place(task, reply);
 }
 
 static void *make_integer(const redisReadTask *task, long long value) {
-    struct reply *reply = make(task, REPLY_INTEGER, 0);
+    struct reply *reply = make(task, REPLY_INTEGER, 1);
     if (reply)
         reply->integer = value;
     return place(task, reply);
 }
 
 static void *make_nil(const redisReadTask *task) {
-    return place(task, make(task, REPLY_NIL, 0));
+    return place(task, make(task, REPLY_NIL, 1));
 }
 
 static void free_object(void *object) {
@@ -148,8 +152,11 @@ bool reply_reader_next(struct reply_reader *reader, struct reply **ret_reply) {
 /* ---- Looking at them ---- */
 
 const struct reply *reply_at(const struct reply *reply, size_t index) {
-    static const struct reply nil = {.type = REPLY_NIL};
-    return reply->type == REPLY_ARRAY && index < reply->count ? reply->items[index] : &nil;
+    static const union {
+        struct reply reply;
+        char with_text[sizeof(struct reply) + 1];
+    } nil = {.reply = {.type = REPLY_NIL}};
+    return reply->type == REPLY_ARRAY && index < reply->count ? reply->items[index] : &nil.reply;
 }
 
 /* The server may write a score as 1.78e+15. (strtod would depend on the program's locale.) */

@@ -20,7 +20,7 @@ struct reply {
     size_t count;         /* of items */
     struct reply **items; /* ARRAY: none of them is NULL; they follow this struct */
     size_t size;
-    char text[]; /* STRING (also a status) and ERROR; with a NUL after it */
+    char text[]; /* of a STRING (also a status) or ERROR, with a NUL after it; else empty */
 };
 
 void reply_free(struct reply *reply);
