@@ -68,7 +68,8 @@ BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
         atomic_store(&told.losses, 0);
         CHECK_IS(break_hold_because(b, name, hf_hold_token(hold), "it is stuck"), HF_OK);
         AWAIT(atomic_load(&told.losses) == 2);
-        if (strcmp(told.cause, "expired") == 0 && late++ < TRIES) { /* a slow machine: once more */
+        /* A slow machine: its lease has ended, or nobody could say why in half a second. */
+        if (strcmp(told.cause, "broken") != 0 && late++ < TRIES) {
             hf_hold_free(hold);
             i--;
             continue;
