@@ -66,7 +66,7 @@ static struct bare bare_open(const char *name, int page_size) {
     if (sqlite3_open_v2(path_of(name), &bare.db,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL))
         die("bare.db");
-    sqlite3_busy_timeout(bare.db, 1000);
+    sqlite3_busy_timeout(bare.db, 60000);
     sqlite3_exec(bare.db, text, NULL, NULL, NULL);
     sqlite3_exec(
         bare.db,
@@ -286,8 +286,11 @@ static double bare_hand_off_slice(void *unused) {
     char byte = 0;
     if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) < 0)
         die("socketpair");
+    struct bare first = bare_open("bare.db", 1024); /* so that both find it as it is to be */
+    bare_close(&first);
     pid_t child = fork();
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         struct bare bare = bare_open("bare.db", 1024);
         bare_pair(&bare);
         for (int i = 0; i < hand_offs(); i++) {
