@@ -456,8 +456,7 @@ TEST(a_child_forked_during_a_stall_learns_that_it_cannot_use_the_store) {
     struct worker worker = {.client = open_client(), .run = acquire_other};
     stall_next_write(IN_LOG, 3000);
     start_worker(&worker);
-    AWAIT(others_sleep());
-    pid_t child = fork();
+    pid_t child = fork_safely();
     if (child == 0) {
         hf_client_close(worker.client);
         CHECK_IS(try_open(the_file()), HF_SYSTEM);
