@@ -28,7 +28,7 @@ static bool is_set(const struct check *check) {
     return check->plan->voter_count > 1;
 }
 
-/* Who waits may have its token already. */
+/* With such tokens, a waiter may have its token already. */
 static bool has_own_tokens(const struct check *check) {
     return check->plan->service->driver->capabilities & STORE_OWN_TOKENS;
 }
@@ -162,9 +162,9 @@ static void supersede(struct check *check, const struct attempt *attempt) {
     }
 }
 
-/* A server refuses the lock to one client because another has it, which has given it up. That
- * is allowed until the release arrives: releases are repeated, and the time between them
- * doubles. A request that arrives after its release, on a connection that was given up while
+/* A server refuses the lock to one client because another one has it, although that one has given
+ * it up. That is allowed until the release arrives: releases are repeated, and the time between
+ * them doubles. A request that arrives after its release, on a connection that was given up while
  * nothing got through, is left to its lease. */
 static void check_withheld(struct check *check, struct sim_server *server, int name) {
     enum { SLACK_US = 1500000 };
@@ -318,7 +318,7 @@ static bool believes(const struct check *check, const struct attempt *attempt) {
            sim_clock_read(&attempt->machine->now, true_us(check)) < attempt->hold->hold.deadline_us;
 }
 
-/* So many servers may forget a grant, and it still holds. */
+/* How many servers may forget a grant without making it void. */
 static int spare_of(const struct check *check) {
     return 2 * check->plan->quorum - check->plan->voter_count - 1;
 }
@@ -334,7 +334,7 @@ static bool counts(const struct check *check, const struct attempt *attempt) {
     return believes(check, attempt) && !is_voided(check, attempt);
 }
 
-/* Permits with another capacity exclude each other. */
+/* Holds with different capacities exclude each other. */
 static void check_exclusion(struct check *check, const struct attempt *entering, int name) {
     uint64_t capacity = entering ? entering->capacity : 0, weight = entering ? entering->weight : 1;
     for (size_t i = 0; i < check->attempt_count; i++) {
@@ -362,8 +362,7 @@ static int64_t vote_ends_us(const struct check *check, const struct attempt *att
     return ends_us > abstains_us ? ends_us : abstains_us;
 }
 
-/* When a quorum no longer supports it: the Q-th of the times at which votes end, counted from
- * the last. */
+/* When a quorum no longer supports it: the Q-th latest of the times at which votes end. */
 static int64_t quorum_ends_us(const struct check *check, const struct attempt *attempt) {
     int64_t ends_us[SIM_SERVERS_MAX];
     for (int i = 0; i < check->plan->voter_count; i++) {
@@ -376,7 +375,8 @@ static int64_t quorum_ends_us(const struct check *check, const struct attempt *a
     return ends_us[check->plan->quorum - 1];
 }
 
-/* What a client asks for with its first renewal, so as to be told, takes a moment. */
+/* With its first renewal a client asks for notifications, which takes a moment to have an
+ * effect. */
 static void check_told(struct check *check, const struct attempt *attempt) {
     enum { SETTLED_US = 100000 };
     int64_t within_us = check->plan->service->told_within_us;

@@ -5,16 +5,18 @@
  * What each checker demands, by its name in reports:
  *   exclusion   the weight of those who believe that they hold a lock is never above its capacity
  *   validity    nobody believes in more time than the server gives, or a quorum of servers
- *   tokens      successive grants of a name have rising tokens, unless the counter was lost and the
- *               proposer's clock was behind; in a set, so have successive exclusive holds
+ *   tokens      successive grants of a name by a server have rising tokens, and so do successive
+ *               exclusive holds in a set, unless counters were lost and the proposer's clock was
+ *               behind
  *   fencing     a resource that refuses tokens below the largest it has seen takes no stale write
- *   order       nobody is served before one who came earlier and still waits; a set has no queue
+ *   order       nobody is served before a waiter that came earlier; a set has no queue
  *   held        nobody holds what no server granted, or no quorum of servers
  *   ownership   no server renews what has ended or was lost
  *   once        every request completes
  *   progress    and it completes soon, once faults have ended
- *   told        who has renewed its hold knows soon that it was taken away, if that is promised
- *   calm        who waits does not ask without end
+ *   told        a client that has renewed its hold soon learns that it was taken away, if that is
+ *               promised
+ *   calm        a waiter does not ask without end
  *   withheld    what was released is soon free on every server that can be reached
  *   remains     nothing stays on a server but counters, and they expire
  *   counts      each step on a counter happens once, and in some order (counts.h)
@@ -52,7 +54,7 @@ struct vote {
     bool released;     /* or a release came that found nothing */
     bool denied;       /* a renewal was refused, or it was broken */
     int64_t broken_us; /* when, in true time; 0: it was not */
-    int64_t at_us;     /* when it was granted first, in true time */
+    int64_t at_us;     /* when it was last granted, in true time */
     int64_t until_us;  /* when it ends, by the server's clock */
     uint64_t token;
 };
@@ -63,7 +65,7 @@ struct attempt {
     int name;
     uint32_t weight, capacity;
     bool barges;
-    bool lapsed; /* it was once silent for longer than its wait lease: its place may be any */
+    bool lapsed; /* it was silent for longer than its wait lease: it may have lost its place */
     struct vote votes[SIM_SERVERS_MAX];
     uint64_t floor; /* that it last asked for */
     int64_t lease_us;
@@ -71,8 +73,8 @@ struct attempt {
     uint64_t order;         /* of its grant among all of the name */
     uint64_t queued_order;  /* of its place in the queue; 0: it has none */
     int64_t waits_until_us; /* by the server's clock */
-    /* When its client held it first, and had asked for it, in true time, and the token; 0:
-     * never. */
+    /* When its client first held it, and when that client had asked for it, in true time; and its
+     * token. 0: never. */
     int64_t held_us, asked_us;
     uint64_t held_token;
     /* What its client believes. */

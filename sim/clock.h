@@ -2,8 +2,9 @@
  * have clocks of their own, which run at their own rates and may be set.
  *
  * Events happen in the order of their times and, if those are equal, in the order in which
- * they were set. So the same history is the same each time. Each user of chance has its own
- * stream of random numbers: a history with one thing less has the same chance elsewhere. */
+ * they were set. So a history is the same each time it is run. Each user of chance has its own
+ * stream of random numbers, so leaving one thing out of a history does not change the random
+ * numbers of the others. */
 #ifndef SIM_CLOCK_H
 #define SIM_CLOCK_H
 
@@ -16,7 +17,7 @@ struct sim_time {
     int64_t now_us;
     struct heap events;
     uint64_t last_event;
-    size_t event_count; /* for which there is room */
+    size_t event_count; /* for how many there is room */
 };
 
 struct sim_event {
@@ -33,7 +34,7 @@ void sim_event_drop(struct sim_time *time, struct sim_event *event);
 void sim_event_set(struct sim_time *time, struct sim_event *event, int64_t at_us);
 void sim_event_clear(struct sim_time *time, struct sim_event *event);
 
-/* Runs the next event. Returns false, and it is then `until_us`, if none is due until then. */
+/* Runs the next event. If none is due by until_us, moves the time there and returns false. */
 bool sim_time_step(struct sim_time *time, int64_t until_us);
 
 /* A clock that showed `shown_us` at `since_us` of true time, and runs fast by `ppm`

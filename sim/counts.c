@@ -19,7 +19,8 @@ static int number_of(const struct counts *counts, const struct counts_step *step
 
 /* ---- What a value is made of ---- */
 
-/* Every other step is large: a value that was a double on its way is no longer exact. */
+/* Every other step adds a large number: a value that somebody converts to a double is no longer
+ * exact. */
 static int first_bit_of(int number) {
     return number / 2 * STEP_BITS + (number % 2 ? LARGE_BIT : 0);
 }
@@ -45,7 +46,7 @@ static bool has_not_happened(const struct counts_step *step) {
 
 /* ---- Checks ---- */
 
-/* The value that whoever began at this time saw. */
+/* Checks a value that was seen by a step that began at this time. */
 static void check_value(const struct counts *counts, int64_t value, int64_t began_us) {
     int64_t rest = value;
     for (int i = 0; i < counts->count; i++) {
@@ -65,7 +66,7 @@ static void check_value(const struct counts *counts, int64_t value, int64_t bega
         check_fail(counts->check, VERDICT_SAFETY, "counts: nobody has added %" PRId64, rest);
 }
 
-/* Values of a time in which the server forgot nothing. */
+/* Compares a value with those seen before it, since the server last forgot something. */
 static void check_order(struct counts *counts, int64_t value) {
     for (int i = 0; i < counts->value_count; i++) {
         int64_t both = value & counts->values[i];

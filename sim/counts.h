@@ -5,13 +5,13 @@
  * counter says which steps it is made of. What is demanded:
  *
  *  - No step happened twice, and none that was refused, or failed to match, happened at all.
- *  - Who is answered sees its own step and all that were answered before it began.
+ *  - A client that is answered sees its own step and all that were answered before it began.
  *  - Of two values, one has all the steps of the other: the counter had one after the other.
- *  - A counter with an end has it from the start.
+ *  - A counter that expires has its expiry from the start.
  *
- * Of what a server that forgets had acknowledged, only this is demanded: that it happens at most
- * once. (The server may be sent a copy of what it refused, which it then does.) If it forgets some
- * keys and keeps others, nothing is. */
+ * If a server forgets something, only one thing is demanded of the steps that had begun by then:
+ * each happens at most once. (The server may then get a copy of a request that it had refused, and
+ * do it.) If it forgets some keys and keeps others, nothing is demanded. */
 #ifndef SIM_COUNTS_H
 #define SIM_COUNTS_H
 
@@ -48,14 +48,15 @@ struct counts {
 
 void counts_init(struct counts *counts, struct check *check);
 
-/* A step begins: how it is asked for. */
+/* A step begins. Returns the options for hf_count_start. */
 hf_count_options counts_begin(struct counts *counts, struct counts_step *step);
 
 /* It has ended. `answer` counts if the result is HF_OK or HF_MISMATCH. */
 void counts_end(struct counts *counts, struct counts_step *step, int result,
                 const hf_counter *answer);
 
-/* The server has forgotten what it had acknowledged: a time, or (`torn`) some of its keys. */
+/* The server has forgotten what it had acknowledged: all of a period, or (`torn`) some of its
+ * keys. */
 void counts_forgot(struct counts *counts, bool torn);
 void counts_time_went_back(struct counts *counts);
 

@@ -461,7 +461,7 @@ static void count_due(struct sim_event *event) {
         run(client->machine);
 }
 
-/* Also what was to begin while there was no process. */
+/* Also those that should have begun while there was no process. */
 static void schedule_counts(struct client *client) {
     struct history *h = client->history;
     for (int i = 0; i < h->counts.count; i++) {
@@ -593,7 +593,7 @@ static void restart(struct history *h, struct sim_server *server, enum service_k
         counts_forgot(&h->counts, keep == SERVICE_KEEP_SOME);
 }
 
-/* What is broken is the hold with the last token of one of the servers. */
+/* Breaks the hold that has the server's last token. */
 static void break_lock(struct history *h, struct sim_server *server,
                        const struct plan_fault *fault) {
     struct client *client = &h->clients[fault->client];
@@ -604,7 +604,7 @@ static void break_lock(struct history *h, struct sim_server *server,
     if (!token || !client->machine || client->machine->paused ||
         hf_break_start(client->handle, name, token, "sim", &call) < 0)
         return;
-    hf_call_free(call); /* whatever comes of it */
+    hf_call_free(call); /* the result does not matter */
     sim_machine_schedule(client->machine);
 }
 
@@ -613,7 +613,7 @@ static void step_server_clock(struct history *h, struct sim_server *server, int6
     if (by_us > 0) {
         sim_server_tell_time(server);
         server->service->type->expire(server->service);
-        /* Leases end early: nobody promised otherwise. */
+        /* Leases end early, and no promise covers that. */
         check_forgot(&h->check, server, -1, FORGOT_PARTS);
     } else {
         check_time_went_back(&h->check);
@@ -879,7 +879,7 @@ static void server_init(struct history *h, int index) {
                                                                .durable = plan->durable});
 }
 
-/* The servers are the members of one ensemble, if the service has such. */
+/* Makes the servers the members of one ensemble, if the service has ensembles. */
 static void unite_servers(struct history *h) {
     if (!h->plan->service->unite)
         return;

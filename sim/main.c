@@ -7,11 +7,12 @@
  *
  * -s chooses the service (service.h) that the clients use, by its scheme. -e uses the plans of an
  * earlier edition, for seeds that were found with it. With -q all histories are of the quorum
- * store; without it one in four is.
+ * store, without it one in four, if the service can be used by it.
  *
- * A history that fails is made shorter by leaving out everything it fails without, and is then
- * told. Each hundredth is run twice: the same seed must give the same history. The digest of many
- * is the sum of their hashes: if a change leaves it as it was, it changed no history.
+ * A history that fails is made shorter by leaving out everything that is not needed for the
+ * failure, and is then printed as a story. One in a hundred is run twice: the same seed must give
+ * the same history. The digest of many is the sum of their hashes: if a change to the code leaves
+ * the digest as it was, it changed no history.
  *
  * Exit status: 0; 1 safety; 2 liveness; 3 a history that was not the same twice; 64 usage; 70 the
  * simulator itself failed. */
@@ -34,7 +35,7 @@ enum { JOBS_MAX = 64, TWICE_EACH = 100, EXIT_NOT_SAME = 3, EXIT_USAGE = 64 };
 static struct plan_choice main_choice = {.mix = PLAN_ANY, .edition = PLAN_EDITION};
 
 struct job {
-    uint64_t seed;   /* that it is at */
+    uint64_t seed;   /* the one that is being run */
     uint64_t digest; /* the sum of the histories' hashes */
     uint64_t histories, requests, grants, losses, counts, events;
     double virtual_s;
@@ -42,8 +43,8 @@ struct job {
     bool failed, not_same;
 };
 
-/* Shared by the processes. All stop when they are past the first seed that fails: so which one is
- * reported does not depend on how fast each of them is. */
+/* Shared by the processes. Each stops when it is past the first seed that fails, so which seed is
+ * reported does not depend on how fast they are. */
 struct jobs {
     _Atomic uint64_t end; /* the first seed that need not be run any more */
     struct job job[JOBS_MAX];
@@ -133,7 +134,7 @@ static int tell_failure(uint64_t seed) {
     plan_make(&plan, seed, &main_choice);
     history_run(&plan, false, &result);
     printf("seed %" PRIu64 " fails: %s\n", seed, result.what);
-    fflush(stdout); /* who only wants to know that need not wait */
+    fflush(stdout); /* for those who do not want to wait for the rest */
     printf("the shortest history found that fails in this way:\n\n");
     shorten(&plan, &result);
     history_run(&plan, true, &result);
@@ -171,7 +172,7 @@ static double now_s(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* A process that did not end by itself stopped at a seed, too. */
+/* A process that crashed has also stopped at a seed. */
 static int reap(struct jobs *jobs, struct job *job, pid_t pid) {
     int status;
     waitpid(pid, &status, 0);

@@ -16,8 +16,8 @@ static void fail(const struct notices_handle *handle, const char *what) {
                attempt->owner + 33, what);
 }
 
-/* The deadline of all its locks, in true time. When one of several names is lost, the others
- * are released: their last deadline counts. */
+/* The earliest deadline of its locks, in true time. When one of several names is lost, the others
+ * are released; for those, the last deadline while they were held counts. */
 static int64_t deadline_us(const struct notices_handle *handle) {
     int64_t first_us = INT64_MAX;
     for (int i = 0; i < handle->attempt_count; i++) {
@@ -147,7 +147,8 @@ static struct notices_lock *find_open(struct notices *notices, const hf_event *e
     return NULL;
 }
 
-/* In a set, two readers of one client may have the same token: the event is of one that is lost. */
+/* In a set, two readers of one client may have the same token: the event is then about one of them
+ * that is lost. */
 static void event_lost(struct check *check, struct sim_machine *machine, const hf_event *event) {
     bool is_held = false;
     for (size_t i = 0; i < check->attempt_count; i++) {

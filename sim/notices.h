@@ -11,8 +11,8 @@
 
 #include "sim/check.h"
 
-/* A loss that is learned before the deadline may be kept back until then, but only for so long: its
- * cause is asked for. */
+/* The report of a loss that is noticed before the deadline may wait for its cause, but not longer
+ * than NOTICES_CAUSE_US or the deadline. */
 enum { NOTICES_WITHIN_US = 5000, NOTICES_CAUSE_US = 500000 };
 
 /* A hold as the program has it: of one name, of several, or of a lock that was entered again. */
@@ -24,7 +24,7 @@ struct notices_handle {
     int attempt_count;
     int fd;            /* -1: it was not asked for */
     unsigned notified; /* how often on_lost was called */
-    int64_t lost_us;   /* since when it has been lost, in true time; 0: it is held */
+    int64_t lost_us;   /* when it was lost, in true time; 0: it is held */
     bool events;       /* its client has on_event */
 };
 
@@ -42,7 +42,7 @@ void notices_release(struct notices_handle *handle);
 void notices_event(struct check *check, struct sim_machine *machine, const hf_event *event);
 /* A client starts, or ends, and has no locks. */
 void notices_clear(struct check *check, const struct sim_machine *machine);
-/* Whether every lock that had an event when it was acquired has had one of its end. */
+/* Whether every lock whose acquisition was reported by an event also had one at its end. */
 bool notices_complete(const struct check *check);
 
 #endif

@@ -15,7 +15,7 @@ enum {
     SETS_ONE_IN = 4
 };
 
-/* Longer than the time since 1970: the wall clock of a client that is so far behind shows none. */
+/* Longer than the time since 1970: the wall clock of a client that is so far behind is negative. */
 static const int64_t LONG_AGO_US = INT64_C(4000000000000000);
 
 const char plan_counter_name[] = "n";
@@ -110,8 +110,8 @@ static void make_fault(struct plan *plan, struct plan_fault *fault,
     fault->amount = sim_random_between(random, 1000, 20000);
 }
 
-/* A history has few kinds of faults, and those several times: so there are histories of each
- * kind alone. */
+/* A history has at most three kinds of faults, and each several times, so that there are histories
+ * with a single kind. */
 static void make_faults(struct plan *plan, struct sim_random *random) {
     const struct service_fault *kinds[3];
     size_t kind_count = sim_random_below(random, 4);
@@ -183,8 +183,8 @@ static void make_ensemble(struct plan *plan, struct sim_random *random) {
         plan->faults[i].servers = choose_servers(plan->server_count, random);
 }
 
-/* Most leases are not shorter than those that the service grants: others are longer than was asked
- * for, and so forgive much. */
+/* Makes most leases at least as long as the service's shortest. A shorter one is granted for longer
+ * than was asked for, and so hides errors. */
 static void lengthen_leases(struct plan *plan) {
     for (int i = 0; i < plan->step_count; i++) {
         struct plan_step *step = &plan->steps[i];
@@ -219,7 +219,7 @@ static void add_more(struct plan *plan, struct sim_random *random) {
 
 /* What edition 3 adds, to some plans. Several steps of a client may be under way at once. */
 static void add_counts(struct plan *plan, struct sim_random *random) {
-    enum { HOUR_MS = 3600000 }; /* longer than a history: the counter does not end in it */
+    enum { HOUR_MS = 3600000 }; /* longer than a history, so the counter does not expire in it */
     if (!sim_random_one_in(random, 2) || !plan->service->find_counter || plan->voter_count > 1)
         return;
     bool ends = sim_random_one_in(random, 2);

@@ -10,7 +10,7 @@
  *  - It reports every request that asks for, renews, releases or breaks a lock, right after the
  *    reply.
  *  - What it shows to checkers (`held_until_us` and the functions after it) is what its clients
- *    would find. To look changes nothing.
+ *    would find. Looking changes nothing.
  *  - It says at once when it has forgotten something that it had acknowledged (`forgot`), unless
  *    the simulator took it away by restarting it.
  *
@@ -67,7 +67,7 @@ struct service_host {
     void (*send)(void *context, const char *bytes, size_t size, bool pushed);
     /* The server closes a connection, after what it has sent. `disconnect` follows. */
     void (*close)(void *context);
-    /* Have `expire` called at this time. Only the last such request counts. */
+    /* Asks for `expire` to be called at this time. Only the last such request counts. */
     void (*arm)(struct service_host *host, int64_t at_us);
     /* A request was executed; `line` says which, and the answer. If it is `minor`, only a story has
      * it. */
@@ -139,7 +139,7 @@ struct service_type {
 
     /* The caller is service_open, which fills in `struct service`. */
     struct service *(*open)(void);
-    /* Makes it what `open` returned. There are no connections. */
+    /* Resets it to the state that `open` returned. There are no connections. */
     void (*reset)(struct service *service);
     void (*set_time)(struct service *service, int64_t wall_us);
     /* Drops what has ended, as a server does from time to time, and does whatever else is due. */
@@ -147,12 +147,13 @@ struct service_type {
     void (*save)(struct service *service);
     /* There are no connections. */
     void (*restart)(struct service *service, enum service_keep keep);
-    /* Makes these services the members of one ensemble, a single one as well. To clients and to
-     * checkers they are one service: the first one's clock counts, and it alone reports, arms and
-     * is looked at. NULL: the servers of this service know nothing of each other. */
+    /* Makes these services the members of one ensemble, even if there is only one. To clients and
+     * to checkers they are one service: the first one's clock counts, and only the first one
+     * reports, arms and is looked at. NULL: the servers of this service know nothing of each
+     * other. */
     void (*unite)(struct service *const *members, int count);
-    /* A member of an ensemble stands still (it is stopped, or is down), or goes on. NULL: that is
-     * nothing to the others. */
+    /* A member of an ensemble stands still (it is stopped, or is down), or goes on. NULL: this does
+     * not affect the others. */
     void (*stand)(struct service *service, bool still);
     /* It becomes a voter of a set. NULL: this service cannot. */
     void (*join)(struct service *service, const struct service_set *set);
@@ -164,9 +165,9 @@ struct service_type {
 
     struct service_connection *(*connect)(struct service *service, void *context);
     void (*disconnect)(struct service_connection *connection);
-    /* Takes bytes up to the end of the first request, and executes it. Returns how many. */
+    /* Takes bytes up to the end of the first request, and executes it. Returns how many it took. */
     size_t (*feed)(struct service_connection *connection, const char *bytes, size_t size);
-    /* Whether its client uses it only to be notified. */
+    /* Whether its client uses it only to receive notifications. */
     bool (*listens)(const struct service_connection *connection);
 
     /* ---- For checkers ---- */

@@ -1,12 +1,12 @@
 /* Design notes.
  *
  * The lock belongs to an inode, and a rename puts another inode at the path. So a new file of
- * tokens is locked before it gets the path, and whoever has waited for the lock of the old one
- * looks whether that is still the file at the path.
+ * tokens is locked before it gets the path, and a process that has waited for the lock of the old
+ * one checks whether that is still the file at the path.
  *
- * Everybody who enters makes the folder durable, even if the tokens stay the same: whoever wrote
- * them may have died between its rename and its fsync. A token is durable before the data that it
- * was accepted for, never after.
+ * Every process that enters makes the folder durable, even if the tokens stay the same: the process
+ * that wrote them may have died between its rename and its fsync. A token is durable before the
+ * data that it was accepted for, never after.
  *
  * Leftovers of a process that was killed are removed by the next one, under the lock. They are
  * created with O_EXCL, so that a symbolic link with that name leads nowhere. */
@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of a name whose 255 bytes are all escaped; of a token and the space behind it. */
+/* For a name whose 255 bytes are all escaped; for a token and the space after it. */
 enum { NAME_SIZE = 255 * 4 + 1, TOKEN_SIZE = 21 };
 
 /* A macro, so that checkers see which code it is. */
@@ -67,8 +67,8 @@ static int lock(int fd) {
     return r;
 }
 
-/* Gives the new file the permissions of the one that it replaces. If only the owner differs, it is
- * ours; another group could let in others than before. */
+/* Gives the new file the permissions of the one that it replaces. If we may not set the owner, the
+ * file is ours. The group must be the same: another one could give access to other people. */
 static bool keep_permissions(int folder, const char *name, int fd) {
     struct stat old;
     if (fstatat(folder, name, &old, AT_SYMLINK_NOFOLLOW) < 0)
@@ -222,7 +222,7 @@ static char *copy_others(char *to, const char *from, const char *name, uint64_t 
     return to;
 }
 
-/* Checks one token and puts it into the text; `changed` says if it is a new one. */
+/* Checks one token and puts it into the text. Sets `changed` if it is a new one. */
 static int add_token(struct fence_file *file, char **text, const struct fence_token *token,
                      bool *changed) {
     char name[NAME_SIZE];

@@ -25,15 +25,16 @@ struct fence_file {
     char why[512];              /* after any other error: what failed */
 };
 
-/* Waits for the lock on the file of tokens, `path` and `suffix`, which is created if it is missing.
- * Checks the tokens and remembers them. After HF_OK nobody else enters until fence_file_leave.
+/* Waits for the lock on the file of tokens, whose path is `path` plus `suffix`, and which is
+ * created if it is missing. Checks the tokens and remembers them. After HF_OK nobody else enters
+ * until fence_file_leave.
  * Errors: LOST (one is refused; none is remembered), BAD_STORE (not a file of tokens), SYSTEM. */
 int fence_file_enter(struct fence_file *file, const char *path, const char *suffix,
                      const struct fence_token *tokens, size_t count);
 
 /* Replaces the content of the file `name` in the same folder. Permissions and group stay, and so
  * does the owner if the caller may set it. The new content is first written to a file of ours,
- * which the name of the file of tokens and ".data" name.
+ * whose name is that of the file of tokens plus ".data".
  * Errors: SYSTEM; the file then has its old content or the new one. */
 int fence_file_replace(struct fence_file *file, const char *name, const void *data, size_t size);
 

@@ -347,7 +347,7 @@ TEST(so_it_is_after_a_power_failure_that_loses_content) {
     crash_everywhere(CUT_CONTENT_LOST);
 }
 
-/* Whoever renamed the file of tokens may have died before it was durable. */
+/* The process that renamed the file of tokens may have died before the rename was durable. */
 TEST(a_token_that_stays_the_same_is_made_durable_too) {
     make_folder();
     CHECK_EQ_INT(check_only(5), HF_OK);

@@ -1,5 +1,5 @@
-/* A name is quoted only if nothing in it means anything in any dialect, setting or encoding. Every
- * other one is given as the hexadecimal digits of its bytes. */
+/* A name is quoted only if nothing in it has a special meaning in any dialect, setting or encoding.
+ * Every other name is written as the hexadecimal digits of its bytes. */
 #include "base/fence_sql.h"
 
 #include <inttypes.h>
@@ -11,8 +11,8 @@
 static const struct {
     const char *word;
     const char *begin, *end;
-    const char *open;           /* a check, before its name */
-    const char *before, *after; /* hexadecimal digits, to make them bytes */
+    const char *open;           /* what a check begins with, before its name */
+    const char *before, *after; /* hexadecimal digits, so that they become bytes */
 } dialects[] = {
     [HF_POSTGRES] = {"postgres", "SELECT ", "", "holdfast.fence(", "decode('", "', 'hex')"},
     [HF_MYSQL] = {"mysql", "INSERT INTO holdfast_fences (name, token) VALUES ",

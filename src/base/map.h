@@ -27,8 +27,8 @@ void map_remove(struct map *map, struct map_node *node);
 struct map_node *map_find(const struct map *map, uint64_t hash);
 struct map_node *map_find_next(const struct map_node *node);
 
-/* Walks everything: any node, and the one after it; NULL at the end. The map must not change
- * meanwhile. One exception: after you took its successor, a node may be removed. */
+/* Walk all nodes, in no particular order; NULL at the end. The map must not change meanwhile. One
+ * exception: you may remove a node once you have its successor. */
 struct map_node *map_first(const struct map *map);
 struct map_node *map_after(const struct map *map, const struct map_node *node);
 

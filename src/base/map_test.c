@@ -20,7 +20,7 @@ static void remove_node(int i) {
     added[i] = false;
 }
 
-/* Each that is in is found by its hash and met once in a walk; nothing else is. */
+/* Every node in the map is found by its hash and met once in a walk; no other node is. */
 static void check_map(void) {
     size_t in = 0, walked = 0;
     for (int i = 0; i < NODES; i++) {

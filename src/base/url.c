@@ -1,8 +1,8 @@
 /* The parser walks the text once, from left to right, and copies each part, decoded, into one block
  * of memory that also has the arrays: there is one allocation to fail and one to free. No part
- * grows when it is decoded, and each has a delimiter, whose byte its NUL can use ("//" serves for
- * the last host and its path). Only a path without hosts has none: so the text's length + 1 is
- * enough.
+ * grows when it is decoded, and each has a delimiter in the text, which makes room for its NUL (the
+ * two bytes of "//" serve the last host and its path). Only a path without hosts has none: so the
+ * text's length + 1 is enough.
  *
  * Redaction does not use the parser: it must also hide the password of a text that is not a valid
  * URL, above all of one that is invalid because of its password. */
@@ -43,7 +43,7 @@ static int bad(struct parser *parser, const char *why) {
     return HF_BAD_URL;
 }
 
-/* Where `byte` is first in [from, end), or `end`. */
+/* The first `byte` in [from, end), or `end`. */
 static const char *find(const char *from, const char *end, char byte) {
     while (from < end && *from != byte)
         from++;

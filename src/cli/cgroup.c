@@ -79,8 +79,8 @@ static void name_group(char ret_path[CGROUP_PATH_SIZE], const char *folder, pid_
     snprintf(ret_path, CGROUP_PATH_SIZE, "%s/holdfast-%d", folder, maker);
 }
 
-/* Removes the groups of processes that were killed before they could. A group that is in use cannot
- * be removed. */
+/* Removes the groups that processes left behind when they were killed. A group that is in use
+ * cannot be removed. */
 static void remove_abandoned(const char *folder) {
     DIR *groups = opendir(folder);
     struct dirent *entry;
@@ -134,6 +134,6 @@ void cgroup_kill(const char *path) {
     if (fd < 0)
         return;
     ssize_t written = write(fd, "1", 1);
-    (void)written; /* whoever is missed is found in /proc */
+    (void)written; /* processes that this misses are found in /proc */
     close(fd);
 }

@@ -72,7 +72,7 @@ static int run(struct cli *cli, int argc, char **argv) {
     snprintf(folder, sizeof(folder), "%s/holdfast-demo.XXXXXX", temporary ? temporary : "/tmp");
     if (mkdtemp(folder) && setenv("folder", folder, 1) == 0 && setenv("script", script, 1) == 0 &&
         set_path() ==
-            0) /* through cat: several who wait would draw over each other on a terminal */
+            0) /* through cat: on a terminal, several waiting lines would overwrite each other */
         execl("/bin/sh", "sh", "-c", "sh -c \"$script\" 2>&1 | cat", (char *)NULL);
     fail_say("cannot play the demo (%s)", strerror(errno));
     return EXIT_INTERNAL;

@@ -1,8 +1,8 @@
-/* holdfast elect: runs a command on the leader, which is who holds the lock.
+/* holdfast elect: runs a command on the leader, which is the process that holds the lock.
  *
- * A term is a run (run.h), with all its care: the command ends before anybody else can lead. After
- * a loss the next term begins, with a new keeper and a new client. So what a term leaves behind,
- * such as a connection that hangs, is not there in the next. */
+ * A term is a run (run.h) with all its safeguards: the command ends before anybody else can lead.
+ * After a loss the next term begins, with a new keeper and a new client. So what a term leaves
+ * behind, such as a connection that hangs, does not affect the next. */
 #include "cli/json.h"
 #include "cli/look.h"
 #include "cli/run.h"

@@ -18,8 +18,8 @@
 
 enum { EXIT_REFUSED = 1, WORDS = 4, SAFE_SIZE = 300, CHUNK = 65536 };
 
-/* All tokens are below. Something else that was taken for one, such as a time in nanoseconds, must
- * not be remembered: every token after it would be refused. */
+/* All tokens are below this. A number that is not a token, such as a time in nanoseconds, must not
+ * be remembered: every token after it would be refused. */
 static const uint64_t token_limit = UINT64_C(1) << 53;
 
 struct settings {
@@ -85,7 +85,8 @@ static char *read_input(size_t *ret_size) {
     return NULL;
 }
 
-/* The token is checked when all input is there: whoever waits for input keeps nobody waiting. */
+/* The token is checked only after all input has been read, so that nobody has to wait for the lock
+ * while this process waits for input. */
 static int write_file(const struct request *request) {
     struct fence_file file;
     size_t size;
@@ -233,7 +234,7 @@ static int run_form(struct cli *cli, int argc, char **argv, const char **words) 
     int r = parse(cli, &s, argc, argv, words, &request);
     if (r < 0)
         return options_exit_code(r);
-    assert(words[0] && words[WORDS - 1]); /* or an argument is missing, which parse says */
+    assert(words[0] && words[WORDS - 1]); /* else parse has reported a missing argument */
     const struct form *form = form_of(words[0]);
     if (!form)
         return fail_usage("fence %s is not a command; it can be check, write, redis or sql; try: "
@@ -255,7 +256,7 @@ static int run_form(struct cli *cli, int argc, char **argv, const char **words) 
     return form->run(&request);
 }
 
-/* What `redis` prints is for a shell's eval, which must fail, too. */
+/* What `redis` prints is evaluated by a shell, and that must then fail as well. */
 static int run(struct cli *cli, int argc, char **argv) {
     const char *words[WORDS] = {0};
     int code = run_form(cli, argc, argv, words);

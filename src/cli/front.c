@@ -84,7 +84,7 @@ static int end_without_keeper(struct front *f, const char *why) {
     struct run_shared *shared = f->run->shared;
     bool held = shared->tokens[0] != 0;
     cgroup_kill(shared->cgroup);
-    tree_kill(); /* with the keeper, if it is only stopped */
+    tree_kill(); /* including the keeper, if it was only stopped */
     cgroup_remove(shared->cgroup);
     shared->ended = RUN_KEEPER_GONE;
     shared->lost = held;
@@ -197,7 +197,7 @@ int front_main(struct run *run) {
         run_close_stdio();
     if (open_descriptors(&f) < 0) {
         fail_say("cannot start (%s)", strerror(errno));
-        tree_kill(); /* the keeper, and the command if it is quick */
+        tree_kill(); /* the keeper, and the command if it has started already */
         cgroup_remove(run->shared->cgroup);
         return EXIT_INTERNAL;
     }

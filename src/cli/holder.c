@@ -134,7 +134,7 @@ static bool owner_lives(const struct holder *h) {
     return h->fds[OWNER].fd >= 0;
 }
 
-/* The process that the lock is for, and everything that it started. */
+/* Signals the process that the lock is for, and everything that it started. */
 static void signal_owner(struct holder *h, int signal) {
     lifeline_signal(h->lifeline, owner_lives(h) ? (pid_t)h->settings->for_pid : 0, signal);
 }

@@ -56,7 +56,7 @@ struct keeper {
     char name[300]; /* of the lock, safe to print */
 };
 
-/* ---- What is told ---- */
+/* ---- Messages ---- */
 
 __attribute__((format(printf, 2, 3))) static void note(const struct keeper *k, const char *format,
                                                        ...) {
@@ -219,7 +219,7 @@ static int64_t earlier(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* When to give up a lock that has not been renewed by then. */
+/* The time at which to give up the lock, if it has not been renewed by then. */
 static int64_t give_up_at_ms(const struct keeper *k) {
     int64_t before_ms = k->settings->on_lost == ON_LOST_KILL ? 0 : k->settings->grace_ms;
     if (before_ms < KILL_MARGIN_MS)
@@ -316,7 +316,7 @@ static void watch_time(struct keeper *k) {
         begin_ending(k, RUN_MAX_HOLD, now_ms + k->settings->grace_ms);
 }
 
-/* ---- Getting the lock, letting it go ---- */
+/* ---- Acquired, released ---- */
 
 static void acquired(struct keeper *k) {
     const struct run_settings *s = k->settings;
@@ -626,7 +626,6 @@ static void note_renewal(struct keeper *k, const hf_event *event) {
     k->renewal_failed = event->type == HF_EVENT_RENEWAL_FAILED;
 }
 
-/* What only the library knows: for --metrics-file and -v. */
 /* Remembers why the lock was lost, or how its last renewal failed. */
 static void note_cause(struct keeper *k, const hf_event *event) {
     struct run_shared *shared = k->shared;
@@ -642,6 +641,7 @@ static void note_cause(struct keeper *k, const hf_event *event) {
     snprintf(shared->cause_text, sizeof(shared->cause_text), "%s", event->text);
 }
 
+/* Collects what only the library knows, for --metrics-file, --report and -v. */
 static void on_event(const hf_event *event, void *arg) {
     struct keeper *k = arg;
     struct run_shared *shared = k->shared;

@@ -72,7 +72,7 @@ static const char *python(void) {
     return access("/usr/bin/python3", X_OK) == 0 ? "/usr/bin/python3" : "python3";
 }
 
-/* ---- What it is told ---- */
+/* ---- Its arguments ---- */
 
 struct arguments {
     const char *words[ARGUMENTS_MOST];

@@ -1,8 +1,9 @@
 /* holdfast limit: waits until the rate of a name permits it, then runs a command or ends.
  *
- * Whoever was let through gives nothing back, so there is nothing to do once the command runs: this
- * process becomes the command. While it waits, a second thread shows the waiting line and takes the
- * signals, so that a wait that is interrupted gives up its place in the queue at once. */
+ * A caller that was let through gives nothing back, so there is nothing to do once the command
+ * runs: this process becomes the command. While it waits, a second thread shows the waiting line
+ * and takes the signals, so that a wait that is interrupted gives up its place in the queue at
+ * once. */
 #include "cli/ask.h"
 #include "cli/clock.h"
 #include "cli/json.h"
@@ -72,8 +73,8 @@ static int parse_rate(struct limit_settings *s) {
     return 0;
 }
 
-/* A permit lasts for the whole window, so the longest lease must be at least that long. Clients of
- * other names do not mind. */
+/* A permit lasts for the whole window, so the longest lease must be at least that long. This does
+ * not affect clients of other names. */
 static int check(struct limit_settings *s) {
     int r = fail_name(s->name);
     if (!r)
@@ -164,7 +165,7 @@ static int wait_for_turn(const struct limit_settings *s, hf_client *client, int6
     pthread_sigmask(SIG_BLOCK, &a.signals, &before);
     bool attended = pthread_create(&thread, NULL, attend, &a) == 0;
     if (!attended)
-        pthread_sigmask(SIG_SETMASK, &before, NULL); /* a signal then ends us as it is */
+        pthread_sigmask(SIG_SETMASK, &before, NULL); /* signals then have their usual effect */
     int r;
     do
         r = hf_limit(client, s->name, &s->limit, ret_wait_ms);
@@ -181,7 +182,7 @@ static int wait_for_turn(const struct limit_settings *s, hf_client *client, int6
     return r;
 }
 
-/* A fixed window has no queue: whoever asks first after its end is let through. */
+/* A fixed window has no queue: the callers that ask first after its end are let through. */
 static int wait_for_window(const struct limit_settings *s, hf_client *client,
                            int64_t *ret_wait_ms) {
     hf_limit_options once = s->limit;

@@ -27,7 +27,7 @@ static int cannot(const char *where, const char *why) {
 static int read_file(const char *path, struct password *password) {
     char whole[PATH_MAX], why[PASSWORD_WHY_SIZE];
     const char *home = getenv("HOME");
-    if (strncmp(path, "~/", 2) == 0 && home) { /* in a configuration no shell has done that */
+    if (strncmp(path, "~/", 2) == 0 && home) { /* no shell expands it in a configuration */
         snprintf(whole, sizeof(whole), "%s%s", home, path + 1);
         path = whole;
     }
@@ -131,8 +131,8 @@ static int add_beside(struct cli *cli, struct password *password) {
     return r ? r : insert(cli, password);
 }
 
-/* Reads the passwords that the URL's own options name. A password file is left to the library,
- * since we pass nothing of it on. */
+/* Reads the passwords that the URL's own options name. A password file is left to the library: the
+ * command that we start inherits nothing of it. */
 static int add_named(struct cli *cli, const struct url *url, struct password *password) {
     const char *variable = url_option(url, "password_env"), *fd = url_option(url, "password_fd");
     int r = variable || fd ? check_url(cli->url) : 0;

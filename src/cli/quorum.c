@@ -52,7 +52,7 @@ static bool may_still_vote(const hf_lock_info *info) {
     return false;
 }
 
-/* Asks the nodes about the vote. Those that answer get some time to have voted. */
+/* Asks the nodes about the vote, again for a while if a node answers but has not voted yet. */
 static int look(hf_client *client, const char *name, hf_locks **ret_locks) {
     for (int tries = LOOKS;; tries--) {
         int r = hf_inspect(client, name, ret_locks);

@@ -4,23 +4,23 @@
  *
  *     shell ── front ── keeper ── the command and its descendants
  *
- *  - The front stays in the shell's job: it has the exit code, passes signals on, and stops when
- *    the command is stopped. The keeper is in a process group of its own, so that nothing typed
- *    reaches it: it has the store's client, renews, and is the parent of the command. The command
- *    is put back into the front's group: pipes, Ctrl-C, Ctrl-Z and the terminal work as without
- *    holdfast.
+ *  - The front stays in the shell's job: it returns the exit code, passes signals on, and stops
+ *    when the command is stopped. The keeper is in a process group of its own, so that nothing
+ *    typed reaches it: it has the store's client, renews, and is the parent of the command. The
+ *    command is put back into the front's group, so that pipes, Ctrl-C, Ctrl-Z and the terminal
+ *    work as without holdfast.
  *  - Both are subreapers: a descendant whose parent dies becomes the keeper's child, or the front's
  *    when there is no keeper. So "no child left" means that the whole tree has gone, and nothing
  *    else does.
  *  - The command has a control group of its own, if one can be made (cgroup.h).
- *  - The keeper writes D, the deadline, to a page that both have. If D − 200 ms comes and the page
- *    has no later one, the front ends the tree: the keeper has been stopped. If the keeper dies,
+ *  - The keeper writes D, the deadline, to a page that both share. If the page still has the same D
+ *    200 ms before it, the front ends the tree: the keeper has been stopped. If the keeper dies,
  *    the front ends the tree; if the front dies, the keeper does. Either kills without a grace,
  *    since nobody would take over from it. PR_SET_PDEATHSIG ends the command itself even if both
  *    are killed at once.
  *  - The lock is released when the whole tree has gone, not when the command has: by the keeper,
  *    or, if that was killed, by the front, which breaks it by its token. If both were killed, the
- *    lease decides, for their deaths say nothing of the tree. */
+ *    lease decides, because their deaths prove nothing about the tree. */
 #include "cli/run.h"
 
 #include "cli/metrics.h"

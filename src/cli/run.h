@@ -57,8 +57,8 @@ struct run_shared {
     _Atomic bool asked_to_end;     /* the same: TERM, INT or QUIT came from outside */
     _Atomic int ended;             /* enum run_end; 0: not yet */
     int exit_code;
-    int child_status; /* as of waitpid; -1: there was no child */
-    int released;     /* of hf_release; HF_PENDING: nothing was to be released */
+    int child_status; /* as waitpid returned it; -1: there was no child */
+    int released;     /* the result of hf_release; HF_PENDING: nothing was to be released */
     bool exclusive, lost, warned;
     int64_t waited_ms, held_ms;
     uint64_t renewals;       /* of all names */

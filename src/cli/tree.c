@@ -144,8 +144,7 @@ static bool is_aimed_at(const struct processes *all, const struct process *proce
            (aim->is_member && aim->is_member(process->pid, aim->arg));
 }
 
-/* Signals the process if it belongs to the aim, as far as is known yet. Returns true if it was not
- * known before. */
+/* Signals the process if it is found to be one of those aimed at. Returns true if that is new. */
 static bool reach(const struct processes *all, struct process *process, const struct aim *aim) {
     if (process->below || process->pid == getpid() || !is_aimed_at(all, process, aim))
         return false;
@@ -196,9 +195,9 @@ void tree_signal_members(int signal, bool (*is_member)(pid_t pid, const void *ar
     signal_all(&(struct aim){signal, -1, is_member, arg});
 }
 
-/* The kernel has a list of them; if it has none, all of /proc is searched. A pid belongs to the
- * child until it is reaped, which only we do. If the list is too long for the buffer, it may be cut
- * within a pid, which then has no space after it. */
+/* The kernel has a list of our children; without that list, all of /proc is searched. A pid belongs
+ * to the child until it is reaped, which only we do. If the list is too long for the buffer, it may
+ * be cut within a pid, which then has no space after it. */
 void tree_kill_children(void) {
     char path[64], text[1 << 14] = "", *at = text, *end;
     snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());

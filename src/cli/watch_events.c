@@ -6,10 +6,11 @@
  * while changes are announced.
  *
  * Design notes. A poll and a change may cross: the poll may show the state before a change that has
- * been told already, or the state after one that has not arrived yet. So the changes that arrive
- * during a poll are told before it is compared, and it does not count for locks that changed
- * meanwhile. And where changes are announced, somebody whom a poll does not find is told to be gone
- * if the next one does not find it either, and no change has told it meanwhile. */
+ * been reported already, or the state after a change that has not arrived yet. So the changes that
+ * arrive during a poll are reported before its result is compared, and the poll does not count for
+ * locks that changed meanwhile. And if changes are announced, a party that a poll does not find is
+ * reported as gone only if the next poll does not find it either and no change has reported its end
+ * meanwhile. */
 #include "cli/clock.h"
 #include "cli/look.h"
 #include "cli/text.h"
@@ -32,7 +33,7 @@ struct events {
 
 /* ---- Telling ---- */
 
-/* An event as it is told. at_ms is exact if the store announced it. */
+/* An event as it is printed. at_ms is exact if the store announced it. */
 struct told {
     const char *event;
     int64_t at_ms;
@@ -79,7 +80,7 @@ static struct told polled(const char *event) {
     return (struct told){.event = event, .at_ms = look_wall_ms()};
 }
 
-/* Says how the watch itself is doing: as an event in JSON, or on standard error. */
+/* Reports the state of the watch itself: as an event in JSON, or on standard error. */
 static void tell_state(const struct events *events, const char *event, const char *reason) {
     char text[LOOK_NAME_SIZE];
     if (events->watch->cli->json) {
@@ -102,7 +103,8 @@ static void tell_state(const struct events *events, const char *event, const cha
 
 /* ---- What is known, and how it changes ---- */
 
-/* How a hold ended that nobody announced. `now` is its lock as a poll found it, or NULL. */
+/* Reports the end of a hold that nobody announced. `now` is its lock as a poll found it, or
+ * NULL. */
 static void tell_ended(const struct events *events, const struct known_lock *lock,
                        const struct known_party *party, const hf_lock_info *now) {
     hf_locks *locks = NULL;
@@ -126,8 +128,8 @@ static void end_party(const struct events *events, struct known_lock *lock,
     known_drop(lock, party);
 }
 
-/* Tells that somebody holds the lock or waits for it, if that is not known. Whoever held a lock
- * that is now held exclusively does so no longer. */
+/* Reports that a party holds the lock or waits for it, if that is not known yet. If it holds the
+ * lock exclusively, all earlier holds have ended. */
 static void tell_party(struct events *events, struct known_lock *lock, struct told told,
                        const hf_party *party, bool holds) {
     struct known_party *before = known_party(lock, party->owner);
@@ -268,7 +270,7 @@ static bool is_among(const hf_party *const *parties, size_t count, const char *o
     return false;
 }
 
-/* Tells who is gone. `now` is NULL if nobody holds the lock or waits for it. */
+/* Reports who is gone. `now` is NULL if nobody holds the lock or waits for it. */
 static void compare_gone(struct events *events, struct known_lock *lock, const hf_lock_info *now) {
     size_t holder = 0, waiter = 0;
     for (size_t i = 0; i < lock->count;) {
@@ -326,7 +328,7 @@ static void compare_all(struct events *events, const struct snapshot *snapshot) 
     }
 }
 
-/* Polls the store and tells what changed. A failure is printed once; when the store is back, the
+/* Polls the store and reports what changed. A failure is printed once; when the store is back, the
  * changes since the last successful poll follow. */
 static int poll_store(struct events *events, bool was_failed) {
     struct snapshot snapshot;

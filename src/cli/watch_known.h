@@ -1,5 +1,5 @@
 /* What holdfast watch knows: who holds which lock and who waits for it, as polls and changes have
- * told it so far. A party is identified by its lock and its owner id, which belongs to one attempt:
+ * shown so far. A party is identified by its lock and its owner id, which belongs to one attempt:
  * it stays the same when a waiter becomes the holder. */
 #ifndef CLI_WATCH_KNOWN_H
 #define CLI_WATCH_KNOWN_H
@@ -10,7 +10,7 @@ struct known_party {
     hf_party info;
     bool holds;         /* else it waits */
     bool is_missing;    /* the last poll did not find it */
-    int64_t updated_ms; /* CLOCK_BOOTTIME, when info.left_ms was true or a little earlier */
+    int64_t updated_ms; /* CLOCK_BOOTTIME; info.left_ms was true then or a little earlier */
     char strings[];
 };
 
@@ -18,8 +18,8 @@ struct known_lock {
     hf_lock_info info; /* name, kind, capacity */
     struct known_party **parties;
     size_t count, room;
-    size_t at;             /* where the last one was found: most are asked for in their order */
-    uint64_t changed_poll; /* the poll before or during which the last change came */
+    size_t at;             /* where to look first: most are asked for in their order */
+    uint64_t changed_poll; /* the last poll that had begun when the last change came */
     char name[];
 };
 

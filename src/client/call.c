@@ -122,7 +122,7 @@ void call_complete(hf_call *call, int result, char *text) {
 static void release_finished(hf_call *call, int result, char *text) {
     hf_hold *hold = call->hold;
     if (result == HF_CANCELLED && call->joined) {
-        /* Only this one stops waiting: the next takes the release over. */
+        /* Only this call stops waiting: the next one takes over the release. */
         hold->releasing = call->joined;
         hold_send_release(hold);
         call_complete(call, result, text);
@@ -198,7 +198,7 @@ static int result_of_look(const hf_call *call) {
 void call_free_if_left(hf_call *call) {
     if (!call->freed)
         return;
-    call->client->refs--; /* never the last: whoever is here has one */
+    call->client->refs--; /* never the last: the caller keeps the client alive */
     free_memory(call);
 }
 
@@ -422,7 +422,7 @@ hf_call *hf_call_free(hf_call *call) {
     if (call->watch)
         watch_drop(call);
     if (call->op_in_flight) {
-        call->freed = true; /* call_op_completed will */
+        call->freed = true; /* call_free_if_left frees the memory later */
         list_remove(&call->link);
         client_unlock(c);
     } else {

@@ -51,9 +51,9 @@ void client_ref(hf_client *c) {
     c->refs++;
 }
 
-/* In a forked child: keeps what is left of the parent's client reachable, so that it is no leak. It
- * cannot be freed, because a thread of the parent may have been in the middle of changing the
- * engine or the store. */
+/* In a forked child: keeps what is left of the parent's client reachable, so that leak checkers do
+ * not report it. It cannot be freed, because a thread of the parent may have been in the middle of
+ * changing the engine or the store. */
 static void leave_behind(hf_client *c) {
     static _Atomic(hf_client *) left;
     c->left_behind = atomic_exchange(&left, c);
@@ -298,7 +298,7 @@ int client_open_in(struct world *world, const char *url, const hf_client_options
         world_close(world);
         return r < 0 ? r : error_set_text(HF_NO_MEMORY, NULL);
     }
-    init(c, world, &options); /* no other thread knows it yet: this needs no mutex */
+    init(c, world, &options); /* no other thread knows the client yet: no mutex needed */
     r = set_identity(c, &options);
     if (!r && world_timer_add(world, &c->timer, timer_due) < 0)
         r = error_set_text(HF_NO_MEMORY, NULL);
@@ -349,7 +349,7 @@ static void abandon(hf_client *c) {
 
 static void complete_looks(hf_client *c) {
     while (!list_empty(&c->looks)) {
-        hf_call *call = container_of(c->looks.prev, hf_call, link); /* as hf_client_cancel */
+        hf_call *call = container_of(c->looks.prev, hf_call, link); /* as in hf_client_cancel */
         if (call->count)
             count_end(call, HF_CLOSED, NULL);
         else
@@ -392,7 +392,7 @@ static void close_client(hf_client *c) {
     c->store->driver->close(c->store);
     client_from_store(c);
     abandon(c);
-    if (notice_run_all(c)) /* events: how what was abandoned ended */
+    if (notice_run_all(c)) /* events that report how abandoned holds ended */
         dismantle(c);
 }
 

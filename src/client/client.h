@@ -71,7 +71,7 @@ struct hf_client {
     /* drive.c */
     struct blocked_thread *driver; /* the thread that waits for the world, or NULL */
     bool driver_waits;             /* in world_wait_for, without the mutex */
-    bool driver_flushes;           /* soon, so others need not */
+    bool driver_flushes;           /* the driver will flush soon, so others need not */
     struct waking *waking;         /* where a driver collects whom to wake, or NULL */
     struct list blocked;           /* threads that may drive */
     struct blocked_thread closer;  /* the one that closes the client */
@@ -80,11 +80,11 @@ struct hf_client {
     pthread_t standby;
     pthread_cond_t standby_cond;
     bool standby_runs, standby_sleeps, standby_polls, standby_stops;
-    int64_t standby_wakes_us; /* by itself, if it sleeps; or WORLD_NEVER */
+    int64_t standby_wakes_us; /* when it will wake by itself, if it sleeps; or WORLD_NEVER */
     pthread_t guard;
     pthread_cond_t guard_cond;
     bool guard_runs;
-    int64_t guarded_us; /* when the guard will next check what is due */
+    int64_t guarded_us; /* the guard waits for what is due at this time */
 
     /* notice.c */
     struct list notices;
@@ -108,8 +108,8 @@ struct hf_client {
     hf_call *watch; /* that is pending, or NULL */
     struct store_op watch_op;
     bool watch_op_in_flight;
-    uint64_t watches, watch_sent, watch_served; /* numbers: of the last, of what the store was asked
-                                                   for, of what it serves (0: none) */
+    uint64_t watches, watch_sent, watch_served; /* numbers of watches: the last one started, the one
+                                                   asked for, the one that is served (0: none) */
     char watch_prefix[256];                     /* which the operation points to */
 
     char *identity;         /* host name and command */
@@ -184,7 +184,7 @@ struct hold_more {
     int lost_fd;         /* -1: not asked for */
     struct list aliases; /* of a hold that was entered again; in an alias, its place there */
     hf_hold *lost;       /* GROUP: the member that was lost first */
-    bool lost_reported;  /* GROUP: and the program was told */
+    bool lost_reported;  /* GROUP: and the program was notified */
     size_t member_count;
     struct member *members; /* GROUP, in the order of their names */
     struct event_counts counts;
@@ -202,7 +202,7 @@ struct hf_hold {
     hf_client *client;
     struct hold_more *more; /* NULL: none */
     hf_hold *other;         /* see enum hold_role */
-    hf_call *releasing;     /* the call that does it */
+    hf_call *releasing;     /* the call that waits for the release */
     int result;             /* of the release */
     uint32_t refs;          /* the program's or the group's, the engine's, one for each alias */
     uint8_t role;           /* enum hold_role */
@@ -212,12 +212,12 @@ struct hf_hold {
 
 /* client.c */
 
-/* Opens a client in a world. It owns the world from here on, also on failure. */
+/* Opens a client in a world. Takes ownership of the world, also on failure. */
 int client_open_in(struct world *world, const char *url, const hf_client_options *options,
                    hf_client **ret_client);
 
-/* Takes the mutex and sets the engine's time. HF_FORKED or HF_CLOSED, with the text set and without
- * the mutex. */
+/* Takes the mutex and sets the engine's time. On failure HF_FORKED, HF_CLOSED or, if the client is
+ * NULL, HF_BAD_ARGUMENT, with the text set and without the mutex. */
 int client_enter(hf_client *client);
 
 /* The same for what must work in a closed client too: false in a forked child. */
@@ -229,17 +229,18 @@ void client_unlock(hf_client *client);
 void client_ref(hf_client *client);
 void client_unref(hf_client *client);
 
-/* Copies an option struct over the defaults in `own`. HF_BAD_ARGUMENT with the text set. */
+/* Copies an option struct over the defaults in `own`. HF_OK, or HF_BAD_ARGUMENT with the text
+ * set. */
 int client_read_options(void *own, size_t own_size, const void *given);
 
 /* drive.c: all under the mutex. */
 /* Submits what the engine has put out, and processes what the store answers. May wait for a store
  * that blocks. */
 void client_pump(hf_client *client);
-/* The same for calls that do not block: the standby thread does what would wait. */
+/* The same for calls that do not block: the standby thread does what might block. */
 void client_post(hf_client *client);
-/* Around each call of the store, by the thread inside; the other way round when it calls
- * back. */
+/* Release and retake the mutex if the store blocks. The thread inside calls the first before and
+ * the second after each call of the store, and the other way round when the store calls back. */
 void client_to_store(hf_client *client);
 void client_from_store(hf_client *client);
 void client_take_completed(hf_client *client); /* also by the thread inside */
@@ -268,14 +269,16 @@ int call_block(hf_call *call, int r);
  * call_hand_out always. */
 hf_call *call_new(hf_client *client, enum call_type type);
 int call_hand_out(hf_call *call, int r, hf_call **ret_call);
-/* Sets the result, wakes the threads that wait, and notifies the program. Takes `text` over. */
+/* Sets the result, wakes the threads that wait, and notifies the program. Takes ownership of
+ * `text`. */
 void call_complete(hf_call *call, int result, char *text);
-/* Adds the lock's name to the particulars. Takes `text` over. */
+/* Puts the lock's name before the particulars. Takes ownership of `text`. */
 char *call_text_for(const char *name, char *text);
 /* A request of the engine, or the operation of a look, has come back. */
 void call_request_finished(struct request *request);
 void call_op_completed(struct store_op *op);
-/* The operation of a call that has its result has come back: frees the call if the program has. */
+/* For a call that had its result before its operation came back: frees its memory if the program
+ * has freed the call meanwhile. */
 void call_free_if_left(hf_call *call);
 
 /* hold.c */
@@ -312,7 +315,7 @@ int group_renew(hf_call *call, hf_hold *group, int64_t lease_us);
 
 /* count.c */
 void count_op_completed(struct store_op *op);
-void count_end(hf_call *call, int result, char *text); /* completes it; takes `text` over */
+void count_end(hf_call *call, int result, char *text); /* completes it; takes ownership of `text` */
 void count_tick(hf_client *client);
 int64_t count_due_us(const hf_client *client); /* ENGINE_NEVER: nothing is */
 void count_free(struct count *count);          /* or NULL */
@@ -320,7 +323,7 @@ void count_free(struct count *count);          /* or NULL */
 /* watch.c */
 void watch_changed(hf_client *client, const struct store_change *change);
 void watch_op_completed(hf_client *client);
-void watch_end(hf_call *call, int result, char *text); /* completes it; takes `text` over */
+void watch_end(hf_call *call, int result, char *text); /* completes it; takes ownership of `text` */
 void watch_drop(hf_call *call);                        /* waits while its callback runs */
 void watch_free(struct watch *watch);                  /* or NULL */
 
@@ -335,8 +338,8 @@ void notice_add(hf_client *client, struct notice *notice, void (*run)(struct not
 void notice_drop(hf_client *client, struct notice *notice); /* waits while it runs */
 void notice_signal(hf_client *client); /* that the program's loop has something to do */
 void notice_stop(hf_client *client);   /* without the mutex; runs what is left */
-/* Runs the callbacks that are due, without the mutex. False, without it, in a child that one
- * forked. */
+/* Runs the callbacks that are due, without the mutex. False, and the mutex is not held, in a child
+ * that a callback has forked. */
 bool notice_run_all(hf_client *client);
 void notice_close_fds(hf_client *client);
 

@@ -1,13 +1,13 @@
 /* Counters: single operations of the store, without the engine, that are repeated until the store
  * has answered or their time is over.
  *
- * A client has one operation on a name with the store at a time, so the store can recognise a
- * repeat by the last number that it has seen (rule 13 of store.h). The others on the name wait in a
- * ring behind it. It stays first until the store is done with it, even if the program has cancelled
- * or freed the call, or its time is over.
+ * A client submits only one operation on a name at a time, so the store can recognise a repeat by
+ * the last number that it has seen (rule 13 of store.h). Other operations on the name wait in a
+ * ring behind the first. The first stays first until the store is done with it, even if the program
+ * has cancelled or freed the call, or its time is over.
  *
- * Once an operation may have happened, a later refusal does not tell that it has not: it may have
- * been the repeat that was refused. The result is then HF_UNKNOWN. */
+ * Once an operation may have happened, a later refusal does not prove that it did not: perhaps only
+ * the repeat was refused. The result is then HF_UNKNOWN. */
 #include "client/client.h"
 
 #include "base/error.h"
@@ -30,7 +30,7 @@ struct count {
     int64_t give_up_us;
     bool expects_none, may_have_happened;
     hf_counter answer;
-    char *failure; /* particulars of the last one, or NULL */
+    char *failure; /* particulars of the last failure, or NULL */
     char name[];
 };
 
@@ -76,7 +76,7 @@ static void enter(struct count *count) {
         become_first(count, hash);
 }
 
-/* The store has nothing of this one, and will get nothing more of it. */
+/* The store does not have the operation and will not get it again. */
 static void leave(struct count *count) {
     hf_client *c = count->call->client;
     uint64_t hash = map_hash(count->name, strlen(count->name), 0);
@@ -228,7 +228,7 @@ static int prepare(hf_call *call, const char *name, const hf_count_options *opti
     return HF_OK;
 }
 
-/* Starts the operation, for a caller that will block or not. */
+/* Starts the operation. `blocks`: the caller will wait for it. */
 static int start(hf_client *c, const char *name, const hf_count_options *given, bool blocks,
                  hf_call **ret_call) {
     hf_count_options options = HF_COUNT_OPTIONS_INIT;

@@ -1,5 +1,5 @@
-/* Counts whose requests or answers are lost. The store is one number that remembers its last
- * answer, and does with each request what the test has planned for it; the clock is virtual. */
+/* Counts whose requests or answers are lost. The store has a single counter and remembers its last
+ * answer. It treats each request as the test has planned; the clock is virtual. */
 #include "check.h"
 #include "client/client.h"
 #include "support/virtual_world.h"
@@ -35,7 +35,7 @@ static struct number_store *store_of(hf_client *client) {
     return container_of(client->store, struct number_store, store);
 }
 
-/* Adds once for each number. */
+/* Adds once for each `seq`. */
 static void act(struct number_store *self, struct store_op *op) {
     if (op->seq != self->last_seq) {
         CHECK(op->seq > self->last_seq);
@@ -163,7 +163,7 @@ TEST(whatever_is_lost_it_happens_once) {
     hf_client_close(a);
 }
 
-/* A minute of retries: more and more seldom, for as long as was asked for, and no longer. */
+/* A minute of retries, less and less often, for exactly as long as was asked for. */
 TEST(a_store_that_is_away_is_retried_until_the_time_is_over) {
     hf_client *a = open_client(PLAN(AWAY));
     int64_t began_us = virtual_now_us();
@@ -203,7 +203,7 @@ TEST(a_refusal_is_reported_at_once) {
 
 /* ---- Silence ---- */
 
-/* The next of the name waits until the store is done with the first, and then goes on. */
+/* The next operation on the name waits until the store is done with the first, and is then sent. */
 TEST(a_silent_store_is_waited_for_as_long_as_was_asked_for) {
     hf_client *a = open_client(PLAN(KEPT, ANSWERED));
     int64_t began_us = virtual_now_us(), value = 0;
@@ -268,7 +268,7 @@ TEST(a_count_between_two_tries_can_be_cancelled_and_the_next_goes_on) {
     hf_client_close(a);
 }
 
-/* Not even for a moment does the next become the first, and is sent. */
+/* The next one does not become the first and get sent, not even for a moment. */
 TEST(counts_that_are_all_cancelled_at_once_are_not_sent) {
     hf_client *a = open_client(PLAN(AWAY, ANSWERED));
     hf_call *calls[3];

@@ -14,10 +14,11 @@
  *
  * While no thread of the program is blocked in a call, the standby thread, which is the client's
  * own, renews the holds. It stays out of the way of other drivers: it drives only if nobody has for
- * some 10 ms and the world has something ready. When it finds somebody driving, it sleeps for
- * 50 ms, or until that one leaves if it drives for longer. Within those 50 ms nobody wakes it
- * unless something is due before their end, or a call is pending that no thread waits for: a
- * wake-up would cost each hand-off of a contended lock two switches between threads.
+ * some 10 ms and the world has something ready. When it finds another thread driving, it sleeps for
+ * 50 ms; if the same thread is then still driving, it sleeps until that thread leaves. During the
+ * 50 ms it is woken only if something is due before they end, or if a call is pending that no
+ * thread waits for: a wake-up would cost each hand-off of a contended lock two switches between
+ * threads.
  *
  * One thread at a time is inside: it calls the store and its world. Before it leaves, it submits
  * the operations that others put out meanwhile. A store that blocks (STORE_BLOCKS) is called
@@ -44,9 +45,9 @@
 
 enum {
     STANDBY_PATIENCE_US = 10000,
-    STANDBY_BREAK_US = 50000, /* while others come and go that drive */
-    GUARD_PATIENCE_US = 5000, /* with threads that should have done what is due */
-    ROUNDS_INSIDE = 64        /* for other threads' operations; then another takes over */
+    STANDBY_BREAK_US = 50000, /* the standby thread's sleep when others drive */
+    GUARD_PATIENCE_US = 5000, /* how long the guard leaves what is due to other threads */
+    ROUNDS_INSIDE = 64        /* to submit other threads' operations; then another takes over */
 };
 
 void client_update_time(hf_client *c) {
@@ -69,8 +70,8 @@ void client_take_completed(hf_client *c) {
     struct list *link;
     if (list_empty(&c->completed))
         return;
-    /* An answer counts from now, whenever it was asked for. (The time of day matters only to what
-     * is asked, and was read by whoever came in or drives.) */
+    /* Answers are judged by the current time. (The wall clock matters only for new requests; the
+     * thread has read it when it entered the client or drove.) */
     engine_set_time(&c->engine, world_now_us(c->world), c->engine.wall_us);
     while ((link = list_pop(&c->completed))) {
         struct store_op *op = container_of(link, struct store_op, link);
@@ -95,7 +96,7 @@ static void take_finished(hf_client *c) {
     }
 }
 
-/* What was put out may have had to wait for a thread inside. */
+/* Operations may have waited for another thread to leave the store: their time counts from now. */
 static void update_times(hf_client *c, struct list *out) {
     client_update_time(c);
     list_each(link, out)
@@ -152,7 +153,7 @@ static void wake_standby(hf_client *c) {
         world_bell_ring(&c->bell);
 }
 
-/* Wakes the guard if something is due earlier than when it last looked. */
+/* Wakes the guard if something is due earlier than what it waits for. */
 static void set_guard(hf_client *c) {
     int64_t due_us = client_due_us(c);
     if (due_us >= c->guarded_us)
@@ -161,14 +162,15 @@ static void set_guard(hf_client *c) {
     pthread_cond_signal(&c->guard_cond);
 }
 
-/* Nobody drives any more. The standby thread need not know yet if it will look in time. */
+/* Nobody drives any more: wakes the standby thread, unless it will wake by itself by due_us. */
 static void rouse_standby(hf_client *c, int64_t due_us) {
     bool looks = c->standby_wakes_us != WORLD_NEVER && c->standby_wakes_us <= due_us;
     if (c->standby_sleeps && !looks)
         pthread_cond_signal(&c->standby_cond);
 }
 
-/* The same when calls may be pending that no thread waits for: their answers may come now. */
+/* The same, but wakes it at once if calls are pending: perhaps no thread waits for them, and their
+ * answers may come now. */
 static void leave_to_standby(hf_client *c) {
     rouse_standby(c, list_empty(&c->calls) ? client_due_us(c) : 0);
 }
@@ -231,8 +233,8 @@ void client_post(hf_client *c) {
 
 /* ---- Driving ---- */
 
-/* Wakes threads whose calls are done, without the mutex, which they want. What they put out next is
- * sent together, after they had a chance to. */
+/* Wakes threads whose calls are done, without the mutex, which they need next. Lets them run, and
+ * then sends everything that they have put out in one write. */
 static void wake(hf_client *c, const struct waking *waking) {
     c->driver_flushes = true;
     pthread_mutex_unlock(&c->mutex);
@@ -243,7 +245,8 @@ static void wake(hf_client *c, const struct waking *waking) {
     go_inside(c, false);
 }
 
-/* (If the store blocks, threads are woken at once: it may keep this one.) */
+/* Wakes the threads of completed calls together at the end. If the store blocks they are woken at
+ * once, because this thread may be stuck in the store. */
 static void dispatch(hf_client *c) {
     struct waking waking;
     waking.count = 0;
@@ -254,7 +257,7 @@ static void dispatch(hf_client *c) {
         wake(c, &waking);
 }
 
-/* Waits for the world, for all threads. */
+/* Waits in the world on behalf of all threads, and dispatches what is ready. */
 static void drive(hf_client *c, struct blocked_thread *me, int64_t at_most_us) {
     c->driver = me;
     c->driver_waits = true;
@@ -311,7 +314,7 @@ static void sleep_on(hf_client *c, pthread_cond_t *cond, int64_t us) {
     pthread_cond_timedwait(cond, &c->mutex, &until);
 }
 
-/* Sleeps until it is signalled. */
+/* Sleeps until it is signalled or `us` have passed. */
 static void sleep_in_call(hf_client *c, struct blocked_thread *me, int64_t us) {
     atomic_store(&me->is_awake, 0);
     pthread_mutex_unlock(&c->mutex);
@@ -400,8 +403,8 @@ static int64_t idle_us(hf_client *c) {
 
 static void *standby_main(void *arg) {
     hf_client *c = arg;
-    struct blocked_thread me = {0}; /* never blocked in a call, so it needs no condition */
-    int64_t drove_us = -1;          /* when it last found somebody driving */
+    struct blocked_thread me = {0}; /* it never sleeps on its word */
+    int64_t drove_us = -1;          /* c->drove_us when it last found somebody driving */
     cancel_disable();
     pthread_mutex_lock(&c->mutex);
     while (!c->standby_stops) {

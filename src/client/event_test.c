@@ -21,7 +21,7 @@ static void *scarce_malloc(size_t size) {
 
 enum { MS = 1000, LEASE_MS = 9000, VALID_MS = LEASE_MS - LEASE_MS / 100 - 2, MARGIN_MS = 5908 };
 
-/* ---- What was told ---- */
+/* ---- What was reported ---- */
 
 struct told {
     hf_event event;

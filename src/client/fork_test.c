@@ -1,6 +1,6 @@
 /* A fork in the middle of everything. In the child, calls on handles return HF_FORKED, whatever the
- * parent's threads were doing; freeing a handle only frees memory; and it may open clients of its
- * own. failures.md 39. */
+ * parent's threads were doing; freeing a handle only frees memory; and the child may open clients
+ * of its own. failures.md 39. */
 #include "support/fork_safely.h"
 
 #include <dirent.h>
@@ -146,8 +146,8 @@ TEST(a_child_of_busy_threads_answers_and_opens_its_own) {
     hf_client_close(busy.client);
 }
 
-/* The list of memory spaces has a mutex of its own, which another thread may hold in that
- * moment. */
+/* The list of memory spaces has a mutex of its own, which another thread may hold at the moment of
+ * the fork. */
 TEST(a_child_opens_while_the_parents_threads_open_and_close) {
     struct busy busy = {0};
     /* A fork of a sanitizer's memory takes long, and such a child does nothing. */

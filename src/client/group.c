@@ -206,7 +206,7 @@ void group_lost(hf_hold *group, hf_hold *lost) {
         more->lost = lost;
 }
 
-/* The others are released only now: until the program is told, it may work under them. */
+/* The others are released only now: until the program is notified, it may be working under them. */
 void group_report_lost(hf_hold *group) {
     struct hold_more *more = group->more;
     if (more->lost_reported || group->released)

@@ -205,7 +205,7 @@ void hold_unref(hf_hold *hold) {
         hold_unref(hold->other);
     }
     free_memory(hold);
-    c->refs--; /* never the last: whoever is here has one */
+    c->refs--; /* never the last: the caller keeps the client alive */
 }
 
 /* ---- Acquiring ---- */
@@ -314,7 +314,7 @@ int hf_acquire_start(hf_client *c, const char *name, const hf_acquire_options *o
 
 /* ---- News ---- */
 
-/* The hold that has the state: of a group, the member that was lost, or else the first. */
+/* The hold whose state is shown: for a group, the member that was lost, or else the first. */
 static const hf_hold *shown(const hf_hold *hold) {
     if (hold->role == ROLE_GROUP)
         return hold->more->lost ? hold->more->lost : group_at(hold, 0);

@@ -26,7 +26,7 @@ static int keep_strings(hf_call *call) {
     return HF_OK;
 }
 
-/* Starts the operation, for a caller that will block or not. Always leaves the client. */
+/* Starts the operation. `blocks`: the caller will wait for it. Always leaves the client. */
 static int start(hf_client *c, const struct store_op *op, bool blocks, hf_call **ret_call) {
     hf_call *call = call_new(c, CALL_LOOK);
     if (!call)

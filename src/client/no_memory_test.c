@@ -7,7 +7,7 @@
 
 /* ---- Words of the tests ---- */
 
-/* True if it was done; otherwise the error must be clear. */
+/* True if it was done; otherwise the error must be HF_NO_MEMORY. */
 static bool done(int r) {
     if (r != HF_OK && r != HF_NO_MEMORY)
         test_fail(__FILE__, __LINE__, "%s: %s", hf_error_name(r), hf_last_error());
@@ -123,7 +123,7 @@ TEST(every_kind_of_lock_survives_failed_allocations) {
     hf_client_close(witness);
 }
 
-/* More locks than fit what is reserved at first. */
+/* More locks than there is memory reserved for at first. */
 static void acquire_many(void) {
     enum { COUNT = 40 };
     hf_client *a = open_unfailing();
@@ -150,7 +150,7 @@ TEST(many_locks_survive_failed_allocations) {
     hf_client_close(witness);
 }
 
-/* What was not counted for lack of memory says so. */
+/* A count that fails for lack of memory changes nothing and returns an error. */
 static void count_up(void) {
     enum { COUNT = 20 };
     hf_client *a = open_unfailing();
@@ -348,7 +348,7 @@ static void see(const hf_change *change, void *arg) {
     seen->missed += change->type == HF_CHANGE_MISSED;
 }
 
-/* A change is reported, or that one was missed. */
+/* Either the change is reported, or it is reported that one was missed. */
 static void watch(void) {
     hf_client *a = open_unfailing();
     hf_call *call = NULL;

@@ -38,8 +38,8 @@ static void exited(void *arg) {
     client_unlock(c);
 }
 
-/* Runs the first notice, without the mutex. False, without the mutex, in a child that the callback
- * forked and that returns here. */
+/* Runs the first notice, without the mutex. False, and the mutex is not held, in a child that the
+ * callback has forked and that returns here. */
 static bool run_first(hf_client *c) {
     c->running = container_of(list_pop(&c->notices), struct notice, link);
     c->runner = pthread_self();
@@ -127,7 +127,7 @@ void notice_drop(hf_client *c, struct notice *notice) {
         pthread_cond_wait(&c->ran, &c->mutex);
     cancel_restore(cancelling);
     if (c->running == notice)
-        c->running = &freed; /* its address may soon be another's */
+        c->running = &freed; /* another notice may soon have its address */
 }
 
 void notice_stop(hf_client *c) {
@@ -197,7 +197,7 @@ static void clear_signal(hf_client *c) {
         c->signalled = false;
 }
 
-/* False, without the mutex, in a child that a callback has forked. */
+/* False, and the mutex is not held, in a child that a callback has forked. */
 static bool process(hf_client *c) {
     clear_signal(c);
     if (!c->store_blocks && !c->driver) {
@@ -213,11 +213,12 @@ static bool process(hf_client *c) {
 
 static void leave(hf_client *c) {
     if (!list_empty(&c->notices))
-        notice_signal(c); /* there is more to do than this call could */
+        notice_signal(c); /* this call could not run them all */
     client_unref(c);
 }
 
-/* A callback ended the thread, which will not call hf_call_next: another does that. */
+/* A callback ended the thread, so it will not call hf_call_next: signals, so that another thread
+ * does. */
 static void process_exited(void *arg) {
     hf_client *c = arg;
     if (client_lock(c))

@@ -386,7 +386,7 @@ TEST(a_grant_whose_answer_was_lost_is_found_again) {
     set_door(a, LOSES_REPLY);
     hf_call *call = start(a, "x", lease_of(9000, 5000));
     CHECK_EQ_INT(hf_call_status(call), HF_PENDING);
-    CHECK_EQ_INT(attempt(b, "x"), HF_BUSY); /* it has the lock and does not know */
+    CHECK_EQ_INT(attempt(b, "x"), HF_BUSY); /* a has the lock and does not know it */
     set_door(a, OPEN);
     CHECK_EQ_INT(hf_call_wait(call, HF_FOREVER), HF_OK);
     hf_hold *hold = hf_call_take_hold(call);
@@ -441,7 +441,7 @@ TEST(the_deadline_counts_from_the_sending_of_the_request) {
     hf_call_free(call);
     hf_acquire_options options = lease_of(9000, HF_FOREVER);
     options.min_left_ms = 6000;
-    int64_t delays_us[] = {4 * SECOND, 20 * SECOND}; /* too late for what was asked for */
+    int64_t delays_us[] = {4 * SECOND, 20 * SECOND}; /* leaves less than 6 s; leaves nothing */
     for (size_t i = 0; i < 2; i++) {
         set_door(a, KEEPS_REPLY);
         call = start(a, "x", options);

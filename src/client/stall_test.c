@@ -20,7 +20,7 @@ enum {
 enum stall { NOWHERE, IN_LOG, IN_DATABASE };
 
 static atomic_int stall_in; /* enum stall: where the next write stalls */
-static atomic_bool stalled; /* it does */
+static atomic_bool stalled; /* a write is stalled now */
 static atomic_int stall_for_ms;
 
 static enum stall file_of(int fd) {
@@ -205,7 +205,7 @@ static void release_other(struct worker *worker) {
 }
 
 static void wait_for_renewal(struct worker *worker) {
-    worker->result = HF_OK; /* the library's own thread is in it */
+    worker->result = HF_OK; /* it is the library's own thread that stalls */
 }
 
 /* The log is written back when it has grown. */

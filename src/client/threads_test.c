@@ -14,7 +14,7 @@
 
 enum {
     PATIENCE_MS = 60000,
-    KEPT_MS = 3000 /* a lease that renewals keep on a busy machine, too */
+    KEPT_MS = 3000 /* a lease that can be kept even on a busy machine */
 };
 
 /* ---- Words of the tests ---- */
@@ -93,8 +93,8 @@ struct crew {
     hf_acquire_options options;
     atomic_bool stop;
     atomic_long done;
-    /* A witness for each name, without a lock of its own: TSan sees whoever enters beside
-     * another. */
+    /* A witness for each name, without a lock of its own: TSan reports two threads that enter at
+     * the same time. */
     struct {
         long entries;
         uint64_t last_token;
@@ -444,8 +444,9 @@ static bool stays_held(hf_hold *hold, int64_t *ret_longest_ms) {
     return true;
 }
 
-/* A lease as short as this needs a machine that runs the standby thread within 37 ms. If even this
- * thread is as late as that, the test shows nothing; and sometimes only the standby thread is. */
+/* To keep a lease as short as this, the machine must run the standby thread within 37 ms. A try in
+ * which even this thread ran late shows nothing. Sometimes only the standby thread is late, so
+ * there are several tries. */
 TEST(a_lease_of_60_ms_is_kept) {
     enum { TRIES = 20 };
     hf_client *a = open_client();
@@ -625,8 +626,8 @@ static int64_t ms_of_a_started_call(struct crew *crew) {
     return atomic_load(&late_ms) - released_ms;
 }
 
-/* If nobody wakes the standby thread, half of them are late. On a busy machine others are late,
- * too, so it has several tries. */
+/* If nobody woke the standby thread, half of the calls would be late. On a busy machine calls are
+ * late anyway, so there are several tries. */
 TEST(a_started_call_completes_soon_though_others_have_just_driven) {
     enum { TRIES = 10, ROUNDS = 30, SOON_MS = 25 };
     struct crew crew = {.clients = {open_client(), open_client()},

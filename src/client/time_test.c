@@ -385,8 +385,7 @@ TEST(a_step_back_of_the_stores_clock_is_a_clock_error_and_not_busy) {
     hf_client_close(b);
 }
 
-/* The first moment, in ms, at which b gets what a holds, and whether a still thinks that it has
- * it. */
+/* Whether a still thinks that it holds the lock when b gets it. */
 static bool overlaps(hf_client *a, hf_client *b) {
     hf_hold *first = get(a, "x", lease_of(10000, HF_NO_RENEW)), *second;
     while (try_for(b, "x", 0, &second) != HF_OK)

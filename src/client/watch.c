@@ -4,12 +4,12 @@
  * one notice runs the program's function for them, one change at a time. So a change needs no
  * notice of its own, and a program that frees the watch has one notice to wait for.
  *
- * Nothing is left out in silence. If there is no memory for a change, or too many are waiting, it
- * is dropped, and MISSED and WATCHING take its place; both are part of the watch, so they need no
+ * No change is dropped silently. If there is no memory for a change, or too many are waiting, it is
+ * dropped, and MISSED and WATCHING take its place; both are part of the watch, so they need no
  * memory.
  *
- * The store is asked with one operation at a time. A program may end a watch and start another one
- * while it is in flight, so watches have numbers: what the store serves is compared with what is
+ * The store gets one operation at a time. A program may end a watch and start another one while an
+ * operation is in flight, so watches have numbers: what the store serves is compared with what is
  * wanted, and the next operation follows from that. */
 #include "client/client.h"
 
@@ -24,7 +24,7 @@ enum { WAITING_MAX = 10000 };
 struct change {
     struct list link;
     hf_change change;
-    struct hf_locks *locks; /* that it points to, or NULL */
+    struct hf_locks *locks; /* what `change` points to, or NULL */
     char *text;             /* the same */
 };
 
@@ -37,7 +37,7 @@ struct watch {
     struct list changes;
     size_t count;
     struct change missed, watching; /* for which there is always memory */
-    bool live;                      /* of MISSED and WATCHING, the store reported the latter last */
+    bool live;                      /* the store's last report was WATCHING, not MISSED */
     char prefix[];
 };
 
@@ -60,7 +60,8 @@ static void forget_changes(struct watch *watch) {
     watch->count = 0;
 }
 
-/* Calls it for the first change. It may free the watch, and may end its thread. */
+/* Calls the program's function for the first change. The function may free the watch and may end
+ * its thread. */
 static void run_change(struct notice *notice) {
     struct watch *watch = container_of(notice, struct watch, notice);
     hf_client *c = watch->client;

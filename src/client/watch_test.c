@@ -1,5 +1,5 @@
 /* A watch as a program uses it: on_change may free its watch and end its thread, a program that
- * does not keep up is told so, and once a watch is freed, on_change does not run. */
+ * does not keep up is notified, and once a watch is freed, on_change does not run. */
 #include "check.h"
 
 #include <holdfast/holdfast.h>
@@ -76,7 +76,7 @@ static void watch(hf_client *client, const char *prefix, struct story *story) {
 TEST(a_program_that_does_not_keep_up_is_notified) {
     static struct story story;
     hf_client *a = open_client(), *watching = open_client();
-    CHECK(hf_fd(watching) >= 0); /* nothing is reported but in hf_process */
+    CHECK(hf_fd(watching) >= 0); /* so changes are reported only in hf_process */
     watch(watching, "x", &story);
     for (int i = 0; i < MANY; i++)
         take_and_release(a, "x");

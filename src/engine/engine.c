@@ -1,11 +1,12 @@
 /* Design notes.
  *
- * One operation for each hold is in flight at most (its op), besides a renewal, which is batched
- * with others'. A program that gives up while its request is in flight gets its result at once. The
- * hold stays with the engine as RELEASING until the store has answered and what it granted has been
- * released.
+ * A hold has at most one operation in flight (its op), besides a renewal, which is batched with
+ * those of other holds. A program that gives up while its request is in flight gets its result at
+ * once. The hold stays with the engine as RELEASING until the store has answered and what it
+ * granted has been released.
  *
- * D is counted from asked_us, the time at which the operation was put out: never from an answer.
+ * D is counted from asked_us, the time at which the operation was put out or, if that was later,
+ * submitted to the store (engine_submitting): never from an answer.
  *
  * Each hold has one place in the heap, the earlier of two times: when it will act next (act_at_us),
  * and when its present state ends by itself (limit_us). Everything that changes either ends with
@@ -22,9 +23,9 @@
 enum {
     BATCH = 256,            /* renewals in one operation */
     BATCHES_AT_ONCE = 4,    /* in one tick */
-    MARGIN_US = 2000,       /* of D, besides the drift: timers and rounding */
+    MARGIN_US = 2000,       /* taken off the lease besides the drift: timers, rounding */
     FIRST_RETRY_US = 20000, /* after a failure; doubled each time */
-    INQUIRY_US = 500000     /* how long a loss is kept back to learn its cause */
+    INQUIRY_US = 500000     /* how long the report of a loss may wait for its cause */
 };
 
 /* A RENEW in flight. The client submits its op; it comes back through engine_completed. */
@@ -114,7 +115,8 @@ static uint64_t random_below(struct engine *e, uint64_t limit) {
     return limit ? e->config.random % limit : 0;
 }
 
-/* When to try again after a failure: doubling, capped, and spread so that clients part ways. */
+/* When to retry after a failure. The delay doubles each time up to a limit, and is partly random so
+ * that clients do not retry in step. */
 static int64_t retry_at_us(struct engine *e, struct hold *hold, int64_t cap_us) {
     int64_t delay = min((int64_t)FIRST_RETRY_US << min(hold->failures, 10), max(cap_us, 1000));
     if (hold->failures < UINT8_MAX)
@@ -149,12 +151,12 @@ static void send(struct engine *e, struct hold *hold, enum store_op_type type) {
     hold->op.type = type;
     hold->op.outcome = 0;
     hold->op.reason = 0;
-    free(take_text(&hold->op)); /* of the last answer, which nobody asked for */
+    free(take_text(&hold->op)); /* left over from the last answer: nobody took it */
     put_out(e, &hold->op);
     schedule(e, hold);
 }
 
-/* How the last question or renewal failed; 0: it did not. Takes `text` over. */
+/* Records how the last request or renewal failed (0: it did not). Takes ownership of `text`. */
 static void note_failure(struct hold *hold, int error, char *text) {
     free(hold->failure_text);
     hold->failure = error;
@@ -184,7 +186,7 @@ static void add_request(struct hold *hold, struct request *request) {
     hold->requests = request;
 }
 
-/* Finishes one request. Takes `text` over. */
+/* Finishes one request. Takes ownership of `text`. */
 static void finish(struct engine *e, struct request *request, int result, char *text) {
     struct request **link = &request->hold->requests;
     while (*link != request)
@@ -196,7 +198,7 @@ static void finish(struct engine *e, struct request *request, int result, char *
     list_append(&e->finished, &request->link);
 }
 
-/* Finishes all requests of a type. Takes `text` over, for the first of them. */
+/* Finishes all requests of a type. Takes ownership of `text`, which goes to the first of them. */
 static void finish_all(struct engine *e, struct hold *hold, enum request_type type, int result,
                        char *text) {
     for (struct request *request = hold->requests, *next; request; request = next) {
@@ -237,9 +239,9 @@ static void end(struct engine *e, struct hold *hold) {
 
 /* ---- Losing ----
  *
- * A hold that the store no longer has is lost at once. Why is then asked for, in a request that
- * only this case costs. The program is notified when the answer has come, and by the deadline at
- * the latest. */
+ * A hold that the store no longer has is lost at once. The engine then asks the store for the
+ * cause; no other case costs a second request. The program is notified when the answer has come,
+ * after INQUIRY_US, or at the deadline, whichever is first. */
 
 static void release(struct engine *e, struct hold *hold);
 
@@ -342,8 +344,8 @@ static void send_release(struct engine *e, struct hold *hold) {
     send(e, hold, STORE_RELEASE);
 }
 
-/* The program is done with it. What the store may still have is released, again and again until it
- * confirms or must have forgotten by itself. */
+/* The program is done with the hold. Whatever the store may still have of it is released; the
+ * release is repeated until the store confirms it or must have forgotten the hold by itself. */
 static void release(struct engine *e, struct hold *hold) {
     int64_t longest_us = max(hold->longest_lease_us, e->config.wait_lease_us);
     if (hold->inquiry) {
@@ -366,7 +368,7 @@ static void release(struct engine *e, struct hold *hold) {
         end(e, hold);
 }
 
-/* The program is done with it. A hold that it keeps stays in the store until its lease ends. */
+/* The program is done with the hold. One that `keeps` stays in the store until its lease ends. */
 static void release_or_leave(struct engine *e, struct hold *hold) {
     if (!hold->keeps || !is_held(hold)) {
         release(e, hold);
@@ -377,7 +379,7 @@ static void release_or_leave(struct engine *e, struct hold *hold) {
     end(e, hold);
 }
 
-/* Gives up acquiring. Takes `text` over. */
+/* Gives up acquiring. Takes ownership of `text`. */
 static void withdraw(struct engine *e, struct hold *hold, int result, char *text) {
     finish(e, acquire_request(hold), result, text);
     release(e, hold);
@@ -385,7 +387,7 @@ static void withdraw(struct engine *e, struct hold *hold, int result, char *text
 
 /* ---- Tokens that were seen ----
  *
- * The floor of a name is above the last token that was seen of it, in case the store lost the
+ * The floor of a name is above the largest token that was seen of it, in case the store lost the
  * counter and the clock went back. It must not be above the tokens of other names: a single counter
  * far ahead would drag all of them along, and the store refuses such a floor for a name without a
  * counter. Memory is bounded: in a full row, the entry with the smallest token is replaced. */
@@ -484,7 +486,8 @@ static void granted(struct engine *e, struct hold *hold) {
     finish(e, request, HF_OK, NULL);
 }
 
-/* The holder has more time left than any lease or wait lease can have: a clock was set back. */
+/* The holder has more time left than any lease or wait lease of ours can have: a clock was set
+ * back, or the holder's max_lease is longer. */
 static bool is_clock_error(const struct engine *e, const struct store_op *op) {
     int64_t longest_us = max(e->config.max_lease_us, e->config.wait_lease_us);
     return !(op->flags & STORE_FOREIGN) && op->left_us > longest_us;
@@ -511,8 +514,9 @@ static void queued(struct engine *e, struct hold *hold) {
         ask(e, hold);
         return;
     }
-    /* Often enough to keep the place; the head also when what is in front of it must have ended. A
-     * foreign client notifies nobody when it releases: the head polls, less and less often. */
+    /* Ask often enough to keep the place in the queue. The head also asks when the hold in front of
+     * it must have ended. A foreign client notifies nobody when it releases, so the head polls it,
+     * less and less often. */
     int64_t again_us = e->config.wait_lease_us / 3;
     if (is_head)
         again_us = min(again_us, max(hold->op.left_us, 0) + 1000);
@@ -522,7 +526,7 @@ static void queued(struct engine *e, struct hold *hold) {
     ask_later(e, hold, at_us);
 }
 
-/* What a wait that ends without the lock is told. HF_UNKNOWN: the store may have acted. */
+/* The result of a wait that ends without the lock. HF_UNKNOWN: the store may have acted. */
 static int result_of_waiting(const struct hold *hold) {
     bool may_have_acted = !hold->had_answer && (hold->may_exist || !hold->failure);
     if (may_have_acted || hold->failure == HF_UNKNOWN)
@@ -530,7 +534,7 @@ static int result_of_waiting(const struct hold *hold) {
     return hold->had_answer ? HF_TIMEOUT : HF_UNREACHABLE;
 }
 
-/* The store cannot be reached or did not answer. Like a lock that is held, that is waited for. */
+/* The store cannot be reached or did not answer: wait for it, as for a lock that is held. */
 static void store_is_away(struct engine *e, struct hold *hold, int error) {
     struct request *request = acquire_request(hold);
     int64_t until_us = hold->had_answer ? request->give_up_us : request->answer_by_us;
@@ -582,7 +586,7 @@ static void acquire_answered(struct engine *e, struct hold *hold) {
     }
 }
 
-/* The time to wait has passed: because of a long queue, or of a store that is away. */
+/* The time to wait has passed, in the queue or while the store was away. */
 static void give_up(struct engine *e, struct hold *hold) {
     withdraw(e, hold, result_of_waiting(hold), take_failure_text(hold));
 }
@@ -642,7 +646,7 @@ static bool open_batch(struct engine *e) {
     return true;
 }
 
-/* Takes `text` over. */
+/* Takes ownership of `text`. */
 static void renewal_failed(struct engine *e, struct hold *hold, int reason, char *text) {
     finish_all(e, hold, REQUEST_RENEW, reason, copy(text));
     note_failure(hold, reason, text);
@@ -672,7 +676,7 @@ static void add_renewal(struct engine *e, struct hold *hold, int64_t lease_us) {
 static void renewed(struct engine *e, struct hold *hold, int64_t asked_us, int64_t lease_us) {
     note_lease(hold, lease_us);
     if (hold->deadline_us <= e->now_us) {
-        lose(e, hold, LOSS_EXPIRED); /* the program may know since then, and that is final */
+        lose(e, hold, LOSS_EXPIRED); /* the program may have seen that it is lost, which is final */
         return;
     }
     hold->deadline_us = max(hold->deadline_us, asked_us + engine_validity_us(e, lease_us));
@@ -715,7 +719,7 @@ static void renewals_answered(struct engine *e, struct renewals *batch) {
 void engine_renew(struct engine *e, struct hold *hold, struct request *request, int64_t lease_us) {
     add_request(hold, request);
     if (is_held(hold) && engine_left_us(e, hold) == 0)
-        lose(e, hold, LOSS_EXPIRED); /* its timer has not come yet; finishes the request */
+        lose(e, hold, LOSS_EXPIRED); /* its timer has not fired yet; this finishes the request */
     else if (!is_held(hold))
         finish(e, request, hold->state == HOLD_LOST ? HF_LOST : HF_RELEASED,
                hold->state == HOLD_LOST ? copy(hold->failure_text) : NULL);
@@ -742,7 +746,7 @@ void engine_release(struct engine *e, struct hold *hold, struct request *request
     finish_all(e, hold, REQUEST_RENEW, HF_RELEASED, NULL);
     if (hold->inquiry && hold->was_lost && request) {
         hold->is_done_with = true;
-        return; /* whoever waits for the release learns the cause */
+        return; /* the release finishes with the cause of the loss */
     }
     if (hold->was_lost)
         finish_all(e, hold, REQUEST_RELEASE, HF_LOST, copy(hold->failure_text));
@@ -850,8 +854,8 @@ void engine_gone(struct engine *e, uint64_t seq) {
         lose(e, hold, LOSS_GONE);
 }
 
-/* A hold that the program does not want renewed is renewed for the time that it has left, so its
- * lease does not change. */
+/* Makes the hold due for a renewal now. One that the program does not want renewed is renewed only
+ * for the time that it has left (see engine_tick), so its lease does not change. */
 static void check(struct engine *e, struct hold *hold) {
     if (!is_held(hold))
         return;

@@ -50,7 +50,7 @@ enum hold_news {
 
 enum request_type { REQUEST_ACQUIRE, REQUEST_RENEW, REQUEST_RELEASE };
 
-/* Who may reenter a lock: the thread that holds it, or whoever has the program's key. */
+/* Who may reenter a lock: the thread that holds it, or any caller with the program's key. */
 struct owner {
     uint64_t key;
     bool is_thread;
@@ -58,7 +58,7 @@ struct owner {
 
 /* What a reentrant hold has in addition. */
 struct reentry {
-    struct map_node node; /* in by_owner, from asking until the hold ends */
+    struct map_node node; /* in by_owner, from asking until the release */
     struct hold *hold;
     struct owner owner;
     uint32_t entered;
@@ -88,10 +88,10 @@ struct hold {
     struct request *requests;
     struct store_renewal *renewal; /* in flight */
     struct reentry *reentry;       /* NULL: not reentrant */
-    struct inquiry *inquiry;       /* in flight, into why the store does not have it */
+    struct inquiry *inquiry;       /* in flight: it asks why the store does not have the hold */
     int64_t asked_us;              /* when the operation was sent */
     int64_t act_at_us;             /* when to ask again, to renew, to repeat the release */
-    int64_t lease_us;              /* that the program asks for */
+    int64_t lease_us;              /* the lease that the program asks for */
     int64_t granted_us;            /* the lease that the store granted last */
     int64_t longest_lease_us;      /* ever asked for (the answer may be lost) or granted */
     int64_t deadline_us;           /* held: D; releasing: when the store has forgotten it */
@@ -110,7 +110,7 @@ struct hold {
     bool may_be_released : 1; /* a release was not answered, so the store may have done it */
     bool is_done_with : 1;    /* released while the cause of its loss is asked for */
     bool watched : 1;         /* the client wants to know more: see enum hold_news */
-    int failure;        /* the error of the last question or renewal if that failed, or 0 … */
+    int failure;        /* the error of the last request or renewal if that failed, or 0 … */
     char *failure_text; /* … and its particulars, or NULL; once it is lost, those of the loss. The
                            caller frees it with the hold */
 };
@@ -144,10 +144,11 @@ struct engine {
 void engine_init(struct engine *engine, const struct engine_config *config);
 void engine_free(struct engine *engine);
 
-/* The time of the calls that follow. A time before the last one is ignored. */
+/* The time of the calls that follow. A now_us before the last one is ignored. */
 void engine_set_time(struct engine *engine, int64_t now_us, int64_t wall_us);
 
-/* How long a lease is valid from when the request was sent: the lease minus the drift of clocks. */
+/* How long a lease is valid from when the request was sent: the lease minus the drift of clocks and
+ * a small margin. */
 int64_t engine_validity_us(const struct engine *engine, int64_t lease_us);
 
 /* Starts to acquire what hold->op describes (name, label, kind, capacity, weight, lease_us), with

@@ -1,6 +1,6 @@
-/* The engine without memory. A scenario with everything in it that allocates runs once for each of
- * its allocations: that one fails; that one and all after it fail. Each run must end in a clear
- * result, with nothing leaked and nothing forgotten. */
+/* The engine without memory. A scenario that contains everything that allocates runs twice for each
+ * of its allocations: once this allocation fails, once this one and all after it fail. Each run
+ * must end in a clear result, with nothing leaked and nothing forgotten. */
 #include "engine/story_test.h"
 
 enum { HOLDS = 40 };
@@ -11,7 +11,8 @@ static int result_of(struct actor *actor, enum request_type type) {
     return told->results[told->read++];
 }
 
-/* Forty holds: the heap and the maps grow. Those for which there was no memory do not exist. */
+/* Forty holds, so that the heap and the maps grow. A hold for which there is no memory is
+ * skipped. */
 static size_t acquire_many(struct actor *ret_actors[HOLDS]) {
     size_t count = 0;
     for (int i = 0; i < HOLDS; i++) {

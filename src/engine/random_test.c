@@ -1,7 +1,7 @@
-/* Anything in any order: thousands of random steps, and after each of them what must always be
- * true. The store answers, wakes and breaks at random; the program acquires, cancels, renews,
- * reenters and releases; time jumps, and answers come before or after the timers. The test computes
- * each hold's deadline by itself, from what was sent and answered.
+/* Anything in any order: thousands of random steps, with a check after each of them of what must
+ * always be true. The store answers, wakes and breaks at random; the program acquires, cancels,
+ * renews, reenters and releases; time jumps, and answers come before or after the timers. The test
+ * computes each hold's deadline by itself, from what was sent and answered.
  *
  * A failure names its seed: `engine-random_test SEED` runs that one alone. */
 #include "engine/story_test.h"
@@ -15,7 +15,7 @@ static uint64_t chance(uint64_t below) {
     return map_hash_number(chance_state) % below;
 }
 
-/* True in so many of a hundred cases. */
+/* True with this probability, in percent. */
 static bool percent(unsigned of_a_hundred) {
     return chance(100) < of_a_hundred;
 }
@@ -157,7 +157,7 @@ static void cancel_something(void) {
 
 /* ---- The store ---- */
 
-/* The lease that is granted, of the one that was asked for. */
+/* The lease that is granted if this one is asked for. */
 static int64_t negotiated_us(int64_t asked_us) {
     return percent(80) ? asked_us : asked_us / 2 + (int64_t)chance((uint64_t)asked_us);
 }
@@ -190,7 +190,7 @@ static void answer_acquire(struct store_op *op) {
 }
 
 static void answer_renew(struct store_op *op) {
-    int64_t asked_us = op->left_us; /* story_test.h keeps it there */
+    int64_t asked_us = op->left_us; /* where story_test.h puts it */
     if (percent(30)) {
         complete(op, percent(50) ? STORE_UNKNOWN : STORE_REFUSED, HF_UNREACHABLE, maybe_text());
         return;
@@ -332,7 +332,7 @@ TEST(random_steps_break_no_invariant) {
         return;
     }
     for (unsigned long long seed = 1; seed <= SEEDS; seed++) {
-        printf("# seed %llu\n", seed); /* for what ends without a message of ours */
+        printf("# seed %llu\n", seed); /* in case the run ends without a message of ours */
         fflush(stdout);
         run(seed);
     }

@@ -1,7 +1,7 @@
 /* Releasing: releases and their outcomes, reentering and leaving a lock, the end of the engine. */
 #include "engine/story_test.h"
 
-/* A store that does not answer releases, as long as the engine asks. Returns when that ended. */
+/* The store does not answer any release. Returns when the engine stopped asking. */
 static int64_t nobody_confirms(struct actor *actor) {
     for (int i = 0; !actor->ended; i++) {
         CHECK(i < 1000);
@@ -100,8 +100,8 @@ STORY(an_unanswered_release_is_repeated_until_the_lease_has_passed) {
     CHECK(ended_us < (1000 + LEASE_MS + 5000) * INT64_C(1000));
 }
 
-/* A renewal never shortens a lease, so the store has the longer one. When the last repeat happens
- * is random: so this runs with many seeds. */
+/* A renewal never shortens a lease, so the store has the longer one. The time of the last repeat is
+ * random, so this runs with many seeds. */
 TEST(a_release_is_repeated_until_the_longest_lease_that_was_given_has_passed) {
     for (uint64_t chance = 1; chance <= 50; chance++) {
         story_begin();
@@ -407,7 +407,7 @@ STORY(what_was_lost_is_not_entered_again) {
     gone(by_word);
     expect_lost(by_word);
     CHECK(!entered("y", thread_5));
-    HERE(set_clock(VALID_MS * 1000)); /* its timer has not come yet */
+    HERE(set_clock(VALID_MS * 1000)); /* its timer has not fired yet */
     CHECK(!entered("x", thread_5));
     tick();
     expect_lost(by_time);
@@ -440,7 +440,7 @@ STORY(each_release_of_a_reentered_lock_that_was_lost_says_so) {
     expect_released(a, HF_LOST);
 }
 
-/* The result for an owner that holds `op` and asks for the other. */
+/* The result for an owner that holds `has` and asks for `wants`. */
 static int enters_for(struct store_op has, struct store_op wants) {
     story_begin();
     struct actor *a = reentrant("x", thread_5);

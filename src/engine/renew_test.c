@@ -3,7 +3,7 @@
 
 #include "store/locks.h"
 
-/* A store that does not answer renewals until this time. Returns how often it was asked. */
+/* The store answers no renewal until this time. Returns how often it was asked. */
 static int nobody_answers_until_us(int64_t us) {
     int asked = 0;
     while (engine_due_us(&story.engine) <= us) {
@@ -463,13 +463,14 @@ STORY(a_failed_renewal_is_retried_at_the_pace_of_the_lease_it_has) {
 
 STORY(who_asks_again_asks_for_the_lease_of_the_program) {
     struct actor *a = acquire("x", FOREVER);
-    expect_op(a, STORE_ACQUIRE)->lease_us = 1; /* whatever an answer that was lost said */
+    expect_op(a, STORE_ACQUIRE)->lease_us = 1; /* whatever a lost answer may have put there */
     answer_unknown(a);
     at_ms(1000);
     CHECK_EQ_INT(expect_op(a, STORE_ACQUIRE)->lease_us, LEASE_MS * 1000);
 }
 
-/* Until the store must have forgotten it, which is later than the lease that was asked for. */
+/* That is, until the store must have forgotten the hold, which is after the end of the lease that
+ * was asked for. */
 STORY(a_release_is_repeated_for_as_long_as_the_granted_lease_lasts) {
     struct actor *a = acquire("x", FOREVER);
     expect_op(a, STORE_ACQUIRE);

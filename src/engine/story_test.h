@@ -59,7 +59,7 @@ struct actor {
     char *text; /* that came with the last result */
     unsigned lost, lost_read, ended, pending;
     bool with_store;    /* its operation */
-    bool keep;          /* its memory when it has ended, as for an alias of it in the client */
+    bool keep;          /* do not free the hold when it ends, as the client does for an alias */
     int64_t sent_us;    /* when its operation was put out */
     uint64_t seq;       /* its attempt id */
     int64_t expected_D; /* for random_test.c */
@@ -69,7 +69,7 @@ struct actor {
 struct story {
     struct engine engine;
     struct list actors, fresh, flying; /* operations with the store: not yet expected, expected */
-    int64_t wall_us;                   /* what is added to the clock */
+    int64_t wall_us;                   /* added to the clock to get the wall clock */
     const char *file;
     int line;
     unsigned long long seed;
@@ -110,9 +110,9 @@ static inline struct actor *actor_of(const struct store_op *op) {
 
 static inline void take_op(struct store_op *op) {
     if (op->type == STORE_INSPECT) {
-        /* its hold may end before it */
+        /* not tracked: its hold may end before it */
     } else if (op->type == STORE_RENEW) {
-        op->left_us = story.engine.now_us; /* a field that is the store's now: when it was sent */
+        op->left_us = story.engine.now_us; /* unused until the answer: here, when it was sent */
     } else {
         struct actor *actor = actor_of(op);
         REQUIRE(!actor->with_store, "an operation was put out that the store already has");
@@ -191,8 +191,8 @@ static inline void story_at_us(int64_t us) {
 #define at_us(us) HERE(story_at_us(us))
 #define at_ms(ms) HERE(story_at_us((ms)*INT64_C(1000)))
 
-/* The process did not run meanwhile: what became due is done now, late. Or the first thing that it
- * sees is an answer of the store, before it checks what is due. */
+/* The process did not run until now. With the first, what became due is done now, late; with the
+ * others, an answer of the store is processed before the process checks what is due. */
 #define wakes_up_at_ms(ms) HERE((set_clock((ms)*INT64_C(1000)), tick()))
 #define wakes_up_to_an_answer_at_us(us) HERE(set_clock(us))
 #define wakes_up_to_an_answer_at_ms(ms) HERE(set_clock((ms)*INT64_C(1000)))
@@ -307,7 +307,7 @@ static inline struct store_op *story_expect_op(struct actor *actor, int type, co
 }
 #define expect_op(actor, type) HERE(story_expect_op(actor, type, #type))
 
-/* A RENEW of so many holds. */
+/* A RENEW of `count` holds. */
 static inline struct store_op *story_expect_renewal(size_t count) {
     struct store_op *op = next_fresh("STORE_RENEW");
     REQUIRE(op->type == STORE_RENEW, "operation %d was put out, not a renewal", op->type);
@@ -354,7 +354,7 @@ static inline void story_answer_busy(struct actor *actor, int64_t left_ms, int f
 }
 
 #define answer_done(actor, token) HERE(story_answer_done(actor, token))
-/* With another lease than it was asked for. */
+/* Grants another lease than was asked for. */
 #define answer_done_for(actor, token, lease_ms) \
     HERE(((actor)->hold->op.lease_us = (lease_ms)*INT64_C(1000), story_answer_done(actor, token)))
 #define answer_queued(actor, left_ms, flags) HERE(story_answer_queued(actor, left_ms, flags))
@@ -374,10 +374,10 @@ static inline void story_answer_renewal(struct store_op *op, enum store_outcome 
     complete(op, STORE_DONE, 0, NULL);
 }
 #define answer_renewal(op, outcome) HERE(story_answer_renewal(op, outcome))
-/* One that it has not done, or whose outcome is unknown. */
+/* A RENEW that the store has not done, or whose outcome is unknown. */
 #define fail_renewal(op, outcome, reason) HERE(complete(op, outcome, reason, NULL))
 
-/* An INSPECT that asks why a hold is gone. The answer: `locks`, which may be NULL. */
+/* An INSPECT that asks why a hold is gone; its answer is `found`, which may be NULL. */
 static inline struct store_op *story_expect_inquiry(void) {
     struct store_op *op = next_fresh("STORE_INSPECT");
     REQUIRE(op->type == STORE_INSPECT, "operation %d was put out, not an INSPECT", op->type);

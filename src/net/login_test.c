@@ -163,7 +163,8 @@ TEST(the_longest_password_is_read_whole) {
     unlink(path);
 }
 
-/* Whoever names a source means to use a password. Without it, the client would log in as nobody. */
+/* A URL that names a source means to use a password. Without one, the client would log in as
+ * nobody. */
 TEST(an_empty_source_is_a_bad_url) {
     char url[256];
     const char *path = file_with("\n", 1);

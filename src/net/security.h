@@ -1,7 +1,7 @@
 /* How the connections of a store are protected, as its URL says: by TLS, or not at all.
  *
- * A URL asks for TLS by its scheme ("https" instead of "http"). The options ca, cert and key,
- * which are files, and server_name are TLS's. Without TLS, only this host and private networks are
+ * A URL asks for TLS by its scheme ("https" instead of "http"). The options ca, cert and key, which
+ * are files, and server_name are for TLS. Without TLS, only this host and private networks are
  * connected to, unless the option plaintext=yes says that the path is safe. That rule is kept for
  * every address that is connected to (wire.h), whether the URL, a name service or a server named
  * it. */
@@ -25,7 +25,7 @@ struct net_security {
 int net_security_open(struct net_security *security, const struct url *url, const char *tls_scheme,
                       const char *const *protocols, char **ret_text);
 
-/* When all wires that use it are dropped. Accepts a zeroed one. */
+/* To be called when all wires that use it are dropped. Accepts a zeroed one. */
 void net_security_close(struct net_security *security);
 
 #endif

@@ -65,7 +65,7 @@ struct server {
 struct client {
     struct net_tls tls;
     SSL_CTX *context;
-    char name[NAME_SIZE]; /* of all servers; "": each has the name of its host */
+    char name[NAME_SIZE]; /* that all certificates must be for; "": each server's host */
     const char *const *protocols;
     bool has_passphrase; /* the key has one */
     int64_t expires_us;  /* the client certificate; 0: there is none */
@@ -79,7 +79,7 @@ struct channel {
     SSL *ssl;
     BIO *in, *out;
     int64_t wall_us;     /* when it began */
-    int64_t verified_us; /* when those certificates were that its session rests on */
+    int64_t verified_us; /* when the certificates behind its session were verified */
 };
 
 static struct client *client_of(const struct net_tls *tls) {
@@ -423,7 +423,8 @@ static int session_came(SSL *ssl, SSL_SESSION *session) {
     return 1;
 }
 
-/* After the clock has gone back, a session may seem to be of the future: it is not used either. */
+/* Uses the newest session that is not too old. After the clock has gone back, a session may seem to
+ * come from the future: it is not used either. */
 static void use_session(struct channel *c, struct server *server) {
     while (server->session_count) {
         size_t last = server->session_count - 1;
@@ -590,7 +591,7 @@ static void note_expiry(struct channel *c) {
     }
 }
 
-/* Of those that were offered: not every OpenSSL refuses another one. */
+/* The protocol that the server chose, if it was offered: not every OpenSSL refuses another one. */
 static const char *find_protocol(const struct channel *c) {
     const unsigned char *chosen;
     unsigned size;

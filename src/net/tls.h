@@ -63,8 +63,9 @@ struct net_tls_module {
     void (*end)(struct net_tls_channel *channel);
     /* Takes bytes from the server. False: no memory. */
     bool (*feed)(struct net_tls_channel *channel, const void *bytes, size_t size);
-    /* What the server said, in the bytes that were fed. Above 0: so many bytes. 0: nothing until
-     * more is fed. Below 0: see `reason` and `why`. In each case there may be something to send. */
+    /* What the server said, in the bytes that were fed. Above 0: the number of bytes. 0: nothing
+     * until more is fed. Below 0: see `reason` and `why`. In each case there may be something to
+     * send. */
     int (*read)(struct net_tls_channel *channel, void *room, size_t size);
     /* Only when it is open. False: no memory, and the connection cannot be used any more. */
     bool (*write)(struct net_tls_channel *channel, const void *bytes, size_t size);

@@ -93,8 +93,8 @@ static bool deliver(size_t first, size_t piece) {
     return size;
 }
 
-/* Lets bytes flow in both directions until none does, in pieces of this size; `first` is that of
- * the first piece that the server sends at once, 0: the same. */
+/* Lets bytes flow in both directions until there are none left, in pieces of this size. Each time
+ * the server sends something, the first piece of it has the size `first`, unless that is 0. */
 static void flow(size_t first, size_t piece) {
     bool more = true;
     while (more && !ended) {
@@ -257,7 +257,7 @@ TEST(what_was_changed_on_the_way_is_not_believed) {
         free(bytes);
         read_all();
         flow(0, AT_ONCE);
-        failures += !channel->open; /* some bytes say nothing, such as the version of a record */
+        failures += !channel->open; /* some bytes do not matter, such as the version of a record */
         if (channel->open)
             talk(0, AT_ONCE);
     }
@@ -350,7 +350,7 @@ TEST(who_is_not_trusted_is_notified) {
     connect_at(now_s * 1000000);
     flow(0, AT_ONCE);
     check_refused(HF_DENIED, "the server's certificate is self-signed");
-    CHECK(peer->failed); /* it was told, too */
+    CHECK(peer->failed); /* it got an alert */
     tls_server_close(&other);
     over();
 }
@@ -399,7 +399,7 @@ TEST(a_session_that_did_not_lead_to_a_connection_is_not_tried_again) {
     connect_at(now_s * 1000000);
     flow(0, AT_ONCE);
     talk(0, AT_ONCE);
-    connect_at(now_s * 1000000); /* with it, and the server says nothing */
+    connect_at(now_s * 1000000); /* with the session, but the server never answers */
     connect_at(now_s * 1000000);
     flow(0, AT_ONCE);
     check_open();
@@ -469,7 +469,7 @@ TEST(a_host_that_no_certificate_could_be_for_is_refused) {
     over();
 }
 
-/* It would take the place of the certificate. */
+/* A session would be accepted in place of a certificate. */
 static void keep_apart(int version) {
     open_nameless();
     only_version(version);

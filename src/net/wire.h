@@ -1,13 +1,13 @@
 /* The bytes between a client and a server: a stream of the world, with TLS over it if the URL asks
  * for that.
  *
- * A wire keeps the promises of a world_stream (world.h), with two differences. It is opened once
- * the TLS handshake is done, which may take nine tenths of the time to connect, so that its failure
- * is reported before whoever waits for the connection gives up. And `closed` also gives an
+ * A wire keeps the promises of a world_stream (world.h), with two differences. It is open once the
+ * TLS handshake is done. Connecting and the handshake together may take nine tenths of the peer's
+ * timeout, so that a failure is reported before the owner gives up. And `closed` also gives an
  * hf_error.
  *
- * With TLS, nothing leaves except through TLS, but for the request to begin it, in a protocol that
- * has one. Without TLS, public addresses are never connected to, unless the URL permits that. */
+ * With TLS, nothing is sent in plaintext except the request to begin TLS, in a protocol that has
+ * one. Without TLS, public addresses are never connected to, unless the URL permits that. */
 #ifndef NET_WIRE_H
 #define NET_WIRE_H
 

@@ -1,5 +1,5 @@
-/* A wire, in plaintext and over TLS: what leaves, what its owner is told, and when. The streams
- * lead to a server in memory. */
+/* A wire, in plaintext and over TLS: what leaves, what its owner is notified of, and when. The
+ * streams lead to a server in memory. */
 #include "net/wire.h"
 
 #include "check.h"
@@ -78,7 +78,7 @@ static void say(const char *text) {
 
 /* ---- A wire and its server ---- */
 
-/* Opens a wire as the URL says, which the server's CA is added to if it ends with "ca=". */
+/* Opens a wire as the URL says. If the URL ends with "ca=", the server's CA is appended. */
 static void begin(const char *url_text) {
     char whole[256], *text = NULL;
     struct url url;
@@ -342,7 +342,8 @@ TEST(no_memory_for_the_handshake_is_reported) {
     over();
 }
 
-/* What was encrypted and not sent would be missing in the sequence: nothing may follow it. */
+/* Nothing may follow bytes that were encrypted but not sent, since the sequence would have a
+ * gap. */
 TEST(no_memory_to_send_ends_the_wire_from_the_dispatch_and_nothing_follows) {
     begin("anys://db.example?ca=");
     accept_tls();

@@ -8,18 +8,20 @@
  *     mark    a shared hold of "NAME/there", whose label is the generation g that was read while
  *             the place was held
  *
- * Whoever sees as many marks of g as there are parties sets the counter from g to g + 1, which
- * succeeds once. Whoever sees more than g has passed, however late it looks.
+ * A party that sees as many marks of g as there are parties sets the counter from g to g + 1, which
+ * succeeds once. A party that sees a counter above g has passed, however late it looks.
  *
- * Nobody is left out: who has a place but no mark yet keeps the marks below the number of parties,
- * so the barrier does not open before it has one. (It could if the mark itself had the place's
- * job: between a grant and the next look nobody knows whether the grant was counted.) Hence a mark
- * is worth something only if the place is still held once it is granted.
+ * Nobody is left out: a party that has a place but no mark yet keeps the number of marks below that
+ * of the parties, so the barrier does not open before that party has its mark. (It could open if
+ * there were only marks: between the grant of a mark and the next look, a party does not know
+ * whether its mark was counted.) Hence a mark counts only if its party still holds the place when
+ * the mark is granted.
  *
- * Who leaves returns both, and waits until there is no mark of g. The generation after it needs all
- * places, so it does not open before that.
+ * A party that leaves releases both and waits until there is no mark of g. The next generation
+ * needs all places, so it does not open before that.
  *
- * If the store forgot the counter, g is larger than what it has: the party begins again. */
+ * If the store has forgotten the counter, g is larger than what the store has, and the party begins
+ * again. */
 #include "recipes/waiting.h"
 
 #include "base/error.h"
@@ -36,7 +38,7 @@ struct hf_barrier {
     int64_t generation;
     bool is_first;  /* there is no counter yet */
     char label[32]; /* of this generation's marks */
-    /* The names of their lock and of the counter, after `name`. */
+    /* The names of the marks' lock and of the counter, which are stored after `name`. */
     char *marks, *opened;
     char name[];
 };
@@ -123,7 +125,7 @@ static int open_barrier(struct waiting *w, const struct hf_barrier *b, hf_counte
     return r == HF_MISMATCH ? HF_OK : r;
 }
 
-/* HF_OK: the generation is another now. HF_PENDING: not yet. */
+/* HF_OK: the generation has changed. HF_PENDING: not yet. */
 static int look(struct waiting *w, const struct hf_barrier *b, uint32_t parties, int64_t *ret_now) {
     hf_counter now;
     uint32_t present = 0;

@@ -1,5 +1,5 @@
-/* Leader election. The leader is who holds an exclusive lock, so to campaign is to acquire it and
- * to resign is to release it. What is left for a recipe is to observe who leads.
+/* Leader election. The leader is the holder of an exclusive lock, so to campaign is to acquire the
+ * lock, and to resign is to release it. What is left for a recipe is to observe who leads.
  *
  * hf_observe compares with a token, not with what it saw last. So it keeps no state between two
  * calls, and no change of leaders is missed because nobody was in the call when it happened. */
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Somebody who holds the lock without a token is another program: nobody was elected. */
+/* A holder without a token is not a client of holdfast: nobody was elected. */
 static int read_leader(hf_locks *locks, hf_leader *ret) {
     const hf_lock_info *lock = hf_locks_at(locks, 0);
     *ret = (hf_leader)HF_LEADER_INIT;
@@ -41,7 +41,8 @@ static int look(struct waiting *w, const char *name, hf_leader *ret_leader) {
     return r;
 }
 
-/* The lease of a leader that is gone ends without an announcement: the next look is then. */
+/* No change is announced when the lease of a dead leader ends, so that is the time to look
+ * again. */
 static int64_t until_lease_ends_ms(const hf_leader *leader) {
     return leader->token && leader->left_ms >= 0 ? leader->left_ms + 1 : INT64_MAX;
 }

@@ -117,7 +117,7 @@ static void sleep_ms(long ms) {
                 test_fail(__FILE__, __LINE__, "%s: not after %d ms", #condition, PATIENCE_MS); \
     } while (0)
 
-/* Two of them share a client: one has its watch, the other looks for itself. */
+/* Two observers share a client: one has the client's watch, the other polls. */
 TEST(observers_in_threads_follow_the_leaders_until_they_are_cancelled) {
     enum { OBSERVERS = 3, TERMS = 20 };
     hf_client *client = open_client(), *shared = open_client(), *own = open_client();
@@ -155,7 +155,7 @@ static bool has_calls(hf_client *client) {
     return has;
 }
 
-/* Wherever in the call the other thread is. */
+/* Wherever the other thread is within the call. */
 TEST(a_client_that_is_closed_ends_the_observing) {
     for (int i = 0; i < 30; i++) {
         struct observer o = {.client = open_client()};

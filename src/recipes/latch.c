@@ -1,7 +1,7 @@
-/* The countdown latch: a counter of those who are done. It only rises, so that it has opened is
- * final and everybody sees it, however late they look.
+/* The countdown latch: a counter of those who are done. It only rises, so a latch that has opened
+ * stays open, and everybody sees that, however late they look.
  *
- * It counts up, not down, so nobody has to set it before the first is done. */
+ * It counts up, not down, so nobody has to set it before the first one is done. */
 #include "recipes/waiting.h"
 
 #include "base/error.h"

@@ -37,7 +37,7 @@ static int by_time(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* When the index-th permit comes back; without memory, when the last one does. */
+/* When the index-th permit comes back; without memory, the most that it can take. */
 static int64_t ends_in_ms(const hf_lock_info *lock, size_t index, int64_t window_ms) {
     int64_t *left_ms = calloc(lock->holder_count, sizeof(*left_ms));
     if (!left_ms)
@@ -50,7 +50,7 @@ static int64_t ends_in_ms(const hf_lock_info *lock, size_t index, int64_t window
     return found_ms;
 }
 
-/* When it is the turn of somebody who asks now, if all who wait are served before. */
+/* How long a caller that asks now has to wait if all who are waiting already go first. */
 static int64_t turn_in_ms(const hf_lock_info *lock, const hf_limit_options *options) {
     size_t held = lock->holder_count, ahead = held + lock->waiter_count;
     if (ahead < options->rate)

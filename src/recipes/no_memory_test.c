@@ -11,7 +11,7 @@ static void open_client(void) {
     CHECK_EQ_INT(hf_client_open("memory:recipes", NULL, &client), HF_OK);
 }
 
-/* A watch that cannot be started is done without. */
+/* If the watch cannot be started, hf_observe works without it. */
 static void observe_until_time_is_up(void) {
     hf_leader leader = HF_LEADER_INIT;
     int r = hf_observe(client, "x", 0, 30, &leader);

@@ -101,7 +101,7 @@ static void on_change(const hf_change *change, void *arg) {
     pthread_mutex_unlock(&w->mutex);
 }
 
-/* A watch that cannot be, or has failed, is done without. */
+/* Starts the watch if there can be one. After a watch has failed, there is no other. */
 static void keep_watch(struct waiting *w) {
     if (w->watch && hf_call_status(w->watch) != HF_PENDING) {
         w->watch = hf_call_free(w->watch);
@@ -132,7 +132,7 @@ static int pause_for(struct waiting *w, int64_t ms) {
     hf_call_free(pause);
     if (r != HF_PENDING && r != HF_CANCELLED)
         return r;
-    r = hf_call_wait(w->anchor, 0); /* was it a change that ended the pause, or the program? */
+    r = hf_call_wait(w->anchor, 0); /* did a change end the pause, or the program? */
     return r == HF_PENDING ? HF_OK : r;
 }
 

@@ -1,9 +1,9 @@
 /* Waiting for what no call of the library waits for: look at the store, pause, look again.
  *
- * Pauses grow to a second. One ends early when the store announces a change of the lock, if it can
- * and the client is not watching already: a client has one watch at a time. It ends with an error
- * when the client is cancelled or closed, or the time is up. A store that is away is asked again
- * until then; without a limit, for ten seconds if it has never answered. */
+ * Pauses grow to a second. A pause ends early when the store announces a change of the lock, if the
+ * store can do that and the client is not watching already: a client has one watch at a time. It
+ * ends with an error when the client is cancelled or closed, or the time is up. A store that is
+ * away is asked again until then; without a limit, for ten seconds if it has never answered. */
 #ifndef RECIPES_WAITING_H
 #define RECIPES_WAITING_H
 

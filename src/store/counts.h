@@ -1,6 +1,6 @@
-/* What a COUNT does (rule 13 of store.h), for stores that do it themselves. Where others may change
- * the counter meanwhile, they read it and the client's last answer, ask here what follows, and
- * write both if neither has changed. */
+/* What a COUNT does (rule 13 of store.h), for stores that compute it in the client. If other
+ * clients may change the counter meanwhile, the store reads the counter and the client's last
+ * answer, calls counts_step, and writes both if neither has changed. */
 #ifndef STORE_COUNTS_H
 #define STORE_COUNTS_H
 
@@ -17,7 +17,7 @@ struct counts_answer {
     int reason;     /* an hf_error: it was refused; HF_OK: it was not */
     unsigned flags; /* STORE_ABSENT, STORE_MISMATCH */
     int64_t value;
-    int64_t lease; /* of the counter, in a store that has such numbers; 0: none */
+    int64_t lease; /* the number of the counter's lease, in a store that has them; 0: none */
 };
 
 enum { COUNTS_NUMBER_SIZE = 24, COUNTS_ANSWER_SIZE = 100 };
@@ -26,8 +26,8 @@ enum { COUNTS_NUMBER_SIZE = 24, COUNTS_ANSWER_SIZE = 100 };
 struct counts_answer counts_step(const struct store_op *op, struct counts_number before,
                                  struct counts_number *ret_after);
 
-/* A number in decimal digits. False: these bytes are not one, or not in the one form that is
- * written. */
+/* A number in decimal digits. Reading fails if the bytes are not a number in exactly the form that
+ * is written. */
 bool counts_read_number(const void *bytes, size_t size, int64_t *ret_value);
 void counts_write_number(int64_t value, char ret_text[COUNTS_NUMBER_SIZE]);
 

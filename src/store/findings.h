@@ -5,14 +5,15 @@
 
 #include "store/store.h"
 
-/* With a tier and nothing found or measured yet. The tier must stay valid; NULL: no memory. */
+/* A new examination: it has a tier, which must stay valid, and nothing was found or measured yet.
+ * NULL: no memory. */
 hf_examination *findings_new(const char *tier);
 
 /* `fix` may be "". `found` is a format; what follows are its values. */
 bool findings_add(hf_examination *to, hf_severity severity, const char *id, const char *means,
                   const char *fix, const char *found, ...) __attribute__((format(printf, 6, 7)));
 
-/* Sets write_us and slowest_us from what was measured, which is sorted by this. */
+/* Sets write_us and slowest_us from the times in `us`, and sorts them. */
 void findings_measured(hf_examination *to, int64_t *us, size_t count);
 
 #endif

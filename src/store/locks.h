@@ -11,11 +11,11 @@ struct hf_locks *locks_new(void);
 bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, uint32_t capacity,
                uint64_t token);
 
-/* Says that the lock added last is one of a set, with so many votes for a hold. */
+/* Says that the lock added last belongs to a set in which a hold needs `quorum` votes. */
 void locks_set_quorum(struct hf_locks *locks, uint32_t quorum);
 
-/* Adds what a node of the set says of the lock added last: why it did not answer, or a token and,
- * by LOCKS_VOTE after this, who has its vote. */
+/* Adds what a node of the set says about the lock added last: why it did not answer, or its token.
+ * Who has the node's vote is added after this, with LOCKS_VOTE. */
 bool locks_add_node(struct hf_locks *locks, const char *name, const char *failure, uint64_t token);
 
 /* Puts the locks into the order of their names. */
@@ -43,14 +43,14 @@ enum locks_role { LOCKS_HOLDER, LOCKS_WAITER, LOCKS_VOTE };
 bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
                      const uint8_t id[16], uint64_t seq);
 
-/* Adds somebody whom another look found, as it is. */
+/* Adds a party that comes from another hf_locks, unchanged. */
 bool locks_copy_party(struct hf_locks *locks, enum locks_role role, const hf_party *party);
 
 /* An owner id in full: 32 hex digits, '-', the sequence number in hex. */
 enum { LOCKS_ID_SIZE = 32 + 1, LOCKS_OWNER_SIZE = LOCKS_ID_SIZE + 16 + 1 };
 void locks_format_owner(const uint8_t id[16], uint64_t seq, char ret_text[LOCKS_OWNER_SIZE]);
-/* The number alone, which is written after the first LOCKS_ID_SIZE bytes of that. Returns the
- * end. */
+/* Writes only the sequence number, which follows the first LOCKS_ID_SIZE bytes of an owner id.
+ * Returns the end of the text. */
 char *locks_put_seq(char *end, uint64_t seq);
 
 #endif

@@ -1,5 +1,5 @@
-/* Which store the scheme of a URL names, and what people are told of it. Each store's folder has a
- * table of its schemes, store_NAME_schemes, with an empty row at its end. The table is built in
+/* Which store the scheme of a URL names, and how it is described to people. Each store's folder has
+ * a table of its schemes, store_NAME_schemes, with an empty row at its end. The table is built in
  * even if the store is a module. registry.c goes through the tables of the stores that meson.build
  * lists. */
 #ifndef STORE_SCHEMES_H

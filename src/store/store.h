@@ -42,12 +42,12 @@
  * 10. A lease is negotiated: a request asks for one (`lease_us`), and DONE answers with the one
  *     granted, which may be shorter or longer, but not longer than `max_lease_us`. It begins no
  *     earlier than the request was sent. A RENEW is DONE if each of its renewals has an outcome,
- *     a reason and a lease of its own; any other outcome of the operation is that of each.
+ *     a reason and a lease of its own; any other outcome of the operation applies to all of them.
  * 11. A client has one watch at most. From WATCH to UNWATCH the store reports changes of names that
  *     begin with `name`, and maybe others, in the order in which they happened to a name. They are
  *     complete after HF_CHANGE_WATCHING, which may come after WATCH is DONE, and until
- *     HF_CHANGE_MISSED. What nobody did, such as the end of a lease, need not be reported. Clients
- *     that are not watched pay nothing for this that can be measured.
+ *     HF_CHANGE_MISSED. What nobody did, such as the end of a lease, need not be reported. While
+ *     nobody watches, this has no measurable cost for clients.
  * 12. A hold lasts until its lease ends, whatever happens to the connection or the store object.
  *     If it ends with the client's connection (STORE_SESSION_BOUND), its lease says how long the
  *     server keeps it for a client that has fallen silent. When the connection ends, the store
@@ -87,12 +87,12 @@ enum store_kind { STORE_LOCK = 2, STORE_PERMITS = 3 }; /* stores keep these numb
 #define STORE_FLOOR_AHEAD_US (INT64_C(24) * 3600 * 1000000)
 #define STORE_COUNTER_IDLE_US (INT64_C(7) * 24 * 3600 * 1000000)
 #define STORE_COUNT_REPEAT_US (INT64_C(60) * 1000000)
-/* How long a store remembers an answer by its own clock: the same, and room for clocks that differ
- * and a request that was long on its way. */
+/* How long a store remembers an answer, by its own clock. This is longer than a client may repeat,
+ * because clocks differ and a request may be delayed on its way. */
 #define STORE_COUNT_KEPT_US (2 * STORE_COUNT_REPEAT_US)
 
 enum store_op_type {
-    STORE_ACQUIRE, /* take, or queue; the same again while waiting, and to repeat */
+    STORE_ACQUIRE, /* take the lock, or queue; sent again while waiting */
     STORE_RENEW,   /* many holds */
     STORE_RELEASE, /* a hold, or a place in the queue */
     STORE_BREAK,   /* the hold of `name` that has `token` */
@@ -121,7 +121,7 @@ enum store_flags {
     STORE_HEAD = 4,    /* QUEUED: nobody waits in front of this attempt */
     STORE_FOREIGN = 8, /* QUEUED, BUSY: held by a client that is not holdfast */
     /* COUNT: in, for CAS: none is expected; out: there is no counter (GET, CAS that did not match),
-     * or was none (SWAP, REMOVE). What ADD and CAS left exists, whatever this says. */
+     * or was none (SWAP, REMOVE). A counter that ADD or CAS has set exists, whatever this says. */
     STORE_ABSENT = 16,
     STORE_MISMATCH = 32, /* CAS, DONE: it was not as expected, and `value` is what it is */
     STORE_KEEP = 64,     /* ACQUIRE: see rule 14 */
@@ -138,7 +138,7 @@ struct store_renewal {
 };
 
 struct store_op {
-    struct list link;   /* of whoever has it: the store, between submit and completion */
+    struct list link;   /* for its owner: the store's, between submit and completion */
     uint8_t type;       /* enum store_op_type */
     uint8_t outcome;    /* enum store_outcome, set by the store */
     uint8_t kind;       /* enum store_kind */
@@ -214,9 +214,8 @@ struct store_host {
     void (*completed)(struct store_host *host, struct store_op *op);
     void (*wake)(struct store_host *host, uint64_t seq);
     void (*gone)(struct store_host *host, uint64_t seq);
-    /* Something happened to this hold (or STORE_ALL_HELD), or the store may have missed that: it is
-     * renewed at once, and the answer decides. So it is no harm if this comes late, or for no
-     * reason. */
+    /* Something may have happened to this hold (or STORE_ALL_HELD): it is renewed at once, and the
+     * answer decides. So it does no harm if this comes late or for no reason. */
     void (*check)(struct store_host *host, uint64_t seq);
     /* The store may have forgotten what it had granted, as in a fail-over: every hold whose name
      * `concerns` accepts (NULL: every hold) is lost, even if the store still has it; its release
@@ -228,7 +227,7 @@ struct store_host {
 enum store_capability {
     STORE_CAN_SHARE = 1, /* shared holds */
     STORE_CAN_PERMITS = 2,
-    STORE_CAN_QUEUE = 4,      /* rule 4; without it, who waits asks again now and then */
+    STORE_CAN_QUEUE = 4,      /* rule 4; without it, waiters poll */
     STORE_CAN_LEASE_EACH = 8, /* a lease for each hold; without it, a client's holds share one */
     STORE_CAN_FLOOR = 16,     /* `token_floor` and `floor` raise tokens */
     STORE_CAN_LOOK = 32,
@@ -288,7 +287,7 @@ static inline void store_refuse(struct store_host *host, struct store_op *op, in
  * maybe, malloc'd particulars. (registry.c) */
 int store_find(const char *scheme, const struct store_driver **ret_driver, char **ret_text);
 
-/* What people are told of the store that a scheme names and this driver is. (registry.c) */
+/* Describes, for people, the store that a scheme names and this driver implements. (registry.c) */
 hf_store_info store_describe(const char *scheme, const struct store_driver *driver);
 
 /* The token of a grant by rule 6. `counter` is the name's, 0 where it has none; for a repeat it is

@@ -1,9 +1,9 @@
-/* Voting: what a store can do beside store.h to be a node of a set, that is, one of the stores that
- * the quorum store puts together. A driver has this table (store_driver.voting), or its stores
- * cannot be nodes.
+/* Voting: what a store must be able to do, beyond store.h, to be a node of a set, that is, one of
+ * the stores that the quorum store combines. A driver without this table (store_driver.voting)
+ * cannot be used for nodes.
  *
- * A node is opened as any store, and joins its set before its first operation. From then on it is
- * asked for locks with `vote` alone, and for everything else as any store. Its rules, in addition
+ * A node is opened like any store, and joins its set before its first operation. From then on it is
+ * asked for locks only with `vote`, and for everything else like any store. Its rules, in addition
  * to those of store.h:
  *
  *  1. A node votes in one set only. It refuses to vote in another with HF_BAD_URL, because the
@@ -50,15 +50,15 @@ struct store_vote {
 /* What a set compares among its nodes when it is examined. What a store does not know stays 0 or
  * "". */
 struct store_facts {
-    int64_t ahead_us, uncertain_us; /* its clock before this host's; uncertain_us 0: not known */
+    int64_t ahead_us, uncertain_us; /* its clock minus this host's; uncertain_us 0: unknown */
     int64_t up_us;                  /* since it was started, at most */
     int64_t node_id;                /* as in a vote */
     int64_t silent_us;              /* for how much longer it will not vote */
     bool durable;                   /* it keeps everything it has acknowledged */
     bool local;                     /* it is on this host */
-    bool set_known;                 /* as for the next: */
-    char set[256];                  /* in which it votes; "": none yet */
-    char run[64];                   /* of its process */
+    bool set_known;                 /* whether the next field is known: */
+    char set[256];                  /* the set in which it votes; "": none yet */
+    char run[64];                   /* identifies its process */
     char version[64];
     char host[256];   /* as in the URL */
     char address[64]; /* as it reports itself */

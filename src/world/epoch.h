@@ -9,7 +9,7 @@
 /* The epoch of this process; 0 if it has none yet, or if there was no memory for the page. */
 uint64_t world_epoch(void);
 
-/* The same, but starts one if there is none. 0: no memory. */
+/* The same, but starts one if there is none. 0: the page cannot be made (errno). */
 uint64_t world_epoch_start(void);
 
 #endif

@@ -1,10 +1,11 @@
 /* Resolving a name. That can take long and cannot be cancelled, so each look-up has its own thread,
  * which nobody waits for.
  *
- * Design notes. A look-up has two owners, the thread and the stream that wants it; the last one to
- * finish frees it. The mutex decides who that is. It also ensures that the bell is rung only while
- * the stream exists, and with it the world and its bell. A forked child does not have the thread,
- * and the mutex may be in any state: the child frees the look-up without locking it. */
+ * Design notes. A look-up has two owners, the thread and the stream or search that wants it; the
+ * last one to finish frees it. The mutex decides who that is. It also ensures that the bell is rung
+ * only while the stream or search exists, and with it the world and its bell. A forked child does
+ * not have the thread, and the mutex may be in any state: the child frees the look-up without
+ * locking it. */
 #include "world/epoch.h"
 #include "world/real.h"
 

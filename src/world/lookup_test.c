@@ -17,8 +17,8 @@ const char *__tsan_default_options(void) {
 
 /* ---- A name service ---- */
 
-/* The name "chosen.test" has these addresses; "slow.test" has the first one, when it is
- * released. */
+/* The name "chosen.test" has these addresses; "slow.test" is 127.0.0.1, but its answer waits until
+ * it is released. */
 static const char *chosen[4];
 static sem_t slow_asked, slow_released, slow_answered;
 static pthread_t asked_on;
@@ -125,8 +125,8 @@ TEST(the_next_address_is_tried_when_one_refuses) {
     check_both_ways(&owner, listener);
 }
 
-/* If the machine stalls for longer than the second address's share, that one is never tried: repeat
- * then. */
+/* If the machine stalls for longer than the second address's share, that address is never tried,
+ * and the test repeats. */
 TEST(the_next_address_is_tried_when_one_does_not_answer_in_its_share_of_the_time) {
     struct owner owner;
     uint16_t port;
@@ -227,7 +227,7 @@ struct asker {
     struct world_lookup lookup;
     struct world *world;
     int done;
-    bool again; /* asks for the next when one is done */
+    bool again; /* `done` starts another look-up */
     char addresses[200], why[200];
 };
 

@@ -35,7 +35,7 @@ enum {
     ANCHOR_US = 1000000,
     INTERRUPTED_US = 1000,
     SPIN_US = 50,
-    SHARED_US = 5, /* a yield, if the core is shared; alone it takes less than 1 */
+    SHARED_US = 5, /* a yield takes this long if others use the core, else less than 1 */
     SPINS_MISSED_MOST = 10,
 };
 
@@ -57,7 +57,7 @@ static void store(_Atomic int64_t *value, int64_t to) {
     atomic_store_explicit(value, to, memory_order_release);
 }
 
-/* Moves the anchor, unless somebody else has since it was read at `turn`. */
+/* Moves the anchor, unless another thread has moved it since it was read at `turn`. */
 static void move_anchor(struct real *real, unsigned turn, int64_t boot_us, int64_t raw_us,
                         int64_t now_us) {
     if (!atomic_compare_exchange_strong(&real->anchoring, &turn, turn + 1))
@@ -91,8 +91,9 @@ static int64_t real_host_us(struct world *world) {
     return clock_us(CLOCK_BOOTTIME);
 }
 
-/* Exact, and not only to the kernel's tick: the floor of a token should be above the last token,
- * even if that is a few microseconds old. Then stores need not ask for the time (fast.lua). */
+/* Not the coarse clock, which moves only with the kernel's tick: the floor of a token should be
+ * above the last token, even if that is a few microseconds old. Then stores need not read their own
+ * clock (fast.lua). */
 static int64_t real_wall_us(struct world *world) {
     (void)world;
     return clock_us(CLOCK_REALTIME);
@@ -100,7 +101,7 @@ static int64_t real_wall_us(struct world *world) {
 
 static void real_random(struct world *world, void *bytes, size_t size) {
     (void)world;
-    assert(size <= 256); /* up to which getrandom is never cut short */
+    assert(size <= 256); /* up to this size getrandom never returns less */
     ssize_t got;
     do
         got = getrandom(bytes, size, 0);
@@ -227,8 +228,9 @@ static void poll_events(struct real *real, int most_ms) {
     real->event_count = count > 0 ? count : 0; /* EINTR: a signal is for the program */
 }
 
-/* Looks for an answer for a moment. A spin has missed if there is none, or if somebody else used
- * the core when it was offered: then sleeping is cheaper, even if that was the server. */
+/* Looks for an answer for a moment. A spin has missed if no answer came, or if something else ran
+ * on the core when this thread yielded it: then sleeping is cheaper, even if that was the
+ * server. */
 static void spin(struct real *real) {
     poll_events(real, 0);
     if (real->event_count)

@@ -27,14 +27,14 @@ struct real {
     struct epoll_event events[REAL_EVENTS_AT_ONCE];
     int event_count;
 
-    atomic_bool sent; /* something since the last wait began, so an answer may be near */
-    unsigned spins_missed, spins_left_out; /* in a row; and still to be left out for that */
+    atomic_bool sent; /* something was sent since the last wait began: an answer may be near */
+    unsigned spins_missed, spins_left_out; /* in a row; and to be skipped because of that */
 
     struct list streams, searches;
     struct list unflushed;       /* streams that something was queued for */
-    struct world_bell looked_up; /* some addresses were found, or not */
-    struct stream *reading;      /* whose `received` runs; NULL when that closed it */
-    char *bytes;                 /* for all to read into, once there was a stream */
+    struct world_bell looked_up; /* a look-up has ended */
+    struct stream *reading;      /* whose `received` is running; NULL if that closed it */
+    char *bytes;                 /* the streams' buffer for reading; NULL: no stream yet */
 };
 
 static inline struct real *real_of(struct world *world) {

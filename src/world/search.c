@@ -23,7 +23,7 @@ struct search {
     char host[];
 };
 
-/* Memory alone; see stream_discard_all. */
+/* Frees only the memory; see stream_discard_all. */
 static void discard(struct search *search) {
     search->owner->state = NULL;
     list_remove(&search->link);
@@ -45,7 +45,7 @@ void search_stop(struct world *world, struct world_lookup *owner) {
     discard(search);
 }
 
-/* In memory to be freed; NULL: there is none. */
+/* The addresses as text, for the caller to free; NULL: no memory. */
 static char **texts_of(const struct addrinfo *found, size_t *ret_count) {
     size_t most = 0, count = 0;
     for (const struct addrinfo *one = found; one; one = one->ai_next)

@@ -17,9 +17,9 @@ void world_wake(_Atomic uint32_t *word) {
     world_wake_all(&word, 1);
 }
 
-/* The sleepers of the other words are moved to the first one, and are then woken by one call. After
- * a call for each, the kernel might let each run before the caller goes on to the next: twice as
- * many switches. */
+/* Moves the sleepers of the other words to the first one, and then wakes all with one call. With a
+ * call for each word, the kernel might let each sleeper run before the caller gets to the next:
+ * twice as many switches. */
 void world_wake_all(_Atomic uint32_t *const *words, size_t count) {
     for (size_t i = 1; i < count; i++)
         syscall(SYS_futex, words[i], FUTEX_REQUEUE_PRIVATE, 0, 1UL, words[0], 0);

@@ -50,7 +50,7 @@ struct stream {
     struct world_stream *owner;
     struct real *real;
     struct list link;      /* in the world's streams */
-    struct list unflushed; /* in the world's list of these, or in none */
+    struct list unflushed; /* in the world's `unflushed`, or in none */
     enum phase phase;
     struct world_timer timer;
     struct world_watch watch; /* fd is -1 while there is no socket */
@@ -60,13 +60,13 @@ struct stream {
     struct addrinfo *found;         /* to be freed */
     const struct addrinfo *next;    /* to try */
     const struct addrinfo *refused; /* the last one that is too far away */
-    int tried, error;               /* of the last address; 0: no answer in its share of the time */
+    int tried, error;               /* how many; the last one's error, 0: no answer in time */
     struct addrinfo unix_info;
     struct sockaddr_un unix_address;
 
     char *out;
     size_t out_begin, out_end, out_room;
-    char why[WHY_SIZE]; /* it fails, or will as soon as it is dispatched */
+    char why[WHY_SIZE]; /* the reason, if it fails now or at the next dispatch; else "" */
 };
 
 /* ---- Ending ---- */
@@ -93,7 +93,7 @@ static void forget_lookup(struct stream *s) {
         lookup_abandon(lookup);
 }
 
-/* Memory and descriptors alone; see stream_discard_all. */
+/* Frees only memory and descriptors; see stream_discard_all. */
 static void discard(struct stream *s) {
     s->owner->state = NULL;
     list_remove(&s->link);
@@ -185,7 +185,7 @@ static void explain_unconnected(struct stream *s) {
         explain(s, "no answer from %s within %lld ms%s", peer, timeout_ms(s), several);
 }
 
-/* Ends it and notifies the owner; only while the world dispatches. */
+/* Ends the stream and notifies its owner; only while the world dispatches. */
 static void end_with_event(struct stream *s) {
     struct world_stream *owner = s->owner;
     char why[WHY_SIZE];
@@ -351,7 +351,7 @@ static bool make_room(struct stream *s, size_t size) {
         return true;
     if (size > SIZE_MAX / 4 || used > SIZE_MAX / 4)
         return false;
-    if (used + size <= room / 2) { /* moving costs no more than what went out */
+    if (used + size <= room / 2) { /* moves fewer bytes than went out */
         memmove(s->out, s->out + s->out_begin, used);
     } else {
         for (room = room ? room * 2 : OUT_ROOM_FIRST; room < used + size;)

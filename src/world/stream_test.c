@@ -53,7 +53,8 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
     return failure;
 }
 
-/* A thread that spins yields between looks. A server may answer at the first. */
+/* A thread that spins yields between checks. The server can be made to answer at the first
+ * yield. */
 static int yields, answers_at_yield = -1;
 static bool others_want_the_core;
 
@@ -98,7 +99,7 @@ static void check_ipv6(const char *host, struct sockaddr_in6 name) {
     check_both_ways(&owner, listener);
 }
 
-/* To each address of this host, so that there are those with a zone among them, if it has any. */
+/* Over each IPv6 address of this host, so that addresses with a zone are tried if there are any. */
 TEST(bytes_go_both_ways_over_ipv6) {
     struct ifaddrs *all;
     CHECK(getifaddrs(&all) == 0);
@@ -223,7 +224,7 @@ static void check_that_it_sleeps(bool answers) {
         turn(world, 1 * MS);
         spun += yields > 0;
     }
-    CHECK_EQ_INT(spun, 7); /* 1, 2, 4, 8, 16, 32 were left out in between, and then 64 */
+    CHECK_EQ_INT(spun, 7); /* 1, 2, 4, 8, 16, 32 were skipped in between, and then 64 */
     close(server);
     world_close(world);
 }
@@ -279,8 +280,8 @@ static void send_lot(struct world_stream *stream, size_t from, size_t to) {
     }
 }
 
-/* The server does not read before 10 MiB were sent, so that most of them have to wait here; then
- * more is queued behind them while they go. */
+/* The server reads nothing until 10 MiB have been sent, so most of them have to wait in the stream.
+ * More is queued behind them while they go out. */
 TEST(many_MiB_each_way_arrive_although_the_server_is_slow) {
     struct owner owner;
     uint16_t port;
@@ -311,7 +312,7 @@ TEST(many_MiB_each_way_arrive_although_the_server_is_slow) {
     world_close(world);
 }
 
-/* The wait would spin if the kernel were still asked whether it takes more. */
+/* If the stream still watched for EPOLLOUT, the wait would return at once. */
 TEST(a_stream_with_nothing_to_write_does_not_wake_the_world) {
     struct owner owner;
     uint16_t port;
@@ -389,7 +390,7 @@ TEST(a_failed_write_is_reported_after_what_the_server_sent) {
     world_close(world);
 }
 
-/* One wait does not get to the end of those that are ready. */
+/* More streams are ready than one wait returns. */
 TEST(a_failed_write_is_reported_after_what_the_server_sent_among_many_streams) {
     enum { COUNT = 70 };
     static struct owner others[COUNT];
@@ -607,7 +608,7 @@ TEST(a_stream_may_be_opened_again_when_it_opened) {
     world_close(world);
 }
 
-/* The server sends more than is read at once: the rest is not for the next connection. */
+/* The server sends more than is read at once: the next connection must not get the rest. */
 TEST(a_stream_may_be_opened_again_when_it_received) {
     struct owner owner;
     uint16_t port;
@@ -628,7 +629,7 @@ TEST(a_stream_may_be_opened_again_when_it_received) {
     world_close(world);
 }
 
-/* By the server, and then refused, again and again. */
+/* The server closes the connection several times; then connecting is refused again and again. */
 TEST(a_stream_may_be_opened_again_when_it_closed) {
     struct owner owner;
     uint16_t port;
@@ -647,7 +648,8 @@ TEST(a_stream_may_be_opened_again_when_it_closed) {
     world_close(world);
 }
 
-/* A unix socket that is not there fails at once, and yet each time in a turn of its own. */
+/* Opening a unix socket that does not exist fails at once, but each failure is reported in a turn
+ * of its own. */
 TEST(a_stream_that_fails_again_and_again_does_not_hold_up_a_dispatch) {
     struct owner owner;
     close(bind_path());

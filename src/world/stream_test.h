@@ -147,7 +147,7 @@ static inline void note_closed(struct world_stream *stream, const char *why) {
     snprintf(owner->why, sizeof(owner->why), "%s", why);
     if (owner->on_closed)
         owner->on_closed(owner);
-    CHECK(strcmp(owner->why, why) == 0); /* it lives during the call, whatever the call does */
+    CHECK(strcmp(owner->why, why) == 0); /* `why` is valid during the call, whatever that does */
 }
 
 static const struct world_stream_events events = {note_opened, note_received, note_closed};
@@ -206,7 +206,7 @@ static inline void quiet_turns(struct world *world) {
         turn(world, 5 * MS);
 }
 
-/* Opens it at a listener, and is the server's side. */
+/* Connects the owner's stream to a listener. Returns the server's side. */
 static inline int meet(struct owner *owner, int listener) {
     open_it(owner);
     until(owner->stream.world, owner->opened || owner->closed);

@@ -9,10 +9,10 @@
  * Clocks, all in microseconds:
  *   now   for deadlines: over any interval never slower than CLOCK_BOOTTIME nor than
  *         CLOCK_MONOTONIC_RAW. So it counts suspends and does not trust a slewed clock. Its zero
- *         means nothing.
+ *         is arbitrary.
  *   host  plain CLOCK_BOOTTIME, which the processes and threads of this host share: the "server's
  *         clock" of the stores on this host.
- *   wall  the time of day since the epoch, as the host knows it. */
+ *   wall  the time since the Unix epoch, as the host knows it. */
 #ifndef WORLD_WORLD_H
 #define WORLD_WORLD_H
 
@@ -111,7 +111,7 @@ struct world_ops {
     int64_t (*host_us)(struct world *world);
     int64_t (*wall_us)(struct world *world);
     void (*random)(struct world *world, void *bytes, size_t size);
-    void (*arm)(struct world *world, int64_t at_us); /* be back at this time of `now` */
+    void (*arm)(struct world *world, int64_t at_us); /* end a wait at this time of `now` */
     int (*watch)(struct world *world, struct world_watch *watch);
     int (*change_watch)(struct world *world, struct world_watch *watch, uint32_t events);
     void (*unwatch)(struct world *world, struct world_watch *watch);
@@ -138,14 +138,14 @@ struct world {
     int64_t armed_us;
     struct list bells;
     struct list flushers; /* that are to be called at the next flush */
-    bool will_hear;       /* it dispatches, and looks at the bells before that ends */
+    bool will_hear;       /* it is dispatching, and will check the bells again */
 };
 
 /* The real world. HF_OK, HF_SYSTEM or HF_NO_MEMORY. */
 int world_open_real(struct world **ret_world);
 void world_close(struct world *world);
 
-/* What all worlds have in common; for whoever makes one. */
+/* Initialises what all worlds have in common; for those who implement one. */
 void world_init(struct world *world, const struct world_ops *ops);
 
 static inline int64_t world_now_us(struct world *world) {
@@ -192,9 +192,9 @@ void world_signal(int event_fd);
  * was started. */
 int world_stream_open(struct world_stream *stream);
 
-/* Queues bytes, all or (HF_NO_MEMORY) none of them; from the first `opened` on. They go out, with
- * whatever else was queued for this stream, in one write at the next flush. `closed` reports a
- * failure to write. */
+/* Queues bytes, all or (HF_NO_MEMORY) none of them. The stream must be open. They go out, with
+ * everything else that was queued for this stream, in one write at the next flush. `closed` reports
+ * a failure to write. */
 int world_stream_send(struct world_stream *stream, const void *bytes, size_t size);
 
 /* Closes it at once, in any state, and without an event. Bytes that were not flushed are lost. */
@@ -203,7 +203,7 @@ void world_stream_close(struct world_stream *stream);
 /* A flusher must be initialised once, and dropped before it goes away. */
 void world_flusher_init(struct world_flusher *flusher, void (*fn)(struct world_flusher *));
 void world_flusher_drop(struct world_flusher *flusher);
-/* Has it called at the next flush. */
+/* Makes the next flush call it. */
 void world_flusher_ask(struct world *world, struct world_flusher *flusher);
 
 /* Calls the flushers that were asked for, then writes what was queued for all streams. */
@@ -215,8 +215,8 @@ int world_look_up(struct world *world, struct world_lookup *lookup, const char *
                   int64_t timeout_us);
 void world_lookup_stop(struct world *world, struct world_lookup *lookup);
 
-/* Waits until something is ready, for at most so long (0: does not wait; WORLD_NEVER), then
- * world_dispatch calls what is: watches, bells, timers. */
+/* Waits until something is ready, but not longer than at_most_us (0: does not wait; WORLD_NEVER: no
+ * limit). Then world_dispatch calls what is ready: watches, bells, timers. */
 static inline void world_wait_for(struct world *world, int64_t at_most_us) {
     world->ops->wait_for(world, at_most_us);
 }

@@ -180,7 +180,7 @@ static void *ring_often(void *arg) {
     return NULL;
 }
 
-/* Each ring is followed by a call, so the last one is: none is lost between the flag and the
+/* Every ring, including the last, is followed by a call: none is lost between the flag and the
  * kernel. */
 TEST(rings_of_other_threads_are_never_lost) {
     struct world *world = open_real();
@@ -266,7 +266,7 @@ TEST(a_watch_that_went_in_the_same_dispatch_is_not_called) {
     world_close(world);
 }
 
-/* Between the wait and the dispatch a watch goes, and another comes to its slot (and its
+/* Between the wait and the dispatch, a watch is removed and another one takes its slot (and its
  * descriptor). */
 TEST(a_watch_that_took_anothers_slot_is_not_called_for_it) {
     struct world *world = open_real();
@@ -431,7 +431,7 @@ static int64_t clock_us(clockid_t id) {
 /* failures.md 3 and 6, as far as a running host shows them; the anchors are a second apart. */
 TEST(now_is_never_slower_than_either_clock_and_never_goes_back) {
     struct world *world = open_real();
-    /* Of each clock, what passed at least and at most while the world's did. */
+    /* For each clock, the least and the most that passed while passed_us did on the world's. */
     int64_t outer_boot_us = clock_us(CLOCK_BOOTTIME), outer_raw_us = clock_us(CLOCK_MONOTONIC_RAW);
     int64_t began_us = world_now_us(world), last_us = began_us;
     int64_t boot_us = clock_us(CLOCK_BOOTTIME), raw_us = clock_us(CLOCK_MONOTONIC_RAW);

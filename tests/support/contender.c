@@ -3,7 +3,7 @@
  * They acquire exclusively and shared, permits, several names at once, and names that have been
  * forgotten; they try, wait, give up, barge, renew and release. Nobody holds for more than moments,
  * and leases do not end while the program runs. So a wait that lasts PATIENT_MS has missed its
- * wake-up: what would repair that, the waiter's next question, comes later.
+ * wake-up: the waiter's next request, which would repair that, comes later.
  *
  * It prints what happened in one line, "acquired 120 gave_up 30 longest_ms 81", and ends with
  * status 1 at the first error that nobody expects. */
@@ -16,7 +16,7 @@
 
 enum {
     PATIENT_MS = 60000,
-    LEASE_MS = 1200000, /* also that of a place in a queue, which is extended in a third of it */
+    LEASE_MS = 1200000, /* also of a place in the queue, which is extended after a third of it */
     ROOM_LEASE_MS = 3000,
     THREADS_MAX = 64,
     ROOMS = 3,
@@ -52,7 +52,8 @@ static void pause_us(unsigned us) {
 
 /* ---- What they ask for ---- */
 
-/* Who is patient gets the lock; others may leave without it, even before the store has answered. */
+/* A patient caller gets the lock; others may leave without it, even before the store has
+ * answered. */
 static int64_t draw_wait_ms(struct chance *chance) {
     static const int64_t choices[] = {0, 1, 5, 20, PATIENT_MS, PATIENT_MS, PATIENT_MS, PATIENT_MS};
     return choices[draw(chance, sizeof(choices) / sizeof(choices[0]))];
@@ -173,7 +174,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < count; i++)
         pthread_join(threads[i], NULL);
     for (int i = 0; i < ROOMS; i++) {
-        hf_release(rooms[i]); /* which a machine that is busy enough has lost */
+        hf_release(rooms[i]); /* it may have been lost on a busy machine */
         hf_hold_free(rooms[i]);
     }
     hf_client_close(client);

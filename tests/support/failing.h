@@ -3,7 +3,7 @@
  *     while (fail_next(FAIL_ONE))
  *         story();
  *
- * runs the story once for each of its calls, and makes that call fail; then some times more,
+ * runs the story once for each of its calls, and makes that call fail; then a few more times
  * without a failure. The linker sends a test program's calls through wrappers (--wrap,
  * `failing_calls` in meson.build). failing_memory.c has those of the functions that allocate;
  * FAILING_CALL makes others. Only the calls of the thread that asked for failures count: the
@@ -24,7 +24,7 @@ enum failing { FAIL_ONE, FAIL_ALL_AFTER };
  * failed in the last runs: every call has had its turn, and none fails any more. */
 bool fail_next(enum failing how);
 
-/* Runs a story in both ways. Fails the test if there was hardly anything to fail. */
+/* Runs a story in both ways (enum failing). Fails the test if hardly any call could fail. */
 void fail_at_every_index(void (*story)(void));
 
 /* From now on the calls with these indices fail; the next call has the index 0. */

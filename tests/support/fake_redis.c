@@ -45,7 +45,7 @@ static int script_of(const struct seen *seen) {
                   : strcmp(seen->arguments[1], script->sha1) == 0)
             return i;
     }
-    return -1; /* one that is tried for the right to */
+    return -1; /* one that only tests the permission to run scripts */
 }
 
 const char *next_command(struct fake_stream *stream) {
@@ -89,7 +89,7 @@ static void answer_script(struct fake_stream *stream, const struct seen *seen, i
     case REDIS_COUNT:
         fake_answer_text(stream, "$9\r\ndone 5 -1\r\n");
         break;
-    case REDIS_LOOK: /* held alone, and somebody waits */
+    case REDIS_LOOK: /* held exclusively, and somebody waits */
         fake_answer_text(stream, "*6\r\n$16\r\n1700000000000000\r\n$34\r\n" OWNER "\r\n:5000\r\n"
                                  "*6\r\n$1\r\n5\r\n$34\r\n" OWNER "\r\n$1\r\nm\r\n"
                                  "$33\r\n1 1700000000000000 7 4 4 heretest\r\n$-1\r\n"
@@ -102,7 +102,7 @@ static void answer_script(struct fake_stream *stream, const struct seen *seen, i
     }
 }
 
-/* As one of several servers. False: it is asked for something else. */
+/* Answers what is asked only of one of several servers. False: this command is another one. */
 static bool answer_for_all(struct rig *rig, struct fake_stream *stream, const struct seen *seen) {
     static const char info[] = "role:master\r\nslave0:ip=m3,port=1,state=online,offset=1,lag=9";
     static const char nodes[] = "A na:7001@1 master - 0 0 1 connected 0-8191\n"

@@ -21,8 +21,9 @@ bool next_seen(struct fake_stream *stream, struct seen *ret);
 const char *next_command(struct fake_stream *stream);
 
 /* A server for fake_serve that accepts everything; the context is the rig. It is also a sentinel,
- * which names m1 as the master, or m2, and a node of a Cluster, of which na has the lower half of
- * the slots, and nb, or nc, the upper. */
+ * which names m1 as the master, and a node of a Cluster, in which na has the lower half of the
+ * slots and nb the upper. After a fail-over (rig.h) these are m2 instead of m1, and nc instead of
+ * nb. */
 void rig_serve(struct fake_stream *stream);
 
 #endif

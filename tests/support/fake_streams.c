@@ -188,7 +188,7 @@ void fake_settle(struct world *world) {
     struct fake *fake = fake_of(world);
     bool more = true;
     if (fake->serving)
-        return; /* what the server itself did is done when it returns */
+        return; /* the call that runs the server goes on with it */
     while (more) {
         if (++fake->rounds > ROUNDS_AT_ONCE)
             die(fake, "it goes round and round: a busy loop");

@@ -15,8 +15,8 @@ struct fake_stream {
     bool accepted, shown;       /* by the server; to the server */
     char *bytes;                /* what was sent, */
     size_t size, room;          /* all of it, */
-    size_t written, writes;     /* what of it was written, in how many writes, */
-    size_t read;                /* and what of it the test has looked at */
+    size_t written, writes;     /* how much of it was written, in how many writes, */
+    size_t read;                /* and how much of it the test has looked at */
 };
 
 /* Close it with world_close. NULL when there is no memory. */

@@ -34,8 +34,8 @@ static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
 
-/* What a leader does: it looks whether it still is one, and believes that for as long as it is
- * told. */
+/* What a leader does: it checks whether it still leads, and relies on that for as long as the
+ * library says. */
 static void lead(hf_hold *hold) {
     int64_t deadline_us = 0;
     while (hf_check(hold, 0) == HF_OK) {

@@ -7,10 +7,10 @@
  *    fd ID | free ID
  *    break NAME TOKEN REASON... | inspect NAME | close | quit
  *
- * KIND is mutex, read, write, K/N for K of N permits, or all: mutexes of several names, with commas
- * between them, as there are then between their tokens. FLAGS are barge, reentrant and no_renew,
- * separated by commas; "-" is the default of what may be left out. It writes one line for each
- * result and event, each beginning with the time (CLOCK_BOOTTIME, us):
+ * KIND is mutex, read, write, K/N for K of N permits, or all: mutexes of several names, separated
+ * by commas, as are then their tokens. FLAGS are barge, reentrant and no_renew, separated by
+ * commas. "-" stands for the default of an optional argument. It writes one line for each result
+ * and event, each beginning with the time (CLOCK_BOOTTIME, us):
  *
  *    opened | closed | freed ID | left ID MS | owner ID OWNER | fd ID READABLE | lost ID WHY
  *    acquired ID TOKEN LEFT_MS        failed ID ERROR TEXT, for an acquire; failed open ERROR TEXT
@@ -158,7 +158,7 @@ static void say_end(const char *what, const char *id, int error, const char *tex
             text);
 }
 
-/* Follows a call that was started with the result `r`; one that was not has its line at once. */
+/* Follows a call whose start returned `r`. If that is an error, prints its line at once. */
 static void follow(const char *what, const char *id, int r, hf_call *call) {
     if (r < 0) {
         say_end(what, id, r, hf_last_error());
@@ -340,7 +340,7 @@ static void do_acquire(char **words) {
         free_lock(find_lock(id));
 }
 
-/* Its line is the acquire's own. */
+/* The result is in the line of the acquire. */
 static void do_cancel(char **words) {
     struct task *task = *find_acquire(need(words[1]));
     if (task)

@@ -46,7 +46,7 @@ static void check(struct store_host *host, uint64_t seq) {
         rig->checked[rig->checked_count - 1] = seq;
 }
 
-/* Only a look at what it says: the rest is the client's business. */
+/* Only records what the change says. */
 static void changed(struct store_host *host, const struct store_change *change) {
     struct rig *rig = rig_of(host);
     const hf_lock_info *lock = hf_locks_at(change->locks, 0);

@@ -17,13 +17,13 @@ struct rig {
     struct store *store; /* NULL: closed */
     struct store_set set;
     uint64_t woken[RIG_NEWS_MAX], gone[RIG_NEWS_MAX], checked[RIG_NEWS_MAX];
-    size_t woken_count, gone_count, checked_count; /* all; the first of them are kept */
+    size_t woken_count, gone_count, checked_count; /* of all; the first are kept */
     hf_change_type changes[RIG_NEWS_MAX];          /* the same, of what is watched */
     size_t change_count;
     char change[600]; /* the last of them, in words */
     /* For the server of fake_redis.h. */
     bool knows_scripts;
-    bool failed_over;     /* another is the master, of what x is in */
+    bool failed_over;     /* another server is the master, or has the slot of x */
     const char *error;    /* the next script is answered with this; NULL: it is run */
     const char *extended; /* the next PEXPIRE is answered with this; NULL: that it was done */
     size_t served;        /* commands that it answered */
@@ -56,7 +56,7 @@ void rig_close(struct rig *rig);
 void rig_submit(struct rig *rig, struct asked *asked);
 void ask_acquire(struct rig *rig, struct asked *asked, const char *name, unsigned flags);
 void ask_release(struct rig *rig, struct asked *asked, const char *name);
-/* Of a node: with a token unless the vote is given for the first time. */
+/* Asks a node for its vote. `token` is for RAISE and RETAKE. */
 void ask_vote(struct rig *rig, struct asked *asked, enum store_vote_type type, uint64_t token);
 void ask_give_back(struct rig *rig, struct asked *asked, const char *name);
 void ask_break(struct rig *rig, struct asked *asked, const char *name, uint64_t token);
@@ -68,9 +68,9 @@ void ask_examine(struct rig *rig, struct asked *asked);
 /* Renews holds of operations that were prepared by make_acquire. */
 void ask_renew(struct rig *rig, struct asked *asked, struct asked *const *holds, size_t count);
 
-/* As they are, for rig_submit. */
+/* Prepares an operation without submitting it; for rig_submit. */
 void make_acquire(struct asked *asked, const char *name, unsigned flags);
-/* Makes the hold of an ACQUIRE one of permits: 1 out of 5. */
+/* Makes an ACQUIRE ask for 1 of 5 permits. */
 void make_share(struct asked *asked);
 
 /* Frees what the store left in it, so that it can be used again. */

@@ -72,7 +72,8 @@ static inline struct store_op make(enum store_op_type type, uint64_t seq, uint8_
                              .limit = 10};
 }
 
-/* What lacks memory says so, or that it does not know, or could not be sent. */
+/* An operation that lacks memory says so, or that its outcome is unknown, or that it was not
+ * sent. */
 static inline enum store_outcome try(struct asker *asker, struct store_op *op) {
     enum store_outcome outcome = ask(asker, op);
     bool is_clear =
@@ -88,8 +89,8 @@ static inline enum store_outcome try(struct asker *asker, struct store_op *op) {
     return outcome;
 }
 
-/* As the engine does: what may be held is released until the answer is certain. What was refused
- * was not done. */
+/* Releases what may be held until the answer is certain, as the engine does. A refused release was
+ * not done. */
 static inline void let_go_of(struct asker *asker, const struct store_op *hold) {
     bool is_held = hold->outcome == STORE_DONE;
     struct store_op op = *hold;
@@ -143,7 +144,7 @@ static inline void look(struct asker *asker) {
         hf_examination_free(op.examination);
 }
 
-/* What may have happened is repeated until it is certain, and then it has happened once. */
+/* Repeats a count that may have happened until it is certain. It must then have happened once. */
 static inline void add_once(struct asker *asker) {
     static uint64_t last_seq;
     struct store_op op = {

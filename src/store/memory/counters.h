@@ -5,8 +5,7 @@
 #include "base/map.h"
 #include "store/store.h"
 
-/* The counters of a space. Its memory is zero at first, and then map_init of `by_name` makes it
- * usable. */
+/* The counters of a space. To initialise it, set it to zero and call map_init for `by_name`. */
 struct counters {
     struct map by_name;
     struct heap expiring;

@@ -1,4 +1,4 @@
-/* What the memory store is worth: the same for each space. */
+/* What an examination finds in the memory store: the same for each space. */
 #include "store/memory/examine.h"
 
 #include "store/findings.h"

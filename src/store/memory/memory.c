@@ -331,7 +331,7 @@ static void unwatch(struct session *session, struct store_op *op, int64_t now_us
     store_complete(session->host, op, STORE_DONE);
 }
 
-/* Among the holders, by the time at which it ends. Equal leases go to the end at once. */
+/* Keeps the holders in the order of their ends. Equal leases need no search. */
 static void place_among_holders(struct lock *lock, struct claim *claim) {
     list_remove(&claim->link);
     struct list *after = lock->holders.prev;
@@ -345,7 +345,7 @@ static struct claim *first_of(struct list *list) {
     return list_empty(list) ? NULL : container_of(list->next, struct claim, link);
 }
 
-/* Ends the claims whose time has passed: of the holders all, of the queue those in front. */
+/* Ends the claims whose time has passed: all such holders, and those at the front of the queue. */
 static void sweep(struct lock *lock, int64_t now_us) {
     struct claim *claim;
     while ((claim = first_of(&lock->holders)) && claim->until_us <= now_us)
@@ -429,7 +429,7 @@ static int64_t grant_us(const struct session *session, int64_t asked_us) {
     return asked_us < session->lease_limit_us ? asked_us : session->lease_limit_us;
 }
 
-/* Grants the token and the lease. A claim that already holds gets the same again: a repeat. */
+/* Grants the token and the lease. A claim that already holds gets its own again (rule 3). */
 static void take(struct session *session, struct claim *claim, struct store_op *op,
                  const struct terms *terms, int64_t now_us) {
     struct lock *lock = claim->lock;

@@ -1,5 +1,5 @@
-/* What is the memory store's own, beside the rules of store.h, which tests/contract shows: exact
- * times, on a virtual clock; voting; what it forgets, and what it costs. */
+/* What tests/contract, which tests the rules of store.h, does not show about the memory store:
+ * exact times, on a virtual clock; voting; what it forgets, and what it costs. */
 #include "contract/asker.h"
 #include "store/voting.h"
 #include "support/virtual_world.h"
@@ -16,7 +16,7 @@ static struct asker *asker_new(uint64_t token_floor) {
     return asker_at("memory:rules", token_floor);
 }
 
-/* What the bell brings. */
+/* Receives what the bell announces. */
 static void listen(struct asker *asker) {
     listen_for_us(asker, 0);
 }
@@ -70,7 +70,7 @@ TEST(a_reservation_that_is_not_taken_goes_on_after_the_wait_lease) {
     CHECK_EQ_INT(alive.left_us, 1); /* until the reservation ends */
     virtual_pass_us(1);
     CHECK_EQ_INT(ask(c, &alive), STORE_DONE);
-    CHECK_EQ_INT(ask(b, &dead), STORE_QUEUED); /* from the end again */
+    CHECK_EQ_INT(ask(b, &dead), STORE_QUEUED); /* at the end of the queue */
     asker_free(a);
     asker_free(b);
     asker_free(c);
@@ -90,7 +90,7 @@ TEST(a_lease_is_granted_up_to_the_limit) {
     CHECK_EQ_INT(other.left_us, 1);
     virtual_pass_us(1);
     CHECK_EQ_INT(ask(b, &other), STORE_DONE);
-    CHECK_EQ_INT(other.lease_us, LEASE_US); /* the limit is of one client's URL */
+    CHECK_EQ_INT(other.lease_us, LEASE_US); /* the limit is only in a's URL */
     asker_free(a);
     asker_free(b);
 }
@@ -236,7 +236,7 @@ TEST(a_release_and_a_break_are_announced_to_the_set_and_a_vote_given_back_is_not
     CHECK_EQ_INT(b->freed, 2);
     struct store_op plain = mutex(1, 0);
     CHECK_EQ_INT(ask(alone, &plain), STORE_DONE);
-    CHECK_EQ_INT(let_go(alone, 1), STORE_DONE); /* it is not the set's */
+    CHECK_EQ_INT(let_go(alone, 1), STORE_DONE); /* this hold is not the set's */
     listen(b);
     CHECK_EQ_INT(b->freed, 2);
     asker_free(a);
@@ -291,7 +291,7 @@ TEST(unused_counters_are_forgotten_after_a_week) {
     asker_free(a);
 }
 
-/* Nanoseconds of CPU for each name, of closing a space that remembers so many. */
+/* The CPU time for closing a space that remembers `count` names, in nanoseconds for each name. */
 static double cost_of_closing(int count) {
     struct asker *a = asker_new(0);
     for (int i = 1; i <= count; i++) {
@@ -311,7 +311,7 @@ static double cost_of_closing(int count) {
 TEST(closing_costs_no_more_for_each_name_when_there_are_many) {
     double few, many;
     int tries = 0;
-    do { /* a busy machine may be in the way of one */
+    do { /* on a busy machine, one try may fail */
         few = cost_of_closing(5000);
         many = cost_of_closing(100000);
     } while (many > 8 * few + 1000 && ++tries < 5);
