@@ -62,7 +62,7 @@ static struct peer *start_peer(const struct consensus_peer *peer) {
 
 /* ---- Parts ---- */
 
-/* `changes`: of holder, on one name. What there is to compare with is then pairs of one
+/* `changes`: measures changes of holder, on one name. The bare side then makes pairs on one
  * connection, one after the other: a change takes an acquire and a release. */
 static void measure(const char *part, const char *title, int count, bool changes) {
     static struct bare bare[2];

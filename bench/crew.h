@@ -10,7 +10,7 @@ enum { CREW_MAX = 64 };
 
 struct crew {
     int count;
-    bool one_name;     /* of all; else a name for each */
+    bool one_name;     /* that all share; otherwise each has its own */
     const char *names; /* what they begin with */
     /* Takes the lock, calls crew_holds, and gives it back. */
     void (*pair)(struct crew *crew, int index, const char *name);
@@ -21,7 +21,7 @@ struct crew {
     /* The rest is the crew's; it may be read between slices. */
     atomic_int last;      /* the last holder */
     long pairs[CREW_MAX]; /* of each in the last slice */
-    long changes;         /* of holder; whoever holds the lock counts */
+    long changes;         /* of holder; counted while holding the lock */
     pthread_barrier_t start;
     atomic_bool stop;
 };
@@ -31,8 +31,8 @@ void crew_holds(struct crew *crew, int index);
 /* Of a contender (result.h), with the crew: pairs, or changes of holder, in a second. */
 double crew_slice(void *crew);
 
-/* How often the one that had the lock least had it, compared with the one that had it most: in the
- * last slice. */
+/* How often the thread with the fewest pairs had the lock, compared with the one with the most, in
+ * the last slice. */
 double crew_least_to_most(const struct crew *crew);
 
 #endif

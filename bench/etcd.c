@@ -49,7 +49,7 @@ static void send_all(struct raw *to) {
     }
 }
 
-/* Waits until so many calls are answered; the last of them is left for the caller. */
+/* Waits until this number of calls are answered; the last of them is left for the caller. */
 static struct grpc_call *finish(struct raw *to, int count) {
     struct grpc_call *call = NULL;
     while (count > 0) {
@@ -159,7 +159,7 @@ static void txn_else_get(struct raw_txn *txn, const char *key, const char *end) 
     txn->ranges[n].range_end = text(end);
 }
 
-/* Byte by byte nearly what the store sends. */
+/* Nearly byte for byte what the store sends. */
 static void same_pair(struct raw *to, const char *name) {
     char first[100], last[100], key[160];
     struct raw_txn txn;

@@ -76,7 +76,7 @@ static void *member_main(void *arg) {
     return NULL;
 }
 
-/* Its parent may be gone before it asks to be killed with it. */
+/* Asks to be killed when the parent ends, which may already have happened. */
 static void die_with(pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
@@ -130,7 +130,7 @@ void fleet_note_holder(struct fleet_member *member) {
         atomic_fetch_add(&shared->changes.value, 1);
 }
 
-/* ---- In the one that measures ---- */
+/* ---- In the process that measures ---- */
 
 /* A process that has failed has said why. */
 static void check_processes(const struct fleet *fleet) {

@@ -8,8 +8,8 @@
  *   threads    pairs in a second, of 1 to 64 threads of one client, each with a name of its own
  *   processes  the same of 1 to 64 processes, each with a client
  *
- * on redis:, memory: and sqlite:. On redis: there is beside it what the same requests cost if bare
- * hiredis sends them. All points of a curve take turns in each round.
+ * on redis:, memory: and sqlite:. On redis:, the cost of the same requests sent by bare hiredis is
+ * shown as well. All points of a curve take turns in each round.
  *
  * usage: bench-growth URL
  *

@@ -4,7 +4,7 @@
  *    pair      a free lock, one thread or task, pinned and by default
  *    own-8     8 threads or tasks, each on its own name
  *    one-8     8 on one name: changes of holder
- *    cpu       what a pair of a free lock computes
+ *    cpu       the CPU time of a pair of a free lock
  *
  * usage: bench-languages URL PORT
  *

@@ -9,11 +9,11 @@ enum { LOAD_LEASE_MS = 3000 };
 
 /* ---- Steps ---- */
 
-/* Acquire and release: one of the plan's `count` names by chance, or the member's own name. */
+/* Acquire and release: a random one of the plan's `count` names, or the member's own name. */
 void load_pair_of_many_names(struct fleet_member *member);
 void load_pair_of_own_name(struct fleet_member *member);
 void load_bare_pair(struct fleet_member *member);
-/* The same with the name of all. */
+/* The same with the name that all share. */
 void load_turn(struct fleet_member *member);
 void load_bare_turn(struct fleet_member *member);
 

@@ -1,7 +1,7 @@
 /* What a lock costs where no server is in the way: the memory store beside the machine's own locks.
  *
  *    pair      acquire, release and free of a lock that nobody else wants
- *    wake      release begun until the waiter in another thread has the lock
+ *    wake      from the start of a release until the waiter in another thread has the lock
  *    cores     threads on names of their own: how much more all cores do than one
  *    held      100,000 locks held for 30 s */
 #include "result.h"
@@ -29,7 +29,7 @@ static void must(int result, const char *what) {
         result_die(what, hf_last_error());
 }
 
-/* For code that does not sleep: what else the machine does then hardly matters. */
+/* CPU time, for code that does not sleep: other load on the machine then hardly matters. */
 static int64_t cpu_ns(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -314,7 +314,7 @@ static double run_threads(int count, enum form form) {
     return (double)pairs / seconds;
 }
 
-/* How many times as much as one thread a thread on each core does. */
+/* What threads on all cores do together, as a multiple of what one thread does alone. */
 static double cores_slice(void *arg) {
     enum form form = *(enum form *)arg;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);

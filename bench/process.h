@@ -16,7 +16,7 @@ double process_command_slice(void *words);
  *
  *    pairs     in a second, each on a name of its own
  *    changes   of the holder, in a second, all on one name
- *    cpu       the time that the program computes for a pair, in us, each on a name of its own */
+ *    cpu       the program's CPU time for a pair, in us, each on a name of its own */
 struct peer;
 
 /* `words`: the command, a NULL-terminated list. The program inherits the placement. */

@@ -13,8 +13,8 @@
  *
  * usage: bench-quorum URL
  *
- * URL names five servers of this host, which are this program's alone. Without NODE_PATH, npm's
- * locks are left out; BENCH_PEERS names their folder. */
+ * URL names five servers of this host, which nobody else uses. Without NODE_PATH, npm's locks are
+ * left out; BENCH_PEERS names their folder. */
 #include "crew.h"
 #include "process.h"
 #include "redis_raw.h"
@@ -237,7 +237,7 @@ struct side {
     hf_client *client;
     struct bare *bare;
     struct peer_slice npm;
-    bool hung; /* while it does, a server hangs */
+    bool hung; /* a server hangs meanwhile */
 };
 
 static void do_pairs(struct side *side) {
@@ -453,7 +453,7 @@ static void measure_requests(void) {
     options.lease_ms = LEASE_MS;
     hf_hold *hold;
     must(hf_acquire(client, "held", &options, &hold), "acquire");
-    result_sleep_us(LEASE_MS * 500); /* the first renewal subscribes */
+    result_sleep_us(LEASE_MS * 500); /* it has been renewed once */
     note_costs(before);
     result_sleep_us(result_scale(HOLD_S, 1) * INT64_C(1000000));
     report_requests("for a hold of 3 s, renewed each 0.3 s", before, 1);

@@ -4,7 +4,7 @@
  *   threads   8 and 64 threads on as many names and one client
  *   server    what a pair of a free lock costs the server
  *   hand-off  2, 16 and 64 clients on one name: changes of holder, and what each costs
- *   latency   release begun until the next, which slept, has the lock
+ *   latency   from the start of a release until the next client, which slept, has the lock
  *   held      10,000 locks that are held and renewed for 30 s
  *   run       `holdfast run x -- true` beside `flock x true`
  *
@@ -208,7 +208,7 @@ static void measure_threads(void) {
 
 /* ---- The server's costs ---- */
 
-/* Of what the title says; each with the requests, the time in scripts and that of the server. */
+/* What `what` costs the server: requests, time in scripts, and CPU time. */
 static void report_costs(const char *name, const char *title, const char *what,
                          const struct raw_cost *costs, int count) {
     double reads[RESULT_ROUNDS_MAX], scripts_us[RESULT_ROUNDS_MAX], server_us[RESULT_ROUNDS_MAX];
@@ -266,8 +266,8 @@ static void bare_turn(struct crew *crew, int i, const char *name) {
 }
 
 /* No lock, only its hand-over: the thread that gets a message asks the server something and sends a
- * message to the next. When it is time to stop, the message says so, and how many threads know.
- * Nobody leaves before that: the message would end with the one that has left. */
+ * message to the next. When it is time to stop, the message says so, and how many threads know. A
+ * thread leaves only when it knows: otherwise the message would go to one that has left. */
 static void bare_hand_over(struct crew *crew, int i, const char *name) {
     struct means *means = crew->arg;
     char text[64];
@@ -357,7 +357,7 @@ static void measure_hand_off_of(int count) {
     snprintf(name, sizeof(name), "redis/hand-off-%d", count);
     snprintf(title, sizeof(title), "%d clients on one name", count);
     result_compare(name, title, "changes/s", contenders, 3);
-    report_costs(name, title, "a change", own->each + 1, result_rounds()); /* but the warm-up */
+    report_costs(name, title, "a change", own->each + 1, result_rounds()); /* without the warm-up */
     crews[1].slice_ms = 1000;
     crew_slice(&crews[1]);
     result_figure(name, title, "grants, the fewest to the most", "of the most",
@@ -372,14 +372,14 @@ static void measure_hand_off(void) {
     measure_hand_off_of(64);
 }
 
-/* ---- Latency of a hand-off to one who sleeps ---- */
+/* ---- Latency of a hand-off to a waiter that sleeps ---- */
 
 struct relay {
     void (*prepare)(struct relay *relay); /* here; for the lock: takes it */
     void (*wait)(struct relay *relay);    /* in the other thread, until it has the lock */
     void (*after)(struct relay *relay);   /* in the other thread */
     void (*pass)(struct relay *relay);    /* here: what is timed begins */
-    const char *name;                     /* that is queued for, or NULL */
+    const char *name;                     /* of the lock, if the waiter queues for it; or NULL */
     hf_client *client[2];
     hf_hold *hold[2];
     redisContext *to[2], *from, *look;

@@ -18,7 +18,7 @@
 #define LEASE_MS "30000"
 #define WAIT_LEASE_MS "60000" /* nobody renews it */
 #define PARTICULARS "12345 7 11 machinebench-redis"
-#define ALL "2147483647" /* the capacity of a lock, and the weight of who has it alone */
+#define ALL "2147483647" /* the capacity of a lock, and the weight of an exclusive hold */
 
 /* ---- Connections ---- */
 
@@ -145,7 +145,7 @@ static void add_texts(struct command *command, size_t count, const char *const *
               (const char *const[]){__VA_ARGS__})
 
 /* The floor of a token is the wall clock's time, as the store sends it: a grant takes the short
- * path only if that has risen. All these times have as many digits. */
+ * path only if that has risen. All these times have the same number of digits. */
 enum { FLOOR_DIGITS = 16 };
 
 static void add_floor(struct command *command, char ret_floor[FLOOR_DIGITS + 1]) {
@@ -310,7 +310,7 @@ struct raw_cost raw_cost(redisContext *from) {
 
 struct raw_cost raw_cost_each(redisContext *from, struct raw_cost before, double count) {
     struct raw_cost now = raw_cost(from);
-    return (struct raw_cost){.reads = (now.reads - before.reads - 3) / count, /* but these */
+    return (struct raw_cost){.reads = (now.reads - before.reads - 3) / count, /* without ours */
                              .scripts = (now.scripts - before.scripts) / count,
                              .scripts_us = (now.scripts_us - before.scripts_us) / count,
                              .renewals = (now.renewals - before.renewals) / count,

@@ -33,7 +33,7 @@ void raw_do(redisContext *to, const struct raw_bytes *request);
 /* The next message of a subscription: its text, cut to `size`. */
 void raw_hear(redisContext *from, char *text, size_t size);
 
-/* One owner's requests for one name: byte by byte those of the store, except that the owner stays
+/* One owner's requests for one name: byte for byte those of the store, except that the owner stays
  * the same. */
 struct raw_lock {
     struct raw_bytes acquire, release;
@@ -49,7 +49,7 @@ void raw_load(redisContext *to);
 /* The published pair: SET NX PX, and the script that compares and deletes. */
 struct raw_lock raw_published_lock(const char *name);
 void raw_lock_free(struct raw_lock *lock);
-/* Before each acquire that is not sent by these functions. */
+/* Call this before each acquire that is not sent by these functions. */
 void raw_raise_floor(struct raw_lock *lock);
 void raw_pair(redisContext *to, struct raw_lock *lock);
 /* One pair of each of the locks, all of their requests in flight at once. */

@@ -57,7 +57,7 @@ void result_run(const struct result_part *parts, size_t count);
 /* `full`, or `quick` if the run only shows that the program works. */
 int result_scale(int full, int quick);
 int64_t result_slice_ns(int ms);
-/* Of all that follows: "pinned" (client and server on one core) or "default". */
+/* The placement of all that follows: "pinned" (client and server on one core) or "default". */
 void result_place(const char *placement);
 
 /* Measures, after a slice of each to warm up, and reports. */
@@ -87,7 +87,7 @@ struct result_curve {
 void result_point(const struct result_curve *curve, double x, const double *values,
                   const double *reference, int count);
 
-/* For whoever watches the run. `round` counts from 1. */
+/* For people who watch the run. `round` counts from 1. */
 void result_progress(const char *name, int round, int rounds);
 
 int64_t result_now_ns(void);

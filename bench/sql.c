@@ -274,7 +274,7 @@ int main(int argc, char **argv) {
         result_die("usage", "URL DATABASE");
     url = argv[1];
     hf_client *client = open_client();
-    give(take(client, "first")); /* the schema is there */
+    give(take(client, "first")); /* makes the schema */
     hf_client_close(client);
     raw_find_server(argv[2]);
     result_run((const struct result_part[]){{"pair", measure_pair},

@@ -2,9 +2,10 @@
  *
  *   pair       acquire and release of a free lock, beside two bare SQLite write transactions
  *              (insert and delete one row, with the same settings) and beside flock
- *   hand-off   release begun in one process until the next owns the lock, beside one SQLite
- *              transaction, a byte through a socket and another transaction, and beside flock
- *   kill       SIGKILL of the holder until the next owns the lock
+ *   hand-off   from the start of a release in one process until the next owns the lock, beside one
+ *              SQLite transaction, a byte through a socket and another transaction, and beside
+ *              flock
+ *   kill       from SIGKILL of the holder until the next owns the lock
  *   run        `holdfast run x -- true` beside `flock x true`
  *
  * usage: bench-sqlite [FOLDER]   (default: a new folder in the present one) */
@@ -140,7 +141,7 @@ static void give(hf_hold *hold) {
 
 /* ---- Pairs: what one takes, in us ---- */
 
-/* One of these. */
+/* What makes the pairs: one of these. */
 struct side {
     struct bare *bare;
     hf_client *client;
@@ -286,7 +287,7 @@ static double bare_hand_off_slice(void *unused) {
     char byte = 0;
     if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) < 0)
         die("socketpair");
-    struct bare first = bare_open("bare.db", 1024); /* so that both find it as it is to be */
+    struct bare first = bare_open("bare.db", 1024); /* so that both find it set up */
     bare_close(&first);
     pid_t child = fork();
     if (child == 0) {
@@ -335,7 +336,7 @@ static void receive_flock(struct shared *s) {
     }
 }
 
-/* Nobody can see who waits in the kernel: the other process is given time for it. */
+/* Nobody can see who waits in the kernel, so the other process is given time to get there. */
 static double flock_hand_off_slice(void *unused) {
     (void)unused;
     struct shared *s = share();

@@ -91,7 +91,7 @@ void raw_close(struct raw *to) {
 
 static const char data[] = "{\"host\":\"here\",\"pid\":1,\"command\":\"bench\",\"lease\":30000}";
 
-/* The lock's node; if it is not there, it is made. */
+/* Creates the lock's node, unless it is there. */
 static void make_lock(struct raw *to, const char *lock) {
     codec_create_container(&to->out, ++to->xid, lock, ACL_ANYBODY);
     flush(to);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A frame's body in memory that ends with it. */
+/* A copy of a frame's body in memory of just its size. */
 static struct codec_in copy_of(const struct codec_in *in, char **ret_memory) {
     *ret_memory = malloc(in->left + !in->left);
     assert(*ret_memory);
@@ -64,7 +64,7 @@ static uint64_t read_frame(const struct codec_in *frame) {
     return sum;
 }
 
-/* Reads everything in pieces of so many bytes (0: in one); a hash of what was read. */
+/* Reads everything in pieces of `cut` bytes (0: at once). Returns a hash of what was read. */
 static uint64_t read_cut(const uint8_t *bytes, size_t size, size_t cut) {
     struct codec_frames frames = {0};
     uint64_t sum = 0;

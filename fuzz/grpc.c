@@ -20,7 +20,7 @@ static void drain(struct grpc *grpc) {
         ;
 }
 
-/* The first byte says how the rest is cut: in pieces of so many bytes, or (0) not at all. */
+/* The first byte says how the rest is cut: in pieces of that many bytes, or (0) not at all. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct grpc_call calls[CALLS] = {{0}, {0}, {.message = look_at}}, *ended;

@@ -22,7 +22,8 @@ static uint64_t digest_result(const struct my_result *result) {
     return sum;
 }
 
-/* The first packet is taken for a greeting and for the wish for another proof, all for answers. */
+/* Reads the first packet also as a greeting and as a request for another proof, and each packet as
+ * an answer. */
 static uint64_t take(const struct my_packet *packet, struct my_answer *answer, bool is_first) {
     struct my_greeting greeting = {0};
     uint64_t sum = 0;
@@ -39,7 +40,7 @@ static uint64_t take(const struct my_packet *packet, struct my_answer *answer, b
     return sum * 31 + step;
 }
 
-/* Reads everything, in pieces of so many bytes, or (0) at once. */
+/* Reads everything, in pieces of `cut` bytes, or (0) at once. */
 static uint64_t read_cut(const uint8_t *bytes, size_t size, size_t cut) {
     struct my_reader reader = {0};
     struct my_answer answer = {0};

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first byte says how the rest is cut: in pieces of so many bytes, or (0) not at all. */
+/* The first byte says how the rest is cut: in pieces of that many bytes, or (0) not at all. */
 static size_t piece_of(size_t cut, size_t left) {
     return cut && cut < left ? cut : left;
 }

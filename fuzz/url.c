@@ -60,7 +60,7 @@ static void check_hidden(const char *text, const char *place, const char *secret
         assert(!strstr(shown, secret));
 }
 
-/* Behind the first of these words, and the second behind that; NULL: one is missing. */
+/* What follows the first of these words and, after it, the second; NULL: one is missing. */
 static const char *behind(const char *text, const char *first, const char *second) {
     const char *found = strstr(text, first);
     found = found ? strstr(found + strlen(first), second) : NULL;

@@ -5,9 +5,9 @@
  * that is due and hands the results to JavaScript. So no thread of Node waits for a lock, and each
  * worker thread has its own clients on its own loop. There is no other state.
  *
- * A function that fails returns the library's number of the error, and the text of that is
- * lastError(). What is started gets a callback, which is called once, with (number, text, value),
- * never before the function has returned. index.js makes promises and exceptions of this. */
+ * A function that fails returns the library's error number, and lastError() returns its text. What
+ * is started gets a callback, which is called once, with (number, text, value), never before the
+ * function has returned. index.js makes promises and exceptions of this. */
 #define NAPI_VERSION 8
 #include <assert.h>
 #include <holdfast/holdfast.h>
@@ -22,7 +22,7 @@ enum { NAMES_MOST = 64, NAME_SIZE = 260, TEXT_SIZE = 4096, PAGE = 1000 };
 /* ---- Values ---- */
 
 /* Node-API fails only if it is used wrongly, or a worker is being terminated: then nobody is left
- * who could be told. */
+ * who could be notified. */
 #define MUST(call)                 \
     do {                           \
         napi_status status = call; \
@@ -175,7 +175,7 @@ static void finalize_client(napi_env env, void *data, void *hint) {
     client_release(data);
 }
 
-/* A handle for JavaScript. A worker that is being terminated gets none, and has forgotten it. */
+/* A handle for JavaScript. A worker that is being terminated gets none: it is finalized at once. */
 static napi_value new_external(napi_env env, void *data, napi_finalize finalize) {
     napi_value value;
     if (napi_create_external(env, data, finalize, NULL, &value) == napi_ok)
@@ -422,8 +422,8 @@ static void end_client(struct client *c) {
     drop_calls(c);
 }
 
-/* The environment ends, as a worker that is terminated. The loop must have forgotten the client by
- * then: on_poll_closed says so. */
+/* The environment ends, for example that of a worker that is terminated. Node waits until the loop
+ * has forgotten the client, which on_poll_closed reports. */
 static void clean_up(napi_async_cleanup_hook_handle handle, void *arg) {
     (void)handle;
     end_client(arg);

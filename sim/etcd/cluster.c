@@ -4,8 +4,8 @@
  * majority, at some time after it came; it is then answered from what its member has applied, as
  * soon as that is not older. A write is an entry of the log, and is answered when its member has
  * applied it. Without a leader that has a majority, both wait (`stuck`). When there is one again,
- * some writes turn out to be in the log and others to be lost, as it happens; a write waits for
- * that even if its client has gone. */
+ * some writes turn out to be in the log and others to be lost, at random; a write waits for that
+ * even if its client has gone. */
 #include "sim/etcd/model.h"
 #include "sim/etcd/watches.h"
 #include "store/etcd/grpc.h"
@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum {
-    ELECTION_US = 250000,         /* --election-timeout: so long a leader is not missed */
+    ELECTION_US = 250000,         /* --election-timeout: how long a leader is not missed */
     TICK_US = 500000,             /* how often the leader looks for leases that have ended */
     STREAMS_US = 3 * ELECTION_US, /* how long streams outlive the leader */
     LEASE_LEAST_S = 1,            /* one and a half times ELECTION_US, in whole seconds */
@@ -47,8 +47,8 @@ struct request {
     enum rpc rpc;
     int64_t at_us, until_us;
     bool stuck;
-    bool is_lost;  /* the leader has not got it */
-    size_t index;  /* that its member has to apply before it is answered; 0: not known yet */
+    bool is_lost;  /* the leader does not have it */
+    size_t index;  /* of the entry that its member must apply before the answer; 0: not known yet */
     uint64_t term; /* of a keep-alive: of its answer */
     Etcd__TxnRequest *txn;
     /* The answer to a write. */
@@ -180,8 +180,8 @@ static int choose_able(struct cluster *cluster, int but) {
 
 static void unstick(struct cluster *cluster);
 
-/* Nobody hears of the leader any more. One whose disk stalls, or that stands still, remains what it
- * was as long as there is no other. */
+/* Nobody hears of the leader any more. One whose disk stalls, or that stands still, remains leader
+ * as long as no other can be elected. */
 static void lose_leader(struct cluster *cluster) {
     bool can_step_down =
         !(cluster->members[cluster->leader].trouble & (CLUSTER_STILL | CLUSTER_DISK_STALLS));
@@ -212,7 +212,7 @@ static void change_leader(struct cluster *cluster) {
     }
 }
 
-/* Who is part of a majority has changed. */
+/* Which members can be part of a majority has changed. */
 static void reconsider(struct cluster *cluster) {
     if (works(cluster)) {
         cluster->change_us = NEVER;
@@ -424,7 +424,7 @@ static void answer_kept(struct cluster *cluster, struct request *request, int64_
     reply_message(cluster, request, &response.base);
 }
 
-/* Who leads, as far as the member knows, answers: it asks nobody. */
+/* The one that leads, as far as the member knows, answers without asking anybody. */
 static void keep_alive(struct cluster *cluster, struct request *request) {
     int target = cluster->members[request->member].leader;
     request->at_us = cluster->now_us + RETRY_US;
@@ -560,7 +560,7 @@ static void answer_write(struct cluster *cluster, struct request *request) {
     struct {
         ProtobufCMessage base;
         Etcd__Header *header;
-    } *answer = (void *)request->answer; /* all begin so */
+    } *answer = (void *)request->answer; /* all answers begin like this */
     if (!answer) {
         reply(cluster, request, request->status, request->why, NULL, 0);
         return;
@@ -570,7 +570,7 @@ static void answer_write(struct cluster *cluster, struct request *request) {
     reply_message(cluster, request, &answer->base);
 }
 
-/* What came for the member is answered as far as it is in what the member has applied. */
+/* Answers the requests of this member that waited for an entry which it has now applied. */
 static void answer_applied(struct cluster *cluster, int member) {
     list_each_safe(node, &cluster->requests) {
         struct request *request = container_of(node, struct request, link);
@@ -704,7 +704,7 @@ static void apply(struct cluster *cluster, int index) {
     member->apply_us = member->learn_us = NEVER;
     member->applied = cluster->last;
     if (member->leader != cluster->leader)
-        follow(cluster, index, cluster->leader); /* from whom it has this */
+        follow(cluster, index, cluster->leader); /* who sent it the entries */
     if (member->leader == index && cluster->leader == index && !member->is_primary &&
         cluster_term_of(cluster, index) == cluster->term)
         promote(cluster, index);

@@ -1,5 +1,6 @@
 /* A model of an etcd cluster, of one member or several: bytes of gRPC go in, bytes come out, and
- * time is told. It knows what the store uses: transactions, deletes, leases and watches.
+ * the caller sets the time. It knows what the store uses: transactions, deletes, leases and
+ * watches.
  *
  * Raft is modelled by what it gives: a log of entries that a majority has, each with the term of
  * the leader who made it; each member has applied a beginning of it. A member that is cut off from
@@ -27,16 +28,16 @@ struct cluster_config {
     /* Something happened in the cluster itself. */
     void (*note)(void *context, const char *line);
     uint64_t (*random)(void *context);
-    /* cluster_act is to be called at this time (INT64_MAX: never), and not when it was asked
-     * before. */
+    /* Asks for a call of cluster_act at this time (INT64_MAX: never), in place of the last time
+     * that it asked for. */
     void (*wake_at)(void *context, int64_t us);
     void *context;
 };
 
 struct cluster *cluster_new(const struct cluster_config *config);
 void cluster_free(struct cluster *cluster);
-/* A cluster of so many members, with nothing in it, that has just elected a leader. There are no
- * connections. */
+/* Makes it an empty cluster with this number of members, which has just elected a leader. There
+ * must be no connections. */
 void cluster_reset(struct cluster *cluster, int member_count);
 void cluster_set_time(struct cluster *cluster, int64_t us);
 /* Does what is due. */

@@ -41,7 +41,7 @@ struct side {
     int64_t base; /* the revision that it began with */
     int64_t leases[LEASES_MAX];
     struct grpc_call watch;
-    char *story[2 * WATCHERS]; /* what each watcher was told, and its probe */
+    char *story[2 * WATCHERS]; /* what was sent to each watcher, and to its probe */
 };
 
 /* Both, and chance. */
@@ -245,7 +245,7 @@ struct op {
     Etcd__DeleteRangeRequest del;
     struct plan_key key, end;
     char value[16];
-    int lease; /* -1: none; LEASES_MAX: one that there is not */
+    int lease; /* -1: none; LEASES_MAX: one that does not exist */
 };
 
 enum { OPS = 3, COMPARES = 2 };
@@ -505,7 +505,7 @@ static void watch_told(struct grpc_call *call, const uint8_t *bytes, size_t size
     etcd__watch_response__free_unpacked(response, NULL);
 }
 
-/* Returns when the watcher has been told something: that it was created, at least. */
+/* Returns when something was sent to the watcher: at least that it was created. */
 static void send_watch(struct side *side, const Etcd__WatchRequest *request, int64_t id) {
     uint8_t bytes[400];
     struct grpc_request stream = {.path = "/etcdserverpb.Watch/Watch"};
@@ -530,8 +530,9 @@ static void cancel_watch(struct side *side, int64_t id) {
         exchange(side);
 }
 
-/* The member tells watchers of the past from time to time, all of them at once. One of every key
- * gets something then, so that those before it have caught up, even with nothing. */
+/* The member serves watchers of the past from time to time, all of them at once. A watcher of every
+ * key certainly gets something then, which shows that those before it have caught up, even if there
+ * was nothing for them. */
 static void catch_up(struct side *side, int64_t from, int64_t probe) {
     Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
     Etcd__WatchCreateRequest create = ETCD__WATCH_CREATE_REQUEST__INIT;
@@ -546,7 +547,7 @@ static void catch_up(struct side *side, int64_t from, int64_t probe) {
     cancel_watch(side, probe);
 }
 
-/* The member tells its watchers of a change some time after it has answered. */
+/* The member reports a change to its watchers some time after it has answered. */
 static void await_story(struct pair *pair, int64_t id) {
     while (strcmp(pair->real.story[id], pair->model.story[id]) != 0)
         exchange(&pair->real);
@@ -573,7 +574,7 @@ static void do_watch(struct pair *pair) {
     send_watch(&pair->model, &request, pair->watchers);
     create.start_revision = from_now ? 0 : pair->real.base + from;
     send_watch(&pair->real, &request, pair->watchers);
-    /* What was before is told of after a while. */
+    /* What happened before is reported after a while. */
     for (int64_t until_us = pair->model.now_us + WATCH_US; pair->model.now_us < until_us;)
         exchange(&pair->model);
     if (!from_now && from <= revision_now(&pair->real))
@@ -592,7 +593,7 @@ static void compare_watches(struct pair *pair) {
 
 /* ---- The run ---- */
 
-/* Without the store's messages: one number in field 1, as in a grant of a lease. */
+/* The store has no message for this: it is one number in field 1, as in a grant of a lease. */
 static void do_compact(struct pair *pair) {
     struct grpc_call call;
     Etcd__LeaseGrantRequest request = ETCD__LEASE_GRANT_REQUEST__INIT;

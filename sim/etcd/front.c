@@ -12,7 +12,7 @@ struct front {
     nghttp2_session *session;
     const struct front_events *events;
     void *context;
-    size_t preface; /* of which so much has come */
+    size_t preface; /* how much of it has come */
     bool has_message;
     struct list streams;
 };

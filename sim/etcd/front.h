@@ -40,14 +40,14 @@ struct front_events {
 };
 
 struct front *front_new(const struct front_events *events, void *context);
-/* Tells of no stream that it is closed. */
+/* Does not call `closed` for its streams. */
 void front_free(struct front *front);
 
 /* Takes bytes up to the end of the first message. Returns how many. */
 size_t front_feed(struct front *front, const char *bytes, size_t size);
 
 void front_send(struct front_stream *stream, const uint8_t *message, size_t size);
-/* The end of the call: a status of gRPC, and words for it, which live on. */
+/* The end of the call: a status of gRPC, and words for it, which must stay valid. */
 void front_finish(struct front_stream *stream, int status, const char *why);
 
 /* The next bytes for the client, valid until the next call; 0: none. */

@@ -77,8 +77,8 @@ struct keys_answer {
 
 bool keys_is_read(const Etcd__TxnRequest *request);
 bool keys_puts(const Etcd__TxnRequest *request);
-/* Carries it out, at this index of the log. A request that only reads is carried out at `revision`,
- * which is not above the present one. */
+/* Carries it out. A request that only reads is carried out at `revision`, which is not above the
+ * present one. */
 void keys_txn(struct keys *keys, const Etcd__TxnRequest *request, int64_t revision,
               struct keys_answer *ret);
 void keys_delete(struct keys *keys, const Etcd__DeleteRangeRequest *request,

@@ -38,7 +38,7 @@ struct cluster {
     struct cluster_config config;
     int64_t now_us;
     int member_count, leader; /* -1: none is elected */
-    int64_t change_us;        /* when somebody is elected, or nobody leads */
+    int64_t change_us;        /* when somebody is elected, or the leader is lost */
     struct member members[CLUSTER_MEMBERS_MAX];
     struct entry *log; /* from 1 */
     size_t last, room;
@@ -49,7 +49,7 @@ struct cluster {
     struct list connections, requests, watchers;
 };
 
-/* By chance. */
+/* A random number. */
 int64_t cluster_between(struct cluster *cluster, int64_t least, int64_t most);
 /* Of what the member has applied. */
 uint64_t cluster_term_of(const struct cluster *cluster, int member);

@@ -142,7 +142,7 @@ static void report_put(struct etcd_service *etcd, const struct record *record) {
     report(etcd, record, SERVICE_RENEW, SERVICE_GRANTED, NO_END_US);
 }
 
-/* A request to take it was not granted, unless it had been before. */
+/* A request to take it was refused, unless it had been granted before. */
 static void report_not_put(struct etcd_service *etcd, const struct record *record) {
     struct record now;
     bool has_it = find_record(etcd->cluster, record->name, record->owner, &now) && now.held;
@@ -162,7 +162,7 @@ static void report_deleted(struct etcd_service *etcd, const struct record *recor
         report(etcd, record, SERVICE_RENEW, SERVICE_REFUSED, 0);
 }
 
-/* Another client's lock is its own when its key is the oldest of the name. */
+/* Another client holds the lock when its key is the oldest one of the name. */
 static void look_for_foreign(struct etcd_service *etcd, int name) {
     const struct keys *keys = cluster_keys(etcd->cluster);
     char range[20];
@@ -338,7 +338,7 @@ enum etcd_fault {
     ETCD_FOREIGN,
 };
 
-/* A new leader is needed. */
+/* How long it takes until there is a new leader. */
 enum { ELECTION_US = 700000 };
 
 static const struct service_fault etcd_faults[] = {
@@ -407,7 +407,7 @@ static void clear_all(struct cluster *cluster, enum cluster_trouble what) {
         cluster_trouble(cluster, i, what, false);
 }
 
-/* What befalls the whole cluster, whichever members are named. */
+/* Faults of the whole cluster, no matter which members are named. */
 static void befall_cluster(struct etcd_service *etcd, enum etcd_fault number,
                            const struct plan_fault *fault, bool begins) {
     struct cluster *cluster = etcd->cluster;
@@ -423,11 +423,11 @@ static void befall_cluster(struct etcd_service *etcd, enum etcd_fault number,
             cluster_delete(cluster, &key->name);
         break;
     case ETCD_COMPACT:
-        if (begins && key && fault->amount % 4 == 0) /* and its end is swallowed */
+        if (begins && key && fault->amount % 4 == 0) /* the history forgets the deletion, too */
             cluster_delete(cluster, &key->name);
         if (begins)
             cluster_compact(cluster);
-        else if (key && fault->amount % 2) /* who watches from before that is not told of it */
+        else if (key && fault->amount % 2) /* watchers from before the compaction miss it */
             cluster_delete(cluster, &key->name);
         break;
     case ETCD_MOVE_LEADER:

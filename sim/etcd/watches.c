@@ -10,7 +10,7 @@ struct watcher {
     struct list link;
     struct cluster_connection *connection;
     struct front_stream *stream;
-    int64_t id, next, sync_us; /* NEVER: it is told at once */
+    int64_t id, next, sync_us; /* sync_us NEVER: it is not behind */
     bool no_puts;
     ProtobufCBinaryData first, end;
     uint8_t bytes[];
@@ -45,9 +45,10 @@ static Etcd__Event *event_of(const struct keys_event *happened) {
     return event;
 }
 
-/* Tells a watcher what its member has applied since it was told last. True: it was told something;
- * it is gone if that was that this is compacted. What was deleted at the very revision that is
- * compacted is forgotten, although a watch from there on is accepted (etcd issue 19179). */
+/* Sends a watcher what its member has applied since the last time. True: something was sent. If
+ * that was that the revision is compacted, the watcher is gone. What was deleted at exactly the
+ * compacted revision is forgotten, although a watch from there on is accepted (etcd issue
+ * 19179). */
 static bool tell_watcher(struct cluster *cluster, struct watcher *watcher) {
     int member = watcher->connection->member;
     int64_t revision = cluster_revision_of(cluster, member);

@@ -1,4 +1,4 @@
-/* The watchers of a cluster. Each is told what its member has applied, in order and once. One that
+/* The watchers of a cluster. Each is sent what its member has applied, in order and once. One that
  * asks for the past is behind at first: it catches up a moment later, or is canceled if the past
  * has been compacted. */
 #ifndef SIM_ETCD_WATCHES_H
@@ -15,7 +15,7 @@ void watches_tell(struct cluster *cluster, int member);
 void watches_end_streams(struct cluster *cluster, int member);
 /* When the next one that is behind catches up; NEVER: none is. */
 int64_t watches_next_us(const struct cluster *cluster);
-/* Those catch up whose time has come. */
+/* Watchers whose time has come catch up. */
 void watches_act(struct cluster *cluster);
 
 /* The watchers of a stream, or of a connection, are gone. */

@@ -462,7 +462,7 @@ static void ask_look(struct locks_run *run, size_t name) {
     ask_script(run, REDIS_LOOK);
 }
 
-/* Most in order, some again, and some from before. */
+/* Most numbers are in order, some are repeats, and some are old. */
 static void add_seq(struct locks_run *run) {
     unsigned kind = (unsigned)pair_below(run->pair, 10);
     run->seq += kind < 7;

@@ -144,7 +144,7 @@ static bool scan_finds(const struct call *call, const struct scan *scan,
            (!scan->type || slice_is(*scan->type, types[entry->type]));
 }
 
-/* It visits all keys that match the pattern. */
+/* SCAN visits all keys that match the pattern, and deletes those that have expired. */
 static void expire_scanned(struct call *call, const struct scan *scan) {
     const struct keyspace *keys = &call->redis->keys;
     for (size_t i = keys->count; i > 0; i--)

@@ -317,7 +317,7 @@ void pair_subscribe(struct pair *pair, const char *channel) {
 
 /* ---- Modes ---- */
 
-/* There is a folder where the real server wants to save, and it has tried to. */
+/* Puts a folder where the real server wants to save, and has it try. */
 static void make_saving_fail(struct pair *pair) {
     char folder[512];
     struct slice reply = ask_real(pair, "CONFIG GET dir");
@@ -353,8 +353,8 @@ static void run_slow_script(struct pair *pair) {
     keep_busy(pair, &pair->request, "BUSY");
 }
 
-/* It saves and loads its keys, some milliseconds for each. The values must be larger than what
- * it loads before it looks at its clients. */
+/* Makes the real server save and load its keys, some milliseconds for each. The values must be
+ * larger than what it loads before it looks at its clients. */
 static void load_slowly(struct pair *pair) {
     set_real(pair, "CONFIG SET loading-process-events-interval-bytes 1024");
     set_real(pair, "CONFIG SET key-load-delay 2000");

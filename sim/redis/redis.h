@@ -96,9 +96,8 @@ void model_set_mode(struct model_redis *redis, enum model_mode mode);
 
 /* ---- What is in it, for checkers ----
  *
- * Keys are in the order of their bytes. Keys and values end with a NUL that is not counted.
- * What is returned is valid until the next call that is not one of these. To look deletes
- * nothing. */
+ * Keys are in the order of their bytes. Keys and values end with a NUL that is not counted. What is
+ * returned is valid until the next call that is not one of these. Looking deletes nothing. */
 
 enum model_type { MODEL_STRING, MODEL_HASH, MODEL_SORTED_SET };
 

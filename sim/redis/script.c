@@ -441,7 +441,7 @@ bool scripts_know(const struct scripts *scripts, struct slice sha1) {
     return script && script->known;
 }
 
-/* Most texts have come before. To compare them is faster than to compute the SHA-1. */
+/* Most texts have come before. Comparing them is faster than computing the SHA-1. */
 static struct script *find_text(const struct scripts *scripts, struct slice text) {
     for (size_t i = 0; i < scripts->count; i++) {
         if (slice_compare(scripts->items[i].text, text) == 0)

@@ -306,7 +306,7 @@ static size_t take_size(const char **at) {
     return number;
 }
 
-/* Copies the words of the first request to `text`, each with a NUL behind it. Returns its size. */
+/* Copies the words of the first request to `text`, each with a NUL after it. Returns its size. */
 static size_t split_request(const char *bytes, size_t size, char *text, const char **words,
                             size_t *ret_count) {
     const char *at = bytes + 1;

@@ -155,7 +155,7 @@ static bool take_watch(struct ensemble_connection *connection, const char *path,
     return false;
 }
 
-/* Each client gets one event of what happened to a node. */
+/* Each client gets one event for what happened to a node. */
 static void fire(struct member *member, const char *path, int32_t type) {
     list_each(node, &member->connections) {
         struct ensemble_connection *connection =
@@ -281,7 +281,7 @@ static bool goes_to_leader(int32_t op) {
            op == OP_MULTI || op == OP_CREATE_SESSION || op == OP_CLOSE_SESSION || op == OP_SYNC;
 }
 
-/* What reads wait behind is at the leader. */
+/* Answers reads, up to the first request that the leader has to answer. */
 static void drain(struct ensemble_connection *connection) {
     while (!list_empty(&connection->requests) && !connection->is_closed) {
         struct request *first = container_of(connection->requests.next, struct request, link);
@@ -293,7 +293,7 @@ static void drain(struct ensemble_connection *connection) {
     }
 }
 
-/* The request that the leader was asked for is answered: it is the first. */
+/* Answers the first request, which the leader has decided. */
 static void finish_first(struct ensemble_connection *connection, struct frame *frame) {
     struct list *first = list_pop(&connection->requests);
     assert(first);
@@ -482,7 +482,7 @@ size_t ensemble_feed(struct ensemble_connection *connection, const char *bytes, 
     else if (connection->is_greeted)
         take_request(connection, &in);
     else
-        connection_close(connection); /* a client waits for the greeting */
+        connection_close(connection); /* a client must wait for the greeting */
     return used;
 }
 

@@ -1,9 +1,9 @@
-/* A model of a ZooKeeper ensemble, or of one server: sessions, nodes, watches, members that
- * follow a leader, and elections. It is pure: bytes and the time go in, bytes come out, and chance
- * is asked for.
+/* A model of a ZooKeeper ensemble, or of one server: sessions, nodes, watches, members that follow
+ * a leader, and elections. It is pure: bytes, the time and random numbers go in, and bytes come
+ * out.
  *
  * What it does not have is what locks do not use: quotas, observers, reconfiguration, local
- * sessions, ACLs other than "everybody" and "who created it". A request that it does not know is
+ * sessions, ACLs other than "everybody" and "the creator". A request that it does not know is
  * answered as unimplemented. */
 #ifndef SIM_ZOOKEEPER_ENSEMBLE_H
 #define SIM_ZOOKEEPER_ENSEMBLE_H
@@ -94,7 +94,7 @@ size_t ensemble_feed(struct ensemble_connection *connection, const char *bytes, 
 
 /* ---- What befalls it ---- */
 
-/* These members no longer reach the others, nor those them; or they do again. Several such faults
+/* These members and the others no longer reach each other; or they do again. Several such faults
  * add up. */
 void ensemble_cut(struct ensemble *e, unsigned members, bool begins);
 /* A member's process ends; it starts again, with its data. */
@@ -102,7 +102,7 @@ void ensemble_stop(struct ensemble *e, int member);
 void ensemble_start(struct ensemble *e, int member);
 /* -1: there is none. */
 int ensemble_leader(const struct ensemble *e);
-/* A member applies what it is told so much later. */
+/* A member applies what it receives this much later. */
 void ensemble_lag(struct ensemble *e, int member, int64_t us);
 /* Somebody ends a session, or deletes a node. False: it cannot be done now. */
 bool ensemble_end_session(struct ensemble *e, int64_t session);

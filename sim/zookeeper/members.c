@@ -224,7 +224,7 @@ static void take_sync(struct ensemble *e, int member, uint64_t connection) {
     list_append(&e->syncs, &sync->link);
 }
 
-/* By a leader that was replaced: by what it knew then. */
+/* Whether the session is alive, as far as a leader that was replaced knows. */
 static bool was_alive(const struct ensemble *e, const struct member *leader, int session) {
     const struct session *s = &e->sessions[session];
     return s->created_at < leader->applied && s->closed_at >= leader->applied;
@@ -444,8 +444,8 @@ static void elect(struct ensemble *e) {
         lead(e, best);
 }
 
-/* A process that ends closes its connections. Who is cut off waits for messages, unless the
- * connection is reset. */
+/* A process that ends closes its connections. A member that is cut off waits for messages, unless
+ * the connection is reset. */
 static int64_t choose_notice_us(struct ensemble *e, bool cut) {
     bool is_reset = !cut || random_below(e, 3) == 0;
     return random_below(e, is_reset ? RESET_US : e->config.sync_limit * e->config.tick_us);
@@ -509,7 +509,7 @@ static int64_t expire(struct ensemble *e) {
     return next_us;
 }
 
-/* Containers that had children and have none go. */
+/* Deletes containers that had children and have none left. */
 static void look_at_containers(struct ensemble *e) {
     e->looks_us = e->now_us + e->config.containers_us;
     for (size_t i = 0; i < e->ahead.count;) {
@@ -532,7 +532,7 @@ static int64_t lead_on(struct ensemble *e) {
     return min(expire(e), min(e->pings_us, e->looks_us));
 }
 
-/* Whether there is one more that is due. */
+/* Takes the next message, if it is due. */
 static bool take_due(const struct ensemble *e, struct list *queue, struct message **ret) {
     *ret = first_of(queue);
     if (!*ret || (*ret)->due_us > e->now_us)
@@ -609,7 +609,7 @@ void ensemble_cut(struct ensemble *e, unsigned members, bool begins) {
         if (members & 1u << i)
             e->members[i].cuts += begins ? 1 : -1;
     }
-    /* A connection that was broken is not mended: it is noticed now at the latest. */
+    /* A broken connection is not repaired: the member notices it now at the latest. */
     for (int i = 0; i < e->config.member_count && !begins; i++) {
         struct member *member = &e->members[i];
         if (member->notices_us != NEVER && (member->role != FOLLOWING || member->broken))

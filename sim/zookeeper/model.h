@@ -158,14 +158,14 @@ struct ensemble_connection {
 bool session_is_alive(const struct ensemble *e, int session);
 int session_find(const struct ensemble *e, int64_t id);
 void session_touch(struct ensemble *e, int member, int session);
-/* To the leader of this member; the message is taken over. */
+/* To the leader of this member; takes ownership of the message. */
 void send_up(struct ensemble *e, int member, struct message *message);
 struct message *message_new(enum message_type type);
 bool member_serves(const struct member *member);
 
 /* ---- transactions.c ---- */
 
-/* What becomes of a request. It is in the log then, and in `ahead`. */
+/* Decides what a request does, and adds that to the log and to `ahead`. */
 struct ensemble_txn *log_request(struct ensemble *e, const struct request *request);
 struct ensemble_txn *log_new(struct ensemble *e, int32_t op);
 void log_part(struct ensemble *e, struct ensemble_txn *txn, int32_t op, const char *path);
@@ -184,7 +184,7 @@ void connection_close(struct ensemble_connection *connection);
 void connections_close(struct member *member);
 struct request *request_copy(const struct request *request);
 void request_free(struct request *request);
-/* The member applies the transaction: watches fire, and who asked for it is answered. */
+/* The member applies the transaction: watches fire, and the client that asked is answered. */
 void connections_apply(struct ensemble *e, struct member *member, const struct ensemble_txn *txn);
 void connection_synced(struct ensemble *e, struct member *member, uint64_t id);
 void connection_validated(struct ensemble *e, struct member *member, uint64_t id, int session,

@@ -18,7 +18,7 @@
 static const int64_t FOREVER_US = INT64_C(1000000000000);
 static const char locks_path[] = "/holdfast/locks/";
 
-/* Stale: its client has another since, in another session. It still stands in the way. */
+/* Stale: its client has made another since, in another session. It still blocks others. */
 enum claim_state { CLAIM_NEW, CLAIM_WAITS, CLAIM_HOLDS, CLAIM_STALE };
 
 /* A node that claims a lock. */
@@ -67,7 +67,7 @@ static struct service_host *host_of(const struct zookeeper_service *first) {
     return first->base.host;
 }
 
-/* Does what is due, and will be called for what comes next. */
+/* Does what is due, and sets the timer for what comes next. */
 static void go_on(struct zookeeper_service *first) {
     host_of(first)->arm(host_of(first), ensemble_run(first->ensemble));
 }
@@ -203,7 +203,7 @@ static void grant(struct zookeeper_service *first, const char *name) {
     }
 }
 
-/* Who holds something has asked whether it is there. */
+/* A holder has checked that its node is there. */
 static void note_check(struct zookeeper_service *first, const struct ensemble_part *part,
                        bool done) {
     const struct claim *claim = find_claim(first, part->path);
@@ -493,7 +493,7 @@ static const char *zookeeper_holder(const struct service *service, const char *n
     return last && last->weight == last->capacity ? last->owner : NULL;
 }
 
-/* Who is next has it at once. */
+/* The next claim holds the lock at once, so nothing is ever reserved. */
 static bool zookeeper_is_reserved(const struct service *service, const char *name,
                                   const char *owner) {
     (void)service, (void)name, (void)owner;
@@ -505,7 +505,6 @@ static uint64_t zookeeper_last_token(const struct service *service, const char *
     return last ? token_of(last) : 0;
 }
 
-/* A container in which nothing ever was stays: a real server keeps it, too. */
 static bool zookeeper_find_counter(const struct service *service, const char *name,
                                    int64_t *ret_value, bool *ret_ends) {
     char path[100];
@@ -518,6 +517,7 @@ static bool zookeeper_find_counter(const struct service *service, const char *na
     return true;
 }
 
+/* A container in which nothing ever was stays: a real server keeps it, too. */
 static const char *zookeeper_remains(const struct service *service) {
     static char text[260];
     const struct zookeeper_service *first = first_of(service);

@@ -115,7 +115,7 @@ static bool is_version(const struct tree_node *node, int32_t version) {
     return version == -1 || version == node->stat.version;
 }
 
-/* Everybody, or who creates it. */
+/* Everybody, or the creator. */
 static int32_t take_acl(struct codec_in *in, const char *user, char **ret_user) {
     size_t count = codec_count(in);
     *ret_user = NULL;

@@ -32,7 +32,7 @@ struct tree {
     int64_t last_zxid;
 };
 
-/* Memory that is there, or the program ends. */
+/* As realloc; ends the program where that fails. */
 void *tree_allocate(void *memory, size_t size);
 char *tree_text(const char *bytes, size_t size);
 

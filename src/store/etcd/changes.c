@@ -1,5 +1,4 @@
-/* What happens to locks, for those who watch them: one more watcher on the stream, for all keys of
- * the prefix.
+/* Reports changes of locks to watchers: one more watcher on the stream, for all keys of the prefix.
  *
  * Design notes.
  *
@@ -10,11 +9,11 @@
  *
  * A stream that says nothing proves nothing: the member may be gone, or cut off from the others. So
  * the cluster is asked for its revision now and then, which a majority must confirm. The link gives
- * a member up that cannot answer.
+ * up a member that cannot answer.
  *
  * What an event means. A key that is written is a claim that waits or holds. One that is deleted
  * was released, has left the queue, or was broken; then the record of the break was written in the
- * same transaction, right behind. But etcd also deletes it when its lease ends, and its events do
+ * same transaction, right after it. But etcd also deletes it when its lease ends, and its events do
  * not say so. Therefore the lease of a hold that is gone is asked for: if it lives, the hold was
  * released. Changes that follow wait for the answer, to keep their order. If the lease is over,
  * nobody did anything, unless the event is old: then the lease may have ended since, and the
@@ -29,7 +28,7 @@
 
 enum { PROBE_US = 3000000, RETRY_US = 500000 };
 
-/* One that is to be reported. */
+/* A change that is to be reported. */
 struct entry {
     struct list link;
     struct store_change change;
@@ -74,7 +73,7 @@ static void report_known(struct etcd *etcd) {
         report(etcd, entry_at(queue->next));
 }
 
-/* What is still asked for is freed with its answer. */
+/* An entry whose lease is being asked for is freed with the answer. */
 static void drop_queue(struct etcd *etcd) {
     list_each_safe(node, &etcd->changes.queue) {
         list_remove(node);

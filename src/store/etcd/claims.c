@@ -6,16 +6,16 @@
  *   TRY      nobody is at the name: take it. One round trip, the usual case.
  *   LOOK     who is at the name?
  *   QUEUE    write the own key, as one that waits, and look
- *   TAKE     it is our turn, if nothing has changed that could have changed that: the own key, as
- *            one that is held
- *   FOLLOW   the claim in front is gone: take it, if nobody is ahead any more. Only who wants all
- *            of it can put that as a condition. So a hand-off is one round trip, and costs the same
- *            however many wait.
+ *   TAKE     it is our turn: write the own key, as one that is held, if nothing has changed that
+ *            could change that
+ *   FOLLOW   the claim in front is gone: take the lock, if nobody is ahead any more. Only a claim
+ *            to the whole lock can express that as a condition. So a hand-off is one round trip,
+ *            and costs the same however many wait.
  *   CONFIRM  the own key is held already, by a request whose answer was lost: is its lease alive?
  *   MOVE     the same, and put it on a lease of the right length
  *
- * Whoever takes, confirms or moves also keeps the lease alive, at the same time, so that the hold
- * has its full time from when it was asked for (lease.c). A lease that turns out to be over is
+ * A step that takes, confirms or moves also keeps the lease alive, at the same time, so that the
+ * hold has its full time from when it was asked for (lease.c). A lease that turns out to be over is
  * replaced, and the attempt starts again.
  *
  * Tokens. A hold's token is the revision of the transaction that granted it, plus the base. Each
@@ -44,8 +44,8 @@ struct job {
     struct etcd_attempt *attempt;
     enum phase phase;
     int64_t asked_us, give_up_us, lease_us;
-    int64_t lease; /* the id of the one it shall have */
-    bool is_fresh; /* which was granted since it was asked for */
+    int64_t lease; /* the id of the lease that it will have */
+    bool is_fresh; /* that lease was granted after the job began */
     unsigned rounds;
     unsigned pending; /* calls without an answer */
     int64_t kept;     /* as of etcd_lease_kept */
@@ -92,15 +92,15 @@ void etcd_attempt_free(struct etcd *etcd, struct etcd_attempt *attempt) {
     free(attempt);
 }
 
-/* Nobody wants it any more. From `until_us` on its key is deleted with the next keep-alive, of
- * whichever lease: a request that came late may have given it any. */
+/* Nobody wants it any more. After `until_us`, its key is deleted with the next keep-alive of any
+ * lease: a request that came late may have put it on any of them. */
 static void retire(struct etcd *etcd, struct etcd_attempt *attempt, int64_t until_us) {
     etcd_watch_stop(etcd, attempt);
     attempt->held = attempt->queued = false;
     attempt->is_released = true;
     attempt->until_us = until_us;
     if (!attempt->lease)
-        return; /* it was never written, or is there already */
+        return; /* it was never written, or is in that list already */
     attempt->lease = NULL;
     list_remove(&attempt->link);
     list_append(&etcd->late, &attempt->link);
@@ -122,7 +122,7 @@ static void ended(struct etcd *etcd, struct etcd_call *call) {
     if (!attempt)
         return;
     attempt->ending = NULL;
-    bool may_be_there = call->reason && !list_empty(&attempt->link); /* until the next one */
+    bool may_be_there = call->reason && !list_empty(&attempt->link); /* tried again later */
     if (!may_be_there)
         forget(etcd, attempt);
 }
@@ -291,7 +291,7 @@ static void answered(struct etcd *etcd, struct etcd_call *call) {
     note_call(job, call, writes);
     job->answer =
         call->reason ? NULL : etcd__txn_response__unpack(NULL, call->message_size, call->message);
-    /* An answer that cannot be read, for lack of memory, may be that it is done. */
+    /* An answer that cannot be read, for lack of memory, may say that it was done. */
     job->may_have_acted |= writes && !call->reason && (!job->answer || job->answer->succeeded);
     if (job->answer && !job->answer->header) {
         etcd__txn_response__free_unpacked(job->answer, NULL);
@@ -356,7 +356,7 @@ static void fill(struct job *job, struct txn *txn, const ProtobufCBinaryData *va
         break;
     case TAKE:
         /* A claim that is in the queue is overtaken only by those that barge, whose keys are in a
-         * range of their own. One that is not must find everything as it was. */
+         * range of their own. One that is not in it must find everything as it was. */
         if (attempt->queued && attempt->key.bytes[attempt->range_size] != '!') {
             txn_if_create(txn, &attempt->key, NULL, ETCD__COMPARE__RESULT__GREATER, 0);
             narrow_range(job);
@@ -443,7 +443,7 @@ static void got_lease(struct etcd *etcd, struct etcd_tenant *tenant, struct etcd
     send_step(job, lease);
 }
 
-/* A place in the queue that nobody keeps is kept on the way. */
+/* Also keeps a place in the queue alive, if nobody has done so for a while. */
 static void keep_place(struct job *job) {
     struct etcd_lease *lease = job->attempt->lease;
     int64_t now_us = etcd_now_us(job->etcd);
@@ -772,8 +772,8 @@ void etcd_release(struct etcd *etcd, struct store_op *op) {
 
 /* ---- Breaks ----
  *
- * Who holds it is read first; then, in one step, the key goes if it is still that hold, and a
- * record of the break is left, which has a lease of a week. */
+ * The holder is read first. Then, in one step, its key is deleted if it is still that hold, and a
+ * record of the break is written, with a lease of a week. */
 
 struct breaking {
     struct etcd_tenant tenant;

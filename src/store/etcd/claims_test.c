@@ -1,6 +1,6 @@
 /* Keys whose deletion goes wrong, and those that do not get the lease they should: the lease that
  * they share with other attempts must not keep them for ever, and a hold must not be taken for
- * lost. The failures are those of rows 18, 24 and 29 of the ways a lock fails. */
+ * lost. The failures are rows 18, 24 and 29 of failures.md. */
 #include "store/etcd/etcd_test.h"
 
 static struct rig rig;
@@ -163,7 +163,7 @@ TEST(a_released_place_that_takes_the_lock_late_is_deleted_whatever_its_lease) {
     over();
 }
 
-/* A lease of the right length is there, as another hold has it, but the key cannot be written. */
+/* There is a lease of the right length, which another hold has, but the key cannot be written. */
 TEST(a_hold_whose_longer_lease_is_refused_is_still_held) {
     connected();
     make_acquire(&b, "long", 0);

@@ -4,15 +4,16 @@
  * etcd cannot add. So both keys are read, and written in one transaction on condition that neither
  * has changed since. If one has, the transaction returns both as they are, and the step is decided
  * again. A request whose reply was lost is recognised by its number in the answer. Every operation
- * but a read writes its answer, even one that changes nothing: whatever is still under way of it,
- * or of an earlier one, then finds another answer than it expects, and does nothing.
+ * but a read writes its answer, even one that changes nothing. If one of its requests, or of an
+ * earlier operation's, is still under way, it then finds another answer than it expects, and does
+ * nothing.
  *
  * Answers have a lease that is not kept alive, and are there for as long as a repeat may come. The
  * lease of a counter is its own. It is granted before the counter is created, and revoked if the
  * counter was not created with it. As long as that is not known, it is left to end by itself.
  *
- * A read of the counter is linearizable: a majority confirms it. How much is left of a life is what
- * the leader says. */
+ * A read of the counter is linearizable: a majority confirms it. How much of its life is left is
+ * what the leader says. */
 #include "base/error.h"
 #include "net/backoff.h"
 #include "store/counts.h"
@@ -21,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An answer is written with a lease that has at least the first part left, and at most both. */
+/* The lease of answers. An answer is written with one that has at least half of this left. */
 #define ANSWER_SECONDS (2 * STORE_COUNT_KEPT_US / 1000000)
 
 enum { PAUSE_US = 1000, PAUSE_DOUBLINGS = 5 };
@@ -183,8 +184,8 @@ static void paused(struct world_timer *timer) {
 }
 
 /* Somebody else was faster. The first time, what the transaction returned is used at once. After
- * that clients pause, each for a time of its own, so that they do not go on colliding; what was
- * returned is old by then. */
+ * that clients pause, each for a random time, so that they do not keep colliding; what was returned
+ * is old by then. */
 static void collided(struct counting *job, const Etcd__TxnResponse *both) {
     const Etcd__KeyValue *kv = kv_at(both, 1);
     struct counts_answer last = {0};
@@ -242,8 +243,8 @@ static void read_both(struct counting *job) {
         fail(job, HF_NO_MEMORY, NULL);
 }
 
-/* A lease that the transaction names is over: of the counter, which has then gone as well, or one
- * of those that were granted. */
+/* A lease that the transaction names is over: that of the counter, which is then gone as well, or
+ * one of those that were granted. */
 static void lease_is_over(struct counting *job) {
     struct etcd_lease *lease = etcd_lease_find(job->etcd, job->answer_lease);
     if (lease)

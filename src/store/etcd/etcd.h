@@ -5,7 +5,7 @@
  *   queue.c    the claims on a name, as they are in etcd, and whose turn it is
  *   lease.c    the leases of this client, and renewals
  *   watch.c    the one stream on which etcd reports what happens to keys
- *   changes.c  what happens to locks, for those who watch them
+ *   changes.c  reports changes of locks to watchers
  *   counters.c counters
  *   look.c     inspect and list
  *   examine.c  what doctor asks
@@ -74,12 +74,12 @@ struct etcd_attempt {
     bool is_woken;          /* queued: what it waited for is gone */
     struct list young;      /* held for less than a moment */
     int64_t young_until_us;
-    int64_t revision;  /* at which it was looked: what happened later is news */
+    int64_t revision;  /* at which the keys were read: later events are news */
     size_t range_size; /* of the key's beginning, which all attempts at the name share */
     struct etcd_key key;
 };
 
-/* What is reported to who watches locks. */
+/* What is reported to a watcher of locks. */
 struct etcd_changes {
     char *names;        /* those that begin with this; NULL: nobody watches */
     int64_t watch;      /* the id of its watcher; 0: none */
@@ -117,7 +117,7 @@ struct etcd {
     struct grpc_call watch;
     struct map watchers; /* attempts by watch id */
     int64_t last_watch;
-    int64_t watch_from_us; /* no stream before; after one that failed */
+    int64_t watch_from_us; /* after a stream has failed: no other one before this */
     bool missed;           /* the stream has ended: something may have happened since */
     struct list young;
     struct world_timer young_timer;
@@ -144,7 +144,7 @@ struct txn {
     struct txn_op *ops;
 };
 
-/* With room for so many operations. NULL: no memory. */
+/* A transaction with room for this number of operations. NULL: no memory. */
 struct txn *txn_new(size_t room);
 void txn_free(struct txn *txn);
 
@@ -157,14 +157,14 @@ void etcd_end_of(const struct etcd_key *key, struct etcd_key *ret_end);
  * becomes the first that there can be. */
 void etcd_range_of(struct etcd_key *key, struct etcd_key *ret_end);
 
-/* Conditions: the key's, or of a range each key's, create or mod revision. */
+/* Conditions on the create or mod revision of a key, or of each key in a range. */
 void txn_if_create(struct txn *txn, const struct etcd_key *key, const struct etcd_key *end,
                    Etcd__Compare__Result result, int64_t revision);
 void txn_if_mod(struct txn *txn, const struct etcd_key *key, const struct etcd_key *end,
                 Etcd__Compare__Result result, int64_t revision);
 
-/* What is done if all conditions are true, or else if one is not. Keys must outlive the call that
- * is made of it. */
+/* What is done if all conditions are true, or (not `then`) if one is not. Keys must stay valid
+ * until txn_call. */
 void txn_get(struct txn *txn, bool then, const struct etcd_key *key, const struct etcd_key *end);
 void txn_put(struct txn *txn, const struct etcd_key *key, const void *value, size_t size,
              int64_t lease);
@@ -180,7 +180,7 @@ struct claim {
     Etcd__Claim *value; /* NULL: of another client than holdfast */
     uint64_t seq;       /* of the attempt, and of whom; not for foreign ones */
     uint8_t client[16];
-    size_t name_size; /* of its key, behind the prefix */
+    size_t name_size; /* of the name in its key, after the prefix */
     bool barges;
 };
 
@@ -206,11 +206,11 @@ struct wish {
 };
 
 struct verdict {
-    const struct claim *other_kind; /* whose kind or capacity is another; NULL: nobody's */
+    const struct claim *other_kind; /* a claim with another kind or capacity; NULL: none */
     bool fits;
     bool is_head;                /* nobody waits in front of it */
     const struct claim *blocker; /* if it does not fit: whom to wait for */
-    bool any;                    /* it does not matter who goes: all holders are to be watched */
+    bool any;                    /* any holder that goes may make room: watch all of them */
 };
 
 void claims_judge(const struct claims *claims, const struct wish *wish, struct verdict *ret);
@@ -231,9 +231,9 @@ int64_t etcd_now_us(const struct etcd *etcd);
 void etcd_fail(struct etcd *etcd, struct store_op *op, const struct etcd_call *call,
                bool may_have_acted);
 
-/* Sends a call to one of the URL's members, whichever the link is connected to. False: no memory,
- * or the store is being closed; the call is freed. When it was answered, the connection is of no
- * more use. */
+/* Sends a call to one of the URL's members, over a connection of its own. False: no memory, or the
+ * store is being closed; the call is freed. The second is called when it was answered: the
+ * connection is then of no more use. */
 bool etcd_probe(struct etcd *etcd, size_t host, struct etcd_call *call);
 void etcd_probe_done(struct etcd *etcd, size_t host);
 
@@ -263,7 +263,8 @@ bool etcd_lengthen(struct etcd *etcd, struct etcd_attempt *attempt, int64_t leas
 
 /* ---- lease.c ---- */
 
-/* Somebody who waits for a lease. `granted` is called with NULL if there is none, and why. */
+/* Somebody who waits for a lease. `granted` is called with NULL if there is none, and with the call
+ * that failed. */
 struct etcd_tenant {
     struct list link;
     void (*granted)(struct etcd *etcd, struct etcd_tenant *tenant, struct etcd_lease *lease,
@@ -280,8 +281,8 @@ void etcd_lease_free_all(struct etcd *etcd);
 void etcd_lease_attach(struct etcd_lease *lease, struct etcd_attempt *attempt);
 struct etcd_lease *etcd_lease_find(struct etcd *etcd, int64_t id);
 
-/* Keeps the lease alive. `answered` is called with the call; see etcd_lease_kept. NULL: only to do
- * it. False: no memory. */
+/* Keeps the lease alive. `answered` is called with the call; see etcd_lease_kept. NULL: nobody
+ * needs the answer. False: no memory. */
 bool etcd_lease_keep(struct etcd *etcd, struct etcd_lease *lease, etcd_answered *answered,
                      void *context, int64_t give_up_us);
 /* What the answer says: above 0: the term in which it was kept; 0: the lease is over; below 0: not
@@ -302,11 +303,12 @@ bool etcd_time_left(const struct etcd_call *call, int64_t *ret_seconds);
 
 int etcd_watch_init(struct etcd *etcd);
 void etcd_watch_close(struct etcd *etcd);
-/* Watches for the end of the claim that is in the way of a waiting attempt, or of any at the name
- * (`blocker` is NULL). Wakes the attempt if that may have happened since `revision` already. */
+/* Watches for the end of the claim that is in the way of a waiting attempt, or (`blocker` is NULL)
+ * of any claim at the name. Wakes the attempt if that may already have happened since
+ * `revision`. */
 void etcd_watch_blocker(struct etcd *etcd, struct etcd_attempt *attempt,
                         const Etcd__KeyValue *blocker, bool puts, int64_t revision);
-/* Watches for the end of a hold, if it lasts, which was there at `revision`. */
+/* Watches for the end of a hold that was there at `revision`, if it lasts longer than a moment. */
 void etcd_watch_hold(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision);
 /* The hold was seen to be there at `revision`. */
 void etcd_watch_again(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision);

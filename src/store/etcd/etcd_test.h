@@ -64,12 +64,12 @@ static struct server {
     const char *version; /* NULL: 3.4.23 */
     const char *alarm;   /* NULL: none */
     bool has_no_leader, is_learner;
-    int64_t db_size, db_size_in_use, elections; /* so many before each answer */
+    int64_t db_size, db_size_in_use, elections; /* elections: how many before each answer */
     int64_t compacted;          /* what was deleted at this revision is forgotten, too */
     void (*before_watch)(void); /* is called before the next watcher is created; NULL: nothing */
     void (*on_grant)(void);
     bool loses_puts;    /* what puts a key is done, and not answered */
-    unsigned overtakes; /* somebody else adds 10 before so many transactions */
+    unsigned overtakes; /* how many transactions come right after somebody else adds 10 */
     bool delays_a_put;  /* the next transaction that puts a key is `late`, and not yet done */
     Etcd__TxnRequest *late;
 } server;
@@ -207,7 +207,7 @@ static bool puts_a_key(const Etcd__TxnRequest *asked) {
     return false;
 }
 
-/* Whoever wants to put a number finds another there. */
+/* Changes the number that the transaction is about to replace. */
 static void overtake(const Etcd__TxnRequest *asked) {
     const Etcd__PutRequest *wanted = asked->success[0]->put;
     size_t old = next_in(0, wanted->key, (ProtobufCBinaryData){0});
@@ -669,7 +669,7 @@ static char *take_output(struct connection *connection, size_t *ret_size) {
     return all;
 }
 
-/* For fake_serve. Nothing of the server's own fails. */
+/* For fake_serve. No allocation of the server itself fails. */
 static void serve_etcd(struct fake_stream *stream) {
     if (!stream->accepted)
         fake_accept(stream);

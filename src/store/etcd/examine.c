@@ -1,9 +1,9 @@
 /* EXAMINE: what the cluster does to locks. It changes nothing: the writes that it measures delete a
  * key that does not exist, which goes through the log all the same.
  *
- * Each member of the URL is asked for its status, over a connection of its own. Of elections, etcd
- * says only the raft term, which each of them raises. So a change of the leader is seen if it
- * happens while the cluster is examined, and earlier ones are not. */
+ * Each member of the URL is asked for its status, over a connection of its own. About elections,
+ * etcd says only the raft term, which each of them raises. So a change of the leader is seen only
+ * if it happens while the cluster is examined. */
 #include "base/error.h"
 #include "store/etcd/etcd.h"
 #include "store/findings.h"
@@ -36,7 +36,7 @@ struct examining {
     hf_examination *out;
     struct member *members; /* one for each host of the URL, and the one that was asked first */
     size_t count;
-    size_t waiting; /* for so many of them */
+    size_t waiting; /* how many of them have not answered */
     uint64_t term;  /* at the last write; 0: none was answered */
     bool no_memory;
     int64_t began_us;
@@ -91,8 +91,8 @@ static void ask(struct examining *x, const char *path, const ProtobufCMessage *r
 
 /* ---- Versions ---- */
 
-/* Faults in what locks rely on, by etcd's change logs: in which release of 3.4, 3.5 and 3.6 each
- * was mended; 0: none had it. */
+/* Bugs in what locks rely on, by etcd's change logs: in which release of 3.4, 3.5 and 3.6 each was
+ * fixed; 0: none had it. */
 static const struct bug {
     int mended[3];
     const char *effect;
@@ -220,7 +220,7 @@ static void examine_leader(struct examining *x) {
 
 /* ---- The database ---- */
 
-/* That of the member that would gain most. */
+/* That of the member that would gain most from defragmentation. */
 static void examine_size(struct examining *x) {
     const Etcd__StatusResponse *worst = first_status(x);
     for (size_t i = 0; i < x->count; i++) {
@@ -303,7 +303,7 @@ static void written(struct etcd *etcd, struct etcd_call *call) {
     Etcd__DeleteRangeResponse *response =
         call->reason ? NULL
                      : etcd__delete_range_response__unpack(NULL, call->message_size, call->message);
-    if (!response) { /* it may not: then nothing is measured */
+    if (!response) { /* not permitted: nothing is measured */
         finish(x);
         return;
     }
@@ -374,7 +374,7 @@ static void base_answered(struct etcd *etcd, struct etcd_call *call) {
     Etcd__MemberListRequest request = ETCD__MEMBER_LIST_REQUEST__INIT;
     Etcd__RangeResponse *response =
         call->reason ? NULL : etcd__range_response__unpack(NULL, call->message_size, call->message);
-    if (response) { /* it takes the right to use locks */
+    if (response) { /* only a user who may use locks may read it */
         etcd_note_base(etcd, response);
         examine_tokens(x);
         etcd__range_response__free_unpacked(response, NULL);

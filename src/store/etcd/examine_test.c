@@ -1,4 +1,4 @@
-/* What doctor finds in clusters that cannot be had for a test: of other versions, damaged, with a
+/* What doctor finds in clusters that a test cannot have: of other versions, damaged, with a
  * database that is mostly empty. */
 #include "store/etcd/etcd_test.h"
 
@@ -148,7 +148,7 @@ TEST(a_store_may_be_closed_while_it_is_examined) {
     over();
 }
 
-/* Of a cluster of which only the member that is connected to answers. */
+/* Only the member that the store is connected to answers. */
 static void serve_first(struct fake_stream *stream) {
     if (!server.connection_count || server.connections[0].stream == stream)
         serve_etcd(stream);

@@ -144,7 +144,7 @@ static bool read_messages(struct grpc_call *call) {
             return true;
         call->has_message = true;
         if (!call->message) {
-            /* One that has more behind it fails when the rest is looked at. */
+            /* If something follows the message, the call fails. */
             return call->in.size == GRPC_PREFIX_SIZE + size;
         }
         call->message(call, call->in.bytes + GRPC_PREFIX_SIZE, size);

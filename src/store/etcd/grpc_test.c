@@ -1,5 +1,5 @@
-/* gRPC as bytes: calls, streams, what a server may refuse, and one that means no good. The server
- * is libnghttp2's, or bytes that a test has made. */
+/* gRPC as bytes: calls, streams, what a server may refuse, and malicious servers. The server is
+ * libnghttp2's, or bytes that a test has made. */
 #include "store/etcd/grpc.h"
 
 #include "check.h"
@@ -336,7 +336,7 @@ TEST(a_stream_may_be_cancelled_from_within_its_message) {
     server_free(server);
 }
 
-/* ---- Servers that mean no good, or are none ---- */
+/* ---- Servers that are malicious, or no gRPC servers ---- */
 
 TEST(an_answer_that_is_not_one_message_is_refused) {
     static const struct {
@@ -347,13 +347,13 @@ TEST(an_answer_that_is_not_one_message_is_refused) {
         {"\1\0\0\0\3abc", 8, "0"},               /* compressed */
         {"\0\377\377\377\377abc", 8, "0"},       /* too long */
         {"\0\0\0\0\3ab", 7, "0"},                /* cut off */
-        {"\0\0\0", 3, "0"},                      /* and earlier */
+        {"\0\0\0", 3, "0"},                      /* cut off earlier */
         {"", 0, "0"},                            /* nothing */
         {"\0\0\0\0\3abc\0\0\0\0\3abc", 16, "0"}, /* two */
-        {"\0\0\0\0\3abcd", 9, "0"},              /* with something behind it */
+        {"\0\0\0\0\3abcd", 9, "0"},              /* with something after it */
         {"\0\0\0\0\3abc", 8, NULL},              /* without a status */
         {"\0\0\0\0\3abc", 8, "0x"},              /* a status that is no number */
-        {"\0\0\0\0\3abc", 8, "999999999999999"}, /* or none that there is */
+        {"\0\0\0\0\3abc", 8, "999999999999999"}, /* or that does not exist */
     };
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         for (size_t piece = 0; piece < 3; piece++) {

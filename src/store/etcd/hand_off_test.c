@@ -1,5 +1,5 @@
-/* A hand-off: who was woken takes the lock in one transaction, if nobody is ahead of it. And the
- * watches that wake, and that tell a holder of its end. */
+/* A hand-off: a waiter that was woken takes the lock in one transaction, if nobody is ahead of it.
+ * Also the watches that wake waiters, and that notify a holder of its end. */
 #include "store/etcd/etcd_test.h"
 
 static struct rig rig;
@@ -78,7 +78,7 @@ TEST(a_place_that_has_ended_is_no_claim) {
     release(&holds);
     ask_acquire(&rig, &last, "x", 0);
     CHECK_EQ_INT(last.op.outcome, STORE_DONE);
-    CHECK_EQ_INT(ask_again(&waits), STORE_QUEUED); /* it begins again, behind */
+    CHECK_EQ_INT(ask_again(&waits), STORE_QUEUED); /* it begins again, at the end of the queue */
     over();
 }
 

@@ -149,8 +149,8 @@ void etcd_lease_get(struct etcd *etcd, struct etcd_tenant *tenant, int64_t secon
 
 /* ---- Keep-alives ---- */
 
-/* Ends the attempts of a lease whose own time is over: it is to be kept alive for the others. Only
- * such as will never ask again: a place in the queue is left alone. */
+/* Ends attempts whose own time is over, because their lease is about to be kept alive for others.
+ * Places in the queue are left alone: their owners may ask again. */
 static void sweep(struct etcd *etcd, struct list *attempts) {
     int64_t now_us = etcd_now_us(etcd);
     list_each_safe(node, attempts) {
@@ -316,7 +316,6 @@ static enum store_outcome outcome_of(const struct renewing *job, size_t index) {
     return counts ? STORE_DONE : job->was_sent || !job->reason ? STORE_UNKNOWN : STORE_REFUSED;
 }
 
-/* A hold that is there is watched, even if it was acquired before the stream was lost. */
 static void note_outcome(struct etcd *etcd, struct renewing *job, size_t index) {
     struct store_renewal *renewal = &job->op->renewals[index];
     struct etcd_attempt *attempt = etcd_attempt_find(etcd, job->items[index].seq);
@@ -366,7 +365,8 @@ static int64_t lease_of(const Etcd__ResponseOp *response) {
     return is_there ? response->range->kvs[0]->lease : 0;
 }
 
-/* A request that moved it to another lease has lost its answer: the next renewal keeps that one. */
+/* The answer to a request that moved it to another lease was lost: the next renewal keeps that
+ * lease. */
 static void find_moved(struct etcd *etcd, struct etcd_attempt *attempt, struct item *item,
                        int64_t id) {
     struct etcd_lease *lease = etcd_lease_find(etcd, id);
@@ -376,6 +376,7 @@ static void find_moved(struct etcd *etcd, struct etcd_attempt *attempt, struct i
     item->outcome = STORE_UNKNOWN;
 }
 
+/* A hold that is there is watched, even if it was acquired before the stream was lost. */
 static void read_keys(struct etcd *etcd, struct chunk *chunk, const Etcd__TxnResponse *response) {
     struct renewing *job = chunk->job;
     size_t at = 0;

@@ -74,7 +74,7 @@ static int64_t min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Has the timer come at this time, or before: it then looks what is due. */
+/* Sets the timer to this time, or earlier; it then finds out what is due. */
 static void wake_at(struct etcd_link *link, int64_t at_us) {
     if (!link->timer.node.place || at_us < link->timer.node.at)
         world_timer_set(link->world, &link->timer, at_us);
@@ -97,7 +97,7 @@ static void set_timer(struct etcd_link *link) {
 
 static etcd_answered logged_in;
 
-/* Takes a call that was sent from its list; it has no answer. */
+/* Takes a call that was sent, and has no answer, off its list. */
 static void unsend(struct etcd_link *link, struct etcd_call *call) {
     list_remove(&call->link);
     grpc_cancel(&call->grpc);
@@ -194,7 +194,7 @@ static void flush(struct world_flusher *flusher) {
         ok = net_wire_send(&link->wire, bytes, (size_t)size) == HF_OK;
     if (size < 0 || !ok) {
         link->unfit =
-            true; /* whoever is called next gives it up: this may be within a call of ours */
+            true; /* the next event on the link gives it up: this may be within a call of ours */
         world_timer_set(link->world, &link->timer, world_now_us(link->world));
     }
 }

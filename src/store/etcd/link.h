@@ -3,9 +3,9 @@
  *
  * The link opens when there is something to send. If it cannot connect, if its member does not
  * answer in time or says that it cannot serve, it goes on to the next member of the URL. Calls
- * without an answer are sent again there until their time is over, which every call permits. With a
- * user, the link logs in first; it does so again when the server no longer knows its token, or has
- * begun to ask for one. */
+ * without an answer are sent again there until their time is over; every call may be repeated. With
+ * a user, the link logs in first; it does so again when the server no longer knows its token, or
+ * has begun to ask for one. */
 #ifndef ETCD_LINK_H
 #define ETCD_LINK_H
 
@@ -61,7 +61,7 @@ struct etcd_link {
     size_t sent_count;
     struct net_backoff backoff;
     unsigned failures;   /* in a row, of this or other members */
-    int64_t retry_at_us; /* DOWN: not before */
+    int64_t retry_at_us; /* DOWN: when to connect again */
     int reason;          /* of the last failure */
     bool unfit;          /* the member has said that it cannot serve */
     char why[GRPC_WHY_SIZE + 100];
@@ -81,18 +81,18 @@ struct etcd_call *etcd_call_new(const char *path, const ProtobufCMessage *reques
  * may have done it. */
 bool etcd_call_may_have_acted(const struct etcd_call *call);
 
-/* Sends it, now or as soon as it can, and frees it when it was answered. Nothing is called back
- * from within. `give_up_us` is when to return it without an answer. */
+/* Sends it, now or as soon as it can, and frees it when it was answered. It calls nothing back
+ * before it returns. `give_up_us` is when to return it without an answer. */
 void etcd_link_submit(struct etcd_link *link, struct etcd_call *call, int64_t give_up_us);
 
-/* Its connection is closed when whatever called this returns to the link; a call that is left opens
+/* Has the connection closed as soon as the caller returns to the link; a call that is left opens
  * another. */
 void etcd_link_hang_up(struct etcd_link *link);
 
 /* Frees a call that was not submitted. */
 void etcd_call_free(struct etcd_call *call);
 
-/* Has what is to be sent on streams sent with the next flush. */
+/* Sends what waits on streams with the next flush. */
 void etcd_link_flush(struct etcd_link *link);
 
 #endif

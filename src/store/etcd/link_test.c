@@ -1,5 +1,5 @@
 /* The link: calls that each come back once, whatever happens to connections and members. The
- * failures are those of rows 15 and 17 of the ways a lock fails. */
+ * failures are rows 15 and 17 of failures.md. */
 #include "store/etcd/etcd_test.h"
 
 static struct rig rig;
@@ -109,7 +109,7 @@ TEST(a_member_that_cannot_serve_is_left_for_the_next) {
     left_for_the_next("14", "etcdserver: no leader");
 }
 
-/* What etcd says of requests that its own time-out ends, as while a leader is elected. */
+/* What etcd answers when its own time-out ends a request, as while a leader is elected. */
 TEST(a_member_that_gave_up_is_left_for_the_next) {
     left_for_the_next("2", "context deadline exceeded");
 }

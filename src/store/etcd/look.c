@@ -1,6 +1,6 @@
-/* INSPECT and LIST. They change nothing. All is read in one transaction; then each lease is asked
- * for the time that it has left, in whole seconds, which are rounded up to what the claim asked
- * for. */
+/* INSPECT and LIST. They change nothing. Everything is read in one transaction. Then etcd is asked
+ * how much time each lease has left, in whole seconds; that is rounded up, but not above what the
+ * claim asked for. */
 #include "base/error.h"
 #include "store/etcd/etcd.h"
 

@@ -3,8 +3,8 @@
  * Claims queue in the order of their keys' create revisions. A claim that is held has its weight
  * for as long as it exists; those that wait are served in order, and those that barge before those
  * that do not. So a claim fits if it fits together with all that are ahead of it. Locks of etcd's
- * own clients know the create revision only: whoever was created before them is in their way, and
- * they weigh all and are in the way of whoever was created after them, even of one that barges. */
+ * own clients go by the create revision only: they wait for all claims that were created before
+ * them, and block all that were created after them, even those that barge. */
 #include "store/etcd/etcd.h"
 
 #include <stdio.h>
@@ -46,7 +46,7 @@ static bool is_sound(const Etcd__Claim *value) {
            (value->kind == STORE_LOCK || value->kind == STORE_PERMITS);
 }
 
-/* Without memory a claim must not look like none, and so like a lock that is free. */
+/* If there is no memory, a claim must not be overlooked, or the lock would seem to be free. */
 static void *allocate(void *no_memory, size_t size) {
     void *memory = malloc(size);
     *(bool *)no_memory |= !memory;
@@ -138,7 +138,7 @@ static uint64_t weight_of(const struct claim *claim) {
     return claim->value ? claim->value->weight : STORE_ALL;
 }
 
-/* Whether `a` goes after `b`, of two that are ahead. */
+/* Whether `a` comes after `b`, of two that are ahead. */
 static bool is_later(const struct claim *a, const struct claim *b) {
     bool a_waits = !claim_is_held(a), b_waits = !claim_is_held(b);
     if (a_waits != b_waits)
@@ -148,7 +148,7 @@ static bool is_later(const struct claim *a, const struct claim *b) {
     return a->kv->create_revision > b->kv->create_revision;
 }
 
-/* Who shares a lock waits for those who do not. */
+/* A claim that shares a lock waits only for those that do not share it. */
 static bool is_in_the_way(const struct claim *claim, const struct wish *wish) {
     bool shares = wish->kind == STORE_LOCK && wish->weight == 1;
     return !shares || weight_of(claim) != 1;

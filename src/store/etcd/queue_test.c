@@ -108,7 +108,7 @@ TEST(a_key_of_a_claim_with_another_value_is_none) {
 TEST(the_key_of_another_client_ends_with_its_lease) {
     put_claim(0, &(struct given){.create = 7, .flags = FOREIGN, .weight = 1});
     put_claim(1, &(struct given){.create = 8, .flags = FOREIGN, .weight = 1});
-    keys.kvs[1].lease = 1; /* it is not its */
+    keys.kvs[1].lease = 1; /* not the lease that its key names */
     struct claims claims = read_all(2);
     CHECK_EQ_INT(claims.count, 1);
     CHECK(!claims.list[0].value && claim_is_held(&claims.list[0]));

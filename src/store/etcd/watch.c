@@ -56,7 +56,7 @@ void etcd_watch_cancel(struct etcd *etcd, int64_t watch) {
     cancel.watch_id = watch;
     request.request_case = ETCD__WATCH_REQUEST__REQUEST_CANCEL;
     request.cancel = &cancel;
-    send_request(etcd, &request); /* without memory, it goes on for nobody */
+    send_request(etcd, &request); /* if there is no memory, nobody uses what it reports */
 }
 
 void etcd_watch_stop(struct etcd *etcd, struct etcd_attempt *attempt) {
@@ -86,8 +86,8 @@ static void happened(struct etcd *etcd, struct etcd_attempt *attempt,
     }
 }
 
-/* The server has dropped a watcher: what it should report from is compacted, which asking again
- * mends; or it is not permitted, which it does not. */
+/* The server has dropped a watcher. If the revision that it should begin at was compacted, asking
+ * again helps; if watching is not permitted, it does not. */
 static void cancelled(struct etcd *etcd, struct etcd_attempt *attempt, bool is_compacted) {
     forget_watch(etcd, attempt);
     if (is_compacted && attempt->queued)
@@ -96,7 +96,7 @@ static void cancelled(struct etcd *etcd, struct etcd_attempt *attempt, bool is_c
         etcd->host->check(etcd->host, attempt->seq);
 }
 
-/* The watcher of a waiter begins here: what happened before that it does not report. */
+/* The watcher of a waiter begins here: it does not report what happened before. */
 static void created(struct etcd *etcd, struct etcd_attempt *attempt, const Etcd__Header *header) {
     if (attempt->queued && (!header || header->revision > attempt->revision))
         etcd->host->wake(etcd->host, attempt->seq);
@@ -173,7 +173,7 @@ void etcd_watch_blocker(struct etcd *etcd, struct etcd_attempt *attempt,
     attempt->sees_puts = blocker && puts;
     if (!blocker)
         watch_name(etcd, attempt);
-    else if (blocker->key.len <= ETCD_KEY_MAX) /* else it asks again now and then */
+    else if (blocker->key.len <= ETCD_KEY_MAX) /* otherwise it asks again now and then */
         watch(etcd, attempt, blocker->key, (ProtobufCBinaryData){0}, from_now_on);
 }
 

@@ -1,6 +1,6 @@
--- Ends the claims whose time has passed: of the holders all, of the queue those in front. Then
--- reserves the lock for as many of those in front of the queue as fit. The row of the name is
--- locked, and lock_capacity and now_us are set.
+-- Ends the claims whose time has passed: of all holders, and of the waiters at the front of the
+-- queue. Then reserves the lock for as many waiters at the front as fit. The row of the name
+-- is locked, and lock_capacity and now_us are set.
 ending: LOOP
     SET next_client = NULL;
     SELECT client, seq INTO next_client, next_seq FROM holdfast_claims FORCE INDEX (by_name)

@@ -2,8 +2,8 @@
  *
  * The procedures take JSON, with a list for each member, made from the arguments that the member
  * would send alone; what is the same for all is an argument of its own. A member stays a request,
- * with its own time limit and its count of sendings, to which those of the batch are added. So what
- * an answer or the lack of one means is decided as for any other request. */
+ * with its own time limit and its count of sends, to which those of the batch are added. So what an
+ * answer or the lack of one means is decided as for any other request. */
 #include "store/mysql/batch.h"
 
 #include "store/mysql/mysql.h"
@@ -19,7 +19,7 @@ struct my_batch {
     /* The lines of a member's arguments that are in its list, and those that are the same for all;
      * each ends with -1. */
     int own[ARGUMENTS_MAX], same[ARGUMENTS_MAX];
-    /* The server has done the request, and says this. */
+    /* The server has done the member's request, and answered with this. */
     void (*done)(struct mysql *my, struct my_request *member, int64_t number);
 };
 

@@ -1,4 +1,5 @@
--- A replica, or a server that is to become one, takes no locks, and does not say who has none.
+-- A replica, or a server that will become one, takes no locks, and must not answer that somebody has
+-- none.
 IF CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF') THEN
     SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'the server is read only';
 END IF;

@@ -1,4 +1,4 @@
-/* What the MySQL store can do: its driver says so, and the list of schemes, which is there without
+/* What the MySQL store can do, for its driver and for the list of schemes, which is there without
  * the module. */
 #ifndef MYSQL_CAPABILITIES_H
 #define MYSQL_CAPABILITIES_H

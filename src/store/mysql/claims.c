@@ -56,7 +56,7 @@ void mysql_acquire(struct mysql *my, struct store_op *op) {
 
 /* ---- Release, break ---- */
 
-/* After an earlier sending whose reply was lost, "not mine" may be its own doing. */
+/* If the reply to an earlier send was lost, that send may be why the claim is "not mine" now. */
 void mysql_end(struct mysql *my, struct my_request *request, bool was_there) {
     store_complete(my->host, request->op,
                    was_there            ? STORE_DONE
@@ -133,8 +133,8 @@ static bool is_first_with_its_lease(const struct sql_renewing *renewing, size_t 
     return true;
 }
 
-/* An update for each length of lease, of which there are few, and then the question who holds. An
- * update finds only those that have not ended, so what holds after it was renewed. */
+/* An update for each length of lease, of which there are few, and then a query for those that hold.
+ * An update finds only those that have not ended, so whatever holds afterwards was renewed. */
 static char *write_renewal(const struct mysql *my, const struct sql_renewing *renewing) {
     char *sql = NULL;
     size_t size;

@@ -228,7 +228,7 @@ static void written(struct mysql *my, struct my_request *request, const struct m
                     const char *why) {
     struct examining *x = request->context;
     (void)why;
-    if (!result || result->error) { /* it may not: then nothing is measured */
+    if (!result || result->error) { /* not permitted: nothing is measured */
         finish(my, request, x);
         return;
     }

@@ -19,5 +19,5 @@ forgetting: LOOP
         SELECT name INTO dead_name FROM holdfast_rows WHERE name = old_name FOR UPDATE SKIP LOCKED;
         DELETE FROM holdfast_rows WHERE name = dead_name;
     END IF;
-    UPDATE holdfast_locks SET used_day = today WHERE name = old_name; -- in use: not looked at again and again
+    UPDATE holdfast_locks SET used_day = today WHERE name = old_name; -- in use: do not look at it every time
 END LOOP;

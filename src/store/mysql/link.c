@@ -1,14 +1,14 @@
 /* Design notes.
  *
  * States: DOWN → CONNECTING → LOGIN → GREETING (the session is prepared, the schema is found or
- * made) → READY, and from each back to DOWN. When connections are given up and requests come back
- * is as in the link of the Redis store: a link that loses a connection of use tries again at once,
- * any other waits first. A request that was never sent is refused as soon as connecting fails. A
+ * made) → READY, and from each back to DOWN. Connections are given up, and requests returned, as in
+ * the link of the Redis store: a link that loses a connection that was of use tries again at once;
+ * otherwise it waits first. A request that was never sent is refused as soon as connecting fails. A
  * connection is given up when a request has waited on it for the whole timeout; a request that is
  * given up earlier keeps its place, so that results still match requests.
  *
- * With TLS, the server's first packet comes before it, and says nothing that is relied on: the
- * login is sent only when the certificate has been verified.
+ * With TLS, the server's first packet comes before the handshake, and nothing relies on what it
+ * says: the login is sent only when the certificate has been verified.
  *
  * What an error means is in mysql.c. One that may leave a transaction open ends the connection,
  * which makes the server roll it back: until then nobody else could use the name. */
@@ -290,8 +290,6 @@ static void ask_to_send(struct my_link *link) {
 
 enum { SESSION, TURN, CREATE, CHECK };
 
-/* Locks are released by the clients, so nothing waits for a lock longer than a client does: a
- * session whose client has gone ends then. */
 #define ASK_VERSION                                                                   \
     "SELECT (SELECT table_comment FROM information_schema.tables"                     \
     " WHERE table_schema = DATABASE() AND table_name = 'holdfast_locks'), VERSION()," \
@@ -318,6 +316,8 @@ static const char no_proxy[] =
     "scheme=for-update needs sessions of the server itself, and there is a proxy in between: name "
     "the server itself in the URL, or leave out scheme=for-update";
 
+/* A statement waits for a lock no longer than the client waits for its answer. So a session whose
+ * client has gone does not go on waiting for another client to release a lock. */
 static void prepare_session(struct my_link *link) {
     char sql[2048], lasting[512] = "";
     int seconds = (int)((link->my->timeout_us + 999999) / 1000000);
@@ -502,7 +502,7 @@ static void send_login(struct my_link *link) {
     const struct mysql *my = link->my;
     uint8_t proof[MY_PROOF_MAX];
     size_t size;
-    /* One that is not known is the default of other users, maybe: the server will say. */
+    /* A plugin that is not known may be the default of other users only: the server will say. */
     int proof_size =
         my_prove(link->greeting.plugin, my->login.password, link->greeting.nonce, proof);
     char *packet = my_write_login(
@@ -589,7 +589,7 @@ static void wire_received(struct net_wire *wire, const char *bytes, size_t size)
     set_timer(link);
 }
 
-/* The server must not say anything else before TLS, or somebody on the path could. */
+/* Nothing else is accepted before TLS: somebody on the path could have inserted it. */
 static void wire_before_tls(struct net_wire *wire, const char *bytes, size_t size) {
     struct my_link *link = container_of(wire, struct my_link, wire);
     struct my_packet packet;

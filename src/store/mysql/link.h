@@ -7,7 +7,7 @@
  * requests by their order. Acquires and releases take turns (turn.h).
  *
  * When the connection is lost, requests without a result are sent again over the next one until
- * their time is over, which every request permits. The link of a session (see sessions.c) is not
+ * their time is over; every request may be repeated. The link of a session (see sessions.c) is not
  * restored: what it has locked ended with its connection. */
 #ifndef MYSQL_LINK_H
 #define MYSQL_LINK_H
@@ -39,7 +39,7 @@ struct my_request {
     void *context;
     char *sql;           /* the query, or the arguments of a call */
     int procedure;       /* enum my_procedure; -1: it is no call */
-    int64_t patience_us; /* that it needs beyond the timeout */
+    int64_t patience_us; /* the time it needs beyond the timeout */
     int64_t give_up_us;
     int64_t sent_us; /* when it was sent last */
     int reason;
@@ -73,7 +73,7 @@ struct my_link {
     bool heard;      /* this connection has been of use */
     bool incomplete; /* a request has found a table of the schema missing */
     struct net_backoff backoff;
-    int64_t retry_at_us; /* DOWN: not before */
+    int64_t retry_at_us; /* DOWN: when to connect again */
     int reason;          /* of the last failure */
     char why[300];
 };
@@ -84,7 +84,7 @@ int my_link_init(struct my_link *link, struct mysql *my);
 /* Every request that is left comes back without a result. */
 void my_link_close(struct my_link *link);
 
-/* Opens the link, if it is wanted and not open. */
+/* Opens the link if it is down, and is wanted or has something to send; not before retry_at_us. */
 void my_link_want(struct my_link *link);
 
 /* Gives the connection up; the next one is opened as after any loss. */

@@ -1,7 +1,7 @@
-/* Wake-ups. The database has no notifications, but a session can end another's wait: the client
- * has a second session that owns a user lock ("holdfast." and the client's id) and waits. Whoever
- * hands a lock on finds that session by its lock and ends its statement with KILL QUERY, as the
- * last step of its own request (wake.sql). The session then asks which of the client's attempts
+/* Wake-ups. The database has no notifications, but a session can end another's wait: the client has
+ * a second session that owns a user lock ("holdfast." and the client's id) and waits. A client that
+ * hands a lock on finds that session by its user lock and ends its statement with KILL QUERY, as
+ * the last step of its own request (wake.sql). The session then asks which of the client's attempts
  * are meant, and waits again.
  *
  * A statement that has not begun cannot be killed, and one that was killed after its last step
@@ -66,8 +66,8 @@ static void waited(struct mysql *my, struct my_request *request, const struct my
         ask_for_turns(my);
 }
 
-/* Waits unless there are turns that are not among these. MariaDB takes a block, in which the
- * statement that waits keeps no table open. */
+/* Waits unless there are turns that are not among the known ones. MariaDB accepts a block, in which
+ * the statement that waits keeps no table open. */
 static char *write_wait(const struct mysql *my, const struct my_result *known) {
     char *sql = NULL;
     size_t size;

@@ -1,5 +1,5 @@
--- Locks the row of the client's last answer, and adds it if there is none; my_last is its seq. To add one
--- is to remove up to four that are at least two minutes old.
+-- Locks the row of the client's last answer, and adds it if there is none; my_last is its seq. Adding
+-- one also removes up to four that are at least two minutes old.
 SELECT seq INTO my_last FROM holdfast_answers WHERE client = me AND name = the_name FOR UPDATE;
 IF my_last IS NULL THEN
     forgetting: LOOP

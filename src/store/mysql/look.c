@@ -52,8 +52,8 @@ static void look_answered(struct mysql *my, struct my_request *request,
     store_refuse(my->host, op, HF_NO_MEMORY, NULL);
 }
 
-/* A break ends a session before it commits what it has done, so with scheme=for-update the first
- * statement waits for that. */
+/* A break ends the session before it commits what it has done. So with scheme=for-update, the first
+ * statement waits for that commit. */
 static char *write_inspect(const struct claims *claims, const struct store_op *op) {
     char *name = mysql_quote(op->name), *sql = NULL, *wait = strdup("");
     if (name && claims == &sessions) {

@@ -61,7 +61,7 @@ static const struct {
     {1836, MY_REFUSED, HF_UNREACHABLE, "the server is read only, and takes no locks"},
     {1047, MY_REFUSED, HF_UNREACHABLE, NULL}, /* a node that is not part of its cluster */
     {1095, MY_REFUSED, HF_DENIED, NULL},      /* to end another's session */
-    {1094, MY_REFUSED, HF_UNREACHABLE, NULL}, /* which has ended */
+    {1094, MY_REFUSED, HF_UNREACHABLE, NULL}, /* that session has ended */
     {1644, MY_REFUSED, HF_UNREACHABLE, NULL}, /* SIGNAL, in our own procedures */
     {1021, MY_REFUSED, HF_STORE_FULL, "the server's disk is full"},
     {1114, MY_REFUSED, HF_STORE_FULL, NULL},
@@ -103,7 +103,7 @@ enum store_outcome mysql_explain(const struct my_request *request, const struct 
     else if (text && *text)
         *ret_text = error_format("%s%s", result && result->error ? "the server says: " : "", text);
     *ret_reason = is_known ? errors[i].reason : result ? HF_BAD_STORE : request->reason;
-    /* An error says so of this sending. One before it, whose reply was lost, may have acted. */
+    /* The error is about this send. An earlier one, whose reply was lost, may have acted. */
     bool was_not_done = is_known ? request->sends <= 1 : !request->sends;
     return was_not_done ? STORE_REFUSED : STORE_UNKNOWN;
 }

@@ -24,7 +24,7 @@ struct mysql {
     struct sql_sessions sessions;     /* with scheme=for-update */
     int64_t timeout_us;
     bool spells_out; /* the procedures are not there, or not permitted */
-    char client[33]; /* its id, in hex as the server writes it: user locks heed case */
+    char client[33]; /* its id, in hex as the server writes it: user locks are case-sensitive */
 };
 
 /* statement.c */
@@ -55,7 +55,7 @@ void mysql_acquire(struct mysql *my, struct store_op *op);
 void mysql_renew(struct mysql *my, struct store_op *op);
 void mysql_release(struct mysql *my, struct store_op *op);
 void mysql_break(struct mysql *my, struct store_op *op);
-/* Completes a release or a break: whether there was what it should end. */
+/* Completes a release or a break. `was_there`: there was something for it to end. */
 void mysql_end(struct mysql *my, struct my_request *request, bool was_there);
 
 /* Calls a procedure on the connection for requests; takes `arguments`. */
@@ -105,14 +105,15 @@ enum my_fault {
     MY_CONFLICT,     /* it was not done, and can be tried again */
     MY_NO_TABLE,     /* it was not done, since a table is missing */
     MY_NO_PROCEDURE, /* the same, with a procedure */
-    MY_UNCLEAR,      /* it may have been done, in part, too */
+    MY_UNCLEAR,      /* it may have been done, or a part of it */
 };
 enum my_fault mysql_fault_of(unsigned error);
 
 /* Whether the user may not log in, or may not do something. */
 bool mysql_is_denied(unsigned error);
 
-/* The procedures are missing, or not permitted. Whether requests are spelled out from now on. */
+/* The procedures are missing, or not permitted. Returns whether requests are spelled out from now
+ * on. */
 bool mysql_spells_out(struct mysql *my);
 
 /* What a result that is an error means, or the lack of one. */
@@ -122,7 +123,7 @@ enum store_outcome mysql_explain(const struct my_request *request, const struct 
 void mysql_fail(struct mysql *my, struct my_request *request, const struct my_result *result,
                 const char *why);
 
-/* Whether the result has rows of so many columns. */
+/* Whether the result has rows, with this number of columns. */
 bool mysql_has_rows(const struct my_result *result, unsigned columns);
 
 #endif

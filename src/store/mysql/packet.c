@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum {
-    PACKET_MAX = 0xffffff, /* of this size, a packet is continued in the next */
+    PACKET_MAX = 0xffffff, /* a packet of this size is continued in the next */
     SERVER_SPOKE_OK = 0x00,
     SERVER_SPOKE_SWITCH = 0xfe,
     SERVER_SPOKE_EOF = 0xfe,
@@ -106,7 +106,7 @@ static struct cursor start_of(const struct my_packet *packet) {
     return (struct cursor){packet->bytes, packet->bytes + packet->size, false};
 }
 
-/* So many bytes; NULL: there are not as many. */
+/* The next `size` bytes; NULL: there are not that many. */
 static const uint8_t *take(struct cursor *c, uint64_t size) {
     if (c->bad || (uint64_t)(c->end - c->at) < size) {
         c->bad = true;
@@ -170,7 +170,7 @@ bool my_read_greeting(const struct my_packet *packet, struct my_greeting *ret) {
     ret->capabilities = take_number(&c, 2);
     take(&c, 3); /* character set and status */
     ret->capabilities |= take_number(&c, 2) << 16;
-    take(&c, 11); /* the size of the nonce, and nothing */
+    take(&c, 11); /* the size of the nonce, and unused bytes */
     take_nonce(&c, ret->nonce + 8, MY_NONCE - 8);
     if (c.bad)
         return false;
@@ -200,7 +200,7 @@ uint32_t my_capabilities(const struct my_greeting *greeting, bool tls) {
     uint32_t wanted = CLIENT_LONG_PASSWORD | CLIENT_CONNECT_WITH_DB | CLIENT_PROTOCOL_41 |
                       CLIENT_TRANSACTIONS | CLIENT_SECURE_CONNECTION | CLIENT_MULTI_STATEMENTS |
                       CLIENT_MULTI_RESULTS | CLIENT_PLUGIN_AUTH | (tls ? CLIENT_SSL : 0);
-    /* MariaDB does not say that it knows the first: there the bit has another meaning. */
+    /* MariaDB does not offer CLIENT_LONG_PASSWORD: there the bit has another meaning. */
     return wanted & (greeting->capabilities | CLIENT_LONG_PASSWORD);
 }
 

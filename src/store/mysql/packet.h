@@ -1,9 +1,9 @@
 /* The protocol between MySQL or MariaDB and its clients, as far as it is needed: packets, the
  * greeting and the login, queries and their results in text. It knows bytes and nothing else.
  *
- * Why it is not libmariadb's: that library waits in the TLS handshake, even in its non-blocking
- * calls, and verifies the certificate against the very name that it looks up, which blocks, too. It
- * also sends one query at a time. */
+ * Why not libmariadb: it blocks in the TLS handshake, even in its non-blocking calls. It verifies
+ * the certificate against the name that it looks up itself, which blocks, too. And it sends one
+ * query at a time. */
 #ifndef MYSQL_PACKET_H
 #define MYSQL_PACKET_H
 
@@ -46,7 +46,7 @@ struct my_greeting {
     uint8_t nonce[MY_NONCE];
 };
 
-/* False: it is none. */
+/* False: this is not a greeting. */
 bool my_read_greeting(const struct my_packet *packet, struct my_greeting *ret);
 
 /* A server that wants another kind of proof says which, with another nonce. */
@@ -54,7 +54,7 @@ bool my_read_switch(const struct my_packet *packet, struct my_greeting *greeting
 
 bool my_offers_tls(const struct my_greeting *greeting);
 
-/* What this client can do, of what the server can, and asks for. */
+/* The capabilities that this client asks for, of those that the server has. */
 uint32_t my_capabilities(const struct my_greeting *greeting, bool tls);
 
 enum { MY_TLS_REQUEST_SIZE = MY_HEADER + 32, MY_PROOF_MAX = 32 };
@@ -76,7 +76,7 @@ void my_write_header(char ret_bytes[MY_HEADER], size_t size, uint8_t number);
 
 /* ---- Results ---- */
 
-/* An error, or the rows of a query; without columns: it had none. */
+/* An error, or the rows of a query. Without columns, the query gave no rows. */
 struct my_result {
     unsigned error; /* 0: it is none */
     char text[200]; /* of the error */

@@ -3,18 +3,18 @@
 -- its name is.
 --
 -- holdfast_locks has a row for each name that is in use or was within a week; holdfast_claims has
--- one for each hold and each place in a queue. Whoever changes the claims of a name first locks its
--- row in holdfast_locks. The one exception is a renewal, which locks the claims that it renews and
--- nothing else. So that nobody waits in a circle, every procedure locks in this order: the row of
+-- one for each hold and each place in a queue. A procedure that changes the claims of a name first
+-- locks its row in holdfast_locks. The one exception is a renewal, which locks the claims that it
+-- renews and nothing else. To avoid deadlocks, every procedure locks in this order: the row of
 -- the name, then one claim, for which it may have to wait, then claims that have expired, where it
 -- skips one that is being renewed, then claims that wait, which nobody else can have locked.
 --
 -- A claim that has expired is removed before anything is granted, not just ignored: it may be in the
 -- middle of being renewed. What remains counts, whatever its time.
 --
--- holdfast_acquire_free and holdfast_release_quiet do many requests in one transaction, and leave
--- those out that would have to wait: they skip rows that somebody else has locked. So they keep no
--- other name waiting for longer than their commit takes, and cannot be part of a circle. They find
+-- holdfast_acquire_free and holdfast_release_quiet do many requests in one transaction, and leave out
+-- those that would have to wait: they skip rows that somebody else has locked. So they keep no other
+-- name waiting for longer than their commit takes, and cannot be part of a deadlock. They find
 -- every row by its key, in the order of what is asked (STRAIGHT_JOIN): a scan would lock others.
 --
 -- Everything relies on READ COMMITTED, which each session of holdfast sets: it makes InnoDB lock
@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS holdfast_claims (
     client BINARY(16) NOT NULL, -- with seq, the attempt's id
     seq BIGINT NOT NULL,
     name VARBINARY(255) NOT NULL,
-    state TINYINT NOT NULL, -- 1 held, 2 reserved, 3 waiting, 4 broken: its holder is to be told
+    state TINYINT NOT NULL, -- 1 held, 2 reserved, 3 waiting, 4 broken: its holder must be notified
     ticket BIGINT NOT NULL, -- the order of the queue; below 0: barges
     weight INT NOT NULL,
     until_us BIGINT NOT NULL, -- end of the lease or wait lease
@@ -122,7 +122,8 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW holdfast_who AS
 //
 DROP PROCEDURE IF EXISTS holdfast_acquire
 //
--- Takes the lock, or a place in its queue. The same again asks while waiting, and repeats.
+-- Takes the lock, or a place in its queue. A waiter calls it again to ask for its turn, and so does a
+-- client whose reply was lost.
 --
 -- Answers 'done' with the token; 'queued' or 'busy' with the microseconds after which the lock may
 -- be free; 'kind' with what the name is in use as; 'scheme': somebody holds it with
@@ -224,8 +225,7 @@ DROP PROCEDURE IF EXISTS holdfast_acquire_free
 -- others have to ask holdfast_acquire: those whose names are new or in use, whose rows are locked, and
 -- whose tokens are not plain.
 --
--- The rows are locked by a statement of their own, since what holds afterwards is seen only by the
--- next one.
+-- A separate statement locks the rows, since only the next one sees what holds after that.
 CREATE PROCEDURE holdfast_acquire_free (
     asked LONGTEXT,
     me BINARY(16),
@@ -475,9 +475,9 @@ DROP PROCEDURE IF EXISTS holdfast_count
 -- left of its life, -1 if it has no end; 'range': the sum is no BIGINT; 'late': a later request of this
 -- client has been answered already. Only 'done' has changed something.
 --
--- It locks the row of the client's last answer first, so that two sendings of one request follow each
--- other, and then the row of the counter. Nobody locks more than one of each, and what has expired is
--- removed only if nobody has locked it, so nobody waits in a circle.
+-- It locks the row of the client's last answer first, so that two sends of one request are executed one
+-- after the other, and then the row of the counter. Nobody locks more than one of each, and what has
+-- expired is removed only if nobody has locked it, so there can be no deadlock.
 CREATE PROCEDURE holdfast_count (
     the_name VARBINARY(255),
     op TINYINT,
@@ -541,6 +541,6 @@ BEGIN
     SELECT answer, number, left_us;
 END
 //
--- The last step: whoever reads this finds everything.
+-- The last step: a client that finds this version finds everything else, too.
 ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 6'
 //

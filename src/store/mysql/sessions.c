@@ -9,9 +9,9 @@
  * The server does not notice that the client of a session that waits for a row has gone. So nobody
  * waits for more than LONG_WAIT wait leases at a time, and then asks again.
  *
- * An insert of a row that is there waits for whoever has locked it. So the row is inserted only if
- * it cannot be seen, and somebody who inserts and locks it at the same moment is waited for a
- * second at most: the step is repeated then, and finds the row. */
+ * Inserting a row that exists waits for the session that has locked it. So the row is inserted only
+ * if it cannot be seen. If another session inserts and locks it at the same moment, the wait is
+ * limited to a second: the step is then repeated, and finds the row. */
 #include "base/error.h"
 #include "store/locks.h"
 #include "store/mysql/mysql.h"

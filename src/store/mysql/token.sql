@@ -1,4 +1,5 @@
--- The token of a grant; in `answer`, 'done', 'clock' or 'spent'. Who holds the lock already repeats.
+-- The token of a grant; in `answer`, 'done', 'clock' or 'spent'. A client that already holds the lock
+-- is repeating.
 SET most_us = GREATEST(now_us, base) + 86400000000; -- a day ahead
 SET number = IF(my_state = 1, my_token, lock_token);
 IF proposed > most_us AND number = 0 THEN

@@ -2,7 +2,7 @@
  *
  * The functions of the schema take an array for each parameter that differs between the members,
  * made from the values that the members would send alone. A member stays a request, with its own
- * time limit and its count of sendings, to which those of the batch are added. So what an answer or
+ * time limit and its count of sends, to which those of the batch are added. So what an answer or
  * the lack of one means is decided as for any other request. */
 #include "store/postgres/batch.h"
 
@@ -14,13 +14,13 @@
 
 struct pg_batch {
     const char *sql;
-    /* The values of a member that are its parameters, in their order. */
+    /* Which of a member's values become parameters, in order. */
     struct {
         uint8_t value;
         bool is_same; /* for all members: no array */
     } parameters[PG_VALUES_MAX];
     int count;
-    /* The server has done the request, and says this. */
+    /* The server has done the member's request, and answered with this. */
     void (*done)(struct postgres *pg, struct pg_request *member, const char *value);
 };
 

@@ -50,11 +50,11 @@ void postgres_acquire(struct postgres *pg, struct store_op *op) {
  * A release does not wait until its commit is on disk. If the server crashes right then, the
  * release is forgotten, and the lock is free when its lease ends, as if the holder had died.
  * Nothing else can happen: the log is written in order, and a later grant is reported only once it
- * is durable, on the standbys that grants wait for, too. The release before it is then durable as
- * well. If the release reserves the lock for the next one in the queue, that one is granted it by
- * its own request. */
+ * is durable, also on the standbys that grants wait for. The release before it is then durable as
+ * well. If the release reserves the lock for the next waiter, that one's own request is the
+ * grant. */
 
-/* After an earlier sending whose reply was lost, "not mine" may be its own doing. */
+/* If the reply to an earlier send was lost, that send may be why the claim is "not mine" now. */
 void postgres_end(struct postgres *pg, struct pg_request *request, bool was_there) {
     store_complete(pg->host, request->op,
                    was_there            ? STORE_DONE

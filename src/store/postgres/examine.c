@@ -222,7 +222,7 @@ static void written(struct postgres *pg, struct pg_request *request, const PGres
                     const char *why) {
     struct examining *x = request->context;
     (void)why;
-    if (!postgres_has_rows(result, 1)) { /* it may not: then nothing is measured */
+    if (!postgres_has_rows(result, 1)) { /* not permitted: nothing is measured */
         finish(pg, request, x);
         return;
     }

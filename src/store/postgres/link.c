@@ -1,9 +1,9 @@
 /* Design notes.
  *
  * States: DOWN → SEARCHING (names are looked up) → CONNECTING → GREETING (the schema is found or
- * made) → READY, and from each back to DOWN. When connections are given up and requests come back
- * is as in the link of the Redis store: a link that loses a connection of use tries again at once,
- * any other waits first. A request that was never sent is refused as soon as connecting fails. A
+ * made) → READY, and from each back to DOWN. Connections are given up, and requests returned, as in
+ * the link of the Redis store: a link that loses a connection that was of use tries again at once;
+ * otherwise it waits first. A request that was never sent is refused as soon as connecting fails. A
  * connection is given up when a request has waited on it for the whole timeout; a request that is
  * given up earlier keeps its place, so that results still match requests.
  *
@@ -65,7 +65,7 @@ static const char *put_number(char **at, int64_t number) {
     return put(at, text);
 }
 
-/* With room for so many bytes of values. */
+/* A request with room for `size` bytes of values. */
 static struct pg_request *allocate(struct postgres *pg, pg_answered *answered, const char *sql,
                                    int count, size_t size) {
     assert(count <= PG_VALUES_MAX);
@@ -412,9 +412,9 @@ static void ask_to_send(struct pg_link *link) {
     " (SELECT count(set_config(name, value, false)) FROM pg_settings JOIN (VALUES " settings ")" \
     " AS wanted (name, value) USING (name))"
 
-/* The last column has the server end a request whose client has gone: otherwise, if somebody else
+/* The last column makes the server end a request whose client has gone: otherwise, if somebody else
  * keeps a row locked, each connection that is given up would leave a session behind. Servers before
- * 14 cannot. */
+ * 14 cannot do this. */
 #define CHECKS_CLIENT "('client_connection_check_interval', '1000')"
 static const char ask_version[] = ASK_VERSION(CHECKS_CLIENT);
 
@@ -492,8 +492,8 @@ static void greeted(struct pg_link *link, const PGresult *result) {
     }
 }
 
-/* Another client may have made it meanwhile, as another user: so a failure is decided by asking
- * again. */
+/* After a failure the link asks for the version again, since another client may have made the
+ * schema meanwhile, as another user. */
 static void schema_made(struct pg_link *link, const PGresult *result) {
     if (PQresultStatus(result) == PGRES_FATAL_ERROR) {
         const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
@@ -578,7 +578,7 @@ static bool take_result(struct pg_link *link, PGresult *result) {
 }
 
 static void take_results(struct pg_link *link) {
-    bool ended = false; /* of one request, which is said by one NULL */
+    bool ended = false; /* the results of one request end with one NULL */
     while (link->state == PG_READY && !list_empty(&link->sent) && !PQisBusy(link->conn)) {
         PGresult *result = PQgetResult(link->conn);
         if (!result && ended)
@@ -609,7 +609,7 @@ static void receive(struct pg_link *link) {
 
 /* ---- Connecting ---- */
 
-/* Without TLS that checks the server, only this host and private networks are connected to. */
+/* Without TLS that verifies the server, it connects only to this host and to private networks. */
 static const char *sslmode_for(const struct pg_link *link, const struct pg_target *target) {
     const struct postgres *pg = link->pg;
     enum world_reach reach = WORLD_THIS_HOST;
@@ -626,7 +626,7 @@ static bool is_fatal(const PGresult *result) {
     return severity && (strcmp(severity, "FATAL") == 0 || strcmp(severity, "PANIC") == 0);
 }
 
-/* By default libpq prints them. The end of a session that has nothing to do comes as one. */
+/* By default libpq prints notices. The end of an idle session comes as one. */
 static void take_notice(void *context, const PGresult *notice) {
     struct pg_link *link = context;
     link->was_ended |= is_fatal(notice);
@@ -688,8 +688,8 @@ static void connect_next(struct pg_link *link, int reason, const char *why) {
     start_connecting(link);
 }
 
-/* libpq has no codes for what it fails with: the server's, as far as it answered, are in its
- * words. */
+/* libpq has no error codes for a failure to connect. What the server said, if it answered, is in
+ * the text. */
 static int reason_for(const char *why) {
     static const char *const denied[] = {"authentication failed", "no password supplied",
                                          "pg_hba.conf",           "does not exist",

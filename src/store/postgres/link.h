@@ -10,7 +10,7 @@
  * Acquires and releases take turns (turn.h).
  *
  * When the connection is lost, requests without a result are sent again over the next one until
- * their time is over, which every request permits. The link of a session (see sessions.c) is not
+ * their time is over; every request may be repeated. The link of a session (see sessions.c) is not
  * restored: what it has locked ended with its connection. */
 #ifndef POSTGRES_LINK_H
 #define POSTGRES_LINK_H
@@ -95,10 +95,10 @@ struct pg_link {
     void (*ended)(struct pg_link *link);
     bool heard;      /* this connection has been of use */
     bool creating;   /* GREETING: the schema is being made */
-    bool created;    /* and was tried */
+    bool created;    /* making it was tried */
     bool incomplete; /* a request has found something of the schema missing */
     struct net_backoff backoff;
-    int64_t retry_at_us; /* DOWN: not before */
+    int64_t retry_at_us; /* DOWN: when to connect again */
     int64_t heard_us;
     int reason; /* of the last failure */
     char why[300];
@@ -110,7 +110,7 @@ int pg_link_init(struct pg_link *link, struct postgres *pg);
 /* Every request that is left comes back without a result. */
 void pg_link_close(struct pg_link *link);
 
-/* Opens the link, if it is wanted and not open. */
+/* Opens the link if it is down, and is wanted or has something to send; not before retry_at_us. */
 void pg_link_want(struct pg_link *link);
 
 /* Sends a request, now or as soon as it can, and frees it when it was answered. */
@@ -119,13 +119,13 @@ void pg_link_submit(struct pg_link *link, struct pg_request *request);
 /* The same, ahead of those that wait: what it would do was not done, and can be tried again. */
 void pg_link_try_again(struct pg_link *link, struct pg_request *request);
 
-/* A request. Of `types` there is a letter for each parameter: i int64_t, u uint64_t, f bool (as
- * int), s text, b bytes of a string (NULL: none), and c, which takes nothing and is the client's
- * id. NULL: no memory. */
+/* A request. `types` has a letter for each parameter: i int64_t, u uint64_t, f bool (as int), s
+ * text, b bytes of a string (NULL: none), and c, which takes nothing and is the client's id. NULL:
+ * no memory. */
 struct pg_request *pg_request_new(struct postgres *pg, struct store_op *op, pg_answered *answered,
                                   const char *sql, const char *types, ...);
 
-/* A request with so many parameters, which are texts; each ends with a zero. NULL: no memory. */
+/* A request with `count` parameters, which are texts; each ends with a zero. NULL: no memory. */
 struct pg_request *pg_request_of(struct postgres *pg, pg_answered *answered, const char *sql,
                                  int count, const char *texts, size_t size);
 void pg_request_free(struct pg_request *request);

@@ -18,8 +18,8 @@ static const char inspect_sql[] =
     " ON c.name = l.name AND c.until > clock_timestamp()"
     " WHERE l.name = $1 ORDER BY c.state, c.ticket";
 
-/* $1 is the prefix; $2 sorts after all that begins with it (NULL: nothing does); $3: after this
- * one. */
+/* $1 is the prefix; $2 sorts after all names that begin with it ('': nothing does); the list begins
+ * after $3. */
 static const char list_sql[] =
     "SELECT " COLUMNS " FROM ("
     "SELECT * FROM holdfast.locks WHERE name >= $1 AND (name < $2 OR $2 = '') AND name > $3"
@@ -29,8 +29,8 @@ static const char list_sql[] =
     " JOIN holdfast.claims c ON c.name = l.name AND c.until > clock_timestamp()"
     " ORDER BY l.name, c.state, c.ticket";
 
-/* The same with scheme=for-update. A break ends a session before it commits what it has done, so
- * the first waits for that. */
+/* The same with scheme=for-update. A break ends the session before it commits what it has done, so
+ * INSPECT waits for that commit, by locking the row. */
 #define SESSIONS                                                                               \
     "(SELECT client, seq, name, 1 AS state, token, weight, since, NULL::timestamptz AS until," \
     " pid, host, command, label FROM holdfast.sessions WHERE holdfast.is_open(xact)) c"

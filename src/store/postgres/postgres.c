@@ -74,7 +74,7 @@ enum store_outcome postgres_explain(const struct pg_request *request, const PGre
                                     const char *why, int *ret_reason, char **ret_text) {
     if (result && PQresultStatus(result) == PGRES_FATAL_ERROR) {
         enum store_outcome outcome = explain_error(result, ret_reason, ret_text);
-        /* It says so of this sending. One before it, whose reply was lost, may have acted. */
+        /* The error is about this send. An earlier one, whose reply was lost, may have acted. */
         return request->sends > 1 ? STORE_UNKNOWN : outcome;
     }
     *ret_text = why && *why ? error_format("%s", why) : NULL;
@@ -182,7 +182,7 @@ static bool is_own(const char *key) {
     return false;
 }
 
-/* What follows overrides what came before. */
+/* A later parameter overrides an earlier one. */
 static bool add_parameter(struct postgres *pg, const char *key, const char *value) {
     size_t n = pg->parameter_count;
     assert(n < PG_PARAMETERS_MAX - PG_TARGET_PARAMETERS);
@@ -249,7 +249,7 @@ static const char *value_of(const PQconninfoOption *options, const char *key) {
     return "";
 }
 
-/* The index-th of values with commas between them; the only one, if there is one. */
+/* The index-th of comma-separated values; if there is only one, that one. */
 static char *nth(const char *list, size_t index, const char *otherwise) {
     if (strchr(list, ',')) {
         for (; index > 0 && *list; index--)
@@ -282,9 +282,9 @@ static int read_hosts(struct postgres *pg, const PQconninfoOption *options) {
     return HF_OK;
 }
 
-/* Asks libpq what it makes of the parameters, the environment and a service file. It tells that of
- * a connection only, so one is started, with a parameter that is wrong: it fails before anything is
- * connected to. */
+/* Asks libpq what it makes of the parameters, the environment and a service file. It only says so
+ * about a connection, so one is started with a wrong parameter: that fails before libpq
+ * connects. */
 static int expand(struct postgres *pg, char **ret_text) {
     size_t n = pg->parameter_count;
     const char *keys[PG_PARAMETERS_MAX], *values[PG_PARAMETERS_MAX];
@@ -310,7 +310,7 @@ static int expand(struct postgres *pg, char **ret_text) {
     return r;
 }
 
-/* A public address that is given as one is refused at once. */
+/* A host that is written as a public address is refused at once. */
 static int check_hosts(const struct postgres *pg, char **ret_text) {
     bool is_weak = strncmp(pg->sslmode, "verify-", 7) != 0 && strcmp(pg->sslmode, "prefer") != 0;
     for (size_t i = 0; i < pg->host_count && is_weak && !pg->exposed; i++) {

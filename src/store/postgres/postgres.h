@@ -14,12 +14,12 @@ enum { POSTGRES_SCHEMA = 7 }; /* its version */
  * end. */
 enum { PG_TARGET_PARAMETERS = 5, PG_PARAMETERS_MAX = URL_OPTIONS_MAX + 16 + PG_TARGET_PARAMETERS };
 
-/* Who watches; see watch.c. From LISTENING to SETTLING, what happens may be missed. */
+/* The state of a watch; see watch.c. From LISTENING to SETTLING, changes may be missed. */
 enum watch_state { WATCH_OFF, WATCH_LISTENING, WATCH_MARKING, WATCH_SETTLING, WATCH_LIVE };
 
 struct watching {
     enum watch_state state;
-    uintptr_t round;          /* counts the beginnings: answers to earlier ones are not for us */
+    uintptr_t round;          /* how often it began; answers from earlier rounds are ignored */
     struct world_timer timer; /* LIVE: the lease must be extended; otherwise: begin again */
 };
 
@@ -47,14 +47,14 @@ struct postgres {
 
 /* claims.c */
 
-/* Among what a statement selects from: its commit does not wait for the disk, nor for standbys. */
+/* In the FROM list of a statement: its commit waits neither for the disk nor for standbys. */
 #define PG_NO_FLUSH "set_config('synchronous_commit', 'off', true)"
 
 void postgres_acquire(struct postgres *pg, struct store_op *op);
 void postgres_renew(struct postgres *pg, struct store_op *op);
 void postgres_release(struct postgres *pg, struct store_op *op);
 void postgres_break(struct postgres *pg, struct store_op *op);
-/* Completes a release or a break: whether there was what it should end. */
+/* Completes a release or a break. `was_there`: there was something for it to end. */
 void postgres_end(struct postgres *pg, struct pg_request *request, bool was_there);
 /* The answer to one of them: a boolean. */
 void postgres_ended(struct postgres *pg, struct pg_request *request, const PGresult *result,
@@ -104,7 +104,7 @@ enum store_outcome postgres_explain(const struct pg_request *request, const PGre
 void postgres_fail(struct postgres *pg, struct pg_request *request, const PGresult *result,
                    const char *why);
 
-/* Whether the result has rows of so many columns. */
+/* Whether the result has rows, with this number of columns. */
 bool postgres_has_rows(const PGresult *result, int columns);
 
 /* A wake-up or the end of a hold may be announced from now on. */

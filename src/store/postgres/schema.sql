@@ -2,23 +2,23 @@
 -- functions.
 --
 -- locks has a row for each name that is in use or was within a week; claims has one for each hold
--- and each place in a queue. Whoever changes the claims of a name first locks its row in locks. The
--- one exception is renew, which locks the claims that it renews and nothing else. So that nobody
--- waits in a circle, every other function locks in this order: the row of the name, then one claim,
--- for which it may have to wait, then claims that have expired, where it skips one that is being
--- renewed, then claims that wait, which nobody else can have locked.
+-- and each place in a queue. A function that changes the claims of a name first locks its row in
+-- locks. The one exception is renew, which locks the claims that it renews and nothing else. To avoid
+-- deadlocks, every other function locks in this order: the row of the name, then one claim, for which
+-- it may have to wait, then claims that have expired, where it skips one that is being renewed, then
+-- claims that wait, which nobody else can have locked.
 --
 -- A claim that has expired is removed before anything is granted, not just ignored: it may be in
 -- the middle of being renewed. What remains counts, whatever its time.
 --
--- acquire_free and release_quiet do many requests in one transaction, and leave those out that would
+-- acquire_free and release_quiet do many requests in one transaction, and leave out those that would
 -- have to wait: they skip rows that somebody else has locked. So they keep no other name waiting
--- for longer than their commit takes, and cannot be part of a circle.
+-- for longer than their commit takes, and cannot be part of a deadlock.
 --
--- What happens to a claim is reported to those who watch, by whoever does it, but only if there is
--- a row in watchers whose time has not passed. That is looked up after the row of the name has been
--- locked. So whoever looked too early to see a new watcher is a transaction with a number, which
--- the watcher can wait for (watch.c). Notifications arrive in the order of the commits, and the
+-- A function that changes a claim reports the change to watchers, but only if there is a row in
+-- watchers whose time has not passed. It looks for one after it has locked the row of the name. So a
+-- transaction that looked too early to see a new watcher has a number, and the watcher can wait for
+-- it (watch.c). Notifications arrive in the order of the commits, and the
 -- row's lock makes that the order in which things happened to a name.
 --
 -- Everything is one transaction, and two clients may run it at once: the second waits for the
@@ -117,8 +117,8 @@ CREATE TABLE IF NOT EXISTS holdfast.sessions (
     PRIMARY KEY (client, seq)
 );
 
--- To make an index, even IF NOT EXISTS, is to wait for all who write to its table. If the schema is
--- there already, they may in turn wait for a table that is locked here.
+-- Creating an index, even IF NOT EXISTS, waits for all transactions that write to its table. If the
+-- schema exists already, they may in turn wait for a table that is locked here.
 DO $$ BEGIN
     IF to_regclass('holdfast.locks_by_day') IS NULL THEN
         CREATE INDEX locks_by_day ON holdfast.locks (used_day);
@@ -155,7 +155,7 @@ CREATE OR REPLACE FUNCTION holdfast.hex(bytes bytea) RETURNS text LANGUAGE sql I
     SELECT E'\\x' || encode(substr(bytes, 1, 600), 'hex')
 $$;
 
--- Tells those who watch what happened to a claim: 'a' acquired, 'r' released, 'b' broken, 'w'
+-- Notifies watchers of what happened to a claim: 'a' acquired, 'r' released, 'b' broken, 'w'
 -- waits, 'l' left the queue. After that and the time come the columns of sql.h.
 CREATE OR REPLACE FUNCTION holdfast.report(word text, claim holdfast.claims) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -186,8 +186,8 @@ BEGIN
     RETURN lock;
 END $$;
 
--- Ends the claims whose time has passed: of the holders all, of the queue those in front. Then
--- reserves the lock for as many of those in front of the queue as fit, and wakes them.
+-- Ends the claims whose time has passed: of all holders, and of the waiters at the front of the
+-- queue. Then reserves the lock for as many waiters at the front as fit, and wakes them.
 CREATE OR REPLACE FUNCTION holdfast.advance(lock holdfast.locks) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := clock_timestamp();
@@ -230,7 +230,7 @@ BEGIN
             DELETE FROM holdfast.rows WHERE name IN (
                 SELECT name FROM holdfast.rows WHERE name = old.name FOR UPDATE SKIP LOCKED);
         END IF;
-        UPDATE holdfast.locks SET used_day = today WHERE name = old.name; -- in use: not looked at again and again
+        UPDATE holdfast.locks SET used_day = today WHERE name = old.name; -- in use: do not look at it every time
     END LOOP;
 END $$;
 
@@ -271,7 +271,8 @@ BEGIN
     END IF;
 END $$;
 
--- Takes the lock, or a place in its queue. The same again asks while waiting, and repeats.
+-- Takes the lock, or a place in its queue. A waiter calls it again to ask for its turn, and so does a
+-- client whose reply was lost.
 --
 -- Answers 'done' with the token; 'queued' or 'busy' with the microseconds after which the lock may
 -- be free; 'kind' with what the name is in use as; 'scheme': somebody holds it with
@@ -304,7 +305,7 @@ BEGIN
         now := clock_timestamp();
         PERFORM holdfast.advance(lock);
         SELECT * INTO mine FROM holdfast.claims WHERE client = me AND seq = my_seq;
-        -- Nobody knows when a client of plain will end: whoever waits for it looks again soon.
+        -- Nobody knows when a client of plain will end, so those who wait for it look again soon.
         SELECT coalesce(sum(weight), 0), min(least(until, CASE WHEN seq = 0 THEN now + interval '1 second' END))
         INTO used, ends FROM holdfast.claims WHERE name = the_name AND state < 3;
         SELECT ticket INTO head FROM holdfast.claims WHERE name = the_name AND state = 3 ORDER BY ticket LIMIT 1;
@@ -375,8 +376,8 @@ END $$;
 -- ask acquire: those whose names are new or in use, whose rows are locked, whose tokens are not plain,
 -- and all of them if somebody watches.
 --
--- The rows are locked by a statement of their own, since what holds afterwards is seen only by the
--- next one. The settings have every row found by its key, whatever the statistics say.
+-- A separate statement locks the rows, since only the next one sees what holds after that. With these
+-- settings the server finds every row by its key, whatever the statistics say.
 CREATE OR REPLACE FUNCTION holdfast.acquire_free(
     names bytea[], kinds smallint[], capacities integer[], weights integer[], me uuid, seqs bigint[],
     leases_us bigint[], barging boolean[], proposals bigint[], base bigint,
@@ -594,9 +595,9 @@ END $$;
 -- of its own. PostgreSQL ends both together. The transaction cannot commit anything while it holds
 -- the lock, so the token and who holds the lock are committed on another connection, by draw.
 
--- Takes the token for whoever has locked the row of a name in the transaction my_xact. The token is
--- drawn first, and only then is it certain that the transaction is still open. Whoever locks the
--- row after that transaction therefore draws a larger token.
+-- Takes the token for the session that has locked the row of a name in the transaction my_xact. The
+-- token is drawn first, and the check that the transaction is still open comes after that. So a
+-- session that locks the row after that transaction draws a larger token.
 --
 -- Answers 'done' with the token; 'clock' and 'spent' as acquire does; 'gone': the transaction has
 -- ended; 'scheme': somebody holds a lease on the name.
@@ -663,15 +664,15 @@ END $$;
 
 -- ---- Counters ----
 --
--- count locks the row of the client's last answer first, so that two sendings of one request follow
--- each other, and then the row of the counter. Nobody locks more than one of each, and what has
--- expired is removed only if nobody has locked it, so nobody waits in a circle.
+-- count locks the row of the client's last answer first, so that two sends of one request are executed
+-- one after the other, and then the row of the counter. Nobody locks more than one of each, and what
+-- has expired is removed only if nobody has locked it, so there can be no deadlock.
 --
 -- No update of a counter or an answer changes an indexed column, except where the row of an expired
 -- counter is used again, and once a minute.
 
--- Locks the row of a client's last answer, and adds it if there is none. To add one is to remove up to
--- four that are at least two minutes old.
+-- Locks the row of a client's last answer, and adds it if there is none. Adding one also removes up
+-- to four that are at least two minutes old.
 CREATE OR REPLACE FUNCTION holdfast.lock_answer(me uuid, the_name bytea) RETURNS holdfast.answers LANGUAGE plpgsql AS $$
 DECLARE
     mine holdfast.answers;

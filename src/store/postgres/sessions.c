@@ -51,7 +51,7 @@ static void answered(struct postgres *pg, struct pg_request *request, const PGre
     sql_answered(call, reply);
 }
 
-/* A statement that others of its step follow, and whose result does not matter. */
+/* A statement that is not the last of its step. Its result does not matter. */
 static void prepared(struct postgres *pg, struct pg_request *request, const PGresult *result,
                      const char *why) {
     struct session *s = request->context;
@@ -91,7 +91,7 @@ static void drawn(struct postgres *pg, struct pg_request *request, const PGresul
     sql_answered(request->context, reply);
 }
 
-/* An error of it ends the transaction, which is what the COMMIT behind it does, too. If the server
+/* If this statement fails, that ends the transaction, as the COMMIT after it does. If the server
  * ends the session before it answers this, the COMMIT was not executed. */
 static void forgotten(struct postgres *pg, struct pg_request *request, const PGresult *result,
                       const char *why) {

@@ -1,14 +1,14 @@
 /* Watching: the channel on which the functions of schema.sql report what happens to locks, and the
- * row in `watchers` that has them do so.
+ * row in `watchers` that makes them do so.
  *
  * Design notes.
  *
- * Who watches listens to the channel, writes its row, and then waits for the transactions that may
+ * A watcher listens to the channel, writes its row, and then waits for the transactions that may
  * have looked before the row was there. Those have read `watchers`, and have a number, since they
- * had locked the row of a name before. From then on nothing is missed. The row is leased, so a dead
- * watcher soon costs nothing. If its time has passed when it should be extended (the watcher was
- * stopped for too long, the server's clock has stepped, somebody deleted it), something may have
- * been missed, and the watcher begins again. So it does on a new connection.
+ * locked the row of a name before that. From then on nothing is missed. The row is leased, so a
+ * dead watcher soon costs nothing. If its time has passed when it should be extended (the watcher
+ * was stopped for too long, the server's clock has stepped, somebody deleted it), something may
+ * have been missed, and the watcher begins again. It also does so on a new connection.
  *
  * The operation itself writes the row too, over the other link: a right that is missing is
  * reported, the schema is made if there is none, and a pooler is noticed. */
@@ -32,8 +32,8 @@ static const char mark_sql[] =
     " INSERT INTO holdfast.watchers VALUES ($1, " UNTIL ")"
     " ON CONFLICT (client) DO UPDATE SET until = excluded.until";
 
-/* Of the transactions in $1 (at first, ''), or of all, those that we must wait for. If there are
- * any, the answer takes a moment. */
+/* The transactions that we must wait for: of those in $1, or of all if it is '', as it is at first.
+ * If there are any, the answer takes a moment. */
 static const char settle_sql[] =
     "SELECT string_agg(DISTINCT l.virtualtransaction, ' ') FROM pg_locks l, pg_sleep(0.02)"
     " WHERE l.relation = 'holdfast.watchers'::regclass AND l.virtualtransaction IN"
@@ -136,7 +136,7 @@ static void step_answered(struct postgres *pg, struct pg_request *request, const
     set_timer(pg, RETRY_US);
 }
 
-/* A link that is down begins when it is connected again. */
+/* If the link is down, the watch begins again when it is connected. */
 static void timer_due(struct world_timer *timer) {
     struct postgres *pg = container_of(timer, struct postgres, watching.timer);
     if (pg->watching.state == WATCH_OFF || pg->listener.state != PG_READY)
@@ -183,7 +183,7 @@ void postgres_watch(struct postgres *pg, struct store_op *op) {
     postgres_send(pg, pg_request_new(pg, op, watch_answered, mark_sql, "c"), op);
 }
 
-/* The row is left to its lease, and the channel alone: what comes is not for us. */
+/* The row stays until its lease ends, and the link keeps listening: what comes is ignored. */
 void postgres_unwatch(struct postgres *pg, struct store_op *op) {
     pg->watching.state = WATCH_OFF;
     store_complete(pg->host, op, STORE_DONE);
@@ -207,7 +207,7 @@ static const struct {
     {'w', HF_CHANGE_WAITING},  {'l', HF_CHANGE_LEFT},
 };
 
-/* Cuts the text at its spaces. False: it has not so many parts. */
+/* Splits the text at its spaces. False: it does not have `count` parts. */
 static bool split(char *text, char *ret_parts[], size_t count) {
     size_t n = 0;
     for (char *part; n < count && (part = strsep(&text, " ")); n++)

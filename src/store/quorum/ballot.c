@@ -130,9 +130,9 @@ static int reason_of(const struct round *round) {
     return best;
 }
 
-/* True if a node fell silent that was well before: it may come back while the attempt waits. (A
- * node that still has time is not silent. It is not waited for because its answer would not
- * matter.) */
+/* True if a node that worked before has fallen silent: it may come back while the attempt waits. (A
+ * node that still has time is not silent. The ballot does not wait for it because its answer would
+ * not matter.) */
 static bool is_silent(const struct round *round, bool time_is_up) {
     for (size_t i = 0; i < round->quorum->node_count; i++) {
         const struct node_request *request = &round->requests[i];
@@ -148,8 +148,8 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* When so many leases of others must have ended that a quorum is possible. After split votes: after
- * a short, random delay. */
+/* How long until enough leases of others must have ended for a quorum to be possible. After split
+ * votes: a short, random delay. */
 static int64_t when_again_us(struct ballot *ballot) {
     struct quorum *q = ballot->round.quorum;
     size_t others = ballot->granted + ballot->round.in_flight; /* those may still grant it */
@@ -177,8 +177,9 @@ static bool retries(const struct ballot *ballot, int64_t in_us) {
     return attempt->splits < TRIES && after_us < round->op->lease_us / 4;
 }
 
-/* It was lost because others have votes, and not only because nodes failed: there is a quorum
- * without those. A node that has not answered this time counts unless it failed the last time. */
+/* It was lost because others have votes, and not only because nodes failed: the nodes that did not
+ * fail are a quorum. A node that has not answered this time counts unless it failed the last
+ * time. */
 static bool is_contended(const struct ballot *ballot, bool time_is_up) {
     const struct quorum *q = ballot->round.quorum;
     size_t able = ballot->granted + ballot->busy;
@@ -214,7 +215,7 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
     return waits && may_come_back ? STORE_UNKNOWN : STORE_REFUSED;
 }
 
-/* Then the node certainly has no vote of it. */
+/* If so, the node certainly has no vote of this ballot. */
 static bool has_only_refused(const struct ballot *ballot, size_t index) {
     const struct node_request *request = &ballot->round.requests[index];
     return !request->in_flight && request->op.outcome == STORE_REFUSED && !ballot->counted[index];
@@ -261,14 +262,15 @@ static void ballot_won(struct ballot *ballot) {
     }
 }
 
-/* Others have votes that it needs, unless nodes vote that did not vote the last time. It gives way
- * at once, because the others may need the votes that it has. */
+/* Others have votes that this ballot needs, unless nodes vote now that did not vote the last time.
+ * It gives way at once, because the others may need the votes that it has. */
 static bool gives_way(const struct ballot *ballot, size_t hopeful) {
     size_t quorum = ballot->round.quorum->quorum;
     return ballot->busy && hopeful < quorum && hopeful + ballot->busy >= quorum;
 }
 
-/* Of those that hold it with the lock's token: a quorum does until then. */
+/* The shortest lease of the nodes that granted it with the lock's token: until it ends, a quorum
+ * has the lock. */
 static int64_t shortest_lease_us(const struct ballot *ballot) {
     int64_t shortest_us = INT64_MAX;
     for (size_t i = 0; i < ballot->round.quorum->node_count; i++) {

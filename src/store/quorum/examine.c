@@ -100,7 +100,7 @@ static bool judge_vote(const struct examining *x, size_t index, hf_examination *
     const char *fewer = "the set can lose fewer nodes than it should";
     const char *init = "if it is certain that nobody holds a lock: holdfast quorum init";
     if (votes(x, index))
-        return (!facts->set_known && !node->node_id) || /* nobody asked it for one */
+        return (!facts->set_known && !node->node_id) || /* nobody asked for its vote */
                findings_add(own, HF_FINE, "vote", "it is one of the set", "",
                             "the server votes in the set %s", set);
     if (!facts->set_known)

@@ -1,5 +1,5 @@
-/* What the quorum store makes of what its nodes say of themselves, over nodes that the test plays
- * (set_test.h). */
+/* What the quorum store concludes from what its nodes say about themselves. The test plays the
+ * nodes (set_test.h). */
 #include "set_test.h"
 #include "store/findings.h"
 
@@ -33,7 +33,7 @@ static struct store_facts *facts_of(size_t node) {
     return set.facts[node];
 }
 
-/* The node says this of itself. */
+/* The node says this about itself. */
 static void tell(size_t node, hf_severity severity, const char *id, const char *found) {
     struct store_op *op = asked(node, STORE_EXAMINE);
     op->examination = findings_new("timed");
@@ -154,7 +154,7 @@ TEST(clocks_are_compared_with_each_other_and_not_beyond_what_is_certain) {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         set = (struct set){0};
         begin();
-        for (size_t n = 0; n < NODES; n++) /* that this host is wrong does not matter */
+        for (size_t n = 0; n < NODES; n++) /* that this host's clock is wrong does not matter */
             facts_of(n)->ahead_us = 70000 * MS;
         facts_of(3)->ahead_us += cases[i].ahead_us;
         facts_of(3)->uncertain_us = cases[i].uncertain_us;

@@ -35,7 +35,7 @@ TEST(the_nodes_are_shown_side_by_side) {
     static const struct {
         const char *failure;
         uint64_t token;
-        int64_t left_ms; /* 0: it has no vote to tell of */
+        int64_t left_ms; /* 0: it has given no vote */
     } said[NODES] = {
         {"", 50, 800},
         {"", 50, 900},

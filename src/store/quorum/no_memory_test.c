@@ -7,7 +7,7 @@
 #include "store/findings.h"
 #include "support/failing.h"
 
-/* What must go well, whatever else does not. */
+/* Runs a part in which no allocation may fail. */
 static void unfailing(void (*part)(void)) {
     fail_pause();
     part();
@@ -59,8 +59,8 @@ static void ask(struct store *at, struct store_op *op) {
     op->text = NULL;
 }
 
-/* Everything is free, for another who asks when memory is there again; at the latest when the lease
- * is over. */
+/* Once there is memory again, another client gets the lock, at the latest when the lease is
+ * over. */
 static void check_free(void) {
     struct store_op op = mutex(1, 0);
     ask(other, &op);
@@ -138,7 +138,7 @@ static void look_story(void) {
     unfailing(close_both);
 }
 
-/* Nodes with which everything is wrong that a set can find; the last two are silent. */
+/* The nodes answer with every fault that a set can find; the last two are silent. */
 static void tell_of_nodes(void) {
     for (size_t i = 0; i < 3; i++) {
         struct store_op *op = asked(i, STORE_EXAMINE);

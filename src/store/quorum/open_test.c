@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* The names of the sets of two URLs, which are opened and never used. */
+/* The name of the set of a URL, which is opened and never used. */
 static void name_set(const char *text, char ret_name[256]) {
     struct url url;
     const char *why;

@@ -112,7 +112,7 @@ void quorum_freed(struct store_host *host, const char *name) {
     quorum_attempts_freed(node->quorum, node, name);
 }
 
-/* The node was cut off for a while, and may have missed announcements. */
+/* The node was cut off for a while, so we may have missed its announcements. */
 static void node_wake(struct store_host *host, uint64_t seq) {
     struct quorum *q = container_of(host, struct node, host)->quorum;
     if (seq == STORE_ALL_WAITING)

@@ -2,7 +2,7 @@
  * it. It is Redlock, with fencing tokens; docs/REDLOCK.md says what was argued about that and what
  * this does about it, and models/quorum.pml shows why the tokens rise.
  *
- * It is made of two contracts alone: each node is a store (store.h) that votes (voting.h).
+ * It relies on two contracts only: each node is a store (store.h) that votes (voting.h).
  *
  *   open.c             the URL, and opening the nodes
  *   quorum.c           the driver, and breaking
@@ -112,7 +112,7 @@ void *quorum_round_new(struct quorum *quorum, struct store_op *op, size_t size);
  * is UNKNOWN. Answers are never processed inside these calls. */
 void quorum_round_ask(struct round *round, struct node_request *request);
 void quorum_round_ask_all(struct round *round);
-/* For texts that are stored behind a round: the size of one (NULL: 0), and a copy of it at *at,
+/* For texts that are stored after a round: the size of one (NULL: 0), and a copy of it at *at,
  * which moves on. */
 size_t quorum_text_size(const char *text);
 char *quorum_copy_text(char **at, const char *text);
@@ -164,7 +164,8 @@ void quorum_on_reply(struct node_request *request);
  * count. */
 bool quorum_is_distinct(const struct quorum *quorum, const struct node *node);
 void quorum_acquire(struct quorum *quorum, struct store_op *op);
-/* Repeats an attempt that does not wait, after its retry_in_us; and those that are due now. */
+/* The first has an attempt that does not wait repeated after its retry_in_us; the second repeats
+ * those that are due. */
 void quorum_retry_later(struct quorum *quorum, struct store_op *op);
 void quorum_retry_ballots(struct quorum *quorum);
 
@@ -205,18 +206,19 @@ struct quorum_attempt {
     int64_t since_us;
     struct list woken; /* in the quorum's list, or in none */
     int64_t wake_at_us;
-    struct list retry;   /* in the quorum's retries, or in none; */
-    struct store_op *op; /* then the operation */
+    struct list retry;   /* in the quorum's retries, or in none */
+    struct store_op *op; /* while in the retries: the operation */
     int64_t retry_in_us, retry_at_us;
     struct list released; /* in the quorum's list, or in none */
     int64_t released_us;  /* when its first release was asked for */
 };
 struct quorum_attempt *quorum_attempt_find(struct quorum *quorum, uint64_t seq); /* NULL: none */
-/* It begins a ballot, with a new id. NULL: no memory. */
+/* Begins a ballot of the attempt, with a new id. NULL: no memory. */
 struct quorum_attempt *quorum_attempt_ask(struct quorum *quorum, const struct store_op *op);
 void quorum_attempt_refused(struct quorum *quorum, uint64_t seq, const struct node *by);
 void quorum_attempt_stop_asking(struct quorum *quorum, struct quorum_attempt *attempt);
-/* Its release goes out. It is kept until that is confirmed, or the engine must have given up. */
+/* Its release is being sent. The attempt is kept until that is confirmed, or the engine must have
+ * given up. */
 void quorum_attempt_released(struct quorum *quorum, struct quorum_attempt *attempt);
 /* It has nothing at the nodes any more; `attempt` may be NULL. */
 void quorum_attempt_end(struct quorum *quorum, struct quorum_attempt *attempt);
@@ -226,7 +228,8 @@ void quorum_wake_due(struct quorum *quorum);
 /* A random delay, so that clients that ask for the same lock do not ask at once. Its range grows
  * with split votes. */
 int64_t quorum_scatter_us(struct quorum *quorum);
-/* A node's host->gone; and the hold has ended, so what nodes said of it is forgotten. */
+/* The first is a node's host->gone. The second forgets what nodes said about a hold that has
+ * ended. */
 void quorum_gone(struct store_host *host, uint64_t ballot_id);
 void quorum_forget_gone(struct quorum *quorum, uint64_t ballot_id);
 

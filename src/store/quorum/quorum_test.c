@@ -39,7 +39,7 @@ TEST(the_token_is_the_largest_that_was_counted_and_only_counted_nodes_are_raised
         CHECK_EQ_INT(raise->op.seq, quorum_attempt_find(set.quorum, 1)->ballot_id);
     }
     CHECK_EQ_INT(asked_count(1), 0);
-    grant(3, 90); /* late, and larger: not counted, nor kept. Somebody may have held 80 meanwhile */
+    grant(3, 90); /* late, and larger: given back, since somebody may have held 80 meanwhile */
     confirm(3);
     grant(4, 60); /* late, and smaller: a spare */
     CHECK_EQ_INT(asked_count(4), 0);
@@ -79,7 +79,7 @@ TEST(what_was_lost_is_released_where_it_was_not_refused_before_it_is_reported) {
     CHECK(!is_announced(0)); /* it wakes nobody */
     for (size_t i = 1; i < 4; i++)
         CHECK_EQ_INT(asked_count(i), 0);
-    CHECK_EQ_INT(asked_count(4), 2); /* the silent one: behind what it takes back */
+    CHECK_EQ_INT(asked_count(4), 2); /* the silent one: the release comes after the vote */
     CHECK_EQ_INT(set.completed, 0);
     confirm(0);
     check_done(&op, STORE_QUEUED);
@@ -87,8 +87,8 @@ TEST(what_was_lost_is_released_where_it_was_not_refused_before_it_is_reported) {
     CHECK_EQ_INT(set.completed, 1);
 }
 
-/* Two who only try have two votes each, and somebody a third: to say "busy" to all would be wrong
- * of all. */
+/* Two attempts that do not wait may have two votes each, and somebody else one. "Busy" would be
+ * wrong for all of them. */
 TEST(who_only_tries_does_so_again_when_votes_were_split) {
     set_open();
     struct store_op op = mutex(1, 0);
@@ -136,7 +136,7 @@ TEST(a_try_between_two_ballots_ends_with_the_client) {
     CHECK(op.left_us < 20 * MS); /* a duration, as in any other answer */
 }
 
-/* It is given back at its node alone, also when that has to be repeated. */
+/* It is given back at its node only, even if that has to be repeated. */
 TEST(a_vote_that_came_too_late_and_above_is_released_at_its_node_only) {
     set_open();
     struct store_op op = mutex(1, 0);
@@ -159,7 +159,7 @@ TEST(a_node_whose_vote_was_above_the_token_renews_nothing) {
     struct store_renewal renewal = {.of = &hold, .lease_us = hold.lease_us};
     struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};
     submit(&op);
-    grant(3, 81); /* so it is given back; the renewal was before that */
+    grant(3, 81); /* so it is given back, but after the renewal */
     answer_renewal(3, STORE_DONE);
     answer_renewal(0, STORE_DONE);
     answer_renewal(1, STORE_DONE);
@@ -170,7 +170,7 @@ TEST(a_node_whose_vote_was_above_the_token_renews_nothing) {
     hold.type = STORE_RELEASE;
     grant(4, 50);
     submit(&hold);
-    CHECK_EQ_INT(set.quorum->votes.count, 0); /* that is not kept any longer */
+    CHECK_EQ_INT(set.quorum->votes.count, 0); /* the round is not kept any longer */
     set_close();
     free(hold.text);
 }
@@ -207,7 +207,7 @@ TEST(nodes_that_were_never_met_have_more_time) {
     set_close();
 }
 
-/* A hold that is let go while the nodes 3 and 4 are silent. */
+/* A hold that is released while the nodes 3 and 4 are silent. */
 static struct store_op released_without_3_and_4(void) {
     struct store_op op = held(3);
     op.type = STORE_RELEASE;
@@ -258,7 +258,7 @@ TEST(a_release_is_repeated_for_as_long_as_a_node_is_silent_and_when_it_is_heard_
     int repeats = repeats_answered(STORE_UNKNOWN);
     CHECK(repeats >= 10 && repeats <= 14);
     CHECK_EQ_INT(asked_count(4), 0);
-    struct store_op next = mutex(2, 0); /* its vote may have come to the node only now */
+    struct store_op next = mutex(2, 0); /* node 4 may have received the first one only now */
     submit(&next);
     grant(4, 50);
     CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, op.owner_seq);
@@ -276,7 +276,7 @@ TEST(a_late_vote_is_given_back_only_if_it_came_behind_its_release) {
     submit(&op);
     for (size_t i = 0; i < 3; i++)
         confirm(i);
-    grant(3, 50); /* its release comes behind it */
+    grant(3, 50); /* its release comes after it */
     confirm(3);
     CHECK_EQ_INT(asked_count(3), 0);
     struct list *vote = list_pop(&set.nodes[4].asked); /* the release overtakes it */
@@ -314,11 +314,11 @@ TEST(each_ballot_has_a_number_of_its_own) {
     check_done(&op, STORE_QUEUED);
     CHECK_EQ_INT(quorum_attempt_find(set.quorum, 1)->ballot_id, 0); /* the client has no votes */
     submit(&op);
-    CHECK_EQ_INT(asked_count(0), 3); /* the first and its release are still on their way, */
+    CHECK_EQ_INT(asked_count(0), 3); /* the first and its release are still under way */
     refuse(0, HF_BUSY, 5000 * MS);
     CHECK_EQ_INT(asked(0, STORE_RELEASE)->seq, first);
     confirm(0);
-    CHECK(asked(0, STORE_ACQUIRE)->seq != first); /* and does not meet the second */
+    CHECK(asked(0, STORE_ACQUIRE)->seq != first); /* the release does not affect the second */
     set_close();
     free(op.text);
 }
@@ -357,7 +357,7 @@ TEST(who_is_split_gives_way_without_waiting_for_nodes_that_are_away) {
     submit(&split);
     grant(0, 51);
     CHECK_EQ_INT(asked_count(0), 0);
-    refuse(1, HF_BUSY, 5000 * MS); /* two may grant it, and two that were away */
+    refuse(1, HF_BUSY, 5000 * MS); /* 0 and 2 may grant it; 3 and 4 were away */
     confirm(0);
     check_done(&split, STORE_QUEUED);
     CHECK(split.left_us < 20 * MS);
@@ -421,10 +421,10 @@ TEST(who_finds_it_busy_comes_back_when_a_quorum_may_be_free) {
     struct store_op op = mutex(1, STORE_WAIT);
     submit(&op);
     refuse(0, HF_BUSY, 9000 * MS);
-    refuse(1, HF_BUSY, INT64_C(70000000) * MS); /* a clock is mad */
+    refuse(1, HF_BUSY, INT64_C(70000000) * MS); /* a clock is wrong */
     refuse(2, HF_BUSY, 4000 * MS);
-    check_done(&op, STORE_QUEUED);       /* when two more could not be a quorum, */
-    CHECK_EQ_INT(op.left_us, 4000 * MS); /* and one more might */
+    check_done(&op, STORE_QUEUED);       /* nodes 3 and 4 alone are no quorum; */
+    CHECK_EQ_INT(op.left_us, 4000 * MS); /* with one more they may be */
     set_close();
 }
 
@@ -440,7 +440,7 @@ TEST(clocks_without_which_there_is_no_quorum_are_reported_also_by_who_got_votes)
     for (size_t i = 0; i < 2; i++)
         confirm(i);
     check_done(&op, STORE_QUEUED);
-    CHECK_EQ_INT(op.left_us, 3600000 * INT64_C(1000)); /* and not a split vote's moment */
+    CHECK_EQ_INT(op.left_us, 3600000 * INT64_C(1000)); /* not the short delay after split votes */
     set_close();
 }
 
@@ -449,7 +449,7 @@ TEST(a_word_of_a_node_that_refused_wakes_the_first_once) {
     struct store_op one = mutex(1, STORE_WAIT), two = mutex(2, STORE_WAIT);
     submit(&one);
     submit(&two);
-    freed(3); /* before its refusal is heard, over the other connection */
+    freed(3); /* arrives before its refusal, over the other connection */
     for (size_t i = 0; i < NODES; i++) {
         refuse(i, HF_BUSY, 5000 * MS);
         refuse(i, HF_BUSY, 5000 * MS);
@@ -461,7 +461,7 @@ TEST(a_word_of_a_node_that_refused_wakes_the_first_once) {
     CHECK_EQ_INT(set.wake_count, 1);
     CHECK_EQ_INT(set.wakes[0], 1);
     freed(0);
-    CHECK_EQ_INT(set.wakes[1], 2); /* the next word is for the next */
+    CHECK_EQ_INT(set.wakes[1], 2); /* the next announcement wakes the next attempt */
     freed(0);
     freed(1);
     freed(2);
@@ -483,7 +483,7 @@ TEST(a_word_that_overtakes_the_refusal_wakes_too) {
     set_close();
 }
 
-/* All nodes refuse; those that were asked to take it back when it was lost confirm. */
+/* All nodes refuse. The last two do so after the ballot was lost, and also confirm its release. */
 static void find_busy(struct store_op *op) {
     submit(op);
     for (size_t i = 0; i < NODES; i++)
@@ -511,7 +511,7 @@ TEST(after_split_votes_a_word_wakes_at_a_time_of_ones_own) {
     pass_us(100 * MS);
     CHECK_EQ_INT(set.wake_count, 2); /* each once */
     CHECK_EQ_INT(set.wakes[0] + set.wakes[1], 3);
-    for (uint64_t seq = 3; seq < 9; seq++) { /* but not when ballots have been won since */
+    for (uint64_t seq = 3; seq < 9; seq++) { /* ballots are won: then it is woken at once */
         struct store_op won = mutex(seq, 0);
         submit(&won);
         for (size_t i = 0; i < NODES; i++)
@@ -551,7 +551,7 @@ TEST(silent_nodes_are_asked_again_by_who_waits) {
     grant(0, 50);
     pass_us(TIMEOUT_US);
     confirm(0);
-    check_done(&op, STORE_UNKNOWN); /* which the engine asks again */
+    check_done(&op, STORE_UNKNOWN); /* the engine then asks again */
     CHECK(strstr(op.text, "n4: no answer within 50 ms"));
     free(op.text);
     set_close();
@@ -563,7 +563,7 @@ TEST(nodes_that_refuse_decide_also_before_the_others_have_answered) {
     submit(&op);
     for (size_t i = 0; i < 3; i++)
         refuse(i, HF_UNREACHABLE, 0);
-    check_done(&op, STORE_REFUSED); /* as if the others had been quicker */
+    check_done(&op, STORE_REFUSED); /* the same as if the others had answered first */
     CHECK_EQ_INT(op.reason, HF_UNREACHABLE);
     free(op.text);
     set_close();
@@ -621,9 +621,6 @@ TEST(one_server_under_two_names_is_refused) {
     set_close();
 }
 
-/* ---- Nodes that are behind ---- */
-
-/* With the nodes 0 to 3, whatever 4 does. */
 /* ---- What is known of attempts ---- */
 
 static void answer_release(struct store_op *op, enum store_outcome outcome) {
@@ -635,7 +632,7 @@ static void answer_release(struct store_op *op, enum store_outcome outcome) {
     op->text = NULL;
 }
 
-/* Three decide; of the others it is taken back what they may have given. */
+/* Three refusals decide; the votes that the other two may have given are taken back. */
 static void refuse_all(struct store_op *op) {
     submit(op);
     for (size_t i = 0; i < NODES; i++)
@@ -702,6 +699,7 @@ TEST(an_attempt_whose_release_is_not_confirmed_is_known_until_nobody_repeats_it)
 
 /* ---- Nodes that hang ---- */
 
+/* With the nodes 0 to 3, whatever 4 does. */
 static struct store_op held_without_4(uint64_t seq) {
     struct store_op op = mutex(seq, 0);
     submit(&op);
@@ -729,15 +727,15 @@ TEST(a_node_that_hangs_is_asked_no_more_until_it_answers) {
     struct store_op after = held_without_4(3);
     release_without_4(&after);
     CHECK_EQ_INT(asked_count(4), 2);
-    CHECK_EQ_INT(set.quorum->pending_release_count, 0); /* it has nothing of that one */
+    CHECK_EQ_INT(set.quorum->pending_release_count, 0); /* it was not asked for that one */
     release_without_4(&before);
     CHECK_EQ_INT(asked_count(4), 2);
-    CHECK_EQ_INT(set.quorum->pending_release_count, 1); /* of that one it may */
+    CHECK_EQ_INT(set.quorum->pending_release_count, 1); /* for this one it may have voted */
     grant(4, 50);                                       /* now it is given back */
     grant(4, 50);
     CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, before.owner_seq);
     confirm(4);
-    CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, before.owner_seq); /* and again, as it is heard of */
+    CHECK_EQ_INT(asked(4, STORE_RELEASE)->seq, before.owner_seq); /* again: it answers */
     confirm(4);
     release_without_4(&last);
     confirm(4);
@@ -762,7 +760,7 @@ TEST(nodes_are_asked_however_far_behind_if_the_others_are_no_quorum) {
     submit(&op);
     for (size_t i = 2; i < NODES; i++)
         CHECK_EQ_INT(asked_count(i), 3);
-    for (size_t i = 2; i < NODES; i++) { /* it was this client that slept */
+    for (size_t i = 2; i < NODES; i++) { /* it was this client that was paused */
         grant(i, 50);
         confirm(i);
         grant(i, 50);
@@ -797,7 +795,7 @@ TEST(a_release_is_what_a_quorum_says) {
     }
 }
 
-/* The repeat of a release finds nothing, which may be the doing of the first, whose answer was
+/* The repeat of a release finds nothing, perhaps because of the first release, whose answer was
  * lost. */
 TEST(a_node_that_may_have_released_it_before_is_not_counted_as_one_that_lost_it) {
     set_open();

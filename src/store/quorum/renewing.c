@@ -49,7 +49,7 @@ static void take_again(struct quorum *q, const struct store_op *hold, struct nod
 }
 
 /* The node has lost its vote, or it is not known which node it is, so that its renewals do not
- * count. A vote mends both. */
+ * count. A vote fixes both. */
 static bool wants_vote(const struct node_request *request, size_t index) {
     return request->op.outcome == STORE_DONE &&
            (request->op.renewals[index].outcome == STORE_NOT_YOURS || !request->node->identified);
@@ -79,7 +79,7 @@ static enum store_outcome outcome_of(const struct renewing *renewing, size_t ind
                                                              : STORE_UNKNOWN;
 }
 
-/* Of those that renewed it: a quorum has it until then. */
+/* The shortest lease of the nodes that renewed it: until it ends, a quorum has the lock. */
 static int64_t shortest_lease_us(const struct renewing *renewing, size_t index) {
     int64_t shortest_us = INT64_MAX;
     for (size_t n = 0; n < renewing->round.quorum->node_count; n++) {
@@ -102,8 +102,8 @@ static void renewed(struct renewing *renewing, size_t index) {
 }
 
 /* Some nodes may still have it. Their votes stay until the program releases the hold, or until they
- * end: the program was told that time is left, and may not have heard of the loss yet. Given back
- * now, they could make somebody else a holder before that time is over. */
+ * end: the program was told that time is left, and may not know of the loss yet. If they were given
+ * back now, somebody else could get the lock before that time is over. */
 static void lost(struct renewing *renewing, size_t index) {
     struct quorum *q = renewing->round.quorum;
     quorum_end_votes(q, renewing->holds[index].seq);

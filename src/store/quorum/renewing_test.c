@@ -1,4 +1,4 @@
-/* Renewing at a quorum of nodes, which the test plays: who counts, and what is taken again. */
+/* Renewing at a quorum of nodes, which the test plays: who counts, and what is retaken. */
 #include "set_test.h"
 
 static void check_retaken(size_t node, uint64_t token) {
@@ -25,7 +25,7 @@ TEST(a_quorum_renews_and_the_others_are_taken_again) {
     set_close();
 }
 
-/* Until its end a quorum has it; those that are not counted do not matter. */
+/* Until that lease ends, a quorum has the lock. Nodes that are not counted do not matter. */
 TEST(the_lease_is_the_shortest_that_a_counted_node_granted) {
     set_open();
     struct store_op hold = mutex(1, STORE_WAIT);
@@ -142,8 +142,8 @@ TEST(a_hold_is_lost_only_when_a_quorum_cannot_be) {
     set_close();
 }
 
-/* Two nodes never gave their votes, and one has forgotten its own: the hold is lost, but the
- * program may still rely on the time that it was told was left. */
+/* Three nodes have forgotten their votes, so the hold is lost, but the program may still rely on
+ * the time that it was told was left. */
 TEST(votes_of_a_lost_hold_stay_until_it_is_released) {
     set_open();
     struct store_op hold = held(NODES);

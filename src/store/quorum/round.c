@@ -5,9 +5,10 @@
  * answer is processed while requests are being sent, and a round exists at least until all of them
  * were.
  *
- * Requests to a node that hangs would pile up here and there until its store gives up. So a node
- * that is behind, which means that it has not replied for node_timeout, is skipped until it replies
- * or its store gives up; unless too few others would be left, as after a pause of this process. */
+ * Requests to a node that hangs would pile up, here and at the node, until its store gives up. So a
+ * node that is behind, which means that it has not replied for node_timeout, is skipped until it
+ * replies or its store gives up; unless too few others would be left, as after a pause of this
+ * process. */
 #include "base/error.h"
 #include "store/quorum/quorum.h"
 
@@ -54,7 +55,7 @@ char *quorum_copy_text(char **at, const char *text) {
     return copy;
 }
 
-/* The hash is a bijection. */
+/* Ids need not be compared: the hash is a bijection. */
 struct round *quorum_ballot_round(struct quorum *q, uint64_t ballot_id, const struct round *round) {
     struct map_node *node =
         round ? map_find_next(&round->voting) : map_find(&q->votes, map_hash_number(ballot_id));

@@ -24,7 +24,7 @@ enum {
 struct fake {
     struct store store;
     struct list asked;                 /* operations without an answer */
-    const struct store_op *given_back; /* the last that was: it is not announced */
+    const struct store_op *given_back; /* the last release that is not announced */
     bool closed;
 };
 
@@ -208,7 +208,7 @@ static void confirm(size_t node) {
     answer(node, STORE_RELEASE, STORE_DONE);
 }
 
-/* Says what it said to each hold of a renewal. */
+/* The node answers a renewal with this outcome for each hold. */
 static void answer_renewal(size_t node, enum store_outcome outcome) {
     struct store_op *op = asked(node, STORE_RENEW);
     for (size_t i = 0; i < op->renewal_count; i++) {
@@ -245,7 +245,7 @@ static void check_done(const struct store_op *op, enum store_outcome outcome) {
     CHECK_EQ_INT(op->outcome, outcome);
 }
 
-/* A hold of the nodes 0, 1 and 2; of 3 and 4 too, unless they are left silent. */
+/* A hold that the first `nodes` nodes have granted; the others have not answered. */
 static struct store_op held(size_t nodes) {
     struct store_op op = mutex(1, STORE_WAIT);
     submit(&op);

@@ -169,7 +169,7 @@ static void answered_done(const struct answer *a) {
         answered_nonsense(a);
         return;
     }
-    if (!(a->op->flags & STORE_KEEP)) /* nobody may ever release it */
+    if (!(a->op->flags & STORE_KEEP)) /* its release may never come */
         redis_note_hold(a->redis, a->op);
     if (a->redis->wait_replicas)
         wait_for_replicas(a->redis, a->via, a->op);
@@ -245,8 +245,9 @@ static void add_particulars(struct redis *redis, const struct store_op *op) {
         command_append(&redis->command, op->label, strlen(op->label));
 }
 
-/* No lock has this key: a lock's key does not begin with a brace, or goes on after its first
- * tag. */
+/* No lock has this key. If the prefix is empty, names of this form are refused. Any other K begins
+ * with the prefix. This key cannot: the prefix would have to consist of opening braces, but one
+ * that begins with a brace must also have a closing one. */
 void redis_add_set_key(struct redis *redis) {
     command_add(&redis->command, "{", 1);
     command_append(&redis->command, redis->prefix, strlen(redis->prefix));
@@ -373,7 +374,7 @@ static void finish_release(struct redis *redis, struct redis_request *request,
     struct store_op *op = request->op;
     bool is_undecided = reply && reply->type == REPLY_INTEGER && !reply->integer &&
                         request->script == REDIS_RELEASE_ONE_KEY;
-    redis_forget_hold(redis, op); /* once more: its grant may have been under way */
+    redis_forget_hold(redis, op); /* again: its grant may have arrived meanwhile */
     if (is_undecided) { /* a share, a place in the queue, or not mine: all keys are needed */
         start_release(redis, op, announced);
         replace_script(redis, request, REDIS_RELEASE);

@@ -12,7 +12,7 @@
  * if the old master still has slots. A promotion takes all slots of a master; which node has them
  * now proves nothing, since the promoted node may have passed them on. So no loss goes unnoticed,
  * and a hold is given up without need only if a master gave away its last slots since the last
- * answer. A node is its id: at another address it is still the same node. */
+ * answer. A node is identified by its id: at another address it is still the same node. */
 #include "base/error.h"
 #include "base/url.h"
 #include "store/redis/redis.h"
@@ -240,7 +240,7 @@ static void take_over(struct cluster *cluster) {
 
 /* ---- The subscription ---- */
 
-/* Any master, but another than now if there is one. */
+/* Directs it to any master, but not to the same one as before if there is another. */
 static void direct_subscription(struct cluster *cluster) {
     struct redis_link *link = &cluster->route.redis->subscription;
     uint32_t random;
@@ -264,7 +264,7 @@ static void subscription_down(struct redis_link *link, const char *why) {
 
 static const struct link_guide subscription_guide = {NULL, NULL, subscription_down};
 
-/* If it is at a node that is no longer a master, it moves. */
+/* Moves the subscription if its node is no longer a master. */
 static void check_subscription(struct cluster *cluster) {
     struct redis_link *link = &cluster->route.redis->subscription;
     if (!link->wanted)
@@ -439,8 +439,8 @@ static void moved(struct redis_link *link, struct redis_request *request,
     route_ask(&cluster->route);
 }
 
-/* The other node takes the request only right after ASKING, so it cannot be followed by the text of
- * its script: that must be in it. */
+/* The other node accepts a request only right after ASKING, so the text of its script cannot follow
+ * later: the request must contain it. */
 static bool make_whole(struct redis_request *request) {
     if (request->is_whole || request->script < 0)
         return true;
@@ -532,7 +532,7 @@ static struct redis_link *cluster_master(struct redis_route *route, size_t index
     return NULL;
 }
 
-/* Any master will do: rather one that is connected, or at least did not fail. */
+/* Any master will do, preferably one that is connected, or at least has not failed. */
 static struct redis_link *any_link(struct redis_route *route) {
     struct redis_link *link, *best = NULL;
     for (size_t i = 0; (link = cluster_master(route, i)); i++) {

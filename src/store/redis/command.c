@@ -1,7 +1,7 @@
 /* Building commands.
  *
  * The companions of K must be in the same slot of a Cluster as K, and no K may be the companion of
- * another. The first {tag} of a key decides on its slot, or the whole key if it has no tag. So if K
+ * another. The first {tag} of a key determines its slot, or the whole key if it has no tag. So if K
  * has a tag, a companion is "{tag}.s.K". If not, it is "{K}.s", where the braces make K itself the
  * tag. If K has a '}', which would end that tag early, it is "{n}.s.K" with the smallest number n
  * in the right slot. None of these can be the K of a lock, since a prefix must not have "}." in it
@@ -52,7 +52,7 @@ static char *put_header(char *at, char kind, size_t number) {
     return mempcpy(at, "\r\n", 2);
 }
 
-/* For an argument that is longer by `size`, and its header. */
+/* Makes room for `size` more bytes of an argument, and for its header. */
 static bool make_room(struct command *c, size_t size) {
     size_t needed = c->size + HEADER_MOST + size + 2;
     if (needed <= c->room)
@@ -66,7 +66,7 @@ static bool make_room(struct command *c, size_t size) {
     return true;
 }
 
-/* The last part of an argument that then has `size` bytes. */
+/* Adds the last part of an argument, which then has `size` bytes in all. */
 static void put_end(struct command *c, char *at, const void *bytes, size_t bytes_size,
                     size_t size) {
     char *end = mempcpy(mempcpy(at, bytes, bytes_size), "\r\n", 2);
@@ -88,7 +88,7 @@ void command_append(struct command *c, const void *bytes, size_t size) {
     char header[HEADER_MOST], *last = c->bytes + c->last;
     size_t before = c->last_size;
     size_t header_size = (size_t)(put_header(header, '$', before + size) - header);
-    char *text = last + header_size; /* further on, if the header gets longer */
+    char *text = last + header_size; /* moves if the header gets longer */
     memmove(text, c->bytes + c->size - 2 - before, before);
     memcpy(last, header, header_size);
     put_end(c, text + before, bytes, size, before + size);
@@ -116,7 +116,7 @@ static unsigned crc16(const char *bytes, size_t size) {
     return crc & 0xffff;
 }
 
-/* The part of a key that decides on its slot: the tag, or the whole key. */
+/* The part of a key that determines its slot: the tag, or the whole key. */
 static const char *tag_of(const char *key, size_t size, size_t *ret_size) {
     const char *open = memchr(key, '{', size);
     const char *close = open ? memchr(open, '}', size - (size_t)(open - key)) : NULL;

@@ -11,7 +11,7 @@
 #define ALL_KEYS "KSQWHIA"
 enum { KEYS = 7, NAME_MAX_BYTES = 255 };
 
-/* ---- The specification of Redis Cluster, once more ---- */
+/* ---- A second implementation of the Redis Cluster specification ---- */
 
 /* CRC16 as its appendix has it: XMODEM, polynomial 1021, most significant bit first, from 0; by a
  * table. */
@@ -70,7 +70,7 @@ static unsigned random_below(unsigned limit) {
     return (unsigned)(map_hash_number(random_state++) >> 33) % limit;
 }
 
-/* The keys of a name, one behind the other in the command, each with its header. */
+/* The keys of a name, one after the other in the command, each with its header. */
 static struct command *keys_of(const char *prefix, const char *name) {
     static struct command command;
     command_start(&command);
@@ -130,8 +130,7 @@ TEST(companions_are_in_the_slot_of_their_lock_whatever_braces_it_has) {
             check_slots(prefixes[p], names[n]);
 }
 
-/* A name that would be refused may be taken for another's companion; what is not refused is found
- * again by its S. */
+/* Every companion has a form that names must not have, and an S leads back to its name. */
 TEST(with_an_empty_prefix_no_name_that_is_not_refused_is_a_companion) {
     for (int n = 0; n < NAMES; n++) {
         size_t size;
@@ -172,7 +171,7 @@ TEST(companions_of_the_longest_names_of_hostile_bytes_are_in_their_slot) {
     }
 }
 
-/* Every slot has a number that leads there. */
+/* There is a number for every slot. */
 TEST(a_name_with_a_stray_brace_has_companions_whatever_its_slot) {
     static bool seen[16384];
     char name[32];
@@ -252,7 +251,7 @@ static void forget(struct map *map) {
     map_free(map);
 }
 
-/* Names without two that are the same, of which many are made to look like somebody's companion. */
+/* Checks different names, of which many are made to look like another's companion. */
 static void check_apart(const char *prefix, unsigned count) {
     static const char *const alphabets[] = {"{}.s", "{}a", "{}.sqwhi0a:", "}.sx{"};
     static char all[3000][40];
@@ -399,7 +398,7 @@ TEST(many_and_long_arguments_become_a_request) {
     command_free(&command);
 }
 
-/* EVAL, made from nothing. */
+/* Builds an EVAL directly, not from an EVALSHA. */
 static void start_eval(struct command *command, enum redis_script_id script, size_t keys) {
     command_start(command);
     command_add_text(command, "EVAL");

@@ -63,8 +63,8 @@ static bool read_answer(struct store_op *op, const struct reply *answer) {
 
 /* ---- Replicas ----
  *
- * With wait_replicas, a step counts only once that many replicas have it. It cannot be taken back,
- * so with fewer it is not known whether it lasts. */
+ * With wait_replicas, a step counts only once that many replicas have it. It cannot be undone, so
+ * if fewer have it, the outcome is unknown. */
 
 static void replicas_answered(struct redis *redis, struct redis_request *request,
                               const struct reply *reply, const char *why) {
@@ -113,7 +113,7 @@ static void count_answered(struct redis *redis, struct redis_request *request,
         store_complete(redis->host, op, op->outcome);
 }
 
-/* To the key A, which each client has for itself. */
+/* Appends this client's id to the key A, since each client has its own. */
 static void append_client(struct redis *redis) {
     char owner[LOCKS_OWNER_SIZE];
     locks_format_owner(redis->host->identity.id, 0, owner);

@@ -55,7 +55,7 @@ TEST(a_count_sends_what_the_script_needs) {
     a.op.seq = UINT64_MAX;
     a.op.number = INT64_MIN;
     a.op.expected = INT64_MAX;
-    a.op.lease_us = 1001; /* it does not end too early */
+    a.op.lease_us = 1001; /* rounded up, so that it does not end too early */
     rig_submit(&rig, &a);
     fake_settle(rig.world);
     CHECK(next_seen(server, &seen));
@@ -107,7 +107,8 @@ TEST(refusals_of_the_script_have_their_reasons) {
     over();
 }
 
-/* What such a server did is not known, and neither is what came of a request from before. */
+/* It is not known what such a server did, nor, after "late", what became of earlier sends of the
+ * request. */
 TEST(other_answers_are_not_taken_for_an_outcome) {
     static const char *const answers[] = {"late",
                                           "",
@@ -148,7 +149,7 @@ TEST(a_count_without_an_answer_is_sent_again_as_it_was) {
     snprintf(again, sizeof(again), "%s %s %s", seen.arguments[1], seen.arguments[4],
              seen.arguments[5]);
     CHECK_EQ_STR(again, first);
-    /* The first may have been done: an error is no certainty any more. */
+    /* The first may have been done, so an error no longer proves that nothing was. */
     fake_answer_text(server, "-OOM command not allowed when used memory > 'maxmemory'.\r\n");
     CHECK_EQ_INT(a.completions, 1);
     CHECK_EQ_INT(a.op.outcome, STORE_UNKNOWN);

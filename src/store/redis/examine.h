@@ -26,12 +26,12 @@ struct examining {
     struct rights rights;
     int64_t set_since_us;           /* when the server began to vote, by its clock */
     int64_t asked_us;               /* when the request that is measured was sent */
-    int64_t ahead_us, uncertain_us; /* the server's clock before ours; uncertain -1: not known */
+    int64_t ahead_us, uncertain_us; /* of the server's clock; uncertain -1: not known */
     int64_t us[EXAMINE_WRITES];
     size_t writes;
     bool wrote;      /* the last write was done */
     bool subscribed; /* so the connection is of no other use */
-    int refusal;     /* why not; 0 if a permission is missing */
+    int refusal;     /* why a write failed; 0: none did, or a permission is missing */
     char *refused;
     struct deployment deployment;
     hf_examination *out;

@@ -1,6 +1,7 @@
 /* How a connection to a Redis server begins: AUTH, SELECT, whether the server is the master (ROLE),
- * and boot.lua if it votes in a set. Without any of these it is a PING where nobody knows yet
- * whether the server speaks to us: over TLS, and after a connection over which nothing came.
+ * and boot.lua if it votes in a set. If none of these is needed, nothing is sent, or a PING if it
+ * is not known yet whether the server talks to us: over TLS, and after a connection over which
+ * nothing came.
  *
  * Nothing else is sent before the answers. A command would run as another user, or in another
  * database. And a server that just hangs up, because it expects TLS or refuses our certificate,

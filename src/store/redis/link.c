@@ -14,7 +14,7 @@
  * without seeing a reply. A request that is given up earlier leaves a stand-in, so that replies
  * still match requests.
  *
- * All requests have the same patience, so the first in each list is the first whose time is over.
+ * All requests have the same timeout, so the first in each list is the first whose time is over.
  * The exceptions are requests that were sent again with the text of their script, and those behind
  * a stand-in (early_us). */
 #include "store/redis/link.h"
@@ -136,7 +136,7 @@ static void went_down(struct redis_link *link, int reason, const char *why) {
         refuse_unsent(link, why);
     }
     end_overdue(link, why);
-    set_timer(link); /* which opens it again: a caller may still read the old connection */
+    set_timer(link); /* not opened here: a caller may still read the old connection */
 }
 
 void link_break(struct redis_link *link, int reason, const char *why) {
@@ -178,7 +178,8 @@ static void become_ready(struct redis_link *link) {
     set_timer(link);
 }
 
-/* Other requests may be among them, if the connection was in use before it was greeted. */
+/* Whether a part of the greeting has no answer yet. There may be other requests among those that
+ * were sent, if the connection was in use before this greeting. */
 static bool is_greeting(const struct redis_link *link) {
     list_each(node, &link->sent) {
         if (container_of(node, struct redis_request, link)->greets)
@@ -273,7 +274,7 @@ static void send_whole_script(struct redis_link *link, struct redis_request *req
 static bool answer_first(struct redis_link *link, const struct reply *reply) {
     struct redis_request *request = first_of(&link->sent);
     if (!request)
-        return false; /* it answers nothing that was asked */
+        return false; /* no request is waiting for a reply */
     link->heard = true;
     list_remove(&request->link);
     if (request->script >= 0 && reply_is_error(reply, "NOSCRIPT"))
@@ -350,7 +351,7 @@ static void ping(struct redis_link *link) {
         link_break(link, HF_UNREACHABLE, "the server stopped answering");
     else if (silent_us >= PING_US && !link->pinged) {
         link->pinged = true;
-        link_send(link, bytes, sizeof(bytes) - 1); /* without memory, it is not answered */
+        link_send(link, bytes, sizeof(bytes) - 1); /* if there is no memory, no answer comes */
     }
 }
 

@@ -4,7 +4,7 @@
  * A link opens when there is something to send (or when it is `wanted`). Its owner greets the
  * server; once that is answered, the link sends what waits in one write, and matches replies to
  * requests by their order. When the connection is lost, requests without a reply are sent again
- * over the next one until their time is over, which every request permits. After a failure to
+ * over the next one until their time is over; every request may be repeated. After a failure to
  * connect, the link waits before it tries again (net/backoff.h).
  *
  * It sees bytes and the world's time, and nothing else. */
@@ -43,16 +43,16 @@ struct redis_request {
     bool is_whole;    /* its bytes have the text of the script */
     uint8_t refusals; /* in a row that say "not now" */
     int slot;         /* of a Cluster; -1: any of its nodes will do */
-    int64_t again_us; /* while it waits at the route: not before */
-    struct redis_link *via; /* that it was last sent over */
+    int64_t again_us; /* while it waits at the route: when it is due */
+    struct redis_link *via; /* the link it was last sent over */
     uint32_t count;
     uint16_t items[]; /* RENEW: which renewals it carries */
 };
 
 /* For a link that a route (route.h) directs. */
 struct link_guide {
-    /* An answer to the greeting, which then asks for the server's ROLE: why this is the wrong
-     * server, or NULL. */
+    /* Called with each answer to the greeting, which then includes ROLE. Returns why this is the
+     * wrong server, or NULL. If `refuses` is NULL, any server will do. */
     const char *(*refuses)(struct redis_link *link, const struct reply *reply);
     /* The reply is an error. True: the guide has taken the request. */
     bool (*turned)(struct redis_link *link, struct redis_request *request,
@@ -94,7 +94,7 @@ struct redis_link {
     bool doubted;               /* nothing came over the last connection */
     bool pinged;                /* a ping was sent, and nothing has come since */
     struct net_backoff backoff; /* after failures to connect */
-    int64_t retry_at_us;        /* DOWN: not before */
+    int64_t retry_at_us;        /* DOWN: when to connect again */
     int reason;                 /* of the last failure */
     int64_t early_us;           /* when a request behind the first one in `sent` may be overdue */
     char why[200];              /* how the last connection ended; "": something came since */
@@ -115,18 +115,19 @@ int link_init(struct redis_link *link, const struct link_setup *setup,
 /* Every request that is left comes back without a reply. */
 void link_close(struct redis_link *link);
 
-/* Sends a request, now or as soon as it can. Nothing is called back from within, except when there
+/* Sends a request, now or as soon as it can. It calls nothing back before it returns, unless there
  * is no memory. */
 void link_submit(struct redis_link *link, struct redis_request *request);
 
-/* Opens the link, if it is wanted and not open. */
+/* Opens the link if it is down, and is wanted or has something to send; not before retry_at_us. */
 void link_want(struct redis_link *link);
 
-/* Sends a part of the greeting, and takes its malloc'd bytes, which are wiped later; the link is
- * connected. Until it is answered, no request is sent. False: no memory. */
+/* Sends a part of the greeting over the link, which must be connected. Takes ownership of the
+ * malloc'd bytes, which are wiped later. No request is sent until it is answered. False: no
+ * memory. */
 bool link_greet(struct redis_link *link, char *bytes, size_t size);
 
-/* Sends bytes without a request; the link is READY. False: no memory. */
+/* Sends bytes without a request over the link, which must be READY. False: no memory. */
 bool link_send(struct redis_link *link, const char *bytes, size_t size);
 
 static inline const struct world_peer *link_peer(const struct redis_link *link) {
@@ -137,7 +138,7 @@ static inline bool link_is_connected(const struct redis_link *link) {
     return link->state == LINK_GREETING || link->state == LINK_READY;
 }
 
-/* Closes the connection, to open it to another place or again. Requests stay. */
+/* Closes the connection; the next one goes to `peer`. Requests stay. */
 void link_direct(struct redis_link *link, const struct world_peer *peer);
 
 /* Closes the connection and drops its requests. */

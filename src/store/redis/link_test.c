@@ -1,6 +1,6 @@
-/* The link: requests that each come back once, whatever happens to connections. The server's side
- * is played by hand over streams that lead nowhere. The failures are those of rows 14, 15, 17 and
- * 19 of the ways a lock fails. */
+/* The link: requests that each come back once, whatever happens to connections. The tests play the
+ * server, over streams that lead nowhere. The failures are rows 14, 15, 17 and 19 of
+ * failures.md. */
 #include "check.h"
 #include "support/fake_redis.h"
 
@@ -13,7 +13,7 @@ enum { MS = 1000, S = 1000000 };
 static struct rig rig;
 static struct asked a, b, c;
 
-/* A store with a connection that has been used: whoever loses it may connect again at once. */
+/* A store with a connection that has been used. If it is lost, the store connects again at once. */
 static struct fake_stream *connected(const char *url) {
     rig_open(&rig, url);
     ask_acquire(&rig, &a, "first", 0);
@@ -183,8 +183,8 @@ TEST(a_script_that_was_sent_whole_still_has_its_own_time) {
     over();
 }
 
-/* Else a link that is slow and never idle would open connections and give each up before it can
- * answer. */
+/* Otherwise a link that is slow and never idle would give up each connection before an answer can
+ * arrive. */
 TEST(what_was_sent_again_does_not_end_the_next_connection_before_that_had_its_time) {
     struct fake_stream *stream = connected("redis://localhost?timeout=300");
     ask_release(&rig, &a, "x");
@@ -363,7 +363,7 @@ TEST(an_answer_to_nothing_costs_the_connection) {
 
 /* ---- What a repeat may and may not say ---- */
 
-/* Sends something, loses its answer, and answers the repeat. */
+/* Loses the connection, and with it the answer to what was sent; answers the repeat. */
 static void answer_repeat(const char *text) {
     fake_hang_up(fake_last(rig.world), "reset");
     fake_accept(fake_last(rig.world));
@@ -398,8 +398,8 @@ TEST(a_release_that_was_sent_whole_for_want_of_the_script_is_no_repeat) {
     over();
 }
 
-/* REFUSED says "not done, for certain". The repeat was not; the first, whose answer was lost, may
- * have been. */
+/* REFUSED means "certainly not done". That is true of the repeat, but the first request, whose
+ * answer was lost, may have been done. */
 TEST(an_error_in_answer_to_a_repeated_release_leaves_it_unknown) {
     connected("redis://localhost");
     ask_release(&rig, &a, "x");
@@ -443,7 +443,7 @@ static void refuse(struct fake_stream *stream) {
 /* When it tried, from its first failure on. */
 static size_t attempts(int64_t *times_us, size_t room, int64_t for_us) {
     struct fake_stream *stream = connected("redis://localhost?timeout=3600000");
-    ask_release(&rig, &a, "x"); /* which is sent, and so waits for an hour */
+    ask_release(&rig, &a, "x"); /* it was sent, so it waits for an hour */
     fake_hang_up(stream, "reset");
     fake_serve(rig.world, refuse, NULL);
     fake_pass_us(rig.world, for_us);
@@ -551,7 +551,7 @@ TEST(nothing_is_sent_before_the_server_has_accepted_password_and_database) {
         if (connection == 0)
             fake_answer_text(stream, "*2\r\n"); /* it has heard something */
         fake_hang_up(stream, "reset");
-        fake_pass_us(rig.world, 20 * MS); /* and connects anew */
+        fake_pass_us(rig.world, 20 * MS); /* and connects again */
         stream = fake_last(rig.world);
     }
     over();
@@ -589,7 +589,7 @@ TEST(who_only_looked_until_now_asks_that_over_the_connection_it_has) {
     CHECK_COMMAND(stream, "EVAL boot {holdfast:}.set");
     CHECK_COMMAND(stream, "");
     fake_answer_text(stream, "-NOSCRIPT No matching script.\r\n");
-    CHECK_COMMAND(stream, "EVAL break holdfast:x"); /* which is behind it now */
+    CHECK_COMMAND(stream, "EVAL break holdfast:x"); /* sent again, so it comes after the boot */
     CHECK_COMMAND(stream, "");
     fake_answer_text(stream, ":1\r\n");
     CHECK_COMMAND(stream, "vote holdfast:x");
@@ -698,7 +698,7 @@ TEST(a_greeting_without_an_answer_ends_with_its_time) {
     struct fake_stream *stream = fake_last(rig.world);
     fake_accept(stream);
     fake_pass_us(rig.world, 100 * MS);
-    CHECK_EQ_INT(a.op.outcome, STORE_REFUSED); /* its time, from when it was asked */
+    CHECK_EQ_INT(a.op.outcome, STORE_REFUSED); /* its time counts from when it was asked */
     fake_pass_us(rig.world, 200 * MS);
     CHECK(!stream->owner);
     over();
@@ -758,7 +758,7 @@ TEST(a_reason_is_that_of_the_last_failure_and_not_of_one_before) {
     fake_fail_open(rig.world, HF_OK);
     fake_pass_us(rig.world, 20 * MS);
     ask_acquire(&rig, &b, "x", 0);
-    CHECK_EQ_INT(fake_stream_count(rig.world), 1); /* and now it connects, for too long */
+    CHECK_EQ_INT(fake_stream_count(rig.world), 1); /* now it connects, which takes too long */
     fake_pass_us(rig.world, 2 * S);
     CHECK_EQ_INT(b.op.outcome, STORE_REFUSED);
     CHECK_EQ_STR(hf_error_name(b.op.reason), "HF_UNREACHABLE");
@@ -799,7 +799,7 @@ TEST(closing_completes_each_operation_once_at_every_moment) {
         ask_break(&rig, &all[2], "z", 5);
         ask_inspect(&rig, &all[3], "x");
         ask_list(&rig, &all[4], "", 10);
-        come_to(moment); /* the renewal opens a second connection: it comes later */
+        come_to(moment);
         ask_renew(&rig, &all[5], (struct asked *[]){&a, &b, NULL}, 3);
         ask_acquire(&rig, &all[6], "late", 0);
         rig_close_store(&rig);

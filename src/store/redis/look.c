@@ -300,7 +300,7 @@ static void listing_done(struct redis *redis, struct listing *listing) {
     }
     if (listing_goes_on(redis, listing))
         return;
-    locks_sort(listing->locks); /* if a script had to be sent first, its look was answered last */
+    locks_sort(listing->locks); /* a look that had to be sent again with its script came last */
     op->locks = listing->locks;
     listing->locks = NULL;
     listing_free(listing);

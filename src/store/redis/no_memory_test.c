@@ -2,8 +2,8 @@
  * operation completes once, with a clear outcome, nothing leaks (AddressSanitizer looks), nothing
  * spins.
  *
- * The streams lead to a server that says yes to everything. Each story is told of one server, of
- * a master that sentinels name, and of a Cluster. */
+ * The streams lead to a server that says yes to everything. Each story runs with one server, with a
+ * master that sentinels name, and with a Cluster. */
 #define TEST_TIMEOUT_S 200
 #include "check.h"
 #include "support/failing.h"
@@ -38,7 +38,7 @@ static void fail_on_every_url(void (*story)(void)) {
 static struct rig rig;
 static struct asked asked[8], held, shared;
 
-/* Opens a store, without failures, and has it connected: the failures come behind that. */
+/* Opens a store and connects it. Allocations do not fail until that is done. */
 static void open_unfailing(bool knows_scripts) {
     fail_pause();
     rig_open(&rig, url);
@@ -53,8 +53,8 @@ static void open_unfailing(bool knows_scripts) {
     fail_resume();
 }
 
-/* Whatever failed has been told when its time is over, at the latest: that to find the server, and
- * that to answer. */
+/* Each operation has completed, at the latest when the time to find the server and the time to
+ * answer are both over. */
 static void check_completed(size_t count) {
     fake_pass_us(rig.world, 5 * S);
     for (size_t i = 0; i < count; i++) {
@@ -272,7 +272,7 @@ static void be_turned_away(void) {
     over();
 }
 
-/* What a server says that is not the one, or not now. */
+/* Errors by which a server says that it is the wrong one, or that the client should try later. */
 TEST(redirections_survive_failed_allocations) {
     static const char *const errors[] = {"-READONLY You can't write against a replica.\r\n",
                                          "-MOVED 1 nc:7003\r\n", "-ASK 1 nc:7003\r\n",
@@ -296,7 +296,7 @@ TEST(examining_survives_failed_allocations) {
     fail_on_every_url(examine);
 }
 
-/* Long enough for pings, which must not be tried without pause. */
+/* Long enough for pings, which must not be retried without a pause. */
 static void be_silent(void) {
     open_unfailing(true);
     fake_pass_us(rig.world, 30 * S);

@@ -153,7 +153,7 @@ TEST(plaintext_beyond_private_networks_is_refused_unless_it_is_asked_for) {
     check_refused("redis+unix:///run/redis.sock?plaintext=yes", "plaintext");
 }
 
-/* What a name leads to is seen only when it is connected to. */
+/* Where a name leads is known only when it is resolved, so the connection carries the limit. */
 static void check_farthest(const char *url, enum world_reach farthest) {
     rig_open(&rig, url);
     ask_acquire(&rig, &a, "x", 0);

@@ -6,7 +6,7 @@
 #define CHECK_COMMAND(stream, expected) CHECK_EQ_STR(next_command(stream), expected)
 #define NOSCRIPT "-NOSCRIPT No matching script. Please use EVAL.\r\n"
 #define OWNER "00112233445566778899aabbccddeeff-1"
-/* What look.lua says of a lock that somebody with this token has alone. */
+/* What look.lua says about a lock that is held exclusively, with this token. */
 #define LOOK(token)                                                                    \
     "*6\r\n$16\r\n1700000000000000\r\n$34\r\n" OWNER "\r\n:5000\r\n*6\r\n$1\r\n" token \
     "\r\n$34\r\n" OWNER                                                                \
@@ -173,7 +173,7 @@ TEST(every_error_refuses_a_list) {
     over();
 }
 
-/* One that is no lock (WRONGTYPE) is left out; any other error is the list's. */
+/* A key that is not a lock (WRONGTYPE) is left out; any other error refuses the list. */
 TEST(every_error_of_a_look_refuses_the_whole_list) {
     begin();
     for (size_t i = 1; i < ERRORS; i++) {
@@ -509,8 +509,8 @@ TEST(a_renewal_answered_with_nonsense_is_unknown_and_ends_no_hold) {
     over();
 }
 
-/* The counter of a lock that is held for weeks must not be forgotten: it is renewed for as long as
- * the longest lease each day. */
+/* The counter of a lock that is held for weeks must not be forgotten. So once a day, for as long as
+ * the longest lease, renewals extend its life. */
 TEST(counters_are_kept_once_a_day_while_a_lock_is_held) {
     rig_open(&rig, "redis://localhost");
     rig.host.max_lease_us = 60 * (int64_t)S;
@@ -666,8 +666,7 @@ TEST(a_key_that_is_no_lock_is_left_out_of_a_list) {
     over();
 }
 
-/* Another client may load the script between two of the looks. */
-/* What look.lua says of a number under a name with this token (in a bulk), and these waiters. */
+/* What look.lua says about a name whose K is a number, with this token (in a bulk) and waiters. */
 #define NUMBER(token, waiters)                                         \
     "*6\r\n$16\r\n1700000000000000\r\n$2\r\n-7\r\n:-1\r\n*6\r\n" token \
     "\r\n$-1\r\n$-1\r\n$-1\r\n$-1\r\n$-1\r\n*0\r\n" waiters
@@ -686,6 +685,7 @@ TEST(a_counter_is_left_out_of_a_list) {
     over();
 }
 
+/* Another client may load the script between two of the looks. */
 TEST(a_list_names_each_lock_rightly_when_only_some_looks_knew_their_script) {
     begin();
     ask_list(&rig, &a, "", 10);

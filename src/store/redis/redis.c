@@ -124,7 +124,7 @@ enum store_outcome redis_explain(const struct redis_request *request, const stru
                                  const char *why, int *ret_reason, char **ret_text) {
     if (reply && reply->type == REPLY_ERROR) {
         enum store_outcome outcome = explain_error(reply, ret_reason, ret_text);
-        /* That is true of the last time that it was sent. An earlier one, whose reply was lost, may
+        /* The error says that the last send did nothing. An earlier one, whose reply was lost, may
          * have acted. So may a script that found data that no script of ours has written. */
         bool unsure = *ret_reason == HF_BAD_STORE && !reply_is_error(reply, "WRONGTYPE");
         return unsure || (request && request->sends > 1) ? STORE_UNKNOWN : outcome;
@@ -332,7 +332,7 @@ static int read_times(struct redis *redis, const struct url *url, char **ret_tex
     return r;
 }
 
-/* With TLS, redis is rediss, whatever follows it in the scheme. */
+/* The TLS variant of a scheme begins with rediss; the rest of it is the same. */
 static int read_security(struct redis *redis, const struct url *url, char **ret_text) {
     char tls_scheme[NET_SCHEME_SIZE];
     const char *kind = strchr(url->scheme, '+');

@@ -3,8 +3,8 @@
  *   redis.c    the store: its URL, opening, closing, the two links
  *   claims.c   acquire, renew, release, break: operations become requests, replies become outcomes
  *   counters.c count: the same for counters
- *   subscription.c  what others have to say to this client, and which of its holds it is about
- *   watch.c    what happens to locks, for those who watch, and whether anybody does
+ *   subscription.c  messages from others to this client, and which of its holds they are about
+ *   watch.c    reports changes of locks to watchers, and knows whether anybody watches
  *   look.c     inspect and list
  *   examine.c  what doctor asks: rights.c, about permissions; deployment.c, about several servers
  *   report.c   what doctor says about it
@@ -47,8 +47,8 @@ struct watching {
     enum watch_state state;
     struct world_timer timer; /* when to go on */
     bool is_asked;            /* a request about V has no answer yet */
-    bool others;              /* as a client: somebody watches, … */
-    int64_t known_until_us;   /* … and for how long that is remembered */
+    bool others;              /* as a client: somebody watches */
+    int64_t known_until_us;   /* how long `others` is valid */
 };
 
 struct redis {
@@ -77,13 +77,13 @@ struct redis {
     bool is_closing;              /* requests come back without a reply, and none may follow */
 };
 
-/* Makes a request of what is in redis->command, as part of `op`, with room for so many `items`;
- * script -1: none. NULL: no memory. */
+/* Makes a request of what is in redis->command, as part of `op`, with room for `items` numbers in
+ * its array; script -1: none. NULL: no memory. */
 struct redis_request *redis_new_request(struct redis *redis, struct store_op *op, int script,
                                         redis_answered *answered, void *context, size_t items);
 
-/* A WAIT for the replicas that wait_replicas asks for. It is about the writes of one connection, so
- * link_submit sends it over that one. NULL: no memory. */
+/* A WAIT for the replicas that wait_replicas asks for. It covers the writes of one connection, so
+ * submit it to that link. NULL: no memory. */
 struct redis_request *redis_new_wait(struct redis *redis, struct store_op *op,
                                      redis_answered *answered, void *context);
 
@@ -115,25 +115,26 @@ static inline void route_submit(struct redis *redis, struct redis_request *reque
 /* Adds the key that says in which set the server votes. */
 void redis_add_set_key(struct redis *redis);
 
-/* Opens the subscription, if it is not open: from now on, others may have messages for this
+/* Opens the subscription, if it is not open: from now on, others may send messages to this
  * client. */
 void redis_subscribe(struct redis *redis);
 
-/* What `op` asked for was granted: if it is held for longer than a moment, the client listens. And
- * it is being released, or is no longer ours. */
+/* Called when the hold that `op` asked for was granted; if it lasts longer than a moment, the
+ * client listens for messages about it. The second is called when it is being released, or is no
+ * longer ours. */
 void redis_note_hold(struct redis *redis, const struct store_op *op);
 void redis_forget_hold(struct redis *redis, const struct store_op *op);
 
-/* Adds the channel on which the server says what happens to the key of a lock. */
+/* Adds the channel on which the server publishes events of a lock's key. */
 void redis_add_key_channel(struct redis *redis, const char *name);
 
-/* Adds V to a script's arguments, if the server must look whether somebody watches. And what it
- * found, in its answer to an acquire. */
+/* Adds V to a script's arguments, if the script must check whether somebody watches. The second
+ * notes what it found, from the answer to an acquire. */
 void redis_add_watch_key(struct redis *redis);
 void redis_note_watched(struct redis *redis, const struct redis_request *request,
                         const struct reply *watched);
 
-/* The channel of those who watch: adds it to a command; and what the subscription has to say. */
+/* The channel of watchers. The first adds it to a command; the subscription calls the others. */
 void redis_add_watch_channel(struct redis *redis);
 bool redis_is_watch_channel(const struct redis *redis, const struct reply *channel);
 void redis_watch_confirmed(struct redis *redis);
@@ -141,10 +142,10 @@ void redis_watch_message(struct redis *redis, const struct reply *message);
 void redis_watch_lost(struct redis *redis, const char *why);
 int redis_open_watch(struct redis *redis);
 void redis_close_watch(struct redis *redis);
-/* Subscribes to another channel, if the subscription is up; else that follows when it is. */
+/* Subscribes to the channel of watchers as well: now, or as soon as the subscription is up. */
 void redis_subscribe_to_watch(struct redis *redis);
 
-/* Parts of what scripts say of a lock. (look.c) */
+/* Parse parts of what scripts say about a lock. (look.c) */
 int64_t redis_take_number(const char **text);
 bool redis_add_party(struct hf_locks *locks, enum locks_role role, const char *owner,
                      const char *record, uint64_t token, int64_t left_us);

@@ -28,7 +28,7 @@ static void *place(const redisReadTask *task, struct reply *reply) {
     return reply;
 }
 
-/* With room for so many bytes behind it, which is an empty text so far. (Not by calloc, which is
+/* A reply with an empty text, and `room` bytes after the struct for what follows. (calloc would be
  * slow for small objects.) */
 static struct reply *make(const redisReadTask *task, enum reply_type type, size_t room) {
     struct reply_reader *reader = task->privdata;
@@ -65,7 +65,7 @@ static void *make_array(const redisReadTask *task, array_count count) {
     struct reply_reader *reader = task->privdata;
     if ((size_t)count > REPLY_ELEMENTS_MAX - reader->elements) /* or it is negative */
         return NULL;
-    size_t items_size = ((size_t)count + 1) * sizeof(struct reply *); /* the text comes first */
+    size_t items_size = ((size_t)count + 1) * sizeof(struct reply *); /* 1 more: the empty text */
     struct reply *reply = make(task, REPLY_ARRAY, items_size);
     if (!reply)
         return NULL;

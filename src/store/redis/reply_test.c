@@ -1,4 +1,4 @@
-/* Replies from bytes: whole, in any pieces, and from a server that means no good. */
+/* Replies from bytes: whole, in any pieces, and from a malicious server. */
 #include "store/redis/reply.h"
 
 #include "check.h"
@@ -43,7 +43,7 @@ static void show(const struct reply *reply, char *text, size_t room) {
     CHECK(!"a type of reply");
 }
 
-/* Takes all replies that are complete, each with a ';' behind it; false: the reader has failed. */
+/* Takes all replies that are complete, each with a ';' after it; false: the reader has failed. */
 static bool take_all(struct reply_reader *reader, char *text, size_t room) {
     struct reply *reply;
     while (reply_reader_next(reader, &reply)) {
@@ -56,7 +56,7 @@ static bool take_all(struct reply_reader *reader, char *text, size_t room) {
     return false;
 }
 
-/* Feeds a piece, from memory that ends with it. */
+/* Feeds a piece from memory of just its size, so that a sanitizer notices reads beyond it. */
 static bool feed(struct reply_reader *reader, const char *bytes, size_t size) {
     char *piece = malloc(size + !size);
     CHECK(piece);
@@ -142,7 +142,7 @@ TEST(a_reply_cut_in_two_anywhere_is_the_same) {
     }
 }
 
-/* All of them behind each other, in pieces of every size. */
+/* All of them one after the other, in pieces of every size. */
 TEST(a_stream_of_replies_in_pieces_of_any_size_is_the_same) {
     char bytes[2048], shown[2048] = "";
     size_t size = 0;
@@ -245,7 +245,7 @@ TEST(a_new_start_forgets_what_was_read_halfway) {
 
 /* ---- How much is too much ---- */
 
-/* Feeds the same piece so many times; false as soon as the reader refuses. */
+/* Feeds the same piece `times` times; false as soon as the reader refuses. */
 static bool feed_times(struct reply_reader *reader, const char *piece, size_t times) {
     struct reply *reply = NULL;
     for (size_t i = 0; i < times; i++) {
@@ -277,7 +277,7 @@ TEST(a_reply_of_as_many_elements_as_are_allowed_is_read) {
     CHECK(reply_reader_next(reader, &reply) && reply);
     CHECK_EQ_INT(reply->count, REPLY_ELEMENTS_MAX - 1);
     reply_free(reply);
-    CHECK(feed_times(reader, "*2\r\n:1\r\n:1\r\n", 3)); /* the next has as many for itself */
+    CHECK(feed_times(reader, "*2\r\n:1\r\n:1\r\n", 3)); /* the limit is for each reply */
     reply_reader_end(reader);
 }
 
@@ -351,7 +351,7 @@ TEST(a_string_of_nearly_as_much_as_is_allowed_is_read) {
     free(piece);
 }
 
-/* REPLY_BYTES_MAX is of a reply: items that are complete are part of one that is not. */
+/* REPLY_BYTES_MAX limits a whole reply: the complete items of an incomplete one count. */
 TEST(strings_that_fill_one_array_without_end_are_refused) {
     char *piece = megabyte();
     struct reply_reader *reader = started();
@@ -413,7 +413,7 @@ TEST(a_nul_in_the_text_does_not_end_a_number_early) {
     CHECK_EQ_INT(NUMBER_IN("$3\r\n5\0x\r\n"), -77);
 }
 
-/* Makes a locale that writes 1,78, for few hosts have one installed; false where that cannot be
+/* Makes a locale that writes 1,78, since few hosts have one installed; false where that cannot be
  * done. */
 static bool use_decimal_comma(const char *folder) {
     char command[200];
@@ -424,7 +424,7 @@ static bool use_decimal_comma(const char *folder) {
            strcmp(localeconv()->decimal_point, ",") == 0;
 }
 
-/* The program's locale is not ours. */
+/* The program may use any locale. */
 TEST(numbers_are_read_the_same_in_every_locale) {
     char folder[] = "/tmp/holdfast-locale-XXXXXX", command[64];
     CHECK(mkdtemp(folder));

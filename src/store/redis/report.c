@@ -97,7 +97,7 @@ static void report_role(struct examining *x) {
 }
 
 /* A node of a set that has forgotten everything does not vote for a while. One that has forgotten
- * only a part votes on. */
+ * only a part keeps voting. */
 static const char *for_locks(const struct examining *x, const char *alone, const char *in_set) {
     return x->redis->set ? in_set : alone;
 }
@@ -198,7 +198,7 @@ static void report_min_replicas(struct examining *x) {
 
 /* ---- Everything else ---- */
 
-/* K: messages have the channels of keys. Of what, the other letters say: A is everything. */
+/* K turns on the channels of keys. The other letters say for which events; A means all of them. */
 static void report_key_events(struct examining *x) {
     const char *classes = x->settings[KEY_EVENTS];
     bool all = strchr(classes, 'A') || (strchr(classes, 'g') && strchr(classes, '$') &&

@@ -11,8 +11,8 @@ enum purpose { FOR_LOCKS, FOR_COUNTERS, FOR_WAKING, FOR_OPERATORS, FOR_KEY_EVENT
 
 enum when { ALWAYS, IN_CLUSTER, NOT_IN_CLUSTER, NOT_IN_SET, WITH_REPLICAS };
 
-/* ROLE, which a master with sentinels is greeted with, is not here: without that permission there
- * is no connection to ask over. */
+/* ROLE, in the greeting of a master that sentinels name, is not here: without permission for it
+ * there is no connection to ask over. */
 static const struct right {
     enum purpose purpose;
     const char *words;
@@ -39,7 +39,7 @@ static const struct right {
     {FOR_LOCKS, "ZRANK S x"},
     {FOR_LOCKS, "ZSCORE S x"},
     {FOR_LOCKS, "PUBLISH @ ''"},
-    {FOR_COUNTERS, "INCRBY K x", NOT_IN_SET}, /* where there are none */
+    {FOR_COUNTERS, "INCRBY K x", NOT_IN_SET}, /* a set has no counters */
     {FOR_WAKING, "PING"},
     {FOR_OPERATORS, "SCAN 0"},
     {FOR_OPERATORS, "HGETALL S"},
@@ -86,7 +86,7 @@ void rights_note(struct rights *rights, size_t which, const struct reply *reply)
         rights->denied_channel = true;
     else if (of_channel && argument && argument[1] == '#')
         rights->denied_key_channel = true;
-    else if (which != RIGHTS - 1) /* which has the command of the one before it */
+    else if (which != RIGHTS - 1) /* its command is that of the one before it */
         rights->denied[which] = true;
 }
 
@@ -109,7 +109,7 @@ static void list_denied(const struct report *report, enum purpose purpose, char 
     const struct rights *rights = report->rights;
     const char *prefix = report->redis->prefix;
     const char *open = strchr(prefix, '{'), *close = open ? strchr(open, '}') : NULL;
-    bool has_tag = close && close > open + 1; /* which companions then have as well */
+    bool has_tag = close && close > open + 1; /* companions then have the same tag */
     ret[0] = 0;
     for (size_t i = 0; i < RIGHTS; i++) {
         if (!rights->denied[i] || table[i].purpose != purpose)
@@ -128,7 +128,7 @@ static void list_denied(const struct report *report, enum purpose purpose, char 
         error_append(ret, RIGHTS_SIZE, " ~{%s*}.?", prefix);
     if (rights->denied_key[2] || (rights->denied_key[1] && has_tag))
         error_append(ret, RIGHTS_SIZE, " ~{*}.?.%s*", prefix);
-    if (report->redis->set && report->lacks_info) /* which boot.lua calls */
+    if (report->redis->set && report->lacks_info) /* boot.lua calls INFO */
         error_append(ret, RIGHTS_SIZE, " +info");
     if (rights->denied_set)
         error_append(ret, RIGHTS_SIZE, " ~{%s}.set", prefix);

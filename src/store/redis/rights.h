@@ -9,8 +9,7 @@
 
 enum {
     RIGHTS = 31,
-    RIGHTS_TO_SUBSCRIBE = RIGHTS - 2, /* this and what follows turn a connection into one for
-                                       * nothing else */
+    RIGHTS_TO_SUBSCRIBE = RIGHTS - 2, /* these leave a connection usable for nothing else */
 };
 
 struct rights {

@@ -49,8 +49,8 @@ struct redis_route {
     char why[ROUTE_WHY_SIZE];   /* the last thing that went wrong */
 };
 
-/* For the store. If the servers must be found first, a request has more time, as much as to
- * connect. */
+/* For the store. If the servers must be found first, a request gets the time to connect in addition
+ * to its own. */
 void route_start(struct redis_route *route, struct redis_request *request);
 void route_close(struct redis_route *route);
 
@@ -59,7 +59,7 @@ void route_place(struct redis_route *route, struct redis_request *request);
 int route_init(struct redis_route *route, struct redis *redis, const struct route_kind *kind);
 void route_ask(struct redis_route *route);
 void route_ask_later(struct redis_route *route, int64_t delay_us);
-/* While it is asking, and those asked so far did not know: `ask` is called again. */
+/* Has `ask` called again soon, since those asked so far did not know. */
 void route_ask_others(struct redis_route *route);
 void route_found(struct redis_route *route);
 void route_not_found(struct redis_route *route, int reason);

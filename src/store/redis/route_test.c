@@ -1,5 +1,5 @@
-/* Several servers, played by the test: whom the store asks, whom it believes, and what it tells as
- * forgotten. */
+/* Several servers, played by the test: whom the store asks, whom it believes, and what it reports
+ * as forgotten. */
 #include "check.h"
 #include "store/redis/command.h"
 #include "support/fake_redis.h"
@@ -16,7 +16,7 @@
 static struct rig rig;
 static struct asked a, b;
 
-/* What the engine would lose: which of two names. */
+/* Which of two names the engine would give up as lost. */
 static bool lost_x, lost_z;
 static int times_forgot;
 
@@ -59,7 +59,7 @@ static struct fake_stream *stream_to(const char *host) {
     return stream;
 }
 
-/* The host is asked this, and answers. */
+/* Checks that the host is asked this, and answers for it. */
 static void answers(const char *host, const char *command, const char *reply) {
     struct fake_stream *stream = stream_to(host);
     if (!stream) {
@@ -91,7 +91,7 @@ TEST(more_than_half_of_the_sentinels_are_enough_and_the_server_must_agree) {
     ask_acquire(&rig, &a, "x", 0);
     CHECK(stream_to("s2") && stream_to("s2")->owner->peer->port == 7000);
     name_master("s1", "s3", M1);
-    CHECK(!stream_to("s2")); /* it is not waited for */
+    CHECK(!stream_to("s2")); /* nobody waits for it */
     answers("m1", "SELECT 3", "+OK\r\n");
     answers("m1", "ROLE", IS_MASTER);
     answers("m1", "acquire holdfast:x", DONE);
@@ -209,8 +209,8 @@ TEST(the_same_master_again_is_no_fail_over) {
 
 #define FAR "203.0.113.5"
 
-/* The world refuses what is too far away (stream_test.c): the store must have told it how far is
- * too far, and that comes out as what is wrong with the URL. */
+/* The world refuses addresses that are too far away (stream_test.c). The store must have set that
+ * limit, and must then report that the URL is wrong. */
 static void refuse_far(void) {
     struct fake_stream *far = stream_before_accept(FAR);
     CHECK(far && far->owner->farthest == WORLD_PRIVATE);
@@ -289,7 +289,7 @@ TEST(what_moved_is_asked_for_at_its_new_node_and_a_migration_is_no_loss) {
     snprintf(moved, sizeof(moved), "-MOVED %u nc:7003\r\n", command_slot("holdfast:x", 10));
     answers(from, "acquire holdfast:x", moved);
     fake_pass_us(rig.world, 10000);
-    /* C has a slot of each, which is all that it has. */
+    /* C has taken over nearly all slots, but A and B still have some. */
     answers("nc", "CLUSTER SLOTS",
             "*4\r\n" RANGE(0, 1, NODE_A) RANGE(2, 8191, NODE_C) RANGE(8192, 16382, NODE_C)
                 RANGE(16383, 16383, NODE_B));
@@ -358,7 +358,7 @@ TEST(a_release_that_must_try_again_does_with_one_key) {
         CHECK_EQ_INT(b.completions, 0);
         fake_pass_us(rig.world, 60000);
     }
-    answers(host, "release_one_key holdfast:x", ":0\r\n"); /* that says nothing */
+    answers(host, "release_one_key holdfast:x", ":0\r\n"); /* that proves nothing */
     CHECK_EQ_INT(b.completions, 0);
     for (int i = 0; i < 3; i++) {
         answers(host, "release holdfast:x", "-TRYAGAIN Multiple keys request\r\n");

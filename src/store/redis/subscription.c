@@ -59,7 +59,7 @@ static bool is_listened_for(const struct noted_hold *hold) {
     return list_empty(&hold->young);
 }
 
-/* One of those with this name that the client listens for, after `last` or the first. */
+/* The next hold of this name that the client listens for: after `last`, or (NULL) the first. */
 static struct noted_hold *next_named(struct redis *redis, const char *name,
                                      const struct noted_hold *last) {
     struct map_node *node =

@@ -1,4 +1,4 @@
-/* The subscription: who waits is woken, who has lost its hold is told, and silence is noticed.
+/* The subscription: waiters are woken, lost holds are reported, and silence is noticed.
  * (failures.md: 22) */
 #include "check.h"
 #include "support/fake_redis.h"
@@ -67,7 +67,7 @@ static struct fake_stream *commands(void) {
     return fake_stream(rig.world, 0);
 }
 
-/* It is held from now on. */
+/* Acquires the lock. */
 static void grant(struct asked *asked, const char *name) {
     ask_acquire(&rig, asked, name, 0);
     if (!commands()->accepted)
@@ -84,7 +84,8 @@ static void release(struct asked *asked, const struct asked *held) {
     fake_settle(rig.world);
 }
 
-/* Somebody has held a lock for a moment, and its subscription is confirmed. */
+/* A lock has been held long enough for the client to subscribe; the server has not confirmed
+ * yet. */
 static struct fake_stream *listening(const char *url) {
     rig_open(&rig, url);
     grant(&a, "x");

@@ -17,7 +17,7 @@ static struct tls_server server;
 static struct tls_peer *peers[STREAMS_MAX]; /* of each stream */
 static const char *acquired;                /* the answer to an acquire */
 
-/* Opens the URL, with the server's CA behind it where it ends with "ca=". */
+/* Opens the URL. If it ends with "ca=", the server's CA is appended. */
 static void open_store(const char *begin) {
     char url[256];
     setenv("HOLDFAST_MODULE_PATH", TLS_MODULE_DIR, 1);
@@ -129,7 +129,7 @@ TEST(nothing_leaves_to_a_server_with_another_name) {
     ask_acquire(&rig, &a, "name", 0);
     check_refused(HF_DENIED, "is not for other.example, but for db.example");
     take_over(fake_stream(rig.world, 0));
-    CHECK(peers[0]->failed); /* it was told */
+    CHECK(peers[0]->failed); /* the server was sent an alert */
     over();
 }
 
@@ -230,8 +230,8 @@ TEST(an_end_that_is_announced_is_a_lost_connection) {
     over();
 }
 
-/* What had no answer is sent again over the next connection, of which the first bytes are TLS
- * again. */
+/* What had no answer is sent again over the next connection, which begins with a TLS handshake as
+ * well. */
 TEST(a_record_that_is_cut_is_a_lost_connection_and_what_was_sent_is_sent_again) {
     open_store("rediss://db.example?ca=");
     fake_serve(rig.world, serve, &rig);

@@ -4,14 +4,14 @@
  * Design notes.
  *
  * A message costs the server time, so scripts publish only while somebody watches, which V says.
- * Even to read V would cost each acquire a few per cent. So a client remembers for a second that
+ * Even reading V would cost each acquire a few per cent. So a client remembers for a second that
  * nobody watches, and does not name V to its scripts meanwhile; otherwise it does, the script
  * looks, and the answer to an acquire says what it found.
  *
- * Who watches subscribes, writes V, and waits until no client can think that nobody watches. From
- * then on nothing is missed. V is leased, so a dead watcher leaves nothing behind; each watcher
- * extends it, and nobody deletes it, since there may be others. If V is gone when it should be
- * extended (it was deleted, the server has restarted, or the watcher was stopped for too long),
+ * A watcher subscribes, writes V, and waits until no client can still think that nobody watches.
+ * From then on nothing is missed. V is leased, so a dead watcher leaves nothing behind; each
+ * watcher extends it, and nobody deletes it, since there may be others. If V is gone when it should
+ * be extended (it was deleted, the server has restarted, or the watcher was stopped for too long),
  * something may have been missed, and the watcher begins again.
  *
  * In a Cluster a script can read V only if it is in the slot of the lock. So nobody can watch
@@ -25,7 +25,7 @@
 
 enum {
     KNOWN_US = 1000000,  /* for which a client remembers that nobody watches */
-    SETTLE_US = 1200000, /* more than that, by any clock, and for requests that are under way */
+    SETTLE_US = 1200000, /* longer, for clocks that differ and requests under way */
     EXTEND_US = 3000000,
     RETRY_US = 1000000,
     LEASE_MS = 10000, /* of V */
@@ -33,7 +33,7 @@ enum {
 
 /* ---- Whether somebody watches ---- */
 
-/* No lock has this key: its name would be empty. */
+/* No lock has this key: it is built like a companion of a lock whose name is empty. */
 static void add_key(struct redis *redis) {
     command_add(&redis->command, "{", 1);
     command_append(&redis->command, redis->prefix, strlen(redis->prefix));
@@ -110,7 +110,7 @@ static void mark(struct redis *redis) {
     struct watching *w = &redis->watching;
     bool extends = w->state == WATCH_LIVE;
     if (w->is_asked)
-        return; /* its answer goes on */
+        return; /* its answer continues from here */
     command_start(&redis->command);
     command_add_text(&redis->command, extends ? "PEXPIRE" : "SET");
     add_key(redis);
@@ -162,7 +162,7 @@ void redis_watch(struct redis *redis, struct store_op *op) {
     redis_subscribe_to_watch(redis);
 }
 
-/* The channel is left alone: its messages find nobody who watches, and soon there are none. */
+/* Stays subscribed: messages are ignored from now on, and end when V expires. */
 void redis_unwatch(struct redis *redis, struct store_op *op) {
     redis->watching.state = WATCH_OFF;
     store_complete(redis->host, op, STORE_DONE);
@@ -211,8 +211,8 @@ static bool take_word(const char **text, char *ret, size_t size) {
     return true;
 }
 
-/* What a message of scripts/announce.lua says, as one lock with one party. NULL: it is none
- * of ours, or there is no memory. */
+/* What a message of scripts/announce.lua says, as one lock with one party. NULL: it is not one of
+ * ours, or there is no memory. */
 static struct hf_locks *parse(const struct redis *redis, const char *text, enum locks_role role,
                               int64_t *ret_at_us) {
     char kind[16], owner[LOCKS_OWNER_SIZE], name[COMMAND_NAME_SIZE];

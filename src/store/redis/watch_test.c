@@ -1,5 +1,5 @@
-/* Watching: when scripts look whether somebody does, when a watch is complete, what messages say,
- * and that nothing is missed in silence. */
+/* Watching: when scripts check whether somebody watches, when a watch is complete, what messages
+ * say, and that nothing is missed silently. */
 #include "check.h"
 #include "support/fake_redis.h"
 
@@ -91,7 +91,7 @@ TEST(while_somebody_watches_every_script_looks) {
     check_changes((const hf_change_type[]){__VA_ARGS__}, \
                   sizeof((const hf_change_type[]){__VA_ARGS__}) / sizeof(hf_change_type))
 
-/* These have been reported since the last time, and no others. */
+/* Checks that these changes, and no others, have been reported since the last check. */
 static void check_changes(const hf_change_type *types, size_t count) {
     CHECK_EQ_INT(rig.change_count, count);
     for (size_t i = 0; i < count; i++)

@@ -8,18 +8,19 @@
  *
  * The token is drawn through the connection for requests, once the row is locked: what the session
  * itself writes is not visible to others before it releases the lock. The lock counts as held only
- * if the row was still locked after that. Whoever locks the row next therefore draws a larger
+ * if the row was still locked after that. So the next session that locks the row draws a larger
  * token.
  *
  * The server ends a session that has been silent for the lease (or the wait lease, before the lock
- * is taken). Each renewal is a BEAT, which makes this time begin again. So it counts from when the
- * server has received the BEAT, later than the engine counts. It is the longest lease that was
- * asked for: a renewal must not shorten it. The server may be late, or count whole seconds, so it
- * may still have a session whose lease has ended. Such a session is not renewed any more.
+ * is taken). Each renewal is a BEAT, which makes this time begin again: when the server has
+ * received the BEAT, which is later than the engine's count begins. The time is the longest lease
+ * that was asked for, since a renewal must not shorten it. The server may be late, or count whole
+ * seconds, so it may still have a session whose lease has ended. Such a session is not renewed any
+ * more.
  *
- * A session that is over stays in memory until the reaper comes, because its connection may be at
- * work when it says so. Calls on the connection for requests outlive the session; then their
- * `session` is cleared. */
+ * A session that is over stays in memory until the reaper comes, because the code of its connection
+ * may still be running when it reports the end. Calls on the connection for requests outlive the
+ * session; then their `session` is cleared. */
 #include "store/sql/sessions.h"
 
 #include "base/error.h"
@@ -69,7 +70,7 @@ static struct store_op *retire(struct sql_session *s) {
     return op;
 }
 
-/* Takes `text` over. */
+/* Takes ownership of `text`. */
 static void retire_with(struct sql_session *s, enum store_outcome outcome, int reason, char *text) {
     struct store_host *host = s->of->host;
     struct store_op *op = retire(s);
@@ -98,8 +99,8 @@ void sql_session_failed(struct sql_session *s, int reason, char *text) {
 
 static void start(struct sql_sessions *sessions, struct store_op *op, int tries);
 
-/* The session ended while nobody needed it, or its lease did, before it had its token. In both
- * cases the lock can still be had. */
+/* The session had ended while it was idle, or its lease ended before it had its token. In both
+ * cases the lock can still be acquired. */
 static bool can_start_again(const struct sql_session *s, int reason) {
     return s->op && reason == HF_UNREACHABLE && s->tries < TRIES_MAX &&
            (s->state == SQL_TAKING || s->was_used);
@@ -464,7 +465,7 @@ static void withdraw(struct sql_session *s, struct store_op *op) {
     s->op = op;
     s->has_left = true;
     if (!s->of->driver->is_connected(s))
-        retire_with(s, STORE_DONE, 0, NULL); /* it has not come that far */
+        retire_with(s, STORE_DONE, 0, NULL); /* it was not connected yet */
     else if (!send_call(s, (struct sql_call){.step = SQL_CANCEL}))
         retire_with(s, STORE_UNKNOWN, HF_NO_MEMORY, NULL);
 }
@@ -498,8 +499,8 @@ static void committed(struct sql_session *s, const struct sql_reply *reply) {
 
 /* ---- Answers ---- */
 
-/* An error ends the transaction, and with that the session. So does silence, unless the row may
- * have been locked. */
+/* An error ends the transaction, and with it the session. So does silence, except in answer to a
+ * BEAT: the row may still be locked. */
 static bool has_failed(const struct sql_call *call, const struct sql_reply *reply) {
     return reply->said == SQL_FAILED || (reply->said == SQL_SILENT && call->step != SQL_BEAT);
 }

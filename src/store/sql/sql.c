@@ -127,7 +127,7 @@ struct sql_renewing *sql_renewing_new(const struct store_op *op) {
     return renewing;
 }
 
-/* Some hundreds at most. */
+/* A linear search, in some hundreds at most. */
 void sql_renewing_note(struct sql_renewing *renewing, uint64_t seq) {
     for (size_t i = 0; i < renewing->count; i++) {
         if (renewing->renewals[i].seq == seq)
@@ -156,8 +156,8 @@ static void counted(struct store_host *host, struct store_op *op,
     store_complete(host, op, STORE_DONE);
 }
 
-/* A repeat is given the answer that is remembered, so each of them is certain, however often the
- * request was sent. But nobody knows what came of one that is late. */
+/* A repeat gets the answer that is remembered, so these answers are certain, however often the
+ * request was sent. But nobody knows what became of a request that is late. */
 bool sql_count_answered(struct store_host *host, struct store_op *op,
                         const char *const values[SQL_COUNT_COLUMNS]) {
     const char *word = values[SQL_COUNT_ANSWER];

@@ -100,8 +100,8 @@ enum {
 /* Adds what the row says. Rows of a lock follow each other. False: no memory. */
 bool sql_add_row(struct hf_locks *locks, const char *const values[SQL_LOOK_COLUMNS]);
 
-/* The first string of bytes that sorts after all that begin with the prefix, which is cut and
- * changed into it; "": there is none. */
+/* Changes the prefix into the first string of bytes that sorts after all that begin with it; "":
+ * there is none. */
 void sql_end_of_prefix(char *prefix);
 
 #endif

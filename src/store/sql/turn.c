@@ -6,8 +6,9 @@
 
 /* ---- Names ----
  *
- * A set that may err on one side: a Bloom filter with two bits for each name. With 100 names in it,
- * some one in 7,000 others seems to be there; its request then goes alone for no reason. */
+ * A set that may seem to have names that it does not have: a Bloom filter with two bits for each
+ * name. With 100 names in it, about one in 7,000 others seems to be there; its request then goes
+ * alone for no reason. */
 
 enum { WORDS = 256, BITS = 64 * WORDS };
 

@@ -1,6 +1,6 @@
 /* What a link sends together. Commits on a connection follow each other, and each waits for the
- * disk. So acquires and releases take turns: while one turn is under way, those that come gather,
- * and go together in the next, as one request for many (batch.c of each store).
+ * disk. So acquires and releases take turns: those that arrive while one turn is under way go
+ * together in the next, as one request for many (batch.c of each store).
  *
  * Which of the requests for different names comes first does not matter. A name that is asked for
  * more than once is contended: its requests go alone, in their order. What follows them waits for
@@ -15,7 +15,7 @@
 typedef const struct store_op *sql_op_of(const struct list *request);
 
 struct sql_turn {
-    struct list acquires, releases; /* each for a name of its own, of the whole turn */
+    struct list acquires, releases; /* no two in the turn for the same name */
     struct list alone;
 };
 

@@ -2,14 +2,14 @@
  *
  * Design notes.
  *
- * Who watches has a row in `watchers`. While there is one, each transaction that changes a lock
+ * Each watcher has a row in `watchers`. While there is one, each transaction that changes a lock
  * also writes the change to the table `changes`, and once it is committed, sends the watchers a
  * datagram (wake.c). That is only a hint to read the log. A watcher also looks every second, so a
  * lost datagram costs a second at most. Changes are in the order of their transactions, and their
  * numbers have no gaps.
  *
- * Locks that nobody watches cost hardly more than before: an acquire reads with its lock that
- * `watchers` is empty, and a release tests that in the statement that deletes its claim.
+ * Locks that nobody watches cost next to nothing extra: an acquire sees that `watchers` is empty in
+ * the statement that reads its lock, and a release in the one that deletes its claim.
  *
  * A watcher's row is leased. When the lease of the last one has ended, the next change deletes all
  * rows and the log instead of being logged. So if a watcher finds its row, nothing is missing, and
@@ -32,15 +32,15 @@ enum {
     COLUMN_AT_US,
 };
 
-/* A statement about those whose lease has not ended. One that ends later than this was written
- * before the host was restarted. */
+/* Binds the range in which the lease of a live watcher ends. One that ends later was written before
+ * the host was restarted. */
 static sqlite3_stmt *use_now(struct session *s, enum statement which, int64_t now_us) {
     return database_use(&s->db, which, "ii", now_us, now_us + LEASE_US + CLOCK_SLACK_US);
 }
 
-/* ---- Those who change locks ---- */
+/* ---- Logging changes ---- */
 
-/* Notes to send a hint to those who watch; false if nobody does. */
+/* Adds a note for each watcher, to be sent as a hint; false if nobody watches. */
 static bool note_watchers(struct session *s, int64_t now_us) {
     bool any = false;
     sqlite3_stmt *row = use_now(s, SQL_WATCHERS, now_us);

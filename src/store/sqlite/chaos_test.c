@@ -1,11 +1,11 @@
-/* Eight processes take locks of all kinds while others of them are killed and stopped at random,
- * for HOLDFAST_CHAOS_S seconds (8 unless it is set). The witness is memory that they share: at no
- * time are there two holders that exclude each other, both within their deadlines; tokens rise;
- * some worker always makes progress.
+/* Eight processes take locks of all kinds while some of them are killed and stopped at random, for
+ * HOLDFAST_CHAOS_S seconds (8 unless it is set). The witness is memory that they share: at no time
+ * are there two holders that exclude each other, both within their deadlines; tokens rise; some
+ * worker always makes progress.
  *
  * A holder writes its deadline into its slot, then looks at the others' slots, and clears its own
- * before it releases. So of two that overlap, one sees the other. A worker that will be killed is
- * marked before: its slot no longer counts. */
+ * before it releases. So of two that overlap, one sees the other. A worker that is about to be
+ * killed is marked first: its slot no longer counts. */
 #define TEST_TIMEOUT_S 3600
 #include "store/sqlite/sqlite_test.h"
 
@@ -92,7 +92,8 @@ static void check_alone(struct worker *me, hf_hold *hold, int name, unsigned wei
                   names[name], used);
 }
 
-/* Only a token that was granted before its holder lost the lock must be above all earlier ones. */
+/* Tokens must rise. But once a hold is lost, a later holder may have recorded its larger token
+ * before this check. */
 static void check_token(struct worker *me, hf_hold *hold, int name) {
     unsigned long long token = hf_hold_token(hold), last = atomic_load(&me->witness->token[name]);
     if (!hf_hold_is_exclusive(hold))
@@ -105,7 +106,7 @@ static void check_token(struct worker *me, hf_hold *hold, int name) {
 
 static void hold_a_while(struct worker *me, hf_hold *hold, int name, unsigned weight) {
     atomic_llong *slot = &me->witness->slots[me->number];
-    int64_t until_us = now_us(); /* before the time left is asked for: not after the deadline */
+    int64_t until_us = now_us(); /* read before the time left, so not past the deadline */
     until_us += hf_hold_left_ms(hold) * 1000 - 1000;
     atomic_store(slot, pack((struct slot){until_us, name, weight}));
     check_alone(me, hold, name, weight);
@@ -124,7 +125,7 @@ static void work(void *arg) {
     hf_client *client = NULL;
     int r;
     while ((r = hf_client_open(url_of(the_file()), &options, &client)) == HF_UNREACHABLE)
-        ; /* one that is stopped in the middle of a transaction has the file */
+        ; /* a worker that was stopped in a transaction keeps the file locked */
     CHECK_IS(r, HF_OK);
     while (!atomic_load(&w->ends)) {
         int name = pick(&me->seed, NAMES);
@@ -163,7 +164,7 @@ struct ring {
     struct witness *w;
     struct worker workers[WORKERS];
     pid_t children[WORKERS];
-    int64_t wake_ms[WORKERS]; /* of the stopped */
+    int64_t wake_ms[WORKERS]; /* when to continue it; 0: it is not stopped */
     unsigned seed;
     int kills, stops;
 };

@@ -3,8 +3,9 @@
  * of it happened.
  *
  * This is memory.c in SQL, with one addition: a claim also ends when its process has certainly
- * ended (process.c). Finding that out costs system calls, so only those check it who would have to
- * wait: the head of the queue checks the holders, and every other waiter the one just before it. */
+ * ended (process.c). Finding that out costs system calls, so it is checked only by those who would
+ * have to wait: the head of the queue checks the holders, and every other waiter the one just
+ * before it. */
 #include "store/locks.h"
 #include "store/sqlite/sqlite.h"
 
@@ -154,8 +155,8 @@ static bool has_expired(struct session *s, const struct claim *claim, int64_t no
     return claim_has_ended(claim, now_us);
 }
 
-/* The process whose death ends the claim. Only a hold needs the guard: under a claim that waits,
- * nothing works yet. */
+/* The process whose death ends the claim. The guard counts only for a hold: nobody works under a
+ * claim that still waits. */
 static struct process process_of(const struct claim *claim) {
     struct process process = claim->process;
     if (claim->state != HELD)
@@ -169,8 +170,8 @@ static bool has_died(struct session *s, const struct claim *claim, int64_t now_u
     return process_is_dead(&s->facts, &process);
 }
 
-/* Removes the holders, and the first waiter, that have ended in this sense. True if there were any:
- * their share has then been handed on, and the lock must be read again. */
+/* Removes those holders for which `ended` is true, and the first waiter if it is for that one. True
+ * if there were any: their share has then been handed on, and the lock must be read again. */
 static bool end_those(struct session *s, ended_fn *ended, int64_t now_us) {
     struct lock *lock = &s->lock;
     bool any = false;
@@ -218,8 +219,9 @@ static struct claim waiting_before(struct session *s, int64_t ticket) {
     return find(s, database_use(&s->db, SQL_WAITING_BEFORE, "si", s->lock.name, ticket));
 }
 
-/* Removes the claims of dead processes in front of this claim, or of where a new one would be: the
- * holders, or if others are queued before it, those just before it. True if there were any. */
+/* Removes the claims of dead processes just in front of this claim, or of the place that a new one
+ * would get: those of waiters, and if none is left in front of it, those of holders. True if there
+ * were any. */
 static bool bury_those_before(struct session *s, const struct claim *mine,
                               const struct store_op *op, int64_t now_us) {
     int64_t ticket = mine->state == WAITING    ? mine->ticket
@@ -379,7 +381,7 @@ static enum store_outcome take(struct session *s, struct claim mine, struct stor
     return STORE_DONE;
 }
 
-/* How long until the first lease ends, unless it is released before. */
+/* How long until the first lease ends, if none of the holders releases earlier. */
 static int64_t left_us(const struct lock *lock, int64_t now_us) {
     int64_t first_us = INT64_MAX;
     for (size_t i = 0; i < lock->holder_count; i++) {
@@ -409,7 +411,7 @@ static enum store_outcome queue(struct session *s, struct claim mine, struct sto
         database_run(&s->db, database_use(&s->db, SQL_KEEP_PLACE, "siii", op->name, mine.ticket,
                                           until_us, now_us));
     } else {
-        wake_listen(s); /* before anybody can see that it waits */
+        wake_listen(s); /* before others can see the claim, and try to wake it */
         write_lock(s, op, lock->token, now_us);
         mine = (struct claim){.state = WAITING, .until_us = until_us, .written_us = now_us};
         add_claim(s, op, &mine);

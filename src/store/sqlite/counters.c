@@ -1,12 +1,12 @@
 /* Counters (rule 13 of store.h). Each operation runs in a transaction that sqlite.c begins and
  * commits.
  *
- * A commit whose outcome is unknown may reappear, so what changed a counter writes its answer in
- * the same transaction, and a repeat finds it. An operation that changed nothing needs none.
+ * A commit whose outcome is unknown may reappear. So an operation that changes a counter stores its
+ * answer in the same transaction, and a repeat finds it. One that changes nothing stores none.
  *
- * A counter outlives a reboot, so its expiry is by the wall clock. An answer does not have to: it
- * is kept by the clock that leases use. Each change also removes a few counters and answers whose
- * time is over, more than it adds. */
+ * A counter outlives a reboot, so its expiry is by the wall clock. An answer does not have to, so
+ * its expiry is by the clock that leases use. Each change also removes a few expired counters and
+ * answers, more than it adds. */
 #include "store/counts.h"
 #include "store/sqlite/sqlite.h"
 
@@ -28,7 +28,7 @@ static struct counter read_counter(struct session *s, const char *name, int64_t 
 
 /* ---- Answers ---- */
 
-/* Whether this is the repeat of an operation that has been done; then it has its answer. */
+/* If this is the repeat of an operation that has been done, copies its answer and returns true. */
 static bool find_answer(struct session *s, struct store_op *op) {
     sqlite3_stmt *row =
         database_use(&s->db, SQL_READ_ANSWER, "csu", s->host->identity.id, op->name, op->seq);

@@ -34,8 +34,8 @@ enum {
     OPEN_TRIES = 100,
 };
 
-/* For those who watch: who they are, and what happened (changes.c). The columns of a change are
- * some of its lock's, and then those of its claim. */
+/* The watchers, and the log of changes that they read (changes.c). After its own, a change has some
+ * columns of its lock, and then those of its claim. */
 #define WATCH_TABLES                                                                      \
     "CREATE TABLE watchers ("                                                             \
     " client BLOB NOT NULL PRIMARY KEY,"                                                  \
@@ -50,7 +50,7 @@ enum {
     " pid_space, time_space, guard_pid, guard_started, host, command, label, written_us"  \
     ");"
 
-/* Counters, and what was answered to those who changed them (counters.c). */
+/* Counters, and the answers to the requests that changed them (counters.c). */
 #define COUNTER_TABLES                                                        \
     "CREATE TABLE counters ("                                                 \
     " name TEXT NOT NULL PRIMARY KEY,"                                        \
@@ -73,7 +73,7 @@ enum {
 static const char schema[] =
     "CREATE TABLE meta ("
     " id INTEGER PRIMARY KEY CHECK (id = 1),"
-    " token_base INTEGER NOT NULL" /* no token is below */
+    " token_base INTEGER NOT NULL" /* no token is below it */
     ");"
     "CREATE TABLE locks (" /* the names that are in use, or were within a week */
     " name TEXT NOT NULL PRIMARY KEY,"
@@ -111,9 +111,10 @@ static const char schema[] =
     ") WITHOUT ROWID;"
     "INSERT INTO meta VALUES (1, 0);" WATCH_TABLES COUNTER_TABLES;
 
-/* Each from the schema of that number to the next. Holds last until their leases end. */
+/* Each upgrades from the schema of that number to the next. Existing holds last until their leases
+ * end. */
 static const char *const upgrades[SCHEMA_VERSION] = {
-    /* It knew the boot id and mutexes (kind 1). */
+    /* Schema 1 had the boot id, and mutexes (kind 1). */
     [1] = "ALTER TABLE meta DROP COLUMN boot_id;"
           "ALTER TABLE claims ADD COLUMN written_us INTEGER NOT NULL DEFAULT 0;"
           "UPDATE claims SET weight = 2147483647"
@@ -393,9 +394,9 @@ static int64_t number(struct database *db, const char *text) {
     return value;
 }
 
-/* Whether it is ours: 1 yes, 0 not yet (empty, or of an earlier schema), or an error. */
+/* 1: the database is ours; 0: it is empty, or has an earlier schema; otherwise an error. */
 static int recognise(struct database *db, const char *path, char **ret_text) {
-    execute(db, "BEGIN"); /* another process may be creating it: see all of that, or nothing */
+    execute(db, "BEGIN"); /* if another process is creating it, see all of that or nothing */
     int64_t application = number(db, "PRAGMA application_id");
     int64_t version = number(db, "PRAGMA user_version");
     int64_t things = number(db, "SELECT count(*) FROM sqlite_schema");
@@ -486,7 +487,7 @@ static void raise_token_base(struct database *db, uint64_t floor) {
     execute(db, text);
 }
 
-/* Writes the log back, beside others who use it. Returns true if all of it has been. */
+/* Writes the log back as far as it can without waiting for others. True if that was all of it. */
 static bool write_back(struct database *db) {
     int pages = 0, written = 0; /* both -1 if it fails */
     int r =
@@ -514,8 +515,8 @@ static void set_up(struct database *db) {
     execute(db, text);
 }
 
-/* When the last process closes, the log stays. To write it back and start a new one would cost a
- * command that locks, works and ends four waits for the disk. database_shorten_log does it now and
+/* The log stays when the last process closes. Otherwise each short command would wait for the disk
+ * four times, to write the log back and start a new one. database_shorten_log does that now and
  * then. */
 static void keep_log(struct database *db) {
     int yes = 1;

@@ -61,7 +61,7 @@ TEST(a_file_that_everybody_could_change_is_refused) {
     CHECK(chmod(the_file(), 0602) == 0);
     CHECK_IS(try_open(the_file()), HF_DENIED);
     CHECK(strstr(hf_last_error(), "chmod o-w"));
-    CHECK(chmod(the_file(), 0660) == 0); /* named, so it may be shared with a group */
+    CHECK(chmod(the_file(), 0660) == 0); /* not the default file, so a group may share it */
     CHECK_IS(try_open(the_file()), HF_OK);
     CHECK(chmod(folder_path, 0777) == 0);
     CHECK_IS(try_open(the_file()), HF_DENIED);
@@ -158,7 +158,7 @@ TEST(the_database_of_a_later_version_is_kept_as_it_is) {
     "DROP TABLE watchers; DROP TABLE changes; DROP TABLE counters; DROP " \
     "TABLE answers; "
 
-/* As schema 1 kept a mutex that somebody holds. */
+/* The file is rewritten to how schema 1 stored a mutex that somebody holds. */
 TEST(a_database_of_schema_1_is_brought_up_to_date) {
     hf_client *client = open_client();
     hf_hold *hold = get(client, "x", lasting(0, LONG_MS));
@@ -201,7 +201,7 @@ TEST(several_at_once_bring_a_database_of_schema_2_up_to_date) {
     for (int i = 0; i < COUNT; i++)
         check_ends_well(children[i]);
     CHECK_EQ_INT(query(the_file(), "PRAGMA user_version"), 4);
-    let_go(hold); /* who has the file open does not notice */
+    let_go(hold); /* clients that have the file open do not notice */
     CHECK_EQ_INT(query(the_file(), "SELECT count(*) FROM watchers"), 0);
     hf_client_close(client);
 }
@@ -214,7 +214,7 @@ TEST(a_damaged_database_is_reported) {
         let_go(get_now(client, name));
     }
     hf_client_close(client);
-    query(the_file(), "PRAGMA wal_checkpoint(TRUNCATE)"); /* what the log still has would mend it */
+    query(the_file(), "PRAGMA wal_checkpoint(TRUNCATE)"); /* else the log would repair it */
     int fd = open(the_file(), O_WRONLY | O_CLOEXEC);
     char garbage[4096];
     memset(garbage, 0x5a, sizeof(garbage));
@@ -320,7 +320,7 @@ TEST(a_limit_on_the_size_of_files_is_reported) {
     _exit(0);
 }
 
-/* failures.md 13: what was deleted is lost, and is not silently created again. */
+/* failures.md 13: a hold that was deleted with the file is lost; a renewal does not restore it. */
 TEST(a_deleted_file_loses_its_locks_and_is_created_again) {
     hf_client *client = open_client();
     hf_hold *hold = get_now(client, "x");
@@ -338,7 +338,8 @@ TEST(a_deleted_file_loses_its_locks_and_is_created_again) {
 
 /* ---- Times ---- */
 
-/* How much later it is with each look at a clock: a process that does not get to run. */
+/* Each reading of a clock is slowness_us later than it would be, as in a process that hardly gets
+ * to run; lost_us is the sum. */
 static _Atomic int64_t slowness_us, lost_us;
 
 int __real_clock_gettime(clockid_t id, struct timespec *ret);
@@ -351,7 +352,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ret) {
     return r;
 }
 
-/* How long after the lease began `since` is. */
+/* How much later `since` is than the beginning of the lease. */
 static int64_t since_after_lease_us(void) {
     struct timespec wall, boot;
     clock_gettime(CLOCK_REALTIME, &wall);
@@ -361,7 +362,7 @@ static int64_t since_after_lease_us(void) {
     return query(the_file(), "SELECT since_us - written_us FROM claims") - offset_us;
 }
 
-/* Else the limiter would seem to let more through than its rate. */
+/* If they differed, the limiter would seem to let through more than its rate. */
 TEST(since_and_the_lease_begin_together_in_a_process_that_hardly_runs) {
     hf_client *client = open_client();
     hf_hold *hold = get_now(client, "x");
@@ -382,7 +383,7 @@ TEST(since_and_the_lease_begin_together_in_a_process_that_hardly_runs) {
 
 /* ---- Boots ---- */
 
-/* Makes all claims what they would be if they had been written `hours` later since the boot. */
+/* Changes all claims as if they had been written `hours` later after the boot. */
 static void write_later(int hours) {
     char text[200];
     int64_t us = hours * INT64_C(3600000000);
@@ -393,7 +394,7 @@ static void write_later(int hours) {
     query(the_file(), text);
 }
 
-/* A boot that lasted for longer than this one does by now. */
+/* The earlier boot had lasted longer than this one has so far. */
 TEST(claims_of_an_earlier_boot_are_void_and_counters_stay) {
     hf_client *client = open_client();
     hf_hold *before = get(client, "x", lasting(0, 60000));
@@ -430,7 +431,7 @@ TEST(the_next_place_after_an_earlier_boot_is_that_of_the_first_who_waits_now) {
     hf_client_close(client);
 }
 
-/* Who only looks has read the clock a moment before. */
+/* A reader reads the clock a moment before the file. */
 TEST(a_claim_that_was_just_written_is_not_of_an_earlier_boot) {
     hf_client *client = open_client();
     hf_hold *hold = get_now(client, "x");
@@ -453,7 +454,7 @@ TEST(a_token_floor_outlasts_a_restored_backup) {
     CHECK(hf_hold_token(hold) >= options.token_floor);
     let_go(hold);
     hf_client_close(client);
-    client = open_client(); /* the floor is kept for those who do not know of it */
+    client = open_client(); /* the file keeps the floor, so other clients need not set it */
     hold = get_now(client, "y");
     CHECK(hf_hold_token(hold) >= options.token_floor);
     let_go(hold);
@@ -502,7 +503,7 @@ TEST(names_that_nobody_used_for_a_week_make_room) {
     hf_client_close(client);
 }
 
-/* Whoever opens the file while nobody else has it open must read the whole log. */
+/* A client that opens the file while nobody else has it open must read the whole log. */
 TEST(the_log_stays_short_when_clients_follow_one_another) {
     for (int i = 0; i < 300; i++) {
         hf_client *client = open_client();
@@ -528,7 +529,7 @@ TEST(a_counter_that_is_held_or_ahead_of_the_clock_is_not_forgotten) {
     hf_client_close(client);
 }
 
-/* What crashed processes left on names that nobody asks for again goes with the names. */
+/* If nobody asks for a name again, what a crashed process left on it is removed with the name. */
 TEST(claims_that_nobody_comes_back_to_are_forgotten_too) {
     hf_client *client = open_client();
     hf_acquire_options options = lasting(0, LEASE_MS);
@@ -555,7 +556,7 @@ TEST(a_page_of_a_hundred_thousand_locks_comes_at_once) {
           " 1, 1, 0, 0, 'host', 'command', '', 0 FROM locks WHERE name < 'lock-090000'");
     hf_client *client = open_client();
     hf_locks *locks = NULL;
-    clock_t start = clock(); /* of the processor: however busy the machine is */
+    clock_t start = clock(); /* processor time, so a busy machine does not matter */
     CHECK_IS(hf_list(client, "lock-05", "lock-054321", 1000, &locks), HF_OK);
     CHECK_EQ_INT(hf_locks_count(locks), 1000);
     CHECK_EQ_STR(hf_locks_at(locks, 0)->name, "lock-054322");

@@ -24,15 +24,15 @@ static void watch_sqlite(void) {
     CHECK_EQ_INT(sqlite3_config(SQLITE_CONFIG_LOOKASIDE, 0, 0), SQLITE_OK);
 }
 
-/* True if it was done; otherwise the error must be clear. UNKNOWN is right if memory ran out
- * between the log and its index. */
+/* True if it was done; otherwise the error must be clear. UNKNOWN is correct if memory ran out
+ * after the log was written, but before its index was. */
 static bool done(int r) {
     if (r != HF_OK && r != HF_NO_MEMORY && r != HF_UNKNOWN)
         test_fail(__FILE__, __LINE__, "%s: %s", hf_error_name(r), hf_last_error());
     return r == HF_OK;
 }
 
-/* The second waits, briefly, so that queues and watches are part of it. */
+/* The second client waits briefly, so that queues and watches are used too. */
 static void use_two(hf_client *first, hf_client *second) {
     hf_acquire_options options = lasting(0, 30000), waiting = lasting(1, 30000);
     hf_hold *hold = NULL, *none = NULL;

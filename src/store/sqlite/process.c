@@ -119,8 +119,8 @@ static bool is_evidence(const struct host_facts *facts, const struct process *wh
 }
 
 /* A descriptor of the process; -1 if none has that pid, or the pid now belongs to another. If /proc
- * hides the process (hidepid, another user's) that cannot be known: the descriptor is then of
- * whatever process has the pid. That one may live longer than the one we mean, but not shorter. */
+ * hides the process (another user's, with hidepid), we cannot tell: the descriptor is then of
+ * whatever process has the pid, which ends no earlier than the one we mean. */
 static int open_exactly(int64_t pid, uint64_t started, int *ret_error) {
     int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
     *ret_error = fd < 0 ? errno : 0;

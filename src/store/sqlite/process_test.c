@@ -65,7 +65,7 @@ TEST(whoever_comes_after_a_killed_holder_need_not_wait) {
     CHECK_IS(attempt(client, "x"), HF_OK);
     kill_hard(start_holder(&other, "y", LONG_MS));
     hf_acquire_options permits = lasting(0, LONG_MS);
-    permits.kind = HF_PERMITS; /* of another kind than the dead one was */
+    permits.kind = HF_PERMITS; /* a different kind than the dead holder's */
     let_go(get(client, "y", permits));
     hf_client_close(client);
 }
@@ -212,8 +212,8 @@ TEST(a_killed_waiter_is_passed_over_whatever_it_asked_for) {
 
 /* ---- Namespaces ---- */
 
-/* Skips the test if there can be no such namespaces. A child tries: this process stays in its
- * own. */
+/* Skips the test if such namespaces cannot be created. A child tries it, so that this process stays
+ * in its own. */
 static void need_namespaces(int kinds) {
     pid_t child = fork_safely();
     if (child == 0)
@@ -275,7 +275,7 @@ TEST(a_holder_that_sees_another_proc_is_not_taken_for_dead) {
     check_namespace(false);
 }
 
-/* Somebody of the file's group to whom /proc does not show other users' processes. */
+/* A contender in the file's group, whose /proc hides the processes of other users. */
 static void contend_unseeing(void *arg) {
     struct other *other = arg;
     CHECK(unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
@@ -308,7 +308,7 @@ TEST(a_holder_that_proc_does_not_show_is_not_taken_for_dead) {
     check_ends_well(child); /* it still sees that the holder is dead */
 }
 
-/* A process whose time namespace shows it a clock that is a day ahead. 0 in that process. */
+/* Forks a process in a time namespace whose clock is a day ahead; returns 0 there, as fork does. */
 static pid_t fork_a_day_ahead(void) {
     CHECK(unshare(CLONE_NEWTIME) == 0);
     write_file("/proc/self/timens_offsets", "boottime 86400 0\n");
@@ -317,7 +317,6 @@ static pid_t fork_a_day_ahead(void) {
     return child;
 }
 
-/* Leases are still the same. */
 static void try_a_day_ahead(void *arg) {
     struct other *other = arg;
     pid_t child = fork_a_day_ahead();
@@ -405,7 +404,7 @@ enum { MANY = 200 };
 struct line {
     atomic_int inside, entered;
     int order[MANY];
-    int next; /* the number of the one that comes now */
+    int next; /* the number of the process that is being started */
 };
 
 static void stand_in_line(void *arg) {
@@ -464,7 +463,7 @@ static void hold_until_told(void *arg) {
     struct other *other = arg;
     hf_client *client = open_client();
     hf_acquire_options options = lasting(0, LONG_MS);
-    options.flags = HF_NO_RENEW; /* a renewal would find out, too */
+    options.flags = HF_NO_RENEW; /* a renewal would also find out */
     hf_hold *hold = get(client, other->name, options);
     struct pollfd lost = {.fd = hf_hold_fd(hold), .events = POLLIN};
     atomic_store(&other->token, hf_hold_token(hold));
@@ -569,7 +568,7 @@ TEST(only_a_client_that_waits_or_holds_for_some_time_has_a_socket) {
     enum { SHORT_MS = 90 };
     char path[PATH_MAX];
     int64_t since_ms;
-    do { /* until nothing holds us up */
+    do { /* until a run is fast enough to tell */
         hf_client *client = open_client();
         since_ms = now_ms();
         let_go(get_now(client, "x"));
@@ -692,7 +691,7 @@ static void try_and_close(void *arg) {
 }
 
 /* The child's connection must be as real as the parent's: when the parent closes its own, and
- * others come and go, SQLite must not take the child's log for left behind. */
+ * others come and go, SQLite must not treat the child's log as one left behind. */
 TEST(a_forked_child_has_a_connection_of_its_own) {
     struct crowd *steps = shared(sizeof(*steps));
     hf_client *client = open_client();

@@ -166,7 +166,7 @@ static void finish(struct session *s, struct store_op *op, enum store_outcome ou
     if (op->type == STORE_RELEASE)
         wake_released(s, op->seq);
     bool granted = op->type == STORE_ACQUIRE && outcome == STORE_DONE;
-    uint64_t seq = op->seq; /* of an operation that is complete nothing may be read */
+    uint64_t seq = op->seq; /* a completed operation must not be read */
     store_complete(s->host, op, outcome);
     wake_send(s);
     if (granted)
@@ -182,7 +182,7 @@ static void change(struct session *s, struct store_op *op) {
     };
     enum store_outcome outcome = STORE_REFUSED;
     run(s, SQL_BEGIN);
-    if (!s->db.failed) { /* the time of the transaction, however long it had to wait */
+    if (!s->db.failed) { /* read now: BEGIN may have waited */
         s->wall_us = world_wall_us(s->host->world);
         outcome = operations[op->type](s, op, session_now_us(s));
     }

@@ -1,8 +1,8 @@
 /* What the files of the sqlite store share. sqlite.c has the driver and its design notes; path.c
  * says where the file may be; database.c opens it and runs statements; claims.c has the operations
- * that change locks, and look.c those that read them; counters.c has counters; changes.c is for
- * those who watch; examine.c checks the file for doctor; wake.c wakes waiters in other processes;
- * process.c tells living processes from dead ones. */
+ * that change locks, and look.c those that read them; counters.c has counters; changes.c reports
+ * changes to watchers; examine.c checks the file for doctor; wake.c wakes waiters in other
+ * processes; process.c tells living processes from dead ones. */
 #ifndef STORE_SQLITE_SQLITE_H
 #define STORE_SQLITE_SQLITE_H
 
@@ -99,12 +99,12 @@ struct database {
 int database_open(struct database *db, struct world *world, const struct file *file,
                   uint64_t token_floor, char **ret_text);
 
-/* Before closing: empties a long log, because whoever opens the file while nobody else has it open
- * must read all of the log, and cannot know how much of it has been written back. This may wait for
- * the disk. Nobody else does: the log stays as it is if others are using it. */
+/* Before closing: empties a long log, because a process that opens the file while nobody else has
+ * it open must read all of the log, and cannot know how much of it has been written back. This may
+ * wait for the disk, but makes nobody else wait: if others are using the log, it stays as it is. */
 void database_shorten_log(struct database *db);
 
-/* Closes the connection without touching the file, also one that was inherited through a fork. */
+/* Closes the connection, even one that was inherited through a fork, without touching the file. */
 void database_drop(struct database *db);
 
 /* The statement with its parameters bound, by letters: 's' text (NULL is ""), 'i' int64_t, 'u'
@@ -126,11 +126,10 @@ void database_rollback(struct database *db);
 /* What a failure means to the caller: an hf_error and particulars. */
 int database_explain(struct database *db, const char *path, char **ret_text);
 
-/* How many columns of a row belong to its claim, and how many that look.c reads follow; then come
- * others. */
+/* A row has the columns of its claim first, then those that look.c reads, then any others. */
 enum { CLAIM_COLUMNS = 15, LOOK_COLUMNS = 11 };
 
-/* ---- process.c: who lives ---- */
+/* ---- process.c: which processes are alive ---- */
 
 /* A process as others can recognise it. Without evidence (spaces are 0) only its leases count. If
  * it has a guard, the guard must also be dead before the process counts as dead. */
@@ -229,7 +228,7 @@ struct session {
     struct lock lock;
     struct note *notes;
     size_t note_count, note_room;
-    size_t unsent_count; /* the first of them, which did not fit earlier */
+    size_t unsent_count; /* at the front of `notes`: those that did not fit earlier */
     struct world_timer resend_timer;
     bool resend_added;
     struct process in_front[WATCHES_EACH]; /* of the waiter that was queued */
@@ -283,17 +282,17 @@ enum store_outcome sqlite_examine(struct session *s, struct store_op *op);
 /* Whether this client holds something under `seq`; true also if that cannot be determined. */
 bool claims_is_held(struct session *s, uint64_t seq);
 
-/* ---- changes.c: those who watch ---- */
+/* ---- changes.c: watching ---- */
 
 /* WATCH and UNWATCH; not inside a transaction. */
 void changes_watch(struct session *s, struct store_op *op);
 void changes_unwatch(struct session *s, struct store_op *op);
 
-/* Logs what happens to a claim of s->lock, for those who watch: before the claim ends, or after it
+/* Logs a change of a claim of s->lock for the watchers. Call it before the claim ends, or after it
  * was written. */
 void changes_log(struct session *s, const struct claim *claim, hf_change_type type, int64_t now_us);
 
-/* Something was logged: looks soon. */
+/* Called when something may have been logged: reads the log soon. */
 void changes_hint(struct session *s);
 
 /* Ends the watch, if there is one. */
@@ -304,7 +303,7 @@ void changes_end(struct session *s);
 /* Makes the client reachable for notifications. Does nothing if it already is, or cannot be. */
 void wake_listen(struct session *s);
 
-/* The client has a hold, and is to be reachable soon; or it has released it. */
+/* The client got a hold, so it must be reachable soon; or it has released that hold. */
 void wake_granted(struct session *s, uint64_t seq);
 void wake_released(struct session *s, uint64_t seq);
 

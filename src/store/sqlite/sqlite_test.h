@@ -28,8 +28,8 @@
 enum {
     PATIENCE_MS = 30000, /* for a busy machine under a sanitizer */
     LONG_MS = 60000,     /* a lease: what happens within PATIENCE_MS happens for another reason */
-    WAIT_LEASE_MS = 6 * PATIENCE_MS, /* nor does a waiter ask again by itself within PATIENCE_MS */
-    LEASE_MS = 3000 /* as short as can be where renewals must keep it on a busy machine */
+    WAIT_LEASE_MS = 6 * PATIENCE_MS, /* no waiter asks again by itself within PATIENCE_MS */
+    LEASE_MS = 3000                  /* the shortest that renewals can keep on a busy machine */
 };
 
 UNUSED static int64_t now_us(void) {
@@ -210,7 +210,8 @@ static int keep_first(void *ret, int count, char **values, char **names) {
     return 0;
 }
 
-/* Runs SQL on the file, past the store; the first column of the last row, as a number. */
+/* Runs SQL on the file directly, without the store. Returns the last row's first column, as a
+ * number. */
 UNUSED static int64_t query(const char *path, const char *text) {
     sqlite3 *db = NULL;
     int64_t value = -1;
@@ -233,7 +234,7 @@ UNUSED static void *shared(size_t size) {
 }
 
 UNUSED static pid_t spawn(void (*run)(void *arg), void *arg) {
-    in_folder(""); /* is the same for parent and child */
+    in_folder(""); /* so that parent and child use the same folder */
     pid_t child = fork_safely();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -280,7 +281,7 @@ UNUSED static void hold_on(void *arg) {
         pause();
 }
 
-/* Starts one that holds the lock; returns when it does. */
+/* Starts a process that holds the lock; returns when it does. */
 UNUSED static pid_t start_holder(struct other **ret_other, const char *name, int64_t lease_ms) {
     struct other *other = shared(sizeof(*other));
     *other = (struct other){.name = name, .lease_ms = lease_ms};
@@ -290,7 +291,7 @@ UNUSED static pid_t start_holder(struct other **ret_other, const char *name, int
     return child;
 }
 
-/* Starts one that waits for the lock; returns when it is queued. */
+/* Starts a process that waits for the lock; returns when it is queued. */
 UNUSED static pid_t start_waiter(hf_client *client, const char *name) {
     struct other *other = shared(sizeof(*other));
     *other = (struct other){.name = name, .lease_ms = LONG_MS, .wait_ms = HF_FOREVER};

@@ -6,13 +6,14 @@
  * attempt. Datagrams are hints. If one is lost, the waiter asks again by itself, only later; one
  * that says GONE is checked against the database. The kernel keeps some ten of them for a client
  * that does not read them. Those that do not fit are sent together a little later, until the waiter
- * must have asked by itself. Sockets are addressed through /proc/self/fd, since a socket's address
- * is short and paths are not. A socket file whose owner died is removed by whoever finds it
- * refused.
+ * must have asked by itself. Sockets are addressed through /proc/self/fd, since the address of a
+ * socket is too short for most paths. A client that finds a socket refused, because its owner died,
+ * removes its file.
  *
- * A socket is a file. To create one costs an eighth of what `holdfast run x true` takes on ext4. A
+ * A socket is a file. Creating one costs an eighth of what `holdfast run x true` takes on ext4. A
  * waiter needs its socket before its place in the queue is committed. A holder is notified only of
- * a break, so it gets one LISTEN_AFTER_US later, and then checks that its hold is still there.
+ * a break, so it creates its socket LISTEN_AFTER_US later, and then checks that its hold is still
+ * there.
  *
  * When a process is killed, it sends no datagram. So each waiter watches the process just before
  * it: the one before it in the queue, or, at the head, the holders. When that process ends, the
@@ -206,7 +207,7 @@ void wake_listen(struct session *s) {
     s->wake_failed = !bind_socket(s);
 }
 
-/* Also reports the hold that ended before we could be notified. */
+/* Also reports the hold as gone if it ended before we could be notified. */
 static void listen_late(struct session *s) {
     uint64_t seq = s->unheard;
     s->unheard = 0;
@@ -287,8 +288,8 @@ static bool deliver(struct session *s, const uint8_t id[16], const struct messag
     return true;
 }
 
-/* Puts the notes that did not fit back at `at`, unless they are too old. Returns how many. Those
- * who watch need no second hint: what is in the way are hints, or they look by themselves. */
+/* Puts the notes that did not fit back at `at`, unless they are too old. Returns how many. Watchers
+ * need no second hint: what fills their socket are hints too, and they look by themselves. */
 static size_t keep_notes(struct session *s, size_t at, struct note *notes, size_t count) {
     int64_t now_us = world_now_us(s->host->world);
     size_t kept = 0;
@@ -304,8 +305,8 @@ static size_t keep_notes(struct session *s, size_t at, struct note *notes, size_
     return kept;
 }
 
-/* Sends `first` and the later notes for the same client, and removes them. Those that must be sent
- * again stay, from `first` on; returns how many. */
+/* Sends the note at `first` and the later ones for the same client, and removes them. Those that
+ * must be sent again are put back at `first`; returns how many. */
 static size_t send_from(struct session *s, size_t first) {
     struct message message;
     struct note sent[NOTES_IN_MESSAGE];

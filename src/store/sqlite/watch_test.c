@@ -1,5 +1,5 @@
-/* Those who watch on the sqlite store: what they leave behind, and when changes are missed. (What
- * is reported is checked by the conformance tests.) */
+/* Watchers of the sqlite store: what they leave behind, and when changes are missed. (The
+ * conformance tests check what is reported.) */
 #include "store/sqlite/sqlite_test.h"
 
 /* What a watch has reported; in shared memory. */
@@ -43,7 +43,7 @@ static int64_t logged(void) {
     return query(the_file(), "SELECT count(*) FROM changes");
 }
 
-/* The only watcher is killed, and then its lease becomes one that has ended. */
+/* The only watcher is killed, and the statement then makes its lease one that has ended. */
 static void check_nothing_stays(const char *end_lease) {
     pid_t watcher = start_watcher();
     hf_client *client = open_client();

@@ -1,24 +1,24 @@
 /* Acquire.
  *
  * A claim is an ephemeral sequential node below the lock's node, with a unique id in its name. The
- * claims on a lock hold it from the first on, as many as fit; the others wait. So whoever has seen
- * itself among those that fit stays there: claims before it can only go, and new ones come behind.
+ * claims on a lock hold it from the first on, as many as fit; the others wait. So a claim that was
+ * once among those that fit stays there: claims before it can only go, and new ones come after it.
  *
- * A grant needs no write of its own. The create (or, for who waited, a check that the node is
- * there) is a write, from whose answer the session's deadline is known, and the list is asked for
- * in the same breath. A server that lags behind shows claims that are gone already, never one too
- * few. So who does not wait is refused only after a sync.
+ * A grant needs no write of its own. The create (or, after a wait, a check that the node is there)
+ * is a write, whose answer tells the session's deadline, and the list is asked for together with
+ * it. A server that lags behind shows claims that are gone already, never one too few. So an
+ * attempt that does not wait is refused only after a sync.
  *
- * Who waits has one watch: a writer on the claim before it, a reader on the last writer before it.
- * Permits that wait behind others that wait watch the one before, which changes its node when it
- * takes its permits; the first of them watches the lock's children, since any of those that hold
- * may make room for it. So one change wakes one waiter.
+ * Each waiter has one watch: a writer on the claim before it, a reader on the last writer before
+ * it. One that waits for permits behind other waiters watches the one before it, which changes its
+ * node when it takes its permits. The first that waits for permits watches the lock's children,
+ * since any holder may make room for it. So one change wakes one waiter.
  *
  * A token is the transaction that created the node (czxid) plus the token base, which is read after
  * the claim was seen to hold. The claim before it was deleted in a transaction that is part of that
  * view, and its owner had read the base before; so the base that is read is at least as large. It
- * is written into the node before the grant counts, unless it is there, since it may be raised
- * while the lock is held. */
+ * is written into the node before the grant counts, unless it is there already, since the base may
+ * be raised while the lock is held. */
 #include "base/error.h"
 #include "store/zookeeper/look.h"
 #include "store/zookeeper/zookeeper.h"
@@ -55,7 +55,7 @@ struct acquiring {
     unsigned rounds;
     bool peeked;    /* the lock looked free */
     bool is_synced; /* what was seen is not older than the request */
-    bool has_base;  /* and the session's deadline is recent: the last step wrote something */
+    bool has_base;  /* the last step read the base, and wrote: the session's deadline is recent */
     bool was_taken; /* the claim that it waits for has taken its permits */
     bool is_old;    /* the claim's node is of an earlier session */
     int refusal;    /* withdrawing: why */
@@ -183,10 +183,10 @@ static void ask_base(struct zk_task *task) {
     free(path);
 }
 
-/* Parents of the lock's node that are missing, from the root down, and the node itself. */
 static void parents_created(struct zk_task *task) {
     struct acquiring *a = task->work;
-    /* A parent may exist and forbid to create it. What matters is the lock's node, the last. */
+    /* A parent may exist although we may not create it. What matters is the last one, the lock's
+     * node. */
     if (a->error == ZK_OK)
         acquire_start(task);
     else
@@ -203,6 +203,7 @@ static void parent_answered(struct zk_request *request, const struct codec_heade
     task_answered(task);
 }
 
+/* Creates the parents of the lock's node that are missing, from the root down, and the node. */
 static void create_parents(struct zk_task *task) {
     struct zookeeper *zk = task->zk;
     char *path = strdup(task->claim->lock);
@@ -263,8 +264,8 @@ static void create(struct zk_task *task) {
     task_sent(task);
 }
 
-/* There may be another with the same id, of an earlier session: a leader that was replaced says
- * that a session has expired, and its successor keeps the session for another timeout. */
+/* There may be another claim with the same id, of an earlier session: a leader that was replaced
+ * may say that a session has expired, while its successor keeps the session for another timeout. */
 static struct names_claim *own_of(const struct zk_task *task) {
     const struct acquiring *a = task->work;
     const char *node = task->claim->path ? strrchr(task->claim->path, '/') + 1 : "";
@@ -326,7 +327,7 @@ static void ask(struct zk_task *task, bool write) {
     task_sent(task);
 }
 
-/* The claim is not to stay in the queue. */
+/* The claim must not stay in the queue. */
 static void withdrawn(struct zk_task *task) {
     struct acquiring *a = task->work;
     if (a->error != ZK_OK && a->error != ZK_NO_NODE) {
@@ -360,7 +361,7 @@ static void ignore_answer(struct zk_request *request, const struct codec_header 
     (void)request, (void)header, (void)in;
 }
 
-/* Permits that waited: those behind may fit as well, now that this claim is known to. */
+/* A claim that waited for permits: those after it may fit as well, now that this one does. */
 static void announce_taken(struct zk_claim *claim, const struct store_op *op) {
     struct zookeeper *zk = claim->zk;
     char *data = look_format_party(zk->host, op, claim->base);
@@ -370,7 +371,7 @@ static void announce_taken(struct zk_claim *claim, const struct store_op *op) {
         codec_set_data(&request->out, request->xid, claim->path, data, ANY_VERSION);
         zk_session_submit(&zk->session, request);
     } else {
-        free(request); /* who waits asks again now and then */
+        free(request); /* waiters ask again now and then */
     }
     free(data);
 }
@@ -422,7 +423,7 @@ static void base_written(struct zk_task *task) {
     }
 }
 
-/* Has the node say which base its token is counted from. */
+/* Writes into the node which base its token is counted from. */
 static void write_base(struct zk_task *task) {
     struct acquiring *a = task->work;
     char *data = look_format_party(task->zk->host, task->op, a->base);

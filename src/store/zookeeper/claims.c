@@ -117,8 +117,8 @@ static void ahead_fired(struct zk_watch *watch, enum codec_event_type type) {
 
 /* ---- Leases ---- */
 
-/* Clients take the drift of clocks off the lease, but not off the time from the anchor until they
- * asked. */
+/* Clients subtract the drift of clocks from the lease, but not from the time between the anchor and
+ * their request: that is done here. */
 int64_t claim_lease_us(const struct zk_task *task, int64_t asked_us) {
     const struct zk_session *session = &task->zk->session;
     int64_t left_us = zk_session_valid_until_us(session) - task->started_us;
@@ -147,8 +147,8 @@ void claim_end_later(struct zk_claim *claim) {
     expire_at(zk, world_now_us(zk->host->world) + RETRY_US);
 }
 
-/* A hold that is not renewed ends, although the session goes on. So does what could not be deleted
- * before. */
+/* Ends holds that were not renewed, although the session goes on, and claims that could not be
+ * deleted before. */
 void zookeeper_expire(struct zookeeper *zk) {
     int64_t now_us = world_now_us(zk->host->world), next_us = WORLD_NEVER;
     list_each_safe(node, &zk->claim_list) {
@@ -165,7 +165,7 @@ void zookeeper_expire(struct zookeeper *zk) {
 
 /* ---- The session ---- */
 
-/* With it went all nodes. Tasks that work on them start over. */
+/* The session has ended, and all nodes with it. Tasks that work on them start over. */
 void zookeeper_ended(struct zookeeper *zk) {
     struct store_host *host = zk->host;
     list_each_safe(node, &zk->claim_list) {

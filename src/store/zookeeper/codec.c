@@ -121,7 +121,7 @@ void codec_connect(struct codec_out *out, const struct codec_session *session) {
     put_int(out, session->timeout_ms);
     put_long(out, session->id);
     put_bytes(out, session->password, sizeof(session->password));
-    put_bool(out, false); /* a member that has lost the others is no good */
+    put_bool(out, false); /* not read only: a member that has lost the others is no good */
     end_frame(out);
 }
 

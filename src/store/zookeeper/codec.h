@@ -36,7 +36,7 @@ enum codec_xid {
     XID_SET_WATCHES = -8,
 };
 
-/* Who may use a new node: everybody, or only who created it (and has authenticated). */
+/* Who may use a new node: everybody, or only its creator (who has authenticated). */
 enum codec_acl { ACL_ANYBODY, ACL_CREATOR };
 
 enum codec_version { ANY_VERSION = -1 };
@@ -143,7 +143,7 @@ struct codec_event {
 
 enum codec_error {
     ZK_OK = 0,
-    ZK_INCONSISTENT = -2, /* one of several that another one's failure has undone */
+    ZK_INCONSISTENT = -2, /* undone because another of several operations failed */
     ZK_UNIMPLEMENTED = -6,
     ZK_NO_NODE = -101,
     ZK_NO_AUTH = -102,
@@ -157,7 +157,7 @@ enum codec_error {
     ZK_THROTTLED = -127,
 };
 
-/* What people are told; NULL: a code that is not in the list. */
+/* Words for people; NULL: a code that is not in the list. */
 const char *codec_error_text(int32_t error);
 
 int32_t codec_int(struct codec_in *in);

@@ -1,5 +1,5 @@
-/* Requests to bytes, bytes to frames and fields: whole, in any pieces, and from a server that means
- * no good. */
+/* Requests to bytes, bytes to frames and fields: whole, in any pieces, and from a malicious
+ * server. */
 #include "store/zookeeper/codec.h"
 
 #include "check.h"

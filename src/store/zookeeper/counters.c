@@ -4,16 +4,16 @@
  * ZooKeeper cannot add. So both nodes are read, and written in one transaction on condition that
  * both still have the versions that were read. If not, the step is decided again. A request whose
  * reply was lost is recognised by its number in the answer. Every operation but a read writes its
- * answer, even one that changes nothing: whatever is still under way of it, or of an earlier one,
- * then finds another version than it expects, and does nothing.
+ * answer, even one that changes nothing. If one of its requests, or of an earlier operation's, is
+ * still under way, it then finds another version than it expects, and does nothing.
  *
  * A member may lag behind, and even a leader may have been deposed without knowing it. So nothing
  * that was read counts before the transaction, which a majority has to accept, has confirmed its
  * version. A read of the counter is such a transaction too, one that changes nothing. That there is
  * no node is confirmed by creating it, and deleting it in the same step.
  *
- * The versions of a node that is created again start again, and a request that is under way must
- * not mistake it for the old one. So a counter that is removed leaves its node behind, empty.
+ * If a node is created again, its versions start again, and a request that is under way must not
+ * mistake it for the old one. So a counter that is removed leaves its node behind, empty.
  *
  * Answers are persistent nodes. Ephemeral ones would go when the session expires, and a repeat
  * after that would count twice. Now and then a client removes some that are so old that nobody can
@@ -32,8 +32,9 @@
 #include <string.h>
 
 enum { PAUSE_US = 1000, PAUSE_DOUBLINGS = 5 };
-/* A sweep in so many counts; it looks at so many answers, and removes those of this age. The age
- * has room for the clocks of one leader and the next, by which nodes are dated. */
+/* One in SWEEP_ONE_IN counts also sweeps: it looks at some answers, and removes those that are
+ * older than SWEEP_AGE_MS. Nodes are dated by the clock of the leader at the time, so that age
+ * leaves room for leaders whose clocks differ. */
 enum { SWEEP_ONE_IN = 16, SWEEP_ANSWERS = 64, SWEEP_AGE_MS = 5 * STORE_COUNT_KEPT_US / 1000 };
 
 enum part { PART_COUNTER, PART_ANSWER, PART_WRITE, PART_PARENT };
@@ -73,8 +74,8 @@ static void free_counting(void *work) {
 /* ---- Old answers ---- */
 
 struct sweeping {
-    char *own;   /* the path of this client's answer: its time is that of the ensemble */
-    char *paths; /* of others: SWEEP_ANSWERS at most, each with a NUL behind it */
+    char *own;   /* the path of this client's answer, just written: its time is now */
+    char *paths; /* of others: SWEEP_ANSWERS at most, each with a NUL after it */
     size_t size, count;
     int64_t now_ms, times_ms[SWEEP_ANSWERS]; /* when they were written; 0: not known */
 };
@@ -176,7 +177,7 @@ static void listed(struct zk_request *request, const struct codec_header *header
     task_answered(task);
 }
 
-/* Nobody waits for it; what it leaves is for the next. */
+/* Nobody waits for it; the next sweep removes what this one leaves. */
 static void sweep(struct zookeeper *zk, const char *own) {
     struct sweeping *s = calloc(1, sizeof(*s));
     struct zk_task *task = s ? task_new(zk, NULL, stop_sweeping) : NULL;
@@ -246,7 +247,7 @@ static void parent_answered(struct zk_request *request, const struct codec_heade
     struct zk_task *task = request->context;
     struct counting *c = task->work;
     (void)in;
-    /* A node above them may exist and forbid to create it. */
+    /* A node above them may exist although we may not create it. */
     if (task_has_reply(request, header) && request->part == PART_PARENT &&
         header->error != ZK_NODE_EXISTS && c->error == ZK_OK)
         c->error = header->error;
@@ -300,8 +301,8 @@ static void cancel_pause(struct zk_task *task) {
     task_answered(task);
 }
 
-/* Somebody else was faster. After the first time clients pause, each for a time of its own, so that
- * they do not go on colliding. */
+/* Somebody else was faster. After the first time clients pause, each for a random time, so that
+ * they do not keep colliding. */
 static void collided(struct zk_task *task) {
     struct counting *c = task->work;
     struct world *world = task->zk->host->world;

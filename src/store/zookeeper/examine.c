@@ -1,4 +1,4 @@
-/* What `holdfast doctor` is told: what the ensemble says about itself to every client, and what its
+/* What `holdfast doctor` reports: what the ensemble says about itself to every client, and what its
  * members answer to four-letter words, as far as they are permitted to. */
 #include "base/error.h"
 #include "store/findings.h"
@@ -171,7 +171,7 @@ static bool add_version(struct examining *x, const struct zk_session_setup *setu
 
 /* ---- Limits ---- */
 
-/* Followers give a silent leader up after syncLimit ticks; one server has none to wait for. */
+/* Followers give up a silent leader after syncLimit ticks; a single server has no followers. */
 static bool add_ticks(struct examining *x, const struct zk_session *session, const char *conf) {
     int64_t tick_ms = words_number(conf, "tickTime="), sync = words_number(conf, "syncLimit=");
     int64_t least_ms = words_number(conf, "minSessionTimeout=");

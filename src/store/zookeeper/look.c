@@ -1,6 +1,6 @@
 /* INSPECT, LIST and BREAK. Each reads locks in two steps: the claims on each lock, then what each
- * claim's node says. A member that lags behind catches up first, so that whoever was granted a lock
- * before is found. They change nothing but what is broken. */
+ * claim's node says. A member that lags behind catches up first, so that everybody who was granted
+ * a lock before is found. Only BREAK changes something. */
 #include "store/zookeeper/look.h"
 
 #include "base/error.h"
@@ -305,7 +305,7 @@ static void read_views(struct zk_task *task, zk_step *then) {
 
 /* ---- What people see ---- */
 
-/* Of a claim that holds. The base may have been raised since. */
+/* The token of a claim that holds, from the base in its node: another base may be set by now. */
 static uint64_t token_of(const struct view *view, size_t index) {
     const struct party *party = &view->parties[index];
     assert(view->claims);

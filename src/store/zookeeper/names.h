@@ -50,7 +50,7 @@ void names_format_claim(const struct names_layout *layout, const struct store_op
 struct names_claim {
     uint8_t kind;    /* enum store_kind */
     bool is_foreign; /* not of holdfast: it has no attempt id */
-    bool is_unknown; /* not of this layout either: whoever made it is not aware of ours */
+    bool is_unknown; /* not of this layout either: its client ignores our claims */
     uint32_t capacity, weight;
     uint8_t client[16];
     uint64_t seq;
@@ -68,7 +68,7 @@ int names_read_claims(const struct names_layout *layout, struct codec_in *in,
                       struct names_claim **ret_claims, size_t *ret_count);
 
 /* How many of these hold the lock: as many as fit, from the first on, and none behind a claim of
- * another kind. So who holds it goes on holding it, whoever goes away before it. */
+ * another kind. So a holder goes on holding it when claims before it go away. */
 size_t names_holders(const struct names_claim *claims, size_t count);
 
 #endif

@@ -16,8 +16,7 @@ static void hang_up_all(void) {
     }
 }
 
-/* Opens a store, without failures, and has it hold "held" and "other": the failures come behind
- * that. */
+/* Opens a store that holds "held" and "other". Allocations do not fail until that is done. */
 static void open_unfailing(void) {
     fail_pause();
     server_start();
@@ -30,7 +29,7 @@ static void open_unfailing(void) {
     fail_resume();
 }
 
-/* Whatever failed has been told when its time is over, at the latest. */
+/* Each operation has completed, at the latest when its time is over. */
 static void check_completed(size_t count) {
     fake_pass_us(rig.world, 5 * S);
     for (size_t i = 0; i < count; i++) {

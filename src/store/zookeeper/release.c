@@ -18,7 +18,7 @@ static void released(struct zk_task *task) {
         return;
     }
     claim_forget_node(task->claim);
-    /* After an earlier request whose reply was lost, "not there" may be its own doing. */
+    /* If the reply to an earlier request was lost, that request may be why the node is gone. */
     task_done(task, error == ZK_OK    ? STORE_DONE
                     : task->uncertain ? STORE_UNKNOWN
                                       : STORE_NOT_YOURS);
@@ -105,7 +105,7 @@ void zookeeper_release(struct zookeeper *zk, struct store_op *op) {
     struct zk_claim *claim = claim_find(zk, op->seq);
     if (!claim) {
         store_complete(zk->host, op, STORE_NOT_YOURS);
-    } else if (claim->task) { /* that deletes it, and that nobody waited for */
+    } else if (claim->task) { /* a task deletes it already, and nobody waits for that */
         claim->task->op = op;
         claim->task->give_up_us = world_now_us(zk->host->world) + zk->setup.timeout_us;
     } else {

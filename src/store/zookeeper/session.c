@@ -317,13 +317,13 @@ static bool greeted(struct zk_session *session, struct codec_in *in) {
         return false;
     if (!granted.id) {
         if (!session->is_new)
-            session->state = ZK_READY; /* it did its work: no failure to connect */
+            session->state = ZK_READY; /* the connection did its work: no failure to connect */
         forget(session);
         break_off(session, HF_UNREACHABLE, "the session has expired");
         return true;
     }
     granted.last_zxid = session->id.last_zxid;
-    /* A timeout that a resumed session is given is not the one that a new leader would know. */
+    /* The timeout that is granted on resuming may not be the one that a new leader would know. */
     if (!session->is_new)
         granted.timeout_ms = (int32_t)min(granted.timeout_ms, session->id.timeout_ms);
     session->id = granted;
@@ -359,7 +359,7 @@ static bool answer_first(struct zk_session *session, const struct codec_header *
                          struct codec_in *in) {
     struct zk_request *request = first_of(&session->sent);
     if (!request || request->xid != header->xid)
-        return false; /* it answers nothing that was asked */
+        return false; /* it answers no request of ours */
     note_exchange(session, request->sent_us);
     if (request->writes && header->error == ZK_OK)
         note_write(session, request->sent_us);
@@ -484,7 +484,7 @@ static void timer_due(struct world_timer *timer) {
         struct codec_out out = {0};
         session->pinged_us = now;
         codec_ping(&out);
-        send(session, &out); /* without memory, it is not answered */
+        send(session, &out); /* if there is no memory, no answer comes */
     }
     give_up_overdue(session);
     want(session);

@@ -6,8 +6,8 @@
  * the ensemble has not ended it. Requests without a reply come back then: a create must not be sent
  * twice. An open connection is kept alive by pings.
  *
- * It also knows until when the ensemble keeps the session (session_valid_until_us); session.c says
- * how. */
+ * It also knows until when the ensemble keeps the session (zk_session_valid_until_us); session.c
+ * says how. */
 #ifndef ZOOKEEPER_SESSION_H
 #define ZOOKEEPER_SESSION_H
 

@@ -33,7 +33,7 @@ static void word_received(struct net_wire *wire, const char *bytes, size_t size)
     answer->size += kept;
 }
 
-/* A server closes the connection behind its answer. */
+/* A server closes the connection after its answer. */
 static void word_closed(struct net_wire *wire, int reason, const char *why) {
     (void)reason, (void)why;
     is_over(container_of(wire, struct words_answer, wire));

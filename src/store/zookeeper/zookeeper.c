@@ -231,8 +231,8 @@ static bool holds_any(const struct zookeeper *zk) {
     return false;
 }
 
-/* Without holds the session is of no use to anybody, and what is left of claims goes with it.
- * Otherwise it ends by itself. */
+/* Without holds, the session is ended, and what is left of claims goes with it. With holds, it is
+ * left to end by itself. */
 static void zookeeper_close(struct store *store) {
     struct zookeeper *zk = container_of(store, struct zookeeper, store);
     zk->is_closing = true;

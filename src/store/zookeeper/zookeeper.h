@@ -28,7 +28,7 @@ struct zk_claim {
     bool is_expected;              /* its owner knows that it may exist, and will release it */
     bool waited;                   /* it was in the queue */
     bool woken;                    /* what it waited for has happened */
-    bool doomed;                   /* it is to be deleted, whoever asks for it */
+    bool doomed;                   /* it must be deleted, even if its attempt asks again */
 };
 
 struct zookeeper {
@@ -109,8 +109,8 @@ void claim_settle(struct zk_claim *claim);
 bool claim_found(struct zk_claim *claim, const struct codec_header *header, struct codec_in *in);
 /* Watches its node, so that the owner is notified when somebody deletes it. */
 void claim_watch(struct zk_claim *claim);
-/* For how long a hold that was asked for when the task started may count on the session, if
- * `asked_us` were wanted. */
+/* For how long a hold that was asked for when the task started may count on the session, if a lease
+ * of `asked_us` was wanted. */
 int64_t claim_lease_us(const struct zk_task *task, int64_t asked_us);
 /* It is held, until then. */
 void claim_hold_until(struct zk_claim *claim, int64_t until_us);

@@ -1,6 +1,6 @@
 /* A ZooKeeper server over streams that lead to the test (support/rig.h): nodes, sessions, one-time
- * watches, as far as the store uses them. Every login is right, no session ends by itself. The test
- * can make it silent. */
+ * watches, as far as the store uses them. Every login succeeds, and no session ends by itself. The
+ * test can make it silent. */
 #ifndef ZOOKEEPER_ZOOKEEPER_TEST_H
 #define ZOOKEEPER_ZOOKEEPER_TEST_H
 
@@ -49,7 +49,7 @@ static struct server {
     struct node nodes[NODES_MAX];
     struct watch watches[WATCHES_MAX];
     int64_t zxid, now_ms;
-    unsigned overtakes; /* somebody else adds 10 to the counter before so many transactions */
+    unsigned overtakes; /* how many transactions come right after somebody else adds 10 */
     bool loses_multis;  /* they are done, and not answered */
     bool is_silent;     /* it reads, and says nothing */
     bool is_expired;    /* it knows no session any more */
@@ -138,7 +138,7 @@ static bool is_child(const struct node *node, const char *path) {
     return strcmp(parent, path) == 0;
 }
 
-/* Events go only to the stream that is being served, and to others when they are next served. */
+/* Events go only to the stream that is being served; other watches are dropped. */
 static void fire(const char *path, int type, bool of_children) {
     for (int i = 0; i < WATCHES_MAX; i++) {
         struct watch *watch = &server.watches[i];
@@ -462,7 +462,7 @@ static void serve_request(struct codec_in *in) {
     }
 }
 
-/* For fake_serve. Nothing of the server's own fails. The store writes whole requests. */
+/* For fake_serve. No allocation of the server itself fails. The store writes whole requests. */
 static void serve_zookeeper(struct fake_stream *stream) {
     if (!stream->accepted)
         fake_accept(stream);

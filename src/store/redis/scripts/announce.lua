@@ -1,4 +1,4 @@
--- Tells those who watch (watched.lua) what happened to `id`: 'a' it acquired the lock, 'r' released
+-- Notifies watchers (watched.lua) of what happened to `id`: 'a' it acquired the lock, 'r' released
 -- it, 'b' lost it by a break, 'w' it waits, 'l' it left the queue. `left` is what is left of its
 -- lease in ms, `last` the break.
 --

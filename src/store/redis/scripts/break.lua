@@ -1,5 +1,6 @@
--- Ends the hold with a token, whoever has it, and moves the token on. In a set, two readers may
--- have the same token. Then both are ended: otherwise each server might end a different one.
+-- Ends the hold with this token, no matter whose it is, and advances the token counter. In a set,
+-- two readers may have the same token. Then both are ended: otherwise each server might end a
+-- different one.
 --
 -- KEYS  K S Q W H I
 -- ARGV  1 token  2 by whom  3 why  4 prefix of the channels

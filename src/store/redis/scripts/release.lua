@@ -11,8 +11,8 @@ local me, channels, V = ARGV[1], ARGV[2], ARGV[4]
 --#include watched.lua
 local value = redis.pcall('GET', K)
 
--- The fast paths: I hold it alone. HDEL finds i, and q unless nobody waits. If the first who waits
--- is alive and wants the lock as a whole as well, it is reserved for it, as `reserve` does.
+-- The fast paths: I hold it exclusively. HDEL finds i, and q unless nobody waits. If the first waiter
+-- is alive and also wants the whole lock, the lock is reserved for it, as `reserve` does.
 local found = value == me and watched ~= 1 and call('HDEL', S, 'i', 'q')
 if found == 1 then
     call('DEL', K)
@@ -53,7 +53,8 @@ read_clock()
 load(value)
 local mine = true
 
--- Before it ends. The number before the record is the token of a share, or until when it waits.
+-- Call this before the share or the place in the queue ends. The number before the record is the
+-- token of a share, or until when it waits.
 local function announce_end(with_number)
     local token, record = string.match(with_number or '', '^(%d+) (.*)$')
     local holds = token and shared and token ~= '0' and call('ZSCORE', H, me)
