@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_US = 2000000 };
-
 struct looking {
     struct round round;
     char text[]; /* name, after */
@@ -151,7 +149,7 @@ static bool merge(struct round *round, struct hf_locks *locks) {
 
 static void looking_decide(struct round *round, bool time_is_up) {
     struct quorum *q = round->quorum;
-    if (quorum_round_waits_on(round, time_is_up, q->quorum, LOOK_US))
+    if (quorum_round_waits_on(round, time_is_up, q->quorum, QUORUM_PATIENCE_US))
         return;
     struct store_op *op = round->op;
     size_t answers = quorum_round_answers(round);

@@ -106,7 +106,10 @@ static enum store_outcome release_outcome(const struct pending_release *pending,
 static void release_decide(struct round *round, bool time_is_up) {
     struct pending_release *pending = container_of(round, struct pending_release, round);
     struct quorum *q = round->quorum;
-    enum store_outcome outcome = release_outcome(pending, time_is_up || !round->in_flight);
+    bool over = pending->result
+                    ? time_is_up || !round->in_flight /* the next ballot waits for this one */
+                    : !quorum_round_waits_on(round, time_is_up, q->quorum, QUORUM_PATIENCE_US);
+    enum store_outcome outcome = release_outcome(pending, over);
     if (!outcome)
         return;
     struct store_op *op = quorum_round_decided(round);

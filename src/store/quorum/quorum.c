@@ -26,11 +26,12 @@ static void breaking_answered(struct round *round, struct node_request *request)
 static void breaking_decide(struct round *round, bool time_is_up) {
     struct breaking *breaking = container_of(round, struct breaking, round);
     struct quorum *q = round->quorum;
-    bool over = time_is_up || !round->in_flight;
-    enum store_outcome outcome = breaking->yes > q->node_count - q->quorum ? STORE_DONE
-                                 : breaking->no >= q->quorum               ? STORE_NOT_YOURS
-                                 : over                                    ? STORE_UNKNOWN
-                                                                           : 0;
+    size_t needed = q->node_count - q->quorum + 1;
+    bool over = !quorum_round_waits_on(round, time_is_up, needed, QUORUM_PATIENCE_US);
+    enum store_outcome outcome = breaking->yes >= needed     ? STORE_DONE
+                                 : breaking->no >= q->quorum ? STORE_NOT_YOURS
+                                 : over                      ? STORE_UNKNOWN
+                                                             : 0;
     if (!outcome)
         return;
     struct store_op *op = quorum_round_decided(round);

@@ -21,7 +21,12 @@
 #include "store/voting.h"
 #include "world/world.h"
 
-enum { QUORUM_NODES_MAX = 15 };
+enum {
+    QUORUM_NODES_MAX = 15,
+    /* How long a majority may take where no lease runs meanwhile, and an early answer would only be
+     * "unknown": releasing, breaking, listing. */
+    QUORUM_PATIENCE_US = 2000000
+};
 
 struct node {
     struct quorum *quorum;
@@ -84,8 +89,8 @@ struct node_request {
 };
 
 /* A request to all nodes. It is decided as soon as the answers allow, and at the latest when
- * node_timeout is over. Answers may come after that; it is freed when nothing is in flight any
- * more. */
+ * node_timeout is over, or what quorum_round_waits_on adds to it. Answers may come after that; it
+ * is freed when nothing is in flight any more. */
 struct round {
     struct list link; /* in the quorum's rounds, until it is decided */
     struct quorum *quorum;
@@ -133,12 +138,12 @@ void quorum_round_await(struct round *round, int64_t within_us);
 /* It is decided. Returns the operation, which the caller completes. */
 struct store_op *quorum_round_decided(struct round *round);
 void quorum_round_free_if_over(struct round *round);
-/* For rounds that only read. They ignore single answers and wait for all nodes, until node_timeout;
- * and then for up to `longer_us` until enough have answered, because listing many names takes time.
- * True: it is still waiting. */
-void quorum_round_ignore(struct round *round, struct node_request *request);
-size_t quorum_round_answers(const struct round *round);
+/* For rounds that may take longer: they wait for all nodes until node_timeout, and then for up to
+ * `longer_us` until enough of them have done it. True: it is still waiting. */
 bool quorum_round_waits_on(struct round *round, bool time_is_up, size_t needed, int64_t longer_us);
+size_t quorum_round_answers(const struct round *round); /* how many have done it */
+/* For rounds that only read: they ignore single answers. */
+void quorum_round_ignore(struct round *round, struct node_request *request);
 /* Why the node failed, in words; "": it did not, or somebody else holds the lock, or there is still
  * time. */
 enum { REQUEST_FAILURE_SIZE = 400 };

@@ -262,7 +262,7 @@ void quorum_bell_rang(struct world_bell *bell) {
     quorum_finish(q);
 }
 
-/* ---- Rounds that only read ---- */
+/* ---- Rounds that may take longer, and those that only read ---- */
 
 void quorum_round_ignore(struct round *round, struct node_request *request) {
     (void)round;
