@@ -10,7 +10,8 @@
  * arrive during a poll are reported before its result is compared, and the poll does not count for
  * locks that changed meanwhile. And if changes are announced, a party that a poll does not find is
  * reported as gone only if the next poll does not find it either and no change has reported its end
- * meanwhile. */
+ * meanwhile. Its end may be announced later still; it is remembered for a while, so that it is not
+ * reported twice. */
 #include "cli/clock.h"
 #include "cli/look.h"
 #include "cli/text.h"
@@ -22,6 +23,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { REMEMBER_MS = 60000 }; /* who was reported as gone, in case that is announced */
 
 struct events {
     struct watch *watch;
@@ -125,7 +128,10 @@ static void end_party(const struct events *events, struct known_lock *lock,
         tell_ended(events, lock, party, now);
     else
         tell(events, polled("left"), &lock->info, &party->info);
-    known_drop(lock, party);
+    party->is_over = true;
+    party->updated_ms = clock_now_ms();
+    if (!events->call)
+        known_drop(lock, party);
 }
 
 /* Reports that a party holds the lock or waits for it, if that is not known yet. If it holds the
@@ -133,11 +139,12 @@ static void end_party(const struct events *events, struct known_lock *lock,
 static void tell_party(struct events *events, struct known_lock *lock, struct told told,
                        const hf_party *party, bool holds) {
     struct known_party *before = known_party(lock, party->owner);
-    if (before && before->holds && (!holds || before->info.token != party->token)) {
+    if (before && !before->is_over && before->holds &&
+        (!holds || before->info.token != party->token)) {
         end_party(events, lock, before, NULL);
-        before = NULL;
+        before = known_party(lock, party->owner);
     }
-    if (before && before->holds == holds) {
+    if (before && !before->is_over && before->holds == holds) {
         before->is_missing = false;
         before->info.left_ms = party->left_ms;
         before->updated_ms = clock_now_ms();
@@ -146,7 +153,7 @@ static void tell_party(struct events *events, struct known_lock *lock, struct to
     if (before)
         known_drop(lock, before);
     for (size_t i = lock->count; holds && lock->info.kind == HF_EXCLUSIVE && i-- > 0;) {
-        if (lock->parties[i]->holds)
+        if (lock->parties[i]->holds && !lock->parties[i]->is_over)
             end_party(events, lock, lock->parties[i], NULL);
     }
     tell(events, told, &lock->info, party);
@@ -175,7 +182,8 @@ static void tell_change(struct events *events, const hf_change *change) {
     }
     struct known_party *party = known_party(lock, change->party->owner);
     told.broken = change->type == HF_CHANGE_BROKEN ? change->lock : NULL;
-    tell(events, told, change->lock, change->party);
+    if (!party || !party->is_over)
+        tell(events, told, change->lock, change->party);
     if (party)
         known_drop(lock, party);
 }
@@ -275,6 +283,13 @@ static void compare_gone(struct events *events, struct known_lock *lock, const h
     size_t holder = 0, waiter = 0;
     for (size_t i = 0; i < lock->count;) {
         struct known_party *party = lock->parties[i];
+        if (party->is_over) {
+            if (clock_now_ms() > party->updated_ms + REMEMBER_MS)
+                known_drop(lock, party);
+            else
+                i++;
+            continue;
+        }
         bool found =
             now && (is_among(now->holders, now->holder_count, party->info.owner, &holder) ||
                     is_among(now->waiters, now->waiter_count, party->info.owner, &waiter));

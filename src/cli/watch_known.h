@@ -10,6 +10,7 @@ struct known_party {
     hf_party info;
     bool holds;         /* else it waits */
     bool is_missing;    /* the last poll did not find it */
+    bool is_over;       /* its end was reported; the store may still announce it */
     int64_t updated_ms; /* CLOCK_BOOTTIME; info.left_ms was true then or a little earlier */
     char strings[];
 };

@@ -86,6 +86,24 @@ def what_nobody_announces_is_found_by_polls():
 
 
 @test
+def what_a_poll_has_found_is_not_reported_again_when_it_is_announced():
+    """Polls and announcements use two connections: on a busy machine the announcement may come later."""
+    with Redis() as server, puppets(1, server.url()) as (one,), server.connect() as other:
+        with watching(server.url(), "--json", every="50ms") as watch:
+            watch.expect("watching")
+            other.command("SUBSCRIBE", "holdfast:@watch")
+            one.hold("h", "x")
+            watch.expect("acquired", "x")
+            _, channel, announced = other.read()
+            equal(announced[:2], "a ")
+            server.command("DEL", "holdfast:x")
+            equal(watch.expect("released", "x")["exact"], False)
+            server.command("PUBLISH", channel, "r" + announced[1:])
+            run(server.url(), "run", "y", "true")
+            watch.expect("acquired", "y")
+
+
+@test
 def a_set_says_that_it_is_polled():
     with nodes() as servers:
         url = new_set(servers)
