@@ -13,6 +13,21 @@ static hf_client *open_memory(void) {
 
 static hf_client *(*const openers[])(void) = {open_memory, open_client};
 
+enum { TRIES = 5 };
+
+/* Releases what must have been renewed. False if it was not: on a machine that is too slow to renew
+ * in time it is tried again; what is not renewed is lost each time. */
+static bool release_renewed(hf_hold *hold, int tries) {
+    int r = hf_check(hold, 0);
+    if (!r)
+        r = hf_release(hold);
+    hf_hold_free(hold);
+    if (r == HF_LOST && tries < TRIES)
+        return false;
+    CHECK_IS(r, HF_OK);
+    return true;
+}
+
 /* ---- A thread that waits ---- */
 
 struct thread {
@@ -51,7 +66,7 @@ TEST(cancelling_a_client_ends_the_calls_that_its_threads_are_in) {
     enum { THREADS = 5 };
     for (size_t i = 0; i < 2; i++) {
         hf_client *client = openers[i](), *other = openers[i]();
-        hf_hold *held = get(client, "held", lasting(0, LEASE_MS));
+        hf_hold *held = get_now(client, "held");
         hf_hold *awaited = get_now(other, "awaited");
         struct thread threads[THREADS];
         for (size_t j = 0; j < THREADS; j++) {
@@ -119,7 +134,8 @@ static void check_cancelled(pthread_t thread) {
 }
 
 TEST(a_cancelled_waiter_finishes_its_call_and_stops_no_renewal) {
-    for (size_t i = 0; i < 2; i++) {
+    int tries = 0;
+    for (size_t i = 0; i < 2;) {
         hf_client *client = openers[i]();
         hf_hold *renewed = get(client, "renewed", lasting(0, LEASE_MS));
         hf_hold *held = get_now(client, "awaited");
@@ -127,12 +143,11 @@ TEST(a_cancelled_waiter_finishes_its_call_and_stops_no_renewal) {
         start_waiting(&waits); /* it drives, for all threads */
         CHECK(pthread_cancel(waits.id) == 0);
         pause_ms(LEASE_MS * 2);
-        CHECK_IS(hf_check(renewed, 0), HF_OK);
+        i += release_renewed(renewed, ++tries);
         let_go(held);
         check_cancelled(waits.id);
         CHECK_IS(waits.result, HF_OK); /* it got the lock and released it */
         CHECK_IS(attempt(client, "awaited"), HF_OK);
-        let_go(renewed);
         hf_client_close(client);
     }
 }
@@ -179,7 +194,8 @@ static void *use_all_the_time(void *arg) {
 }
 
 TEST(threads_are_cancelled_at_any_time_and_nothing_stays_locked) {
-    for (size_t i = 0; i < 2; i++) {
+    int tries = 0;
+    for (size_t i = 0; i < 2;) {
         hf_client *client = openers[i]();
         hf_hold *renewed = get(client, "renewed", lasting(0, LEASE_MS));
         struct thread stays = {.client = client, .name = "busy", .wait_ms = HF_FOREVER};
@@ -193,9 +209,8 @@ TEST(threads_are_cancelled_at_any_time_and_nothing_stays_locked) {
         }
         pthread_cancel(stays.id);
         check_cancelled(stays.id);
-        CHECK_IS(hf_check(renewed, 0), HF_OK);
+        i += release_renewed(renewed, ++tries);
         CHECK_IS(attempt(client, "busy"), HF_OK);
-        let_go(renewed);
         hf_client_close(client);
     }
 }

