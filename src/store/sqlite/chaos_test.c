@@ -132,7 +132,7 @@ static void work(void *arg) {
         hf_acquire_options wanted = wish(name, &me->seed);
         hf_hold *hold = NULL;
         r = hf_acquire(client, names[name], &wanted, &hold);
-        if (r == HF_TIMEOUT || r == HF_SHORT || r == HF_UNREACHABLE) {
+        if (r == HF_TIMEOUT || r == HF_SHORT || r == HF_UNREACHABLE || r == HF_UNKNOWN) {
             atomic_fetch_add(&w->refusals, 1);
             continue;
         }

@@ -1,5 +1,6 @@
 /* The file of the sqlite store: where it may be, whose it may be, and what happens to one that is
  * damaged, foreign, full, gone or old. */
+#define TEST_TIMEOUT_S 300 /* for tens of thousands of commits on a busy machine */
 #include "store/sqlite/sqlite_test.h"
 
 #include <sys/mount.h>

@@ -175,26 +175,26 @@ TEST(a_killed_holder_is_succeeded_when_its_guard_is_dead_too) {
 
 TEST(a_killed_holder_that_asked_for_its_lease_keeps_the_lock_for_it) {
     int64_t before_ms = now_ms();
-    pid_t holder = start_guarded(HF_LEASE_ONLY, LEASE_MS, 0);
+    pid_t holder = start_guarded(HF_LEASE_ONLY, 2 * LEASE_MS, 0);
     hf_client *client = open_client();
     hf_call *call = queue_up(client, "x", LONG_MS);
     kill_hard(holder);
     let_go(granted(call));
-    CHECK(now_ms() >= before_ms + LEASE_MS);
+    CHECK(now_ms() >= before_ms + 2 * LEASE_MS);
     hf_client_close(client);
 }
 
 TEST(a_killed_holder_that_keeps_its_lock_has_it_until_its_lease_ends) {
     int64_t before_ms = now_ms();
     struct other *other = shared(sizeof(*other));
-    *other = (struct other){.name = "x", .lease_ms = LEASE_MS, .flags = HF_KEEP};
+    *other = (struct other){.name = "x", .lease_ms = 2 * LEASE_MS, .flags = HF_KEEP};
     pid_t holder = spawn(hold_on, other);
     AWAIT(atomic_load(&other->state) == 1);
     hf_client *client = open_client();
     hf_call *call = queue_up(client, "x", LONG_MS);
     kill_hard(holder);
     let_go(granted(call));
-    CHECK(now_ms() >= before_ms + LEASE_MS);
+    CHECK(now_ms() >= before_ms + 2 * LEASE_MS);
     hf_client_close(client);
 }
 
@@ -248,8 +248,9 @@ static void hold_in_namespace(void *arg) {
     status_of(child);
 }
 
-static void check_namespace(bool mounts_proc) {
-    need_namespaces(CLONE_NEWPID | CLONE_NEWNS);
+/* Whether the holder keeps its lock by renewals. On a busy machine its lease may end before one of
+ * them, but not soon: who is succeeded soon was taken for dead. */
+static bool is_renewed_in_namespace(bool mounts_proc) {
     struct inner *inner = shared(sizeof(*inner));
     inner->mounts_proc = mounts_proc;
     inner->other.name = "x";
@@ -259,12 +260,29 @@ static void check_namespace(bool mounts_proc) {
     hf_client *client = open_client();
     hf_acquire_options options = lasting(3 * LEASE_MS / 2, LONG_MS);
     hf_hold *hold = NULL;
-    CHECK_IS(hf_acquire(client, "x", &options, &hold), HF_TIMEOUT);
-    hf_call *call = queue_up(client, "x", LONG_MS);
+    int64_t before_ms = now_ms();
+    int r = hf_acquire(client, "x", &options, &hold);
+    CHECK(now_ms() > before_ms + LEASE_MS / 2);
+    if (r == HF_OK)
+        let_go(hold);
+    else
+        CHECK_IS(r, HF_TIMEOUT);
+    hf_call *call = r ? queue_up(client, "x", LONG_MS) : NULL;
     CHECK(kill(atomic_load(&inner->pid), SIGKILL) == 0);
-    let_go(granted(call)); /* by the lease alone */
+    if (call)
+        let_go(granted(call)); /* by the lease alone */
     check_ends_well(child);
     hf_client_close(client);
+    return r == HF_TIMEOUT;
+}
+
+static void check_namespace(bool mounts_proc) {
+    enum { TRIES = 5 };
+    need_namespaces(CLONE_NEWPID | CLONE_NEWNS);
+    bool is_renewed = false;
+    for (int i = 0; i < TRIES && !is_renewed; i++)
+        is_renewed = is_renewed_in_namespace(mounts_proc);
+    CHECK(is_renewed);
 }
 
 TEST(a_holder_in_another_pid_namespace_is_not_taken_for_dead) {
