@@ -1,12 +1,6 @@
 /* Breaking: an operator ends somebody's hold, by its token. */
 #include "suite.h"
 
-/* A store that cannot tell a holder at once does so at the next renewal: this makes that soon. */
-static hf_acquire_options breakable(hf_acquire_options options) {
-    options.lease_ms = LEASE_MS;
-    return options;
-}
-
 BOTH_FORMS(a_broken_lock_is_lost_to_its_holder_and_goes_to_the_next) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("break");
@@ -66,7 +60,7 @@ BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
         options.on_lost_arg = &told;
         hf_hold *hold = get(a, name, options);
         atomic_store(&told.losses, 0);
-        CHECK_IS(break_hold_because(b, name, hf_hold_token(hold), "it is stuck"), HF_OK);
+        int broken = break_hold_because(b, name, hf_hold_token(hold), "it is stuck");
         AWAIT(atomic_load(&told.losses) == 2);
         /* A slow machine: its lease has ended, or nobody could say why in half a second. */
         if (strcmp(told.cause, "broken") != 0 && late++ < TRIES) {
@@ -74,6 +68,7 @@ BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
             i--;
             continue;
         }
+        CHECK_IS(broken, HF_OK);
         CHECK_EQ_STR(told.cause, "broken");
         CHECK(strncmp(told.text, "broken by ", 10) == 0 && strstr(told.text, ": it is stuck"));
         CHECK(strstr(told.error, told.text) && strstr(told.error, name));
@@ -85,13 +80,19 @@ BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
         CHECK(strstr(failure, told.text));
         hf_hold_free(hold);
     }
-    /* A release that finds it broken asks, too. */
-    const char *name = fresh_name("release");
-    hf_hold *hold = get(a, name, as_exclusive(0));
-    CHECK_IS(break_hold_because(b, name, hf_hold_token(hold), "it is stuck"), HF_OK);
-    CHECK_IS(release(hold), HF_LOST);
-    CHECK(strstr(failure, ": it is stuck"));
-    hf_hold_free(hold);
+    /* A release that finds it broken asks, too. On a slow machine half a second is not enough. */
+    bool is_explained = false;
+    for (int i = 0; i < TRIES && !is_explained; i++) {
+        const char *name = fresh_name("release");
+        hf_hold *hold = get(a, name, as_exclusive(0));
+        int64_t before = now_ms();
+        CHECK_IS(break_hold_because(b, name, hf_hold_token(hold), "it is stuck"), HF_OK);
+        CHECK_IS(release(hold), HF_LOST);
+        is_explained = strstr(failure, ": it is stuck");
+        CHECK(is_explained || now_ms() > before + 400);
+        hf_hold_free(hold);
+    }
+    CHECK(is_explained);
 }
 
 BOTH_FORMS(who_loses_what_was_not_renewed_in_time_is_notified) {

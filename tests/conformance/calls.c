@@ -396,13 +396,19 @@ TEST(closing_completes_every_call_in_flight) {
 }
 
 BOTH_FORMS(closing_releases_what_completed_and_was_not_taken) {
-    hf_client *a = open_client(), *b = open_client();
-    const char *name = fresh_name("untaken");
-    hf_call *call = start(b, name, as_exclusive(0));
-    CHECK_IS(outcome(call), HF_OK);
-    close_client(b);
-    CHECK_IS(attempt(a, name, as_exclusive(0)), HF_OK);
-    hf_call_free(call);
+    hf_client *a = open_client();
+    bool is_in_time = false;
+    int status = HF_BUSY;
+    for (int i = 0; i < LONG_TRIES && status == HF_BUSY && !is_in_time; i++) {
+        hf_client *b = open_client();
+        const char *name = fresh_name("untaken");
+        hf_call *call = start(b, name, as_exclusive(0));
+        CHECK_IS(outcome(call), HF_OK);
+        is_in_time = is_closed_in_time(b);
+        status = attempt(a, name, as_exclusive(0));
+        hf_call_free(call);
+    }
+    CHECK_IS(status, HF_OK);
 }
 
 static void *wait_until_closed(void *call) {

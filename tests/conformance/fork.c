@@ -49,26 +49,32 @@ static void use_in_child(struct handles *of) {
     CHECK(hf_client_close(of->client) == NULL);
 }
 
-/* For the memory store the child is a world of its own; elsewhere the parent's lock is there. */
+/* For the memory store the child is a world of its own; elsewhere the parent's lock is there. Where
+ * a machine is too slow to renew in time, once more. */
 static void open_in_child(const char *name) {
     hf_client *own;
     CHECK_IS(hf_client_open(suite_url(), NULL, &own), HF_OK);
     hf_acquire_options options = as_exclusive(0);
     options.lease_ms = LEASE_MS;
     hf_hold *hold;
-    CHECK_IS(hf_acquire(own, fresh_name("child"), &options, &hold), HF_OK);
-    int64_t until = now_ms() + 3 * LEASE_MS / 2;
-    AWAIT(now_ms() > until);
-    CHECK_IS(hf_check(hold, 0), HF_OK);
-    CHECK_IS(hf_release(hold), HF_OK);
-    hf_hold_free(hold);
+    int status = HF_LOST;
+    for (int i = 0; i < LONG_TRIES && status == HF_LOST; i++) {
+        CHECK_IS(hf_acquire(own, fresh_name("child"), &options, &hold), HF_OK);
+        int64_t until = now_ms() + 3 * LEASE_MS / 2;
+        AWAIT(now_ms() > until);
+        status = hf_check(hold, 0);
+        if (status == HF_OK)
+            status = hf_release(hold);
+        hf_hold_free(hold);
+    }
+    CHECK_IS(status, HF_OK);
     if (strncmp(suite_url(), "memory:", 7) != 0)
         CHECK_IS(hf_acquire(own, name, &options, &hold), HF_BUSY);
     hf_client_close(own);
 }
 
-TEST(a_child_has_no_part_in_its_parents_locks) {
-    hf_client *a = open_client(), *b = open_client();
+/* What the parent's hold is in the end. */
+static int fork_and_check(hf_client *a, hf_client *b) {
     struct handles of = {.client = a, .name = fresh_name("fork")};
     hf_acquire_options options = as_exclusive(0);
     options.lease_ms = LEASE_MS;
@@ -85,13 +91,27 @@ TEST(a_child_has_no_part_in_its_parents_locks) {
         _exit(0);
     }
     check_child_ends_well(child);
-    CHECK_IS(hf_check(of.hold, 0), HF_OK);
-    CHECK_IS(attempt(b, of.name, as_exclusive(0)), HF_BUSY);
-    CHECK_EQ_INT(waiters(b, of.name), 1);
-    let_go(of.hold);
+    int checked = hf_check(of.hold, 0), other = attempt(b, of.name, as_exclusive(0));
+    size_t waiting = waiters(b, of.name);
+    int released = hf_release(of.hold);
+    if (released == HF_OK) {
+        CHECK_IS(checked, HF_OK);
+        CHECK_IS(other, HF_BUSY);
+        CHECK_EQ_INT(waiting, 1);
+    }
     CHECK_IS(hf_call_wait(of.pending, PATIENCE_MS), HF_OK);
+    hf_hold_free(of.hold);
     hf_call_free(of.pending);
     hf_call_free(of.completed);
+    return released;
+}
+
+TEST(a_child_has_no_part_in_its_parents_locks) {
+    hf_client *a = open_client(), *b = open_client();
+    int status = HF_LOST;
+    for (int i = 0; i < LONG_TRIES && status == HF_LOST; i++)
+        status = fork_and_check(a, b);
+    CHECK_IS(status, HF_OK);
 }
 
 struct worker {

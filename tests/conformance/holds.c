@@ -26,18 +26,24 @@ BOTH_FORMS(a_hold_that_is_freed_is_released) {
     let_go(granted(waiter));
 }
 
-BOTH_FORMS(a_client_that_closes_releases_what_it_holds) {
-    hf_client *a = open_client(), *b = open_client();
+/* What the next ones get, which must be HF_OK if the store confirmed the close in time. */
+static int close_with_holds(hf_client *b) {
+    hf_client *a = open_client();
     const char *names[] = {fresh_name("close"), fresh_name("close")};
     atomic_int losses = 0;
     hf_hold *holds[] = {get(a, names[0], telling(as_exclusive(0), &losses)),
                         get(a, names[1], telling(as_shared(0), &losses))};
     int fd = hf_hold_fd(holds[0]);
     CHECK(fd >= 0);
-    struct ask *waiter = queue_up(b, names[0], as_exclusive(HF_FOREVER), 1);
-    close_client(a);
-    let_go(granted(waiter));
-    CHECK_IS(attempt(b, names[1], as_exclusive(0)), HF_OK);
+    struct ask *waiter = queue_up(b, names[0], as_exclusive(PATIENCE_MS / 2), 1);
+    bool is_in_time = is_closed_in_time(a);
+    hf_hold *next = NULL;
+    int statuses[2];
+    if ((statuses[0] = answer(waiter, &next)) == HF_OK)
+        let_go(next);
+    statuses[1] = attempt(b, names[1], as_exclusive(0));
+    for (size_t i = 0; i < 2 && is_in_time; i++)
+        CHECK_IS(statuses[i], HF_OK);
     CHECK_IS(hf_hold_fd(holds[1]), HF_CLOSED);
     for (size_t i = 0; i < 2; i++) {
         CHECK_IS(hf_check(holds[i], 0), HF_CLOSED);
@@ -48,6 +54,15 @@ BOTH_FORMS(a_client_that_closes_releases_what_it_holds) {
         CHECK(hf_hold_free(holds[i]) == NULL);
     }
     CHECK_EQ_INT(atomic_load(&losses), 0);
+    return statuses[0] ? statuses[0] : statuses[1];
+}
+
+BOTH_FORMS(a_client_that_closes_releases_what_it_holds) {
+    hf_client *b = open_client();
+    int status = HF_BUSY;
+    for (int i = 0; i < LONG_TRIES && status != HF_OK; i++)
+        status = close_with_holds(b);
+    CHECK_IS(status, HF_OK);
 }
 
 TEST(what_frees_takes_null) {
@@ -132,16 +147,22 @@ TEST(several_threads_may_use_and_release_one_hold) {
 }
 
 TEST(a_hold_may_be_used_while_its_client_closes) {
-    hf_client *a = open_client(), *b = open_client();
-    const char *name = fresh_name("closes");
-    struct shared_hold shared = {.hold = get(a, name, as_exclusive(0)), .ended = HF_CLOSED};
-    pthread_t users[USERS];
-    start_users(&shared, users);
-    close_client(a);
-    for (size_t i = 0; i < USERS; i++)
-        pthread_join(users[i], NULL);
-    hf_hold_free(shared.hold);
-    CHECK_IS(attempt(b, name, as_exclusive(0)), HF_OK);
+    hf_client *b = open_client();
+    bool is_in_time = false;
+    int status = HF_BUSY;
+    for (int i = 0; i < LONG_TRIES && status == HF_BUSY && !is_in_time; i++) {
+        hf_client *a = open_client();
+        const char *name = fresh_name("closes");
+        struct shared_hold shared = {.hold = get(a, name, as_exclusive(0)), .ended = HF_CLOSED};
+        pthread_t users[USERS];
+        start_users(&shared, users);
+        is_in_time = is_closed_in_time(a);
+        for (size_t j = 0; j < USERS; j++)
+            pthread_join(users[j], NULL);
+        hf_hold_free(shared.hold);
+        status = attempt(b, name, as_exclusive(0));
+    }
+    CHECK_IS(status, HF_OK);
 }
 
 /* ---- Callbacks ---------------------------------------------------------------------------- */

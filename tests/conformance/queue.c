@@ -177,9 +177,17 @@ BOTH_FORMS(who_times_out_does_not_stand_in_the_way) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("gave-up");
     hf_hold *reader = get(a, name, with_label(as_shared(0), "r1"));
-    struct ask *writer = queue_up(b, name, with_label(as_exclusive(LEASE_MS), "w"), 1);
-    struct ask *later = ask_for(a, name, with_label(as_shared(HF_FOREVER), "r2"));
     hf_hold *none = NULL;
+    struct ask *writer;
+    for (int64_t wait_ms = LEASE_MS;; wait_ms *= 4) {
+        writer = ask_for(b, name, with_label(as_exclusive(wait_ms), "w"));
+        AWAIT(are_waiting(a, name, 1) || is_answered(writer));
+        if (!is_answered(writer) || wait_ms > PATIENCE_MS / 4)
+            break;
+        int status = answer(writer, &none); /* a slow machine: before it was seen to wait */
+        CHECK(status == HF_TIMEOUT || status == HF_UNKNOWN);
+    }
+    struct ask *later = ask_for(a, name, with_label(as_shared(HF_FOREVER), "r2"));
     CHECK_IS(answer(writer, &none), HF_TIMEOUT);
     CHECK(none == NULL);
     hf_hold *hold = granted(later); /* while r1 goes on reading */
@@ -243,18 +251,28 @@ TEST(a_thread_that_waits_for_ever_can_be_cancelled_by_another) {
 }
 
 BOTH_FORMS(a_client_that_closes_does_not_stand_in_the_way) {
-    hf_client *a = open_client(), *b = open_client();
-    const char *name = fresh_name("closing");
-    hf_hold *hold = get(a, name, as_exclusive(0));
-    hf_acquire_options options = as_exclusive(HF_FOREVER);
-    hf_call *call;
-    CHECK_IS(hf_acquire_start(b, name, &options, &call), HF_OK);
-    AWAIT(are_waiting(a, name, 1));
-    struct ask *behind = queue_up(a, name, as_exclusive(HF_FOREVER), 2);
-    close_client(b);
-    CHECK_IS(hf_call_status(call), HF_CLOSED);
-    hf_call_free(call);
-    CHECK_EQ_INT(waiters(a, name), 1);
-    let_go(hold);
-    let_go(granted(behind));
+    hf_client *a = open_client();
+    bool is_in_time = false;
+    int status = HF_TIMEOUT;
+    for (int i = 0; i < LONG_TRIES && status == HF_TIMEOUT && !is_in_time; i++) {
+        hf_client *b = open_client();
+        const char *name = fresh_name("closing");
+        hf_hold *hold = get(a, name, as_exclusive(0));
+        hf_acquire_options options = as_exclusive(HF_FOREVER);
+        hf_call *call;
+        CHECK_IS(hf_acquire_start(b, name, &options, &call), HF_OK);
+        AWAIT(are_waiting(a, name, 1));
+        struct ask *behind = queue_up(a, name, as_exclusive(PATIENCE_MS / 2), 2);
+        is_in_time = is_closed_in_time(b);
+        CHECK_IS(hf_call_status(call), HF_CLOSED);
+        hf_call_free(call);
+        if (is_in_time)
+            CHECK_EQ_INT(waiters(a, name), 1);
+        let_go(hold);
+        hold = NULL;
+        status = answer(behind, &hold);
+        if (status == HF_OK)
+            let_go(hold);
+    }
+    CHECK_IS(status, HF_OK);
 }

@@ -145,8 +145,7 @@ BOTH_FORMS(the_loss_is_reported_to_every_hold_that_the_owner_has) {
     hf_hold *holds[COUNT];
     for (size_t i = 0; i < COUNT; i++) {
         hf_acquire_options options = telling(again(as_exclusive(0)), &losses[i]);
-        options.lease_ms = LEASE_MS;
-        holds[i] = get(a, name, options);
+        holds[i] = get(a, name, breakable(options));
     }
     CHECK_IS(release(holds[0]), HF_OK); /* no more the owner's, and so not told */
     CHECK_IS(release(holds[2]), HF_OK);

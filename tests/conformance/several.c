@@ -121,22 +121,28 @@ static int64_t left_of(hf_client *client, const char *name) {
 }
 
 /* wants[0] is the last to be taken, and is let go when the lease of the first has run down a
- * little. */
+ * little. A busy machine has 3 s to take the first; where it needs longer, once more. */
 BOTH_FORMS(several_with_too_little_time_left_are_released) {
     hf_client *a = open_client(), *b = open_client();
-    struct several several = {0};
-    add_mutexes(&several, 2);
-    hf_hold *before = get(b, several.wants[0].name, as_exclusive(0)), *hold = NULL;
-    hf_acquire_options options = for_only(as_exclusive(HF_FOREVER), 20000);
-    options.min_left_ms = 17000; /* a busy machine has 3 s to take the first */
-    struct ask *all = ask_begin((struct ask){
-        .client = a, .wants = several.pointers, .want_count = several.count, .options = options});
-    AWAIT(left_of(b, several.wants[1].name) > 0);
-    AWAIT(left_of(b, several.wants[1].name) < 16900);
-    let_go(before);
-    CHECK_IS(answer(all, &hold), HF_SHORT);
-    CHECK(hold == NULL);
-    check_all_free(b, &several);
+    bool is_seen = false;
+    for (int i = 0; i < LONG_TRIES && !is_seen; i++) {
+        struct several several = {0};
+        add_mutexes(&several, 2);
+        hf_hold *before = get(b, several.wants[0].name, as_exclusive(0)), *hold = NULL;
+        hf_acquire_options options = for_only(as_exclusive(HF_FOREVER), 20000);
+        options.min_left_ms = 17000;
+        struct ask *all = ask_begin((struct ask){.client = a,
+                                                 .wants = several.pointers,
+                                                 .want_count = several.count,
+                                                 .options = options});
+        AWAIT((is_seen = left_of(b, several.wants[1].name) > 0) || is_answered(all));
+        AWAIT(left_of(b, several.wants[1].name) < 16900);
+        let_go(before);
+        CHECK_IS(answer(all, &hold), HF_SHORT);
+        CHECK(hold == NULL);
+        check_all_free(b, &several);
+    }
+    CHECK(is_seen);
 }
 
 BOTH_FORMS(one_busy_name_leaves_all_the_others_free) {
@@ -219,9 +225,7 @@ BOTH_FORMS(the_loss_of_one_is_the_loss_of_all) {
     struct several several = {0};
     add_mutexes(&several, 3);
     atomic_int losses = 0;
-    hf_acquire_options options = telling(as_exclusive(0), &losses);
-    options.lease_ms = 3 * LEASE_MS; /* it must be the break that ends it */
-    hf_hold *hold = get_several(a, &several, options);
+    hf_hold *hold = get_several(a, &several, telling(breakable(as_exclusive(0)), &losses));
     int fd = hf_hold_fd(hold);
     CHECK_IS(break_hold(b, several.wants[1].name, hf_hold_token_at(hold, 1)), HF_OK);
     AWAIT(hf_check(hold, 0) == HF_LOST);
@@ -234,25 +238,36 @@ BOTH_FORMS(the_loss_of_one_is_the_loss_of_all) {
     CHECK_EQ_INT(atomic_load(&losses), 1);
 }
 
+/* (Where a machine is too slow to renew in time, once more: names that are not renewed are lost
+ * each time.) */
 BOTH_FORMS(several_names_are_renewed_together) {
     hf_client *a = open_client(), *b = open_client();
-    struct several kept = {0}, ended = {0};
-    add_mutexes(&kept, 3);
-    add_mutexes(&ended, 3);
-    hf_acquire_options options = as_exclusive(0);
-    options.lease_ms = LEASE_MS;
-    hf_hold *renewed = get_several(a, &kept, options);
-    hf_hold *expired = get_several(a, &ended, for_only(as_exclusive(0), LEASE_MS));
-    AWAIT(hf_check(expired, 0) == HF_LOST);
-    check_all_free(b, &ended);
-    int64_t until = now_ms() + 300;
-    AWAIT(now_ms() > until);
-    CHECK_IS(hf_check(renewed, 0), HF_OK);
-    for (size_t i = 0; i < 3; i++)
-        CHECK_IS(attempt(b, kept.wants[i].name, as_exclusive(0)), HF_BUSY);
-    hf_hold_free(expired);
-    let_go(renewed);
-    check_all_free(b, &kept);
+    int released = HF_LOST;
+    for (int i = 0; i < LONG_TRIES && released == HF_LOST; i++) {
+        struct several kept = {0}, ended = {0};
+        add_mutexes(&kept, 3);
+        add_mutexes(&ended, 3);
+        hf_acquire_options options = as_exclusive(0);
+        options.lease_ms = LEASE_MS;
+        hf_hold *renewed = get_several(a, &kept, options);
+        hf_hold *expired = get_several(a, &ended, for_only(as_exclusive(0), LEASE_MS));
+        AWAIT(hf_check(expired, 0) == HF_LOST);
+        check_all_free(b, &ended);
+        int64_t until = now_ms() + 300;
+        AWAIT(now_ms() > until);
+        int checked = hf_check(renewed, 0), others[3];
+        for (size_t j = 0; j < 3; j++)
+            others[j] = attempt(b, kept.wants[j].name, as_exclusive(0));
+        released = release(renewed);
+        for (size_t j = 0; j < 3 && released == HF_OK; j++) {
+            CHECK_IS(checked, HF_OK);
+            CHECK_IS(others[j], HF_BUSY);
+        }
+        hf_hold_free(expired);
+        hf_hold_free(renewed);
+        check_all_free(b, &kept);
+    }
+    CHECK_IS(released, HF_OK);
 }
 
 /* ---- No order deadlocks ------------------------------------------------------------------- */

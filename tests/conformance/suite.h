@@ -15,7 +15,7 @@
 #ifndef TESTS_CONFORMANCE_SUITE_H
 #define TESTS_CONFORMANCE_SUITE_H
 
-#define TEST_TIMEOUT_S 150
+#define TEST_TIMEOUT_S 300
 #include "check.h"
 #include "support/fork_safely.h"
 
@@ -33,7 +33,8 @@ enum {
     PATIENCE_MS = 30000,
     LONG_LEASE_MS = 60000, /* whatever happens within PATIENCE_MS happens for another reason */
     LEASE_MS = 3000,       /* as short as can be where renewals must keep it on a busy machine */
-    TRIES = 20             /* where a machine may be too slow for what is to be shown */
+    TRIES = 20,            /* where a machine may be too slow for what is to be shown */
+    LONG_TRIES = 5         /* the same, where a try takes seconds */
 };
 
 /* ---- What the program was given ----------------------------------------------------------- */
@@ -139,6 +140,14 @@ static void close_client(hf_client *client) {
         index++;
     clients[index] = clients[--client_count];
     CHECK(hf_client_close(client) == NULL);
+}
+
+/* Closes a client, and returns whether the store has confirmed what that releases: a close waits
+ * for it for a second at most. */
+static bool is_closed_in_time(hf_client *client) {
+    int64_t before = now_ms();
+    close_client(client);
+    return now_ms() < before + 900;
 }
 
 /* ---- The two forms ------------------------------------------------------------------------ */
@@ -319,6 +328,13 @@ static hf_acquire_options with_label(hf_acquire_options options, const char *lab
 static hf_acquire_options for_only(hf_acquire_options options, int64_t lease_ms) {
     options.lease_ms = lease_ms;
     return with_flags(options, HF_NO_RENEW);
+}
+
+/* A lease for a hold that is to be broken. It does not end by itself before that, and a store that
+ * cannot notify the holder at once does so at the next renewal, which is soon. */
+static hf_acquire_options breakable(hf_acquire_options options) {
+    options.lease_ms = 3 * LEASE_MS;
+    return options;
 }
 
 /* An acquire that must succeed. The lease may be over when a busy machine comes to look at the
