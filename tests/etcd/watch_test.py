@@ -82,7 +82,7 @@ def a_hold_whose_end_is_read_after_its_lease_may_not_have_been_released():
         proxy.refuse()
         proxy.reset()
         with Puppet(PUPPET, near) as one:
-            one.hold("x", "x", lease_ms=1000)
+            one.hold("x", "x", lease_ms=3000)
             key, = shared.keys("late/x/")
             lease = f"{json.loads(shared.command('get', key, '-w', 'json'))['kvs'][0]['lease']:x}"
             equal(one.release("x"), "OK")
@@ -164,7 +164,7 @@ def the_end_of_a_lease_is_no_release():
     with watching(url, "--json") as watch:
         watch.expect("watching")
         with Puppet(PUPPET, url) as holder:
-            holder.hold("x", "x", lease_ms=1000)
+            holder.hold("x", "x", lease_ms=3000)
             holder.kill()
         watch.expect("acquired", "x")
         wait_until(lambda: not shared.keys("lease/"), "the end of the lease")

@@ -74,6 +74,16 @@ def puppets(count, url, **options):
         yield [stack.enter_context(Puppet(PUPPET, url, **options)) for _ in range(count)]
 
 
+def hold_or_too_slow(puppet, lock, name, **options):
+    """Holds what a @patient scenario begins with. If the store did not answer in time, it is played again."""
+    puppet.acquire(lock, name, **options)
+    line = puppet.wait(("acquired", lock), ("failed", lock))
+    if line.words[0] == "failed" and line.words[2] in ("SHORT", "UNREACHABLE", "UNKNOWN"):
+        raise TooSlow(line)
+    puppet.lines.insert(0, line)
+    return puppet.granted(lock)
+
+
 def use_once(puppet, names):
     """Takes and releases each of these locks, so that the store knows them; holds "spare" from then on."""
     for name in names:
@@ -103,6 +113,16 @@ def deadline_us(puppet, lock):
     if not left_ms:
         raise TooSlow(f"{lock} is lost already")
     return asked_us + left_ms * 1000, boot_us() + (left_ms + 1) * 1000
+
+
+def last_deadline_us(puppet, lock):
+    """Waits for the end of a hold that is not renewed any more; between which times its deadline was."""
+    bounds = deadline_us(puppet, lock)
+    with contextlib.suppress(TooSlow):
+        while True:
+            bounds = deadline_us(puppet, lock)
+            time.sleep(0.02)
+    return bounds
 
 
 def outcome(puppet, lock, limit_s=LIMIT_S):

@@ -182,11 +182,18 @@ class Ensemble:
             if member.running():
                 member.wait_ready()
 
+    def members_that(self, mode):
+        """Who is that now, or soon: one that is busy may not answer at once."""
+        until = time.monotonic() + LIMIT_S
+        while not (found := [member for member in self.members if member.mode() == mode]):
+            assert time.monotonic() < until, f"no {mode}"
+        return found
+
     def leader(self):
-        return next(member for member in self.members if member.mode() == "leader")
+        return self.members_that("leader")[0]
 
     def followers(self):
-        return [member for member in self.members if member.mode() == "follower"]
+        return self.members_that("follower")
 
     def cut(self, member):
         """Nothing goes between this member and the others any more."""

@@ -8,8 +8,10 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers import suite
+from servers.process import LIMIT_S
 from servers.puppet import Puppet
-from servers.scene import KINDS, LONG_MS, PUPPET, TooSlow, deadline_us, is_lost, patient, puppets, wait_until
+from servers.scene import (KINDS, LONG_MS, PUPPET, TooSlow, deadline_us, hold_or_too_slow, is_lost, patient, puppets,
+                           wait_until)
 from servers.suite import equal, main, test
 from servers.zookeeper import Ensemble, Nodes
 from servers.zookeeper import patient as slowly
@@ -30,7 +32,7 @@ def row_47_a_member_that_is_cut_off_with_its_client_does_not_keep_the_lock():
     with Ensemble(sync_limit=20) as ensemble:
         cut, leader = ensemble.followers()[0], ensemble.leader()
         with Puppet(PUPPET, cut.url() + QUICKLY) as far, Puppet(PUPPET, slowly(leader.url())) as near:
-            token = far.hold("lock", "lock", lease_ms=2000).token
+            token = hold_or_too_slow(far, "lock", "lock", lease_ms=2000).token
             near.acquire("lock", "lock", wait_ms=-1)
             wait_until(lambda: len(claims(leader, "lock")) == 2, "the waiter")
             time.sleep(3)  # so that the holder lives by renewals alone
@@ -57,7 +59,7 @@ def row_23_holds_and_places_outlive_the_leader(fault):
         others = [member for member in ensemble.members if member is not leader]
         # A renewal is a write: at the next one, a leader whose disk is full ends, or follows another.
         wait_until(lambda: one.renew("exclusive") in ("OK", "LOST") and any(other.mode() == "leader" for other in others),
-                   "a renewal, and another leader")
+                   "a renewal, and another leader", 3 * LIMIT_S)
         for lock, token in tokens.items():
             if is_lost(one, lock):
                 raise TooSlow(f"{lock} is lost: the election took longer than a lease")
@@ -113,9 +115,10 @@ def a_member_that_lags_calls_no_lock_busy_that_was_released_and_finds_every_hold
 
 
 @test
+@patient
 def row_8_all_members_crash_and_the_lock_is_granted_once_they_are_back():
     with Ensemble() as ensemble, puppets(2, ensemble.url() + QUICKLY) as (one, two):
-        token = one.hold("lock", "lock", lease_ms=2000).token
+        token = hold_or_too_slow(one, "lock", "lock", lease_ms=2000).token
         two.acquire("lock", "lock", wait_ms=-1)
         wait_until(lambda: len(claims(ensemble.members[0], "lock")) == 2, "the waiter")
         for member in ensemble.members:

@@ -7,8 +7,9 @@ from servers.process import LIMIT_S
 from servers.proxy import Mode
 from servers.puppet import Puppet
 from servers.redis import RedisError
-from servers.scene import (HOLDFAST, KINDS, LONG_MS, PUPPET, SHIM, SLACK_US, TooSlow, deadline_us, in_time, is_lost,
-                           is_there, one_of, outcome, patient, puppets, sleep_until, sockets_of, wait_until)
+from servers.scene import (HOLDFAST, KINDS, LONG_MS, PUPPET, SHIM, SLACK_US, TooSlow, deadline_us, hold_or_too_slow, in_time,
+                           is_lost, is_there, last_deadline_us, one_of, outcome, patient, puppets, sleep_until, sockets_of,
+                           wait_until)
 from servers.suite import equal
 
 # ---- The server ----
