@@ -30,7 +30,7 @@ def is_told(url, words):
 
 @test
 def sentinels_and_their_quorum_are_counted():
-    with Sentinels(down_after_ms=60000, config=DURABLE) as scene:
+    with Sentinels(config=DURABLE) as scene:
         code, found, answer = doctor(scene.url())
         equal((code, severities(found), answer["tier"]), (1, NO_RESERVE, "best effort"))
         contains(found["sentinels"]["found"], "3 of the 3 sentinels", "know of 3", "a quorum of 2")
@@ -53,7 +53,7 @@ def sentinels_and_their_quorum_are_counted():
 
 @test
 def two_sentinels_are_too_few():
-    with Sentinels(sentinels=2, down_after_ms=60000) as scene:
+    with Sentinels(sentinels=2) as scene:
         _, found, _ = doctor(scene.url())
         equal(found["sentinels"]["severity"], "warning")
         contains(found["sentinels"]["found"], "2 of the 2 sentinels")
@@ -61,7 +61,7 @@ def two_sentinels_are_too_few():
 
 @test
 def replicas_that_lag_or_are_missing_are_a_warning():
-    with Sentinels(down_after_ms=60000, config=[*DURABLE, "repl-timeout 60"]) as scene:
+    with Sentinels(config=[*DURABLE, "repl-timeout 60"]) as scene:
         replica = scene.replica
         _, found, _ = doctor(scene.url())
         equal(severities(found), NO_RESERVE)
@@ -79,7 +79,7 @@ def replicas_that_lag_or_are_missing_are_a_warning():
 
 @test("sentinels", "a Cluster")
 def masters_that_do_not_care_for_replicas_are_noted(which):
-    with Sentinels(down_after_ms=60000) if which == "sentinels" else Cluster() as scene:
+    with Sentinels() if which == "sentinels" else Cluster() as scene:
         _, found, _ = doctor(scene.url())
         contains(found["min-replicas"]["found"], "min-replicas-to-write is 0")
         for server in scene.servers if which == "sentinels" else scene.nodes:
@@ -101,6 +101,7 @@ def slots_nodes_and_replicas_of_a_cluster_are_counted():
         contains(found["nodes"]["found"], "3 masters with slots; 0 nodes failing")
         contains(found["replicas"]["found"], "0 of 3 masters have no replica")
         contains(found["replica-lag"]["found"], "3 replicas, the slowest")
+        cluster.hurry()
         cluster.replica_of(cluster.nodes[0]).kill()
         wait_until(lambda: is_told(url, "1 node failing") and is_told(url, "1 of 3 masters has no replica"),
                    "a replica less", LIMIT_S)
@@ -114,7 +115,7 @@ def slots_nodes_and_replicas_of_a_cluster_are_counted():
 
 @test
 def a_replica_of_any_master_of_a_cluster_that_lags_is_a_warning():
-    with Cluster(config=["cluster-node-timeout 60000", *DURABLE]) as cluster:
+    with Cluster(config=DURABLE) as cluster:
         replica, master = cluster.replica_of(cluster.nodes[2]), cluster.nodes[2]
         equal(severities(doctor(cluster.url())[1]), NO_RESERVE)
         replica.stop()
@@ -126,6 +127,7 @@ def a_replica_of_any_master_of_a_cluster_that_lags_is_a_warning():
 def a_cluster_that_is_down_is_a_problem():
     with Cluster(replicas=0, config=["cluster-require-full-coverage no"]) as cluster:
         equal(doctor(cluster.url())[1]["cluster"]["severity"], "ok")
+        cluster.hurry()
         cluster.nodes[1].kill()
         wait_until(lambda: "cluster_slots_fail:0" not in cluster.nodes[0].command("CLUSTER", "INFO"), "a failure", LIMIT_S)
         wait_until(lambda: doctor(cluster.url())[1].get("cluster", {}).get("severity") == "problem",
@@ -138,7 +140,7 @@ def a_cluster_that_is_down_is_a_problem():
 @test
 def each_right_that_is_missing_at_a_server_with_sentinels_or_at_a_sentinel_is_named():
     user, (watcher,) = documented_user("acl: servers with sentinels"), documented_users(title="acl: sentinels")
-    with Sentinels(down_after_ms=60000, config=DURABLE, users=[user], sentinel_users=[watcher]) as scene:
+    with Sentinels(config=DURABLE, users=[user], sentinel_users=[watcher]) as scene:
         url = scene.url(login_at_sentinels("holdfast"), user="holdfast")
         env = {PASSWORD: scene.sentinels[0].password_of("holdfast")}
         usual = ALWAYS | {"configuration": "note", "sentinels": "note"}

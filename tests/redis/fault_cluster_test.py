@@ -13,11 +13,11 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-from faults.scene import LONG_MS, PUPPET, SLACK_US, History, TooSlow, is_lost, keys, one_of, patient, puppets, \
-    value_of, wait_until, waiting
+from faults.scene import (LONG_MS, PUPPET, SLACK_US, History, TooSlow, is_lost, keys, last_deadline_us, one_of, patient, puppets,
+                          value_of, wait_until, waiting)
 from servers import suite
-from servers.cluster import CALM, Cluster, slot_of
-from servers.puppet import Puppet, boot_us
+from servers.cluster import Cluster, slot_of
+from servers.puppet import Puppet
 from servers.redis import RedisError
 from servers.sentinel import info
 from servers.suite import equal, main, test
@@ -62,6 +62,7 @@ def row_10_a_promotion_means_lost_for_its_slots_and_no_others(how):
         two.acquire("waits", lost, wait_ms=-1)
         wait_until(lambda: waiting(old, lost) == 1, "a waiter")
         wait_for_replication(old)
+        cluster.hurry()
         if how == "killed":
             old.kill()
         else:
@@ -85,7 +86,7 @@ def row_10_a_promotion_means_lost_for_its_slots_and_no_others(how):
 @patient
 def row_10_clients_that_are_cut_off_with_a_node_lose_its_locks_and_the_others_go_on():
     """Clients of the other nodes go on; clients of this one lose its locks, at their deadline at the latest."""
-    with Cluster(proxied=True, config=["cluster-node-timeout 4000"]) as cluster, \
+    with Cluster(proxied=True) as cluster, \
             puppets(3, cluster.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two, inside):
         old = cluster.nodes[1]
         first, kept = name_at(cluster, old), name_at(cluster, cluster.nodes[2])
@@ -96,16 +97,14 @@ def row_10_clients_that_are_cut_off_with_a_node_lose_its_locks_and_the_others_go
             two.acquire(lock, name, wait_ms=-1)
             wait_until(lambda name=name: waiting(old, name) == 1, "a waiter")
         wait_for_replication(old)
+        cluster.hurry(4000)
         cluster.part([old, inside])
         reached = inside.renew("second")
         if "cluster_state:ok" not in old.command("CLUSTER", "INFO"):
             raise TooSlow("the node has noticed already")
         equal(reached, "OK")
         equal(is_lost(one, "first"), False)
-        end_us = 0
-        while (left_ms := inside.left("second")) > 0:
-            end_us = boot_us() + (left_ms + 1) * 1000
-            time.sleep(0.02)
+        _, end_us = last_deadline_us(inside, "second")
         told_us = inside.lost("second", LIMIT_S)
         assert told_us <= end_us + SLACK_US, f"{(told_us - end_us) / 1e6} s too late"
         new = cluster.wait_for_promotion(slot(first), old)
@@ -137,6 +136,7 @@ def row_10_what_was_not_replicated_is_lost_and_not_made_again():
         wait_until(lambda: waiting(old, first) == 1, "a waiter")
         wait_for_replication(old)
         cluster.replica_of(old).command("FLUSHALL")
+        cluster.hurry()
         old.kill()
         new = cluster.wait_for_promotion(slot(first), old)
         one.lost(first, LIMIT_S)
@@ -163,7 +163,7 @@ def a_promotion_by_hand_loses_the_locks_of_its_slots():
 
 @test
 def a_restart_of_a_node_loses_no_lock():
-    with Cluster(config=["appendonly yes", "appendfsync always", "cluster-node-timeout 60000"]) as cluster, \
+    with Cluster(config=["appendonly yes", "appendfsync always"]) as cluster, \
             puppets(1, cluster.url()) as (one,):
         old = cluster.nodes[1]
         name = name_at(cluster, old)
@@ -181,6 +181,7 @@ def seeds_may_be_gone_once_the_others_are_known():
         for name in names:
             one.hold(name, name, lease_ms=LONG_MS)
         old = cluster.nodes[0]
+        cluster.hurry()
         old.kill()
         cluster.wait_for_promotion(slot(names[0]), old)
         one.lost(names[0], LIMIT_S)
@@ -319,7 +320,7 @@ class Player(threading.Thread):
 @test
 def row_46_slots_that_migrate_under_load_lose_no_hold():
     history, names = History(), [f"busy{number}" for number in range(6)]
-    with Cluster(config=CALM) as cluster, puppets(CLIENTS, cluster.url("?timeout=20000"), wait_lease_ms=WAIT_LEASE_MS) as every:
+    with Cluster() as cluster, puppets(CLIENTS, cluster.url("?timeout=20000"), wait_lease_ms=WAIT_LEASE_MS) as every:
         kept = {puppet: puppet.hold("kept", f"kept{number}", lease_ms=30000) for number, puppet in enumerate(every)}
         slots = [slot(name) for name in names + [f"kept{number}" for number in range(len(every))]]
         players = [Player(puppet, number, names, history) for number, puppet in enumerate(every)]

@@ -2,7 +2,7 @@
 """A Redis Cluster on loopback for tests: three masters, each with a replica.
 
     with Cluster() as cluster:
-        ... cluster.url() ... cluster.owner(slot).kill() ... cluster.move(slot, target)
+        ... cluster.url() ... cluster.hurry() ... cluster.owner(slot).kill() ... cluster.move(slot, target)
     with Cluster(proxied=True) as cluster:
         ... cluster.part([node, client]) ... cluster.heal()
 
@@ -28,8 +28,7 @@ from servers.redis import Redis, RedisError, documented_user, patient
 from servers.sentinel import info, wait_until
 
 SLOTS = 16384
-NODE_TIMEOUT_MS = 1500
-CALM = ["cluster-node-timeout 30000"]  # a busy machine causes no fail-over
+CALM_MS, HURRY_MS = 30000, 1500  # of silence: a busy machine causes no fail-over; one comes soon
 
 
 def slot_of(key):
@@ -55,7 +54,7 @@ class Node(Redis):
         super().__init__(config=config, **options)
         self.bus, self.name = reserve_port(), None
         self.proxies = [Proxy(self.port), Proxy(self.bus_port)] if proxied else []
-        self.config = ["cluster-enabled yes", f"cluster-node-timeout {NODE_TIMEOUT_MS}",
+        self.config = ["cluster-enabled yes", f"cluster-node-timeout {CALM_MS}",
                        "cluster-config-file nodes.conf", f"cluster-port {self.bus.getsockname()[1]}",
                        "cluster-allow-replica-migration no", "cluster-migration-barrier 10",
                        "repl-diskless-sync-delay 0", "repl-ping-replica-period 1", *self.config]
@@ -123,6 +122,7 @@ class Cluster:
     def start(self):
         for number in range(self.master_count * (1 + self.replica_count)):
             self.add_node().command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        self.hurry()  # who expects an answer soon meets the others soon
         masters = self.nodes[:self.master_count]
         for number, master in enumerate(masters):
             first, end = (SLOTS * n // self.master_count for n in (number, number + 1))
@@ -133,6 +133,7 @@ class Cluster:
         for number, node in enumerate(self.nodes[self.master_count:]):
             node.command("CLUSTER", "REPLICATE", masters[number % self.master_count].id())
         wait_until(self.is_settled, "a Cluster that is well")
+        self.set_patience(self.nodes, CALM_MS)
 
     def meet(self, node):
         self.nodes[0].command("CLUSTER", "MEET", "127.0.0.1", node.seen_port, node.seen_bus_port)
@@ -170,6 +171,15 @@ class Cluster:
         name = master.id()
         return next(node for node in self.alive() if self.view(node)[node.id()][3] == name)
 
+    @staticmethod
+    def set_patience(nodes, ms):
+        for node in nodes:
+            node.command("CONFIG", "SET", "cluster-node-timeout", ms)
+
+    def hurry(self, ms=HURRY_MS):
+        """For a node that is about to fail: from now on, so much silence is a failure, until wait_for_promotion()."""
+        self.set_patience(self.alive(), ms)
+
     def wait_for_promotion(self, slot, old):
         """Until all who run agree that another has the slot; returns it."""
         def is_promoted():
@@ -178,6 +188,7 @@ class Cluster:
             return len(owners) == 1 and owners != {old} and \
                 all("cluster_state:ok" in node.command("CLUSTER", "INFO") for node in others)
         wait_until(is_promoted, "a promotion")
+        self.set_patience([node for node in self.alive() if node is not old], CALM_MS)  # that one may be stopped
         return self.owner(slot, next(node for node in self.alive() if node is not old))
 
     # ---- Partition ----
@@ -237,7 +248,7 @@ def main():
     users = [documented_user("acl: a Cluster")] if options.acl else []
     with contextlib.ExitStack() as stack:
         tls = stack.enter_context(Authority()).issue("server") if options.tls else None
-        cluster = stack.enter_context(Cluster(users=users, tls=tls, config=CALM))
+        cluster = stack.enter_context(Cluster(users=users, tls=tls))
         program = stack.enter_context(Process())
         url = cluster.url(user="holdfast" if users else None)
         program.launch([word.replace("{url}", patient(url)) for word in options.words])

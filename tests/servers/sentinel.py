@@ -2,7 +2,7 @@
 """A master, its replicas and the sentinels that watch them, on loopback, for tests.
 
     with Sentinels() as scene:
-        ... scene.url() ... scene.master.kill() ... scene.wait_for_switch() ... scene.sentinels[0].kill()
+        ... scene.url() ... scene.hurry() ... scene.master.kill() ... scene.wait_for_switch() ... scene.sentinels[0].kill()
 
     tests/servers/sentinel.py [--tls] [--acl] -- program arguments
 
@@ -28,8 +28,7 @@ from servers.process import LIMIT_S, Process
 from servers.redis import Redis, RedisError, documented_user, documented_users, patient
 
 SERVICE = "orders"
-DOWN_AFTER_MS = 1000
-CALM_MS = 30000  # a busy machine causes no fail-over
+CALM_MS, HURRY_MS = 30000, 1000  # of silence: a busy machine causes no fail-over; one comes soon
 PASSWORD = "HOLDFAST_TEST_PASSWORD"  # the variable
 
 
@@ -56,9 +55,9 @@ def info(server, section):
 class Sentinel(Redis):
     """One of them, which watches a master: "127.0.0.1 6379"."""
 
-    def __init__(self, master, quorum, config=(), down_after_ms=DOWN_AFTER_MS, **options):
+    def __init__(self, master, quorum, config=(), **options):
         super().__init__(**options, config=[f"sentinel monitor {SERVICE} {master} {quorum}",
-                                            f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}",
+                                            f"sentinel down-after-milliseconds {SERVICE} {CALM_MS}",
                                             f"sentinel failover-timeout {SERVICE} 4000",
                                             f"sentinel parallel-syncs {SERVICE} 1", *config])
 
@@ -87,11 +86,10 @@ class Sentinels:
     the master."""
 
     def __init__(self, *, replicas=1, sentinels=3, config=(), sentinel_config=(), announce=None,
-                 down_after_ms=DOWN_AFTER_MS, users=(), server_password=None, sentinel_users=(), sentinel_password=None,
-                 tls=None, host="127.0.0.1"):
+                 users=(), server_password=None, sentinel_users=(), sentinel_password=None, tls=None, host="127.0.0.1"):
         self.stack = contextlib.ExitStack()
         self.replica_count, self.sentinel_count = replicas, sentinels
-        self.announce, self.down_after_ms, self.tls, self.host = announce, down_after_ms, tls, host
+        self.announce, self.tls, self.host = announce, tls, host
         self.server_password = server_password or (secrets.token_hex(16) if users else None)
         self.sentinel_password = sentinel_password or (secrets.token_hex(16) if sentinel_users else None)
         self.server_options = {"users": users, "password": self.server_password, "tls": tls}
@@ -126,7 +124,7 @@ class Sentinels:
             self.servers.append(self.stack.enter_context(server))
         for number in range(self.sentinel_count):
             sentinel = Sentinel(f"{self.host} {self.seen_port(self.servers[0])}", self.sentinel_count // 2 + 1,
-                                self.sentinel_config, self.down_after_ms, **self.sentinel_options)
+                                self.sentinel_config, **self.sentinel_options)
             self.sentinels.append(self.stack.enter_context(sentinel))
         wait_until(self.is_settled, "replicas in step and sentinels that know of each other")
 
@@ -158,6 +156,15 @@ class Sentinels:
         master = self.master
         return next(server for server in self.servers if server is not master)
 
+    def set_patience(self, ms):
+        for sentinel in self.sentinels:
+            if sentinel.running():
+                sentinel.command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", ms)
+
+    def hurry(self):
+        """For a master that is about to fail: until wait_for_switch(), a little silence is a failure."""
+        self.set_patience(HURRY_MS)
+
     def wait_for_switch(self, old):
         """Until most of the sentinels name another master, and that is one; returns it."""
         def is_switched():
@@ -165,6 +172,7 @@ class Sentinels:
             return all(port != self.seen_port(old) for port in named) and \
                 self.master.command("ROLE")[0] == "master"
         wait_until(is_switched, "another master")
+        self.set_patience(CALM_MS)
         return self.master
 
     def url(self, options="", user=None, password=None, database=None):
@@ -188,7 +196,7 @@ def main():
     sentinel_users = documented_users(title="acl: sentinels") if options.acl else []
     with contextlib.ExitStack() as stack:
         tls = stack.enter_context(Authority()).issue("server") if options.tls else None
-        scene = stack.enter_context(Sentinels(users=users, sentinel_users=sentinel_users, tls=tls, down_after_ms=CALM_MS))
+        scene = stack.enter_context(Sentinels(users=users, sentinel_users=sentinel_users, tls=tls))
         program = stack.enter_context(Process())
         url = scene.url(login_at_sentinels("holdfast") if options.acl else "", user="holdfast" if options.acl else None)
         password = {PASSWORD: scene.sentinels[0].password_of("holdfast")} if options.acl else {}
