@@ -124,6 +124,7 @@ def some_clients_are_parted_and_no_others():
         proxy.part(lambda address: address != other.socket.getsockname())
         with Client(proxy.port) as late:
             late.say("hello?")
+            proxy.wait(lambda: proxy.open == 3)
             late.hears_nothing()
             proxy.pass_all()
             late.is_reset()
@@ -175,9 +176,9 @@ def requests_are_dropped_and_the_connection_is_reset_when_they_pass_again():
     with setting() as (echo, proxy, client):
         proxy.drop("up")
         client.say("lost")
+        proxy.wait(lambda: proxy.swallowed == {"up": 5, "down": 0})
         client.hears_nothing()
         equal(echo.heard, ["hello"])
-        equal(proxy.swallowed, {"up": 5, "down": 0})
         proxy.pass_all()
         client.is_reset()
         with Client(proxy.port) as other:
@@ -212,6 +213,7 @@ def nobody_learns_of_an_end_in_a_black_hole():
     with setting() as (echo, proxy, client):
         proxy.blackhole()
         client.__exit__()
+        proxy.wait(lambda: proxy.flows_of("up")[0].ended)
         time.sleep(SILENCE_S)
         equal((echo.ends, proxy.open), ([], 1))
         proxy.pass_all()
@@ -261,6 +263,7 @@ def what_is_delayed_when_a_hold_begins_is_held():
     with setting() as (_, proxy, client):
         proxy.delay(1000000, "up")
         client.say("one")
+        proxy.wait(lambda: proxy.flows_of("up")[0].pieces)
         client.hears_nothing()
         proxy.hold("up")
         equal(proxy.held["up"], 4)
