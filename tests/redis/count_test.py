@@ -40,7 +40,7 @@ def sixteen_clients_add_up_exactly():
 def row_17_an_addition_whose_reply_was_lost_happens_once():
     with Redis() as server:
         run_adder(server.url(), "other", 1, 1)  # the server knows the script
-        total = add_up_while_replies_are_lost(server.port, lambda port: server.url(port=port) + "?timeout=5000", "hits", KEY)
+        total = add_up_while_replies_are_lost(server.port, lambda port: server.url(port=port) + "?timeout=20000", "hits", KEY)
         equal(server.command("GET", KEY), str(total))
 
 

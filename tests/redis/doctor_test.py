@@ -17,7 +17,7 @@ sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers.doctor import OF_HOST, SEVERITY, WORDS, contains, doctor, rights_of, set_user, severities
 from servers.proxy import Proxy
-from servers.redis import Redis, documented_users
+from servers.redis import Redis, documented_users, patient
 from servers.scene import HOLDFAST, SHIM
 from servers.suite import equal, main, test
 from support.tap import need_rights_for
@@ -256,7 +256,7 @@ def a_reply_that_comes_late_is_no_skew():
     with Redis(config=DURABLE, clock=SHIM) as server, Proxy(server.port) as proxy:
         server.step_clock(-0.6)
         proxy.delay(1200, "down")
-        code, found, answer = doctor(server.url(port=proxy.port))
+        code, found, answer = doctor(patient(server.url(port=proxy.port)), "--ttl", "5m")
         equal((code, found["clock"]["severity"]), (0, "ok"))
         assert answer["write_us"] >= 1200000, answer
 

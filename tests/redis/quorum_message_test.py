@@ -15,6 +15,7 @@ from servers.process import LIMIT_S
 from servers.puppet import Puppet
 from servers.suite import equal, main, test
 
+PATIENCE_MS = 2000  # of one whose requests are stranded: long enough for a busy machine to answer the others
 LIMIT = 1 << 53
 
 
@@ -39,7 +40,7 @@ class Network:
                 self.near.release(kind)
                 self.near.inspect("warm-up")
                 self.near.free(kind)
-            self.far.hold("greeted", "warm-up")
+            self.far.hold("greeted", "warm-up", wait_ms=-1)
             wait_until(lambda: all_voted(self.servers, "warm-up"), "all votes")
             self.far.release("greeted")
             self.far.free("greeted")
@@ -75,11 +76,12 @@ class Network:
     def check_left(self, name):
         wait_until(lambda: nothing_left(self.servers, name), "nothing left")
 
-    def forget_votes(self, server):
-        """It knows all scripts that one needs to hold and to let go, but not how to vote: that takes two requests."""
+    def forget_votes(self, *servers):
+        """They know all scripts that one needs to hold and to let go, but not how to vote: that takes two requests."""
         self.near.hold("last", "last")
         self.near.inspect("last")
-        server.command("SCRIPT", "FLUSH")
+        for server in servers:
+            server.command("SCRIPT", "FLUSH")
         self.near.renew("last")
         self.near.release("last")
         self.near.inspect("last")
@@ -162,8 +164,9 @@ def row_18_a_vote_that_comes_behind_its_release_is_given_back(count):
         for name, (kind, other) in KINDS.items():
             before = net.near.hold(name, name, kind=kind, lease_ms=LONG_MS).token
             net.near.inspect(name)
+            net.forget_votes(*late)
+            net.near.stop()  # or it would get its votes back
             for server, way in zip(late, net.ways):
-                net.forget_votes(server)
                 server.command("DEL", *(keys(name)[letter] for letter in "KHI"))  # its vote is to be had
                 way.hold("down")
             net.far.acquire(name, name, kind=other, lease_ms=LONG_MS)
@@ -172,6 +175,7 @@ def row_18_a_vote_that_comes_behind_its_release_is_given_back(count):
             for server in late:
                 wait_until(lambda: counter_of(server, name) > before, "its vote")
                 wait_until(lambda: value_of(server, name) is None, "that it is given back")
+            net.near.cont()
             equal(net.near.renew(name), "OK")
             equal(net.near.release(name), "OK")
             net.check_left(name)
@@ -184,7 +188,7 @@ def row_18_votes_that_arrive_after_everything_end_with_their_lease():
     def counter_of_or_0(server, name):
         return int(server.command("HGET", keys(name)["S"], "t") or 0)
 
-    with Network(patience_ms=500) as net:
+    with Network(PATIENCE_MS) as net:
         for name, (kind, other) in KINDS.items():
             for way in net.ways[:MAJORITY]:
                 way.hold("up")
@@ -206,7 +210,7 @@ def row_18_votes_that_arrive_after_everything_end_with_their_lease():
 
 @test
 def row_18_a_late_vote_does_not_shorten_a_lease():
-    with Network(patience_ms=500) as net:
+    with Network(PATIENCE_MS) as net:
         for name, (kind, _) in KINDS.items():
             net.ways[0].hold("up")
             net.far.acquire(name, name, kind=kind, lease_ms=LONG_MS // 6, wait_ms=-1)
@@ -226,7 +230,7 @@ def row_18_a_late_vote_does_not_shorten_a_lease():
 @test
 def row_19_what_is_late_does_not_touch_the_next_owner():
     """Its releases and its renewals."""
-    with Network(patience_ms=500) as net:
+    with Network(PATIENCE_MS) as net:
         names = {f"{what}-{name}": name for name in KINDS for what in ("release", "renew")}
         for lock, name in names.items():
             net.far.hold(lock, lock, kind=KINDS[name][0], lease_ms=3000, flags="no_renew")
@@ -257,7 +261,7 @@ def row_19_what_is_late_does_not_touch_the_next_owner():
 
 @test
 def row_24_a_renewal_that_arrives_after_the_release_does_nothing():
-    with Network(patience_ms=500) as net:
+    with Network(PATIENCE_MS) as net:
         for name, (kind, _) in KINDS.items():
             net.far.hold(name, name, kind=kind, lease_ms=LONG_MS)
             net.far.inspect(name)
@@ -312,7 +316,7 @@ def row_24_nothing_acts_on_holds_that_were_released():
             stack.enter_context(repeating(server, "SCRIPT", "FLUSH", every_s=0.02))
         every = near + far
         until, rounds = time.monotonic() + 5, 0
-        while time.monotonic() < until:
+        while time.monotonic() < until or rounds < 3:
             kind = ("exclusive", "shared", "exclusive")[rounds % 3]
             for number, puppet in enumerate(every):
                 for name in names:
@@ -336,7 +340,6 @@ def row_24_nothing_acts_on_holds_that_were_released():
                                ("OK", "UNKNOWN", "UNREACHABLE", "RELEASED", "LOST"))
                     puppet.free(name)
             rounds += 1
-        assert rounds > 2, rounds
         for number in range(len(every)):
             for name in names:
                 wait_until(lambda: nothing_left(servers, f"{name}-{number}"), "nothing left")

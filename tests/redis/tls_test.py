@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
+from servers import suite
 from servers.certificates import Authority, openssl
 from servers.cluster import Cluster
 from servers.process import LIMIT_S
@@ -27,6 +28,7 @@ from servers.suite import equal, main, test
 from support.everyone import copy_for_everyone
 from support.tap import Skipped
 
+suite.LIMIT_S = 240  # Sentinels, Clusters and many handshakes need their time
 HOLDFAST, PUPPET = map(os.path.abspath, sys.argv[1:3])
 BAD_URL = "the URL of the store is not valid: "
 DENIED = "the store does not permit it: "
