@@ -10,11 +10,13 @@ sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).re
 from faults.nodes import AOF, KINDS as KINDS_OF_SETS, new_set
 from faults.scene import (KINDS, LONG_MS, PUPPET, SLACK_US, deadline_us, in_time, is_lost, keys, one_of, patient, puppets,
                           repeating, sleep_until, wait_until)
+from servers import suite
 from servers.proxy import Proxy
 from servers.puppet import Puppet, boot_us
 from servers.redis import Redis
 from servers.suite import equal, main, test
 
+suite.LIMIT_S = 240  # for scenarios that are played again
 
 
 class Line:
@@ -87,7 +89,7 @@ def kinds_of(place):
 @test(*PLACES)
 @patient
 def row_23_a_hold_survives_an_outage_of_half_its_lease(place):
-    lease_ms, kinds = 8000, kinds_of(place)
+    lease_ms, kinds = 12000, kinds_of(place)
     with contextlib.ExitStack() as stack:
         ends_us = {}
         for cut, line in lines(stack, place).items():
@@ -97,9 +99,10 @@ def row_23_a_hold_survives_an_outage_of_half_its_lease(place):
             cut(line)
         for line, end_us in ends_us.items():
             sleep_until(end_us - lease_ms * 1000 // 2)
-            equal([is_lost(line.puppet, name) for name in kinds], [False] * 3)
+            lost = [is_lost(line.puppet, name) for name in kinds]
             line.mend()
-            in_time(end_us - lease_ms * 1000 // 4)
+            in_time(end_us - lease_ms * 1000 // 3)
+            equal(lost, [False] * 3)
         for line, end_us in ends_us.items():
             sleep_until(end_us + 200000)
             for name in kinds:
@@ -183,7 +186,7 @@ def row_24_nothing_acts_on_a_hold_that_was_released():
             puppets(2, server.url(port=proxy.port)) as far, repeating(server, "SCRIPT", "FLUSH", every_s=0.02):
         every = near + far
         until, rounds, renewed = time.monotonic() + 5, 0, 0
-        while time.monotonic() < until:
+        while time.monotonic() < until or rounds < 3:
             lease_ms = (30, 300, 3000)[rounds % 3]
             for number, puppet in enumerate(every):
                 for name in names:
@@ -193,7 +196,7 @@ def row_24_nothing_acts_on_a_hold_that_was_released():
             for puppet in every:
                 for name in names:
                     while puppet.wait(("acquired", name), ("failed", name)).words[0] == "failed":  # SHORT
-                        puppet.acquire(name, f"{name}-{every.index(puppet)}", lease_ms=lease_ms, wait_ms=-1,
+                        puppet.acquire(name, f"{name}-{every.index(puppet)}", lease_ms=max(lease_ms, 300), wait_ms=-1,
                                        kind=("exclusive", "shared", "1/3")[rounds % 3])
                     puppet.send("renew", name, 0)
                     puppet.send("release", name)
@@ -214,7 +217,6 @@ def row_24_nothing_acts_on_a_hold_that_was_released():
                     for name in names:
                         equal(server.command("EXISTS", keys(f"{name}-{number}")["K"]), 0)
             rounds += 1
-        assert rounds > 2, rounds
         wait_until(lambda: not server.command("KEYS", "holdfast:*"), "the end of what connections lost")
         time.sleep(0.5)
         equal(server.command("KEYS", "holdfast:*"), [])

@@ -8,13 +8,15 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-from faults.nodes import TIMEOUT_MS, all_voted, key, names_all, new_set, nodes, nothing_left, proxies, votes, why, winner
+from faults.nodes import (RENEWED_MS, TIMEOUT_MS, all_voted, key, names_all, new_set, nodes, nothing_left, proxies, votes, why,
+                          winner)
 from faults.scene import HOLDFAST, LONG_MS, PUPPET, counter_of, is_there, outcome, puppets, sleep_until, wait_until
+from servers import suite
 from servers.puppet import Puppet, boot_us
 from servers.redis import Redis, set_url
 from servers.suite import equal, main, test
 
-LEASE_MS = 3000
+suite.LIMIT_S = 240  # fifty clients may start slowly
 
 
 # ---- Nodes that are away ----
@@ -98,13 +100,22 @@ def inspect(url, *words):
     return subprocess.run([HOLDFAST, "--url", url, "inspect", "x", *words], capture_output=True, text=True, check=False)
 
 
+def inspect_with_one_silent(servers):
+    """Again where the machine was so slow that others were silent, too."""
+    for _ in range(20):
+        done = inspect(set_url(servers, "node_timeout=1000"))
+        if done.stdout.count("no answer within 1000 ms") <= 1:
+            break
+    return done
+
+
 @test
 def inspect_shows_the_nodes_side_by_side():
     with nodes() as servers, puppets(1, new_set(servers)) as (one,):
         token = one.hold("a", "x", lease_ms=LONG_MS).token
         wait_until(lambda: None not in votes(servers, "x"), "all nodes voted")
         one.stop()  # or it would notice what happens to its votes, and get them back
-        url = set_url(servers, "node_timeout=1000")
+        url = set_url(servers, f"node_timeout={TIMEOUT_MS}")
         info = json.loads(inspect(url, "--json").stdout)
         equal((info["quorum"], info["holders"][0]["votes"], info["holders"][0]["label"]), (3, 5, ""))
         equal([node["name"] for node in info["nodes"]], [f"127.0.0.1:{server.port}" for server in servers])
@@ -116,7 +127,7 @@ def inspect_shows_the_nodes_side_by_side():
         servers[0].command("DEL", key("x"))
         servers[1].command("HINCRBY", f"{{{key('x')}}}.s", "t", -5)
         servers[2].stop()
-        done = inspect(url)
+        done = inspect_with_one_silent(servers)
         equal(done.returncode, 0)
         rows = [line.split() for line in done.stdout.splitlines() if line.startswith("127.0.0.1:")]
         equal([row[1] for row in rows[:3]], ["nobody", rows[3][1], "no"])
@@ -124,12 +135,12 @@ def inspect_shows_the_nodes_side_by_side():
         assert rows[1][-3:-1] == ["behind:", str(token - 5)], done.stdout
         assert "no answer within 1000 ms" in done.stdout, done.stdout
         servers[3].command("FLUSHALL")
-        done = inspect(url)
+        done = inspect_with_one_silent(servers)
         equal((done.returncode, done.stdout.splitlines()[0]), (1, "x: perhaps held: nobody is seen to have 3 votes"))
         assert "nobody: it does not know the lock" in done.stdout, done.stdout
         assert "2 of 5 votes" in done.stdout, done.stdout
         servers[2].cont()
-        wait_until(lambda: inspect(url).returncode == 0, "its vote is seen again")
+        equal(inspect(url).returncode, 0)  # its vote is seen again
         servers[4].command("DEL", key("x"))
         done = inspect(url)
         equal((done.returncode, done.stdout.splitlines()[0]), (1, "x: not held: nobody is seen to have 3 votes"))
@@ -312,10 +323,10 @@ def a_reader_and_a_writer_never_both_have_it_though_each_has_some_votes(kind):
 @test
 def renewals_survive_the_loss_of_a_minority_and_not_of_a_majority():
     with nodes() as servers, puppets(1, new_set(servers)) as (one,):
-        grant = one.hold("a", "x", lease_ms=LEASE_MS)
+        grant = one.hold("a", "x", lease_ms=RENEWED_MS)
         for server in servers[:2]:
             server.kill()
-        sleep_until(grant.at_us + 2 * LEASE_MS * 1000)
+        sleep_until(grant.at_us + RENEWED_MS * 1000 * 3 // 2)
         equal(one.check("a"), "OK")
         servers[2].kill()
         killed_us = boot_us()

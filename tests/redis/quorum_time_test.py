@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path[0:1] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-from faults.nodes import (KINDS, MAJORITY, MINORITY, TIMEOUT_MS, all_voted, names_all, new_set, nodes, nothing_left,
+from faults.nodes import (KINDS, MAJORITY, MINORITY, RENEWED_MS, TIMEOUT_MS, all_voted, names_all, new_set, nodes, nothing_left,
                           proxies, votes, why)
 from faults.scene import (LONG_MS, PUPPET, SHIM, Resource, counter_of, deadline_us, in_time, is_lost, patient, puppets,
                           sleep_until, wait_until)
@@ -60,7 +60,7 @@ def row_2_grants_that_arrive_after_their_lease_are_not_used(late):
         for way in ways[:late]:
             way.hold("down")
         asked_us = boot_us()
-        one.acquire("a", "x", lease_ms=1500)
+        one.acquire("a", "x", lease_ms=LONG_MS if late < MAJORITY else 1500)
         for way in ways[:late]:
             way.wait(lambda way=way: way.held["down"] > 0)
         if late < MAJORITY:
@@ -115,17 +115,21 @@ def row_4_a_minority_whose_clock_steps_forward_changes_nothing(kinds):
         kind, other = KINDS[kinds]
         token = one.hold("a", "x", kind=kind, lease_ms=LONG_MS).token
         wait_until(lambda: all_voted(servers, "x"), "all votes")
+        one.stop()  # or it would get its votes back
         for server in servers[:MINORITY]:
             server.step_clock(HOUR_S)
         equal(votes(servers[:MINORITY], "x"), [None] * MINORITY)
+        one.cont()
         equal(one.renew("a"), "OK")  # nobody was there, so it takes them again
         wait_until(lambda: all_voted(servers, "x"), "all votes again")
 
+        one.stop()
         for server in servers[:MINORITY]:
             server.step_clock(HOUR_S)
         two.acquire("b", "x", kind=other)
         equal(two.failed("b"), "BUSY")
         two.inspect("x")  # it has given them back
+        one.cont()
         for _ in range(2):
             equal(one.renew("a"), "OK")
         one.inspect("x")
@@ -167,7 +171,7 @@ def row_4_a_majority_whose_clock_steps_forward_ends_a_lease_and_tokens_still_ris
 def row_5_a_minority_whose_clock_steps_back_changes_nothing(kinds):
     with nodes(clock=SHIM) as servers, puppets(2, new_set(servers)) as (one, two):
         kind, other = KINDS[kinds]
-        one.hold("a", "x", kind=kind, lease_ms=3000)
+        one.hold("a", "x", kind=kind, lease_ms=RENEWED_MS)
         wait_until(lambda: all_voted(servers, "x"), "all votes")
         for server in servers[:MINORITY]:
             server.step_clock(-HOUR_S)
@@ -262,14 +266,13 @@ def row_6_no_two_holders_overlap_though_clocks_run_fast():
 
 @test
 def row_6_a_minority_may_run_at_any_rate():
-    lease_ms = 3000
     with nodes(clock=SHIM) as servers, puppets(2, new_set(servers)) as (one, two):
         servers[0].clock_rate(5)
         servers[1].clock_rate(0.1)
-        held_us = {name: one.hold(name, name, kind=kind, lease_ms=lease_ms).at_us
+        held_us = {name: one.hold(name, name, kind=kind, lease_ms=RENEWED_MS).at_us
                    for name, (kind, _) in KINDS.items()}
         for name, at_us in held_us.items():
-            sleep_until(at_us + 2 * lease_ms * 1000)
+            sleep_until(at_us + RENEWED_MS * 1000 * 3 // 2)
             two.acquire(name, name, kind=KINDS[name][1])
             equal(two.failed(name), "BUSY")
             equal(one.check(name), "OK")

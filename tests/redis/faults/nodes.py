@@ -12,6 +12,7 @@ from servers.redis import Redis, set_url
 from servers.suite import equal
 
 TIMEOUT_MS = 10000
+RENEWED_MS = 9000  # a lease that a busy machine renews in time, too
 MINORITY, MAJORITY = 2, 3  # of five
 AOF = ["appendonly yes", "appendfsync always"]  # a node keeps what it has acknowledged
 
