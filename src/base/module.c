@@ -1,6 +1,7 @@
 #include "base/module.h"
 
 #include "base/error.h"
+#include "places.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/text.h"
+#include "places.h"
 
 #include <dlfcn.h>
 #include <errno.h>

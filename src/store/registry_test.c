@@ -1,6 +1,7 @@
 /* Which store a URL names: built in, or a module that is loaded. The modules are those that
  * tests/meson.build makes of tests/support/test_module.c. */
 #include "check.h"
+#include "places.h"
 #include "store/store.h"
 
 #include <limits.h>
