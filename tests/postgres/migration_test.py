@@ -32,7 +32,7 @@ def acquire(client, wait_ms=0, name="lock"):
             "1, 0, 1, 'host', 'command', 'label')")
 
 
-@test("1", "2", "3", "4", "5", "6")
+@test("1", "2", "3", "4", "5", "6", "7")
 def holds_and_places_outlive_a_migration_and_clients_that_are_connected_go_on(old):
     with Postgres() as server, Session(server) as holder, Session(server) as waiter:
         server.command((Path(__file__).parent / f"schemas/{old}.sql").read_text())

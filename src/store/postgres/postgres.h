@@ -8,7 +8,7 @@
 
 /* schema.sql, made into a constant by tools/embed_text. */
 extern const char postgres_schema[];
-enum { POSTGRES_SCHEMA = 7 }; /* its version */
+enum { POSTGRES_SCHEMA = 8 }; /* its version */
 
 /* Those of a URL, and some more; PG_TARGET_PARAMETERS of them are for a target and the NULL at the
  * end. */
