@@ -78,9 +78,10 @@ def row_locked(server, *impatient):
         equal(locker.say("COMMIT"), FINE)
 
 
-def waits_for(server, count):
-    wait_until(lambda: server.command("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == str(count),
-               f"{count} wait")
+def wait_for_waiting(server, where="true"):
+    """Until one of the sessions waits for another."""
+    sql = f"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND {where}"
+    wait_until(lambda: server.command(sql) == "1", "that somebody waits")
 
 
 # ---- Without the row ----
@@ -115,6 +116,29 @@ def whoever_may_have_its_turn_waits_for_the_row():
             equal(last.acquire(), "queued")
 
 
+# ---- Late ----
+
+
+@test
+def who_asks_late_keeps_its_turn_if_nobody_has_taken_it():
+    with queue() as (_, holder, first, last):
+        first.set("until = clock_timestamp() + interval '1 s'")
+        holder.say(holder.release())
+        wait_until(lambda: first.left_ms() <= 0, "the end of its time")
+        equal(first.acquire(), "done")
+        equal(last.acquire(), "head")
+
+
+@test
+def who_asks_late_keeps_its_place_if_nobody_has_gone_past():
+    with queue() as (_, _, first, last):
+        first.set("until = clock_timestamp()")
+        equal(first.acquire(), "head")
+        first.set("until = clock_timestamp()")
+        equal(last.acquire(), "head")
+        equal(first.acquire(), "queued")
+
+
 # ---- At the same time ----
 
 
@@ -125,7 +149,7 @@ def a_turn_that_comes_while_a_waiter_asks_is_taken():
         holder.say(first.release())
         holder.say(holder.release())
         last.ask(last.request())
-        waits_for(server, 1)
+        wait_for_waiting(server)
         equal(holder.say("COMMIT"), FINE)
         equal(last.outcome(), "done")
 
@@ -137,7 +161,7 @@ def a_turn_comes_to_a_waiter_that_has_just_asked():
         equal(last.acquire(), "queued")
         time.sleep(1.1)  # what the others see has expired
         first.ask(first.release())
-        waits_for(server, 1)
+        wait_for_waiting(server)
         equal(last.say("COMMIT"), FINE)
         equal(first.answer(), FINE)
         holder.say(holder.release())
@@ -147,22 +171,21 @@ def a_turn_comes_to_a_waiter_that_has_just_asked():
 
 @test
 def an_attempt_that_asks_and_is_withdrawn_at_once_is_in_no_deadlock():
-    """Its client has lost a connection, and the server still executes what came over it."""
-    with queue() as (server, holder, first, last), Session(server) as other:
-        holder.say("BEGIN")
-        holder.say(first.release())
-        holder.say(holder.release())
-        last.ask(last.request())
-        waits_for(server, 1)
+    """Its client has lost a connection, and the server still executes what came over it. Meanwhile it is its turn."""
+    with queue() as (server, holder, _, last), Session(server) as other:
+        other.say("SELECT pg_backend_pid()")
+        backend = other.rows[0]
         other.say("BEGIN")
-        other.ask("SELECT 1 FROM holdfast.locks FOR UPDATE")
-        waits_for(server, 2)
+        other.say("SELECT 1 FROM holdfast.locks FOR UPDATE")
+        holder.say("BEGIN")
+        holder.say(f"UPDATE holdfast.claims SET state = 2 WHERE client = '{last.id}'")
+        last.ask(last.request())
+        wait_for_waiting(server)
         equal(holder.say("COMMIT"), FINE)
-        equal(other.answer(), FINE)
-        waits_for(server, 1)
+        wait_for_waiting(server, f"{backend} = ANY(pg_blocking_pids(pid))")
         equal(other.say(last.release()), FINE)
         equal(other.say("COMMIT"), FINE)
-        equal(last.outcome(), "done")
+        equal(last.outcome(), "queued")
 
 
 main()

@@ -358,8 +358,14 @@ BEGIN
     IF is_used THEN
         SELECT * INTO mine FROM holdfast.claims WHERE client = me AND seq = my_seq FOR UPDATE;
         now := clock_timestamp();
-        PERFORM holdfast.advance(lock);
-        SELECT * INTO mine FROM holdfast.claims WHERE client = me AND seq = my_seq;
+        -- Whoever asks late keeps its place, or its turn, if nobody has found that its time has passed.
+        IF mine.state = 3 AND wait_us > 0 THEN
+            UPDATE holdfast.claims SET until = now + wait_us * interval '1 microsecond' WHERE client = me AND seq = my_seq;
+        END IF;
+        IF mine.state IS DISTINCT FROM 2::smallint THEN
+            PERFORM holdfast.advance(lock);
+            SELECT * INTO mine FROM holdfast.claims WHERE client = me AND seq = my_seq;
+        END IF;
         -- Nobody knows when a client of plain will end, so those who wait for it look again soon.
         SELECT coalesce(sum(weight), 0), min(least(until, CASE WHEN seq = 0 THEN now + interval '1 second' END))
         INTO used, ends FROM holdfast.claims WHERE name = the_name AND state < 3;
@@ -421,8 +427,6 @@ BEGIN
         IF is_watched THEN
             PERFORM holdfast.report('w', c) FROM holdfast.claims c WHERE client = me AND seq = my_seq;
         END IF;
-    ELSE
-        UPDATE holdfast.claims SET until = now + wait_us * interval '1 microsecond' WHERE client = me AND seq = my_seq;
     END IF;
 END $$;
 
