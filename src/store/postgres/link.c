@@ -241,14 +241,15 @@ static void disconnect(struct pg_link *link) {
     clear_targets(&link->targets);
 }
 
-/* Requests without a result go back to the front of those that wait. */
+/* Requests without a result go back to the front of those that wait; those of the link that listens
+ * end with their connection, since on the next one it begins again. */
 static void take_back_sent(struct pg_link *link) {
     while (!list_empty(&link->sent)) {
         struct pg_request *last = container_of(link->sent.prev, struct pg_request, link);
         list_remove(&last->link);
         PQclear(last->result);
         last->result = NULL;
-        if (last->answered)
+        if (last->answered && !link->listens)
             list_insert_before(link->waiting.next, &last->link);
         else
             give_back(link, last, NULL, NULL);

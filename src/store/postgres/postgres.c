@@ -123,10 +123,12 @@ static void listening(struct postgres *pg, struct pg_request *request, const PGr
 static void listen_soon(struct postgres *pg) {
     struct pg_request *request = pg_request_new(pg, NULL, listening, pg->listen, "");
     pg->is_deaf = !request;
-    if (request)
+    if (request) {
+        request->give_up_us = WORLD_NEVER; /* its connection is given up, not the request */
         pg_link_submit(&pg->listener, request);
-    else
+    } else {
         world_timer_set(pg->host->world, &pg->poll, world_now_us(pg->host->world) + POLL_US);
+    }
 }
 
 void postgres_listen(struct postgres *pg) {
