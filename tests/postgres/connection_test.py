@@ -148,6 +148,20 @@ def row_15_a_server_without_a_free_connection_is_out_of_reach():
 
 
 @test
+def a_listener_has_more_time_to_connect_than_others():
+    """The server takes 3 s to log somebody in, like one to which all waiters of a lock connect at once."""
+    with Postgres() as server, puppets(2, server.url(), wait_lease_ms=LONG_MS) as (one, two):
+        one.hold("lock", "lock", lease_ms=LONG_MS, wait_ms=-1)
+        two.hold("other", "other", lease_ms=LONG_MS, wait_ms=-1)
+        server.command("ALTER SYSTEM SET pre_auth_delay = 3")
+        server.command("SELECT pg_reload_conf()")
+        two.acquire("lock", "lock", wait_ms=-1)
+        wait_until(lambda: one.inspect("lock")["waiters"], "the waiter")
+        equal(one.release("lock"), "OK")
+        two.granted("lock", limit_s=15)  # without a notification it would ask after a third of its wait lease
+
+
+@test
 def row_33_leases_work_through_a_transaction_pooler():
     with Postgres() as server, Pooler(server) as pooler:
         url = server.url(port=pooler.port)

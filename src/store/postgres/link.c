@@ -27,7 +27,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { PING_US = 5000000, NUMBER_SIZE = 24 };
+/* The link that listens has more time to connect than others have: nobody waits for it, and all
+ * waiters of a lock may connect at once. */
+enum { PING_US = 5000000, LISTENER_PATIENCE = 5, NUMBER_SIZE = 24 };
 
 static struct world *world_of(const struct pg_link *link) {
     return link->pg->host->world;
@@ -804,7 +806,8 @@ void pg_link_want(struct pg_link *link) {
     bool wanted = link->wanted || !list_empty(&link->waiting);
     if (link->state == PG_DOWN && wanted && !link->is_over && link->retry_at_us <= now_us) {
         link->state = PG_SEARCHING;
-        link->connect_by_us = now_us + link->pg->connect_timeout_us;
+        link->connect_by_us =
+            now_us + link->pg->connect_timeout_us * (link->listens ? LISTENER_PATIENCE : 1);
         link->host = link->target = 0;
         search(link);
     }
