@@ -36,7 +36,7 @@ def acquire(client, wait_ms=0):
             "1, 0, 1, 'host', 'command', 'label')")
 
 
-@test("1", "2", "3", "4", "5")
+@test("1", "2", "3", "4", "5", "6")
 def holds_and_places_outlive_a_migration_and_clients_that_are_connected_go_on(old):
     with MariaDB() as server, Session(server) as holder, Session(server) as waiter:
         make(server, old)

@@ -17,7 +17,8 @@ reserving: LOOP
     IF next_client IS NULL THEN
         LEAVE reserving;
     ELSEIF next_until_us <= now_us THEN
-        DELETE FROM holdfast_claims WHERE client = next_client AND seq = next_seq;
+        -- Not if it has just been extended: keep_place.sql.
+        DELETE FROM holdfast_claims WHERE client = next_client AND seq = next_seq AND until_us <= now_us;
         ITERATE reserving;
     END IF;
     SELECT COALESCE(SUM(weight), 0) INTO used FROM holdfast_claims WHERE name = the_name AND state < 3;

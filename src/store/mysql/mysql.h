@@ -8,7 +8,7 @@
 
 /* schema.sql, made into a constant by tools/embed_text. */
 extern const char mysql_schema[];
-enum { MYSQL_SCHEMA = 6 }; /* its version */
+enum { MYSQL_SCHEMA = 7 }; /* its version */
 
 /* The server's time in microseconds since 1970; the same within a statement. */
 #define MYSQL_NOW "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"

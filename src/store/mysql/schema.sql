@@ -4,10 +4,11 @@
 --
 -- holdfast_locks has a row for each name that is in use or was within a week; holdfast_claims has
 -- one for each hold and each place in a queue. A procedure that changes the claims of a name first
--- locks its row in holdfast_locks. The one exception is a renewal, which locks the claims that it
--- renews and nothing else. To avoid deadlocks, every procedure locks in this order: the row of
--- the name, then one claim, for which it may have to wait, then claims that have expired, where it
--- skips one that is being renewed, then claims that wait, which nobody else can have locked.
+-- locks its row in holdfast_locks. There are two exceptions: a renewal locks the claims that it
+-- renews, and keep_place.sql the one claim of a waiter, and neither locks anything else. To avoid
+-- deadlocks, every procedure locks in this order: the row of the name, then one claim, for which it
+-- may have to wait, then claims that have expired, where it skips one that is being renewed, then
+-- claims that wait. Of these, keep_place.sql may have locked one, but it then waits for nothing.
 --
 -- A claim that has expired is removed before anything is granted, not just ignored: it may be in the
 -- middle of being renewed. What remains counts, whatever its time.
@@ -157,60 +158,67 @@ BEGIN
     --#include declare.sql
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     --#include begin.sql
-    --#include row.sql
+    --#include keep_place.sql
+    IF answer IS NULL THEN
+        --#include row.sql
 
-    SELECT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = the_name) INTO is_used;
-    IF is_used THEN
-        SELECT state INTO my_state FROM holdfast_claims WHERE client = me AND seq = my_seq FOR UPDATE;
-        IF my_state = 4 THEN
-            DELETE FROM holdfast_claims WHERE client = me AND seq = my_seq;
-        END IF;
-        --#include now.sql
-        --#include advance.sql
-        SET my_state = NULL;
-        SELECT state, ticket, token INTO my_state, my_ticket, my_token
-            FROM holdfast_claims WHERE client = me AND seq = my_seq;
-        SELECT COALESCE(SUM(weight), 0), MIN(until_us) INTO used, ends_us
-            FROM holdfast_claims WHERE name = the_name AND state < 3;
-        SELECT ticket INTO head FROM holdfast_claims WHERE name = the_name AND state = 3 ORDER BY ticket LIMIT 1;
-    END IF;
-    SELECT EXISTS (SELECT 1 FROM holdfast_sessions WHERE name = the_name
-        AND IS_USED_LOCK(CONCAT('holdfast.', HEX(client), '.', session)) = session) INTO is_used;
-    SET my_ticket = COALESCE(my_ticket, lock_ticket + 1 - IF(barges, 4503599627370496, 0));
-
-    IF (used > 0 OR head IS NOT NULL) AND (lock_kind <> the_kind OR lock_capacity <> the_capacity) THEN
-        SET answer = 'kind';
-    ELSEIF is_used THEN
-        SET answer = 'scheme';
-    ELSEIF my_state < 3 OR (used + the_weight <= the_capacity AND (head IS NULL OR barges)) THEN
-        --#include token.sql
-        IF answer <> 'done' THEN
-            DELETE FROM holdfast_claims WHERE client = me AND seq = my_seq;
-        ELSE
-            UPDATE holdfast_locks SET kind = the_kind, capacity = the_capacity, token = GREATEST(token, number),
-                ticket = ticket + 1, used_day = today WHERE name = the_name;
-            IF my_state IS NULL THEN
-                INSERT INTO holdfast_claims VALUES (me, my_seq, the_name, 1, my_ticket, the_weight,
-                    now_us + lease_us, number, now_us, my_pid, my_host, my_command, my_label);
-            ELSE
-                UPDATE holdfast_claims SET state = 1, token = number, since_us = IF(my_state = 1, since_us, now_us),
-                    until_us = IF(my_state = 1, GREATEST(until_us, now_us + lease_us), now_us + lease_us)
-                    WHERE client = me AND seq = my_seq;
+        SELECT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = the_name) INTO is_used;
+        IF is_used THEN
+            SELECT state INTO my_state FROM holdfast_claims WHERE client = me AND seq = my_seq FOR UPDATE;
+            IF my_state = 4 THEN
+                DELETE FROM holdfast_claims WHERE client = me AND seq = my_seq;
             END IF;
+            --#include now.sql
+            -- Whoever asks late keeps its place, or its turn, if nobody has found that its time has passed.
+            IF my_state = 3 AND wait_us THEN
+                UPDATE holdfast_claims SET until_us = now_us + wait_us WHERE client = me AND seq = my_seq;
+            END IF;
+            IF my_state IS NULL OR my_state <> 2 THEN
+                --#include advance.sql
+            END IF;
+            SET my_state = NULL;
+            SELECT state, ticket, token INTO my_state, my_ticket, my_token
+                FROM holdfast_claims WHERE client = me AND seq = my_seq;
+            SELECT COALESCE(SUM(weight), 0), MIN(until_us) INTO used, ends_us
+                FROM holdfast_claims WHERE name = the_name AND state < 3;
+            SELECT ticket INTO head FROM holdfast_claims WHERE name = the_name AND state = 3 ORDER BY ticket LIMIT 1;
         END IF;
-    ELSE
-        SET answer = IF(wait_us, 'queued', 'busy'), is_head = head IS NULL OR my_ticket <= head;
-        IF wait_us AND my_state IS NULL THEN
-            UPDATE holdfast_locks SET kind = the_kind, capacity = the_capacity, ticket = ticket + 1, used_day = today
-                WHERE name = the_name;
-            INSERT INTO holdfast_claims VALUES (me, my_seq, the_name, 3, my_ticket, the_weight,
-                now_us + wait_us, 0, now_us, my_pid, my_host, my_command, my_label);
-        ELSEIF wait_us THEN
-            UPDATE holdfast_claims SET until_us = now_us + wait_us WHERE client = me AND seq = my_seq;
+        SELECT EXISTS (SELECT 1 FROM holdfast_sessions WHERE name = the_name
+            AND IS_USED_LOCK(CONCAT('holdfast.', HEX(client), '.', session)) = session) INTO is_used;
+        SET my_ticket = COALESCE(my_ticket, lock_ticket + 1 - IF(barges, 4503599627370496, 0));
+
+        IF (used > 0 OR head IS NOT NULL) AND (lock_kind <> the_kind OR lock_capacity <> the_capacity) THEN
+            SET answer = 'kind';
+        ELSEIF is_used THEN
+            SET answer = 'scheme';
+        ELSEIF my_state < 3 OR (used + the_weight <= the_capacity AND (head IS NULL OR barges)) THEN
+            --#include token.sql
+            IF answer <> 'done' THEN
+                DELETE FROM holdfast_claims WHERE client = me AND seq = my_seq;
+            ELSE
+                UPDATE holdfast_locks SET kind = the_kind, capacity = the_capacity, token = GREATEST(token, number),
+                    ticket = ticket + 1, used_day = today WHERE name = the_name;
+                IF my_state IS NULL THEN
+                    INSERT INTO holdfast_claims VALUES (me, my_seq, the_name, 1, my_ticket, the_weight,
+                        now_us + lease_us, number, now_us, my_pid, my_host, my_command, my_label);
+                ELSE
+                    UPDATE holdfast_claims SET state = 1, token = number, since_us = IF(my_state = 1, since_us, now_us),
+                        until_us = IF(my_state = 1, GREATEST(until_us, now_us + lease_us), now_us + lease_us)
+                        WHERE client = me AND seq = my_seq;
+                END IF;
+            END IF;
+        ELSE
+            SET answer = IF(wait_us, 'queued', 'busy'), is_head = head IS NULL OR my_ticket <= head;
+            IF wait_us AND my_state IS NULL THEN
+                UPDATE holdfast_locks SET kind = the_kind, capacity = the_capacity, ticket = ticket + 1, used_day = today
+                    WHERE name = the_name;
+                INSERT INTO holdfast_claims VALUES (me, my_seq, the_name, 3, my_ticket, the_weight,
+                    now_us + wait_us, 0, now_us, my_pid, my_host, my_command, my_label);
+            END IF;
+            -- The holder may have renewed since, and nobody has more left than a whole lease.
+            --#include now.sql
+            SET number = COALESCE(ends_us - now_us, 0);
         END IF;
-        -- The holder may have renewed since, and nobody has more left than a whole lease.
-        --#include now.sql
-        SET number = COALESCE(ends_us - now_us, 0);
     END IF;
     COMMIT;
     --#include wake.sql
@@ -542,5 +550,5 @@ BEGIN
 END
 //
 -- The last step: a client that finds this version finds everything else, too.
-ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 6'
+ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 7'
 //
