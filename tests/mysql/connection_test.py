@@ -14,7 +14,7 @@ from servers.certificates import Authority
 from servers.mariadb import PASSWORD, MariaDB, Session, documented, patient
 from servers.process import LIMIT_S
 from servers.puppet import Puppet
-from servers.scene import HOLDFAST, PUPPET, puppets, wait_until
+from servers.scene import HOLDFAST, LONG_MS, PUPPET, puppets, wait_until
 from servers.suite import equal, main, test
 
 
@@ -152,6 +152,19 @@ def the_documented_rights_are_enough_and_needed():
                     outcomes = [words[2]] if words[0] == "failed" else [one.renew("a"), one.release("a")]
                     equal("DENIED" in outcomes, (table, right) != ("locks", "DELETE"))  # which is for old names
                 server.command(documented("rights"))
+
+
+@test
+def a_listener_has_more_time_to_log_in_than_others():
+    """The server takes 3 s for each session that begins, like one to which all waiters of a lock connect at once."""
+    with MariaDB() as server, puppets(2, server.url(user=server.make_role(HOLDFAST)), wait_lease_ms=LONG_MS) as (one, two):
+        one.hold("lock", "lock", lease_ms=LONG_MS, wait_ms=-1)
+        two.hold("other", "other", lease_ms=LONG_MS, wait_ms=-1)
+        server.command("SET GLOBAL init_connect = 'DO SLEEP(3)'")
+        two.acquire("lock", "lock", wait_ms=-1)
+        wait_until(lambda: one.inspect("lock")["waiters"], "the waiter")
+        equal(one.release("lock"), "OK")
+        two.granted("lock", limit_s=15)  # without a hint it would ask after a third of its wait lease
 
 
 main()

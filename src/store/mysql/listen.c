@@ -131,7 +131,6 @@ static void begin(struct mysql *my, struct my_request *request, const struct my_
         give_up(my, HF_UNREACHABLE, result ? result->text : why);
         return;
     }
-    my->host->wake(my->host, STORE_ALL_WAITING);
     my->host->check(my->host, STORE_ALL_HELD);
     ask_for_turns(my);
 }
