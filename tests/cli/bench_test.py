@@ -10,10 +10,16 @@ QUICK = ("--for", "100ms", "--clients", "3")
 CASES = ("alone", "many_names", "contended", "handoff")
 
 
-def measure(duration="100ms", **options):
-    code, out, err = run("--json", "bench", "--for", duration, "--clients", "3", **options)
-    equal((code, err), (0, ""))
-    return json.loads(out)
+def measure(is_enough, times_ms, **options):
+    """What bench prints. A busy machine may get too little done in the first of these times; then it gets more."""
+    for ms in times_ms:
+        code, out, err = run("--json", "bench", "--for", f"{ms}ms", "--clients", "3", **options)
+        equal((code, err), (0, ""))
+        found = json.loads(out)
+        equal((found["for_ms"], found["clients"]), (ms, 3))
+        if is_enough(found):
+            break
+    return found
 
 
 def locks():
@@ -22,11 +28,10 @@ def locks():
 
 @test
 def every_case_is_measured_and_nothing_is_left():
-    found = measure()
+    found = measure(lambda found: all(found[case]["samples"] for case in CASES), (100, 1000, 5000))
     for case in CASES:
         assert found[case]["samples"] > 0 and found[case]["per_second"] > 0, found
         assert 0 < found[case]["median_ns"] <= found[case]["p99_ns"], found
-    equal((found["for_ms"], found["clients"]), (100, 3))
     assert found["shortest_lease_ms"] >= 1000, found
     equal(found["locks_per_second"], found["many_names"]["per_second"])
     equal(locks(), [])
@@ -34,9 +39,10 @@ def every_case_is_measured_and_nothing_is_left():
 
 @test
 def only_changes_of_holder_count_as_hand_offs():
-    found = measure("1s")["contended"]
-    assert 0 < found["per_second"] < 2 * found["samples"], found
-    assert found["least"] > 0, found  # nobody is left out
+    found = measure(lambda found: found["contended"]["least"], (1000, 5000))
+    contended, seconds = found["contended"], found["for_ms"] / 1000
+    assert 0 < contended["per_second"] * seconds < 2 * contended["samples"], found
+    assert contended["least"] > 0, found  # nobody is left out
 
 
 @test
@@ -79,7 +85,7 @@ def a_slow_network_is_named_as_the_limit_and_lengthens_the_lease():
     with Redis() as server, Proxy(server.port) as proxy:
         proxy.delay(100)
         env = environment(HOLDFAST_URL=f"redis://127.0.0.1:{proxy.port}?timeout=20000&connect_timeout=20000")
-        found = measure("3s", env=env)
+        found = measure(lambda found: found["limit"] == "round trip", (3000, 10000, 15000), env=env)
         equal(found["limit"], "round trip")
         assert found["alone"]["median_ns"] >= 190_000_000, found  # there and back, to 3 %
         assert found["shortest_lease_ms"] >= 6000, found

@@ -7,7 +7,7 @@ import time
 
 import harness
 from harness import (contains, environment, equal, finish, main, read_line, run, start, start_program, start_unshared,
-                     test)
+                     test, wait_gone)
 from support.everyone import copy_for_everyone
 from support.tap import need_rights_for
 
@@ -304,6 +304,7 @@ def sockets_of_killed_processes_are_counted():
     keeper = int(open(f"/proc/{holder.pid}/task/{holder.pid}/children", encoding="utf-8").read().split()[0])
     os.kill(holder.pid, signal.SIGSTOP)  # it would clean up
     os.kill(keeper, signal.SIGKILL)
+    wait_gone(keeper)
     contains(finding(doctor()[2], "wake-ups")["found"], "0 programs listen for wake-ups; 1 sockets")
     os.kill(holder.pid, signal.SIGCONT)
     finish(holder)

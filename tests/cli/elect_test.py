@@ -1,10 +1,12 @@
 """holdfast elect: one leads, the others wait; what is lost is campaigned for again; observers see who leads."""
+import functools
 import json
 import os
 import signal
 
 import harness
-from harness import contains, equal, finish, is_free, lives, main, read_line, run, start, test, wait_gone
+from harness import (contains, equal, finish, is_free, lives, main, read_line, run, start, test, wait_gone,
+                     with_longer_leases)
 
 # The pid of the command and of its keeper, and the token.
 LEAD = ("sh", "-c", "echo $$ $PPID $HOLDFAST_TOKEN; exec sleep 1000")
@@ -71,17 +73,22 @@ def lost_leadership_ends_the_command_and_is_campaigned_for_again():
     end(one)
 
 
+def stop_leader(which, ttl_s):
+    """(the one that led, who waits for it, the pid of the command and the token of the first)"""
+    one = campaign("--ttl", f"{ttl_s}s")
+    command, keeper, token = elected(one)
+    two = campaign("--ttl", f"{ttl_s}s")
+    contains(read_line(two.stderr), "waiting for x")
+    os.kill(keeper if which == "keeper" else one.pid, signal.SIGSTOP)
+    if which == "front":  # the keeper renews as before; now it is killed, and nobody is left to do so
+        os.kill(keeper, signal.SIGKILL)
+    return one, two, command, token
+
+
 @test
 def who_cannot_renew_stops_leading():
     for which in ("keeper", "front"):
-        one = campaign("--ttl", "3s")
-        command, keeper, token = elected(one)
-        two = campaign("--ttl", "3s")
-        contains(read_line(two.stderr), "waiting for x")
-        stopped = keeper if which == "keeper" else one.pid
-        os.kill(stopped, signal.SIGSTOP)
-        if which == "front":  # the keeper renews as before; now it is killed, and nobody is left to do so
-            os.kill(keeper, signal.SIGKILL)
+        one, two, command, token = with_longer_leases(functools.partial(stop_leader, which))
         assert elected(two)[2] > token
         assert not lives(command), "two lead"
         os.kill(one.pid, signal.SIGCONT)

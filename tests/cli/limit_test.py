@@ -63,7 +63,7 @@ def a_command_runs_when_it_is_let_through_and_its_exit_code_is_passed_on():
 def how_long_to_wait_is_reported_to_programs():
     equal(json.loads(run("--json", "limit", "x", "--rate", "2/1h")[1]), {"name": "x", "passed": True, "wait_ms": 0})
     equal(run("limit", "x", "--rate", "2/1h")[0], 0)
-    code, out, _ = run("--json", "limit", "x", "--rate", "2/1h", "-w", "100ms")
+    code, out, _ = run("--json", "limit", "x", "--rate", "2/1h", "-w", "3s")
     equal(code, 75)
     told = json.loads(out)
     equal(told["passed"], False)

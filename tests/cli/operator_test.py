@@ -10,7 +10,7 @@ import time
 
 import harness
 from harness import (boot_ms, contains, equal, finish, main, matches, parent_of, read_line, run,
-                     shell, start, test, wait_gone, wait_until)
+                     shell, start, test, wait_gone, wait_until, with_longer_leases)
 from terminal import Terminal
 
 # What must not reach a terminal as it is, nor make JSON invalid: colours, titles, bells, HTML, quotes, text
@@ -85,7 +85,7 @@ def ls_shows_who_holds_and_who_waits():
     equal([row[3] for row in table[1:]], ["0", "1", "0"])
     for row in table[1:]:
         matches(row[4], r"^\d+(ms|s)$")
-        matches(row[5], r"^2\ds$")
+        matches(row[5], r"^[12]\ds$")
     equal(table[2][6], token_of("deploy/web"))
 
 
@@ -329,20 +329,28 @@ def watch_in_a_pipe_tells_events():
     equal(watch.poll(), None)
 
 
-@test
-def watch_json_is_one_object_on_a_line_and_tells_losses():
-    holder = hold("x", "--ttl", "4s")
+def check_loss_is_told(ttl_s):
+    holder = hold("x", "--ttl", f"{ttl_s}s")
     seen = look("x")["holders"][0]
-    watch = start("watch", "--json", "--every", "2s")  # rarely, so that no poll comes before what is announced
+    watch = start("watch", "--json", "--every", "2s")
     event = json.loads(read_line(watch.stdout))
     equal((event["event"], event["name"], event["party"]["token"]), ("held", "x", seen["token"]))
     equal(set(event), {"event", "at_ms", "exact", "name", "party"})
     event = json.loads(read_line(watch.stdout))
     equal((event["event"], event["reason"]), ("watching", None))
+    holder.send_signal(signal.SIGSTOP)  # it would break the lock
     os.kill(seen["pid"], signal.SIGKILL)  # nobody renews it any more
     holder.kill()
     event = json.loads(read_line(watch.stdout))
     equal((event["event"], event["party"]["owner"]), ("lost", seen["owner"]))
+
+
+@test
+def watch_json_is_one_object_on_a_line_and_tells_losses():
+    with_longer_leases(check_loss_is_told, leases=(4, 12, 24))
+    watch = start("watch", "--json", "--every", "1h")  # so seldom that no poll comes before what is announced
+    while json.loads(read_line(watch.stdout))["event"] != "watching":
+        pass
     hold("y")
     event = json.loads(read_line(watch.stdout))
     equal((event["event"], event["exact"]), ("acquired", True))
@@ -437,6 +445,8 @@ def what_others_chose_is_shown_safely_and_is_valid_json():
     watch = start("watch", "--every", "50ms")
     watch_json = start("watch", "--every", "50ms", "--json")
     is_clean((read_line(watch.stdout) + "\n").encode())
+    event = json.loads(read_line(watch_json.stdout))
+    contains(event["party"]["label"], "<b>", "\x1b[31m", "🔒")
     token = token_of(NASTY)
     shown = r"a\x1b[31m\x07<b>" + "\"'&\\\\ " + r"\xe2\x80\xaeevil\xe2\x80\xac \xff\xc3 \x09\xc2\x9b1m 注文 🔒"
     for words in (["ls"], ["inspect", NASTY], ["break", NASTY, "--token", "5", "--yes"],
@@ -449,8 +459,6 @@ def what_others_chose_is_shown_safely_and_is_valid_json():
         equal(err, b"")
         equal(json.loads(out.decode())["name"], NASTY.encode(errors="surrogateescape").decode(
             errors="replace"))
-    event = json.loads(os.read(watch_json.stdout.fileno(), 65536).splitlines()[0].decode())
-    contains(event["party"]["label"], "<b>", "\x1b[31m", "🔒")
     out, _ = raw("inspect", NASTY)
     contains(is_clean(out), "  reason   " + shown)
     is_clean((read_line(watch.stdout) + "\n").encode())

@@ -3,7 +3,7 @@ import os
 import subprocess
 
 import harness
-from harness import equal, is_free, main, pass_time, read_line, start, test, wait_until
+from harness import equal, is_free, main, pass_time, read_line, start, test, wait_until, with_longer_leases
 from terminal import Terminal
 
 
@@ -61,13 +61,12 @@ def ctrl_c_ends_the_wait():
     holder.stdin.close()
 
 
-@test
-def ctrl_z_stops_the_job_and_keeps_the_lock_and_fg_goes_on():
+def check_ctrl_z(ttl_s):
     terminal = shell()
-    terminal.type("holdfast run --ttl 4s x -c 'echo pid $$.; read line; echo read $line.; exit 7'\n")
+    terminal.type(f"holdfast run --ttl {ttl_s}s x -c 'echo pid $$.; read line; echo read $line.; exit 7'\n")
     pid = int(terminal.expect(r"pid (\d+)\.\s")[1])
     stop_job(terminal, pid)
-    pass_time(6)  # more than its lease
+    pass_time(1.5 * ttl_s)  # more than its lease
     assert not is_free("x")
     bring_back(terminal, pid)
     terminal.type("hello\n")
@@ -75,6 +74,11 @@ def ctrl_z_stops_the_job_and_keeps_the_lock_and_fg_goes_on():
     terminal.type("echo code $?.\n")
     terminal.expect(r"code 7\.")
     assert is_free("x")
+
+
+@test
+def ctrl_z_stops_the_job_and_keeps_the_lock_and_fg_goes_on():
+    with_longer_leases(check_ctrl_z, leases=(4, 12, 30))
 
 
 @test

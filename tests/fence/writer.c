@@ -17,13 +17,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { LEASE_MS = 300, EXIT_REFUSED = 3 };
+enum { LEASE_MS = 300, LEASE_MOST_MS = 30000, EXIT_REFUSED = 3 };
 
-static bool stops;
+static bool stops, was_entered;
 
 /* The library calls this one. */
 int flock(int fd, int operation);
 int flock(int fd, int operation) {
+    was_entered = true;
     if (stops)
         raise(SIGSTOP);
     stops = false;
@@ -39,13 +40,11 @@ static void must(bool done, const char *why) {
 
 /* Takes the lock, again if a slow machine got it too late or lost it before the token was
  * registered. */
-static hf_hold *acquire(const char *url, const char *name, const char *path) {
-    hf_client *client;
+static hf_hold *acquire(hf_client *client, const char *name, const char *path, int64_t lease_ms) {
     hf_hold *hold;
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
     int r;
-    options.lease_ms = LEASE_MS;
-    must(hf_client_open(url, NULL, &client) == HF_OK, hf_last_error());
+    options.lease_ms = lease_ms;
     do {
         r = hf_acquire(client, name, &options, &hold);
         if (r == HF_OK)
@@ -71,17 +70,33 @@ static void write_blindly(const char *path, const char *text) {
     must(file && fputs(text, file) >= 0 && fclose(file) == 0, "cannot write");
 }
 
-int main(int argc, char **argv) {
+/* Adds 1, and returns what hf_fence_write does. */
+static int add_one(hf_hold *hold, const char *path, const char *how) {
     char text[20];
-    must(argc == 5, "usage: writer LOCKS FILE NAME fenced|blind|quick");
-    hf_hold *hold = acquire(argv[1], argv[3], argv[2]);
-    snprintf(text, sizeof(text), "%d", read_number(argv[2]) + 1);
-    if (strcmp(argv[4], "blind") == 0) {
-        write_blindly(argv[2], text);
-        _Exit(EXIT_SUCCESS);
+    snprintf(text, sizeof(text), "%d", read_number(path) + 1);
+    if (strcmp(how, "blind") == 0) {
+        write_blindly(path, text);
+        return HF_OK;
     }
-    stops = strcmp(argv[4], "fenced") == 0;
-    int r = hf_fence_write(hold, argv[2], text, strlen(text));
+    stops = strcmp(how, "fenced") == 0;
+    was_entered = false;
+    int r = hf_fence_write(hold, path, text, strlen(text));
+    stops = false;
+    return r;
+}
+
+/* A slow machine gets a longer lease if its first one ends before hf_fence_write begins. */
+int main(int argc, char **argv) {
+    hf_client *client;
+    int64_t lease_ms = LEASE_MS;
+    int r;
+    must(argc == 5, "usage: writer LOCKS FILE NAME fenced|blind|quick");
+    must(hf_client_open(argv[1], NULL, &client) == HF_OK, hf_last_error());
+    do {
+        hf_hold *hold = acquire(client, argv[3], argv[2], lease_ms);
+        r = add_one(hold, argv[2], argv[4]);
+        lease_ms *= 3;
+    } while (r == HF_LOST && !was_entered && lease_ms <= LEASE_MOST_MS);
     bool refused = r == HF_LOST && strstr(hf_last_error(), "is refused");
     must(r == HF_OK || refused, hf_last_error());
     _Exit(refused ? EXIT_REFUSED : EXIT_SUCCESS);

@@ -94,24 +94,26 @@ class Browser:
         page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2, mobile=width < 600)
         page.call("Emulation.setEmulatedMedia",
                   features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        page.call("Page.navigate", url=f"file://{path}")
-        if not page.is_loaded:
-            self.wait(lambda _: page.is_loaded)
+        page.call("Page.setLifecycleEventsEnabled", enabled=True)
+        loader = page.call("Page.navigate", url=f"file://{path}")["loaderId"]
+        if loader not in page.loaded:
+            self.wait(lambda _: loader in page.loaded)
         return page
 
 
 class Page:
     def __init__(self, browser, session):
         self.browser, self.session = browser, session
-        self.complaints, self.requests, self.is_loaded = [], [], False
+        self.complaints, self.requests = [], []
+        self.loaded = set()  # the loaders of documents: about:blank has one, too
 
     def call(self, method, **parameters):
         return self.browser.call(method, self.session, **parameters)
 
     def take(self, message):
         method, parameters = message.get("method"), message.get("params", {})
-        if method == "Page.loadEventFired":
-            self.is_loaded = True
+        if method == "Page.lifecycleEvent" and parameters["name"] == "load":
+            self.loaded.add(parameters["loaderId"])
         elif method == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])
         elif method in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):

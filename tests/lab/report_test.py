@@ -12,8 +12,10 @@ sys.path[:1] = [str(TESTS.parent), str(TESTS), str(TESTS / "lab")]
 from browser import Browser
 from histories import crash, herd, history, pause, several
 from lab import literature, picture, report
+from servers import suite
 from servers.suite import equal, main, test
 
+suite.LIMIT_S = 240  # chromium may start slowly
 OPEN_ALL = "document.querySelectorAll('details').forEach(each => each.open = true)"
 
 # What each piece of text has as its colour, and what all that is painted below it comes to.

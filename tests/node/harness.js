@@ -1,6 +1,7 @@
 'use strict';
 // What the tests of the Node package share. HOLDFAST_ADDON names the built addon. Tests are functions with names that say
-// what they show; they run one after the other, each with a fresh folder, and speak TAP.
+// what they show; they run one after the other, each with a fresh folder, and speak TAP. HOLDFAST_TEST_ONLY, which tests/run
+// sets, is the whole name of the one test to run.
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
@@ -31,7 +32,8 @@ function within(promise, ms = PATIENCE_MS, what = 'it') {
 
 async function main() {
   const words = process.argv.includes('-t') ? process.argv[process.argv.indexOf('-t') + 1] : '';
-  const chosen = tests.filter(({ name }) => name.includes(words));
+  const only = process.env.HOLDFAST_TEST_ONLY;
+  const chosen = tests.filter(({ name }) => name.includes(words) && (only ?? name) === name);
   let failed = 0;
   for (const [index, { name, run }] of chosen.entries()) {
     folder = fs.mkdtempSync(path.join(os.tmpdir(), 'holdfast-node-'));

@@ -101,7 +101,7 @@ def a_broken_lock_is_reported_as_lost_and_shown(store):
 @test("memory", "sqlite")
 def kinds_flags_and_options_arrive(store):
     with Puppet(PROGRAM, URLS[store], max_lease_ms=40000, token_floor=4000000000000000) as puppet:
-        assert puppet.hold("a", "kinds", kind="2/3", lease_ms=1000, flags="no_renew").token >= 4000000000000000
+        assert puppet.hold("a", "kinds", kind="2/3").token >= 4000000000000000
         puppet.acquire("b", "kinds", kind="2/3")
         equal(puppet.failed("b"), "BUSY")
         puppet.hold("b", "kinds", kind="1/3")
@@ -114,7 +114,8 @@ def kinds_flags_and_options_arrive(store):
         equal(puppet.failed("c"), "SHORT")
         puppet.hold("c", "other", flags="reentrant")
         puppet.hold("d", "other", flags="barge,reentrant")
-        puppet.lost("a")  # nobody renewed it
+        puppet.hold("e", "short", lease_ms=1000, flags="no_renew")
+        puppet.lost("e")  # nobody renewed it
         equal(puppet.inspect("unheard-of"), None)
         puppet.quit()
 
