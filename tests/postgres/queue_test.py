@@ -139,6 +139,19 @@ def who_asks_late_keeps_its_place_if_nobody_has_gone_past():
         equal(first.acquire(), "queued")
 
 
+@test
+def a_hold_begins_after_the_end_of_the_one_before_however_slow_the_server_is():
+    with queue() as (server, holder, first, _):
+        server.command("CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS "
+                       "$$BEGIN PERFORM pg_sleep(2); RETURN NEW; END$$;"
+                       "CREATE TRIGGER slowly BEFORE UPDATE OF until ON holdfast.claims FOR EACH ROW WHEN (OLD.state = 3) "
+                       "EXECUTE FUNCTION slowly()")
+        holder.set("until = clock_timestamp() + interval '1 s'")
+        ended = server.command("SELECT until FROM holdfast.claims WHERE state = 1")
+        equal(first.acquire(), "done")  # it asked before that, and was granted it after
+        equal(server.command(f"SELECT count(*) FROM holdfast.claims WHERE state = 1 AND since >= '{ended}'"), "1")
+
+
 # ---- At the same time ----
 
 

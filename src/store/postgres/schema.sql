@@ -364,6 +364,7 @@ BEGIN
         END IF;
         IF mine.state IS DISTINCT FROM 2::smallint THEN
             PERFORM holdfast.advance(lock);
+            now := clock_timestamp(); -- a hold begins after the end of those that advance has ended
             SELECT * INTO mine FROM holdfast.claims WHERE client = me AND seq = my_seq;
         END IF;
         -- Nobody knows when a client of plain will end, so those who wait for it look again soon.
