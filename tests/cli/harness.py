@@ -162,7 +162,7 @@ def with_longer_leases(check, leases=(3, 9, 24)):
     for seconds in leases:
         try:
             return check(seconds)
-        except (AssertionError, LookupError, OSError, ValueError) as error:  # also of what is no longer there
+        except (AssertionError, LookupError, OSError, ValueError) as error:  # what is looked for may be gone
             print(f"# with {seconds} s: {error!r}", flush=True)
             last = error
             clean_up()

@@ -142,7 +142,7 @@ def a_wait_ends_in_time():
     for wait_ms in (400, 3000, 10000):
         before = boot_ms()
         code = run("run", "-w", f"{wait_ms}ms", "x", "--", "true")[0]
-        if code != 69:  # the store's first answer came too late
+        if code != 69:  # which it is if the store's first answer came too late
             break
     equal(code, 75)
     assert wait_ms - 50 < boot_ms() - before < harness.PATIENCE_S * 1000

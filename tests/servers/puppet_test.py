@@ -114,7 +114,7 @@ def kinds_flags_and_options_arrive(store):
         equal(puppet.failed("c"), "SHORT")
         puppet.hold("c", "other", flags="reentrant")
         puppet.hold("d", "other", flags="barge,reentrant")
-        puppet.hold("e", "short", lease_ms=1000, flags="no_renew")
+        puppet.hold("e", "short", lease_ms=2000, flags="no_renew")
         puppet.lost("e")  # nobody renewed it
         equal(puppet.inspect("unheard-of"), None)
         puppet.quit()
