@@ -133,9 +133,12 @@ void client_take_answers(hf_client *c) {
 
 /* ---- Inside ---- */
 
+/* Who takes the mutex meanwhile must not see a hold that is lost and a group that is not. */
 void client_to_store(hf_client *c) {
-    if (c->store_blocks)
-        pthread_mutex_unlock(&c->mutex);
+    if (!c->store_blocks)
+        return;
+    take_finished(c);
+    pthread_mutex_unlock(&c->mutex);
 }
 
 void client_from_store(hf_client *c) {

@@ -464,6 +464,28 @@ TEST(an_acquire_behind_a_stalled_call_gets_its_whole_lease) {
     hf_client_close(worker.client);
 }
 
+/* Looks all the time, so also just when the thread inside has been told of the break. */
+TEST(who_sees_that_a_group_is_lost_sees_which_name_was) {
+    hf_client *client = open_client(), *other = open_client();
+    hf_want wants[2] = {HF_WANT_INIT, HF_WANT_INIT};
+    const hf_want *const pointers[] = {&wants[0], &wants[1]};
+    wants[0].name = "first";
+    wants[1].name = "second";
+    hf_acquire_options options = lasting(PATIENCE_MS, LONG_MS);
+    for (int i = 0; i < 100; i++) {
+        hf_hold *group = NULL;
+        CHECK_IS(hf_acquire_all(client, pointers, 2, &options, &group), HF_OK);
+        CHECK_IS(hf_break(other, "second", hf_hold_token_at(group, 1), NULL), HF_OK);
+        for (int64_t give_up_ms = now_ms() + PATIENCE_MS; hf_check(group, 0) != HF_LOST;)
+            CHECK(now_ms() < give_up_ms);
+        CHECK_EQ_STR(hf_hold_name(group), "second");
+        CHECK_IS(hf_release(group), HF_LOST);
+        hf_hold_free(group);
+    }
+    hf_client_close(other);
+    hf_client_close(client);
+}
+
 TEST(hf_process_reports_a_loss_while_the_disk_stalls) {
     put_shim_below_sqlite();
     int64_t late_ms = 0, away_ms;
