@@ -1,6 +1,6 @@
 # The doors of the build; what is behind them is in tools/, tests/run, fuzz/run and meson.build.
 #
-#   make                      the library and build/holdfast
+#   make [OPTIONS=-Dwerror=true]   the library and build/holdfast, with options for meson
 #   make demo                 a small show
 #   make install [PREFIX=/usr/local] [DESTDIR=...]
 #   make install-python [PYTHON=python3] [DESTDIR=...]   the Python package (bindings/python), for that Python
@@ -30,12 +30,13 @@ PREFIX = /usr/local
 REPEAT = 1
 R = 11
 PYTHON = python3
+OPTIONS =
 
 .PHONY: all demo install install-python test fresh lint format fuzz sim soak models bench lab asan tsan abi-record deb dist \
   clean needs test-needs
 
 all: needs
-	@tools/build -Dprefix='$(PREFIX)'
+	@tools/build -Dprefix='$(PREFIX)' $(OPTIONS)
 
 needs:
 	@tools/setup build
