@@ -26,6 +26,16 @@ def options_of(command):
     return [(name, argument or None) for name, argument in found]
 
 
+def different_options():
+    """(command, name, argument or None): each option in the first command that has it so; most are those of every command."""
+    tried = set()
+    for command in command_names():
+        for option in options_of(command):
+            if option not in tried:
+                tried.add(option)
+                yield command, *option
+
+
 def words(*line):
     """What can stand for the last word of the line."""
     code, out, err = run("completion", "words", "--", "holdfast", *line)
@@ -42,18 +52,15 @@ def every_command_and_every_option_is_offered():
     contains(names, "run", "config", "completion", "help")
     equal(words(""), names)
     equal(words("help", ""), names)
-    tried = set()  # most options are those of every command
     for name in names:
-        options = set(options_of(name))
-        equal((name, sorted(words(name, "--"))), (name, sorted("--" + option for option, _ in options)))
-        for option, argument in options - tried:
-            contains(words(name, "--" + option), "--" + option)
-            if argument and "|" in argument:
-                equal(words(name, "--" + option, ""), argument.split("|"))
-                equal(words(name, f"--{option}=" + argument[:1]), [f"--{option}=" + argument.split("|")[0]])
-            if argument == "FILE":
-                equal(words(name, "--" + option, ""), [":file"])
-        tried |= options
+        equal((name, sorted(words(name, "--"))), (name, sorted("--" + option for option, _ in options_of(name))))
+    for name, option, argument in different_options():
+        contains(words(name, "--" + option), "--" + option)
+        if argument and "|" in argument:
+            equal(words(name, "--" + option, ""), argument.split("|"))
+            equal(words(name, f"--{option}=" + argument[:1]), [f"--{option}=" + argument.split("|")[0]])
+        if argument == "FILE":
+            equal(words(name, "--" + option, ""), [":file"])
 
 
 @test
@@ -246,31 +253,29 @@ def a_wrong_option_names_the_nearest_in_every_command():
 
 
 @test
-def a_wrong_value_names_its_option_in_every_command():
+def a_wrong_value_names_its_option():
     wrong = {"DUR": ("soon", "-5s", "5x", "", "1h-3m"), "N": ("x", "-1", "+1", "", "1x"), "PID": ("x",),
              "CODE": ("x",), "K/N": ("3", "a/b")}
-    for name in command_names():
-        for option, argument in options_of(name):
-            if not argument:
-                contains(run(name, f"--{option}=1")[2], f"--{option} takes no value")
-                continue
-            code, _, err = run(name, "--" + option)
-            equal(code, 64)
-            contains(err, f"--{option} needs a value: --{option} {argument}")
-            for value in ("pray",) if "|" in argument else wrong.get(argument, ()):
-                code, _, err = run(name, "--" + option, value)
-                equal((name, option, value, code), (name, option, value, 64))
-                contains(err, f"--{option} cannot be '{value}' (it must be ")
+    for name, option, argument in different_options():
+        if not argument:
+            contains(run(name, f"--{option}=1")[2], f"--{option} takes no value")
+            continue
+        code, _, err = run(name, "--" + option)
+        equal(code, 64)
+        contains(err, f"--{option} needs a value: --{option} {argument}")
+        for value in ("pray",) if "|" in argument else wrong.get(argument, ()):
+            code, _, err = run(name, "--" + option, value)
+            equal((name, option, value, code), (name, option, value, 64))
+            contains(err, f"--{option} cannot be '{value}' (it must be ")
 
 
 @test
-def times_are_written_as_people_do_in_every_command():
+def times_are_written_as_people_do():
     count = 0
-    for name in command_names():
-        for option, argument in options_of(name):
-            for value in ("90s", "5m", "1h30m", "500ms", "1.5h", "2d", "7") if argument == "DUR" else ():
-                equal((name, value, run(name, "--" + option, value, "--help")[0]), (name, value, 0))
-                count += 1
+    for name, option, argument in different_options():
+        for value in ("90s", "5m", "1h30m", "500ms", "1.5h", "2d", "7") if argument == "DUR" else ():
+            equal((name, value, run(name, "--" + option, value, "--help")[0]), (name, value, 0))
+            count += 1
     assert count >= 7 * 6, count
 
 

@@ -85,7 +85,7 @@ def start_chain(end, start):
 
 
 def check_chains(start):
-    for number in range(rounds(18)):
+    for number in range(rounds(9)):
         end = (end_by_killing_the_keeper, end_by_killing_the_front, end_by_max_hold)[number % 3]
         process, keeper, path, _ = start_chain(end, start)
         watcher = start_watching(path)
