@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "store/mysql/batch.h"
 #include "store/mysql/mysql.h"
+#include "store/sql/sql.h"
 #include "store/sql/turn.h"
 
 #include <assert.h>
@@ -24,9 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The link that listens has more time to log in than others have: nobody waits for it, and all
- * waiters of a lock may connect at once. */
-enum { CREATE_US = 30000000, LISTENER_PATIENCE = 5, COM_QUERY = 3 };
+enum { CREATE_US = 30000000, COM_QUERY = 3 };
 
 static struct world *world_of(const struct my_link *link) {
     return link->my->host->world;
@@ -634,7 +633,7 @@ void my_link_want(struct my_link *link) {
         int r = net_wire_open(&link->wire);
         link->reason = r < 0 ? r : HF_UNREACHABLE;
         link->connect_by_us =
-            now_us + link->my->peer.timeout_us * (link->listens ? LISTENER_PATIENCE : 1);
+            now_us + link->my->peer.timeout_us * (link->listens ? SQL_LISTENER_PATIENCE : 1);
         link->greeted = false;
         if (!r) {
             link->state = MY_CONNECTING;

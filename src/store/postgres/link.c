@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "store/postgres/batch.h"
 #include "store/postgres/postgres.h"
+#include "store/sql/sql.h"
 #include "store/sql/turn.h"
 
 #include <assert.h>
@@ -27,9 +28,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-/* The link that listens has more time to connect than others have: nobody waits for it, and all
- * waiters of a lock may connect at once. */
-enum { PING_US = 5000000, LISTENER_PATIENCE = 5, NUMBER_SIZE = 24 };
+enum { PING_US = 5000000, NUMBER_SIZE = 24 };
 
 static struct world *world_of(const struct pg_link *link) {
     return link->pg->host->world;
@@ -807,7 +806,7 @@ void pg_link_want(struct pg_link *link) {
     if (link->state == PG_DOWN && wanted && !link->is_over && link->retry_at_us <= now_us) {
         link->state = PG_SEARCHING;
         link->connect_by_us =
-            now_us + link->pg->connect_timeout_us * (link->listens ? LISTENER_PATIENCE : 1);
+            now_us + link->pg->connect_timeout_us * (link->listens ? SQL_LISTENER_PATIENCE : 1);
         link->host = link->target = 0;
         search(link);
     }

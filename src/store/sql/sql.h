@@ -22,6 +22,10 @@ bool sql_find_for_update(hf_examination *out);
     (STORE_CAN_SHARE | STORE_CAN_LEASE_EACH | STORE_CAN_FLOOR | STORE_CAN_LOOK | \
      STORE_CAN_EXAMINE | STORE_SESSION_BOUND | STORE_IN_ORDER | STORE_CAN_COUNT)
 
+/* The connection that listens has so many times as long to connect as others have: nobody waits
+ * for it, and all waiters of a lock may connect at once. */
+enum { SQL_LISTENER_PATIENCE = 5 };
+
 /* ---- Acquire ---- */
 
 /* The columns of the answer. Its first one is a word: done, queued, busy, kind,
