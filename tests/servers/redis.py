@@ -146,7 +146,7 @@ class Redis(Process):
         """Returns when the server answers."""
         self.data.mkdir(exist_ok=True)
         self.socket.unlink(missing_ok=True)
-        lines = ["bind 127.0.0.1", f"unixsocket {self.socket}", f"dir {self.data}", "daemonize no", 'save ""']
+        lines = ["bind 127.0.0.1", f"unixsocket {self.socket}", f"dir {self.data}", "daemonize no", 'save ""', "jemalloc-bg-thread no"]
         lines += self.port_lines()
         lines += [f"requirepass {self.password}"] if self.password else []
         (self.folder / "redis.conf").write_text("\n".join([*lines, *self.config]) + "\n")
