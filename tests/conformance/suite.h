@@ -338,12 +338,15 @@ static hf_acquire_options breakable(hf_acquire_options options) {
 }
 
 /* An acquire that must succeed. The lease may be over when a busy machine comes to look at the
- * answer: then once more, when the store knows that, too. */
+ * answer: then once more, when the store knows that, too; and with a longer lease if that does not
+ * help, because the store itself is as slow. */
 static hf_hold *get(hf_client *client, const char *name, hf_acquire_options options) {
     hf_hold *hold = NULL;
     int status = acquire(client, name, options, &hold);
     for (int i = 1; i < TRIES && (status == HF_SHORT || status == HF_UNREACHABLE); i++) {
         options.wait_ms = PATIENCE_MS;
+        if (i > TRIES / 2 && options.lease_ms < LEASE_MS)
+            options.lease_ms *= 2;
         status = acquire(client, name, options, &hold);
     }
     CHECK_IS(status, HF_OK);
