@@ -7,7 +7,8 @@
  * it. A store's own test starts its server, if it has one, and runs this program with the URL.
  *
  * The whole suite runs once for each store. Where a store is reached in other ways (a socket, TLS,
- * sentinels, a cluster), HOLDFAST_TEST_SLICE=transport takes what that can change: see slice.c. */
+ * sentinels, a cluster) or has a second scheme, HOLDFAST_TEST_SLICE names what that can change: see
+ * slice.c. */
 // NOLINTBEGIN(bugprone-suspicious-include)
 
 /* What crosses the connections in many shapes, breaks them off, or asks several servers. */
@@ -31,6 +32,7 @@
 #include "conformance/kinds.c"
 #include "conformance/leases.c"
 #include "conformance/limit.c"
+#include "conformance/names.c"
 #include "conformance/recipes.c"
 #include "conformance/reentrancy.c"
 #include "conformance/tokens.c"

@@ -15,7 +15,7 @@ class ThreeZookeepers(Place):
     lease_s = OneZookeeper.lease_s
 
     def __enter__(self):
-        self.servers = Ensemble(3, sync_limit=20).__enter__()
+        self.servers = Ensemble(3, sync_limit=20, separable=True).__enter__()
         return self
 
     def __exit__(self, *_):

@@ -260,7 +260,7 @@ enum { ADDERS = 16, SETTERS = 4, SETS = 5 };
 /* Of each adder. HOLDFAST_TEST_ADDS=10000 is for an evening. */
 static int adds(void) {
     const char *given = getenv("HOLDFAST_TEST_ADDS");
-    return given ? atoi(given) : 25;
+    return given ? atoi(given) : 10;
 }
 
 struct adder {

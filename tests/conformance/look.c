@@ -1,4 +1,4 @@
-/* Looking: who holds and who waits, the list of names in pages, and names of every spelling. */
+/* Looking: who holds and who waits, and the list of names in pages. */
 #include "suite.h"
 
 static int64_t wall_ms(void) {
@@ -150,7 +150,7 @@ static void check_list(hf_client *client, const char *prefix, size_t limit, char
     CHECK_EQ_INT(seen, count);
 }
 
-BOTH_FORMS(a_list_comes_in_pages_in_the_order_of_the_names) {
+TEST(a_list_comes_in_pages_in_the_order_of_the_names) {
     hf_client *a = open_client(), *b = open_client();
     enum { COUNT = 250 };
     const char *prefix = fresh_name("pages");
@@ -212,47 +212,6 @@ static void check_each_is_busy(hf_client *client, char *const *names, size_t cou
     for (size_t i = 0; i < count; i++) {
         CHECK_IS(attempt(client, names[i], as_exclusive(0)), HF_BUSY);
         CHECK_EQ_INT(holders(client, names[i]), 1);
-    }
-}
-
-BOTH_FORMS(names_may_begin_with_each_other) {
-    hf_client *a = open_client(), *b = open_client();
-    const char *base = fresh_name("prefix");
-    static const char *const tails[] = {"", "*", "*1", "/", "/1", "/1/2", "[a]", "_", "a", "ab"};
-    enum { COUNT = sizeof tails / sizeof *tails };
-    char *names[COUNT];
-    hf_hold *holds[COUNT];
-    for (size_t i = 0; i < COUNT; i++)
-        CHECK(asprintf(&names[i], "%s%s", base, tails[i]) > 0);
-    hold_all(a, names, COUNT, holds);
-    check_each_is_busy(b, names, COUNT);
-    check_list(b, base, 3, names, COUNT);
-    check_list(b, names[1], 2, names + 1, 2); /* a prefix is no pattern */
-    check_list(b, names[3], 2, names + 3, 3);
-    check_list(b, names[6], 2, names + 6, 1);
-    check_list(b, names[7], 2, names + 7, 1);
-    check_list(b, names[9], 2, names + 9, 1);
-    for (size_t i = 0; i < COUNT; i++) {
-        let_go(holds[i]);
-        CHECK_IS(attempt(b, names[i], as_exclusive(0)), HF_OK);
-        free(names[i]);
-    }
-}
-
-BOTH_FORMS(names_may_have_every_byte_but_nul) {
-    hf_client *a = open_client(), *b = open_client();
-    const char *base = fresh_name("bytes");
-    enum { COUNT = 255 };
-    char *names[COUNT];
-    hf_hold *holds[COUNT];
-    for (int i = 0; i < COUNT; i++)
-        CHECK(asprintf(&names[i], "%s%c", base, i + 1) > 0);
-    hold_all(a, names, COUNT, holds);
-    check_each_is_busy(b, names, COUNT);
-    check_list(b, base, 100, names, COUNT);
-    for (size_t i = 0; i < COUNT; i++) {
-        let_go(holds[i]);
-        free(names[i]);
     }
 }
 

@@ -1,11 +1,13 @@
-/* The slice for transports: the tests of the files above this one, in the form that blocks. The
- * rest is left out if HOLDFAST_TEST_SLICE is "transport", or "pooler": a transport that cannot
- * notify a client of anything.
+/* Parts of the suite, by HOLDFAST_TEST_SLICE.
  *
- * A transport can lose, cut and reorder what is under way, refuse a right, send a request to
- * another server, or not tell of a wake-up. It cannot change what a lease, a kind or a token means:
- * the engine and the store's scripts decide that, and they are the same everywhere. Which of the
- * two forms a program uses is decided above the store. */
+ * "blocking" leaves out the form with a poll loop: for the second scheme of a store, and the second
+ * kind of nodes of a quorum. Which of the two forms a program uses is decided above the store.
+ *
+ * "transport" takes, in that form, the tests of the files above this one; so does "pooler", for a
+ * transport that cannot notify a client of anything. A transport can lose, cut and reorder what is
+ * under way, refuse a right, send a request to another server, or not tell of a wake-up. It cannot
+ * change what a lease, a kind or a token means: the engine and the store's scripts decide that, and
+ * they are the same everywhere. */
 #include "suite.h"
 
 static struct test_case **slice_end;
@@ -26,9 +28,10 @@ static bool is_slice(const char *name) {
 }
 
 static void take_slice(void) {
-    if (!is_slice("transport") && !is_slice("pooler"))
+    if (is_slice("transport") || is_slice("pooler"))
+        *slice_end = NULL;
+    else if (!is_slice("blocking"))
         return;
-    *slice_end = NULL;
     for (struct test_case **at = &test_first; *at;) {
         if (is_in_a_loop(*at))
             *at = (*at)->next;

@@ -51,8 +51,9 @@ class PostgresError(Exception):
 documented = functools.partial(database.documented, "postgres")
 
 
+@functools.cache
 def programs():
-    """The folder of initdb and postgres, which Debian keeps out of the PATH."""
+    """The folder of initdb, postgres and psql. Debian has psql in the PATH, too: as a script that looks for it."""
     folders = [Path(folder) for folder in os.environ["PATH"].split(":")]
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name), reverse=True)
     return next((folder / "initdb").resolve().parent for folder in folders if (folder / "initdb").exists())
@@ -207,7 +208,7 @@ class Postgres(Process):
 
     def command(self, sql, user=USER, database="postgres"):
         """The answer as psql prints it: a line for each row, '|' between columns."""
-        done = subprocess.run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", self.folder, "-p", str(self.port),
+        done = subprocess.run([programs() / "psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", self.folder, "-p", str(self.port),
                                "-U", user, "-d", database, "-c", sql],
                               env=self.environment, capture_output=True, text=True, check=False, timeout=LIMIT_S)
         if done.returncode:
@@ -225,7 +226,7 @@ class Session(database.Dialogue):
     """
 
     def __init__(self, server, user=USER, database="postgres"):  # pylint: disable=redefined-outer-name
-        super().__init__(["psql", "-XAtq", "-h", server.folder, "-p", str(server.port), "-U", user, "-d", database],
+        super().__init__([programs() / "psql", "-XAtq", "-h", server.folder, "-p", str(server.port), "-U", user, "-d", database],
                          server.environment)
         self.count = 0
 

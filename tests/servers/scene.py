@@ -54,11 +54,13 @@ def in_time(until_us):
 
 
 def wait_until(condition, what, limit_s=LIMIT_S):
-    """Polls for what no event reports."""
+    """Polls for what no event reports. What takes long to ask (some start a program for that) is asked less often."""
     until = time.monotonic() + limit_s
+    asked = time.monotonic()
     while not condition():
         assert time.monotonic() < until, f"in vain: {what}"
-        time.sleep(0.01)
+        time.sleep(min(max(0.01, time.monotonic() - asked), 0.25))
+        asked = time.monotonic()
 
 
 def sleep_until(at_us):

@@ -4,7 +4,7 @@
     with Zookeeper() as server:
         ... server.url() ... server.stop() ... server.cont() ... server.crash() ... server.start()
 
-    with Ensemble(3) as ensemble:
+    with Ensemble(3, separable=True) as ensemble:
         ... ensemble.url() ... ensemble.leader().crash() ... ensemble.cut(member) ... ensemble.lag(300) ... ensemble.heal()
 
     tests/servers/zookeeper.py [--ensemble] [--tls] [--login] [--layout NAME] -- program arguments
@@ -140,11 +140,12 @@ class Zookeeper(Process):
 
 
 class Ensemble:
-    """Several servers that elect a leader. Between them are proxies, so that one can be cut off from the others while
-    its clients still reach it."""
+    """Several servers that elect a leader. separable: between them are proxies, so that one can be cut off from the others
+    while its clients still reach it."""
 
-    def __init__(self, count=3, config=(), tick_ms=500, sync_limit=10, tls=None):
+    def __init__(self, count=3, config=(), tick_ms=500, sync_limit=10, tls=None, separable=False):
         self.members = [Zookeeper(["initLimit=20", f"syncLimit={sync_limit}", *config], tick_ms, tls) for _ in range(count)]
+        self.separable = separable
         self.proxies = []  # for each member, before its two ports for the others
         self.stack = contextlib.ExitStack()
 
@@ -165,16 +166,19 @@ class Ensemble:
         self.stack.close()
 
     def create(self):
+        ports = []  # of each member, two for the others
         for member in self.members:
             member.reserved += [reserve_port(), reserve_port()]
-            self.proxies.append([self.stack.enter_context(Proxy(reserved.getsockname()[1]))
-                                 for reserved in member.reserved[-2:]])
+            ports.append([reserved.getsockname()[1] for reserved in member.reserved[-2:]])
+            if self.separable:
+                self.proxies.append([self.stack.enter_context(Proxy(port)) for port in ports[-1]])
+        known = [[proxy.port for proxy in proxies] for proxies in self.proxies] or ports
         for number, member in enumerate(self.members, 1):
             member.create()
             (member.folder / "data/myid").write_text(str(number))
-            for other, proxies in enumerate(self.proxies, 1):
-                ports = [proxy.server_port if other == number else proxy.port for proxy in proxies]
-                member.config.append(f"server.{other}=127.0.0.1:{ports[0]}:{ports[1]}")
+            for other in range(1, len(self.members) + 1):
+                here, there = (ports if other == number else known)[other - 1]
+                member.config.append(f"server.{other}=127.0.0.1:{here}:{there}")
 
     def wait_ready(self):
         """Until there is a leader, and whoever runs follows it."""

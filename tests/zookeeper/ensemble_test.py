@@ -29,7 +29,7 @@ def claims(server, lock):
 @patient
 def row_47_a_member_that_is_cut_off_with_its_client_does_not_keep_the_lock():
     """The member answers pings for twenty ticks more, and the leader ends the session after five seconds."""
-    with Ensemble(sync_limit=20) as ensemble:
+    with Ensemble(sync_limit=20, separable=True) as ensemble:
         cut, leader = ensemble.followers()[0], ensemble.leader()
         with Puppet(PUPPET, cut.url() + QUICKLY) as far, Puppet(PUPPET, slowly(leader.url())) as near:
             token = hold_or_too_slow(far, "lock", "lock", lease_ms=2000).token
@@ -71,7 +71,7 @@ def row_23_holds_and_places_outlive_the_leader(fault):
 @patient
 def row_47_a_member_that_lags_shows_no_claim_too_few():
     """A follower learns of everything some time after the leader has granted it."""
-    with Ensemble() as ensemble:
+    with Ensemble(separable=True) as ensemble:
         behind, leader = ensemble.followers()[0], ensemble.leader()
         with Puppet(PUPPET, slowly(behind.url())) as far, Puppet(PUPPET, slowly(leader.url())) as near, \
                 Nodes(behind) as nodes:
@@ -92,7 +92,7 @@ def row_47_a_member_that_lags_shows_no_claim_too_few():
 @test
 @patient
 def a_member_that_lags_calls_no_lock_busy_that_was_released_and_finds_every_hold():
-    with Ensemble() as ensemble:
+    with Ensemble(separable=True) as ensemble:
         behind, leader = ensemble.followers()[0], ensemble.leader()
         with Puppet(PUPPET, slowly(behind.url())) as far, Puppet(PUPPET, slowly(leader.url())) as near, \
                 Nodes(behind) as nodes:
