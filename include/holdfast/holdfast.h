@@ -541,7 +541,8 @@ typedef struct hf_lock_info {
     const char *broken_by;     /* "web3 pid 411 (holdfast break by eve)"; "": none */
     const char *broken_reason; /* "" when none was given */
     /* In a quorum store, a holder has the votes of a quorum. Anybody with fewer votes is listed as
-     * a waiter: it is still collecting votes, or has lost some. */
+     * a waiter: it is still collecting votes, or has lost some. `token` above may be that of a vote
+     * that was given back. */
     uint32_t quorum;             /* how many votes are needed; 0: the store is not a quorum */
     size_t node_count;           /* from hf_inspect: the nodes of the store; from hf_list: 0 */
     const hf_node *const *nodes; /* in the order of the URL */

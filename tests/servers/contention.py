@@ -11,7 +11,7 @@ from servers import suite
 from servers.process import Process
 from servers.scene import PUPPET
 
-ACQUIRES = int(os.environ.get("HOLDFAST_CONTENTION", 3000))
+ACQUIRES = int(os.environ.get("HOLDFAST_CONTENTION", 2000))
 SEED = int(os.environ.get("HOLDFAST_CONTENTION_SEED", random.SystemRandom().randrange(1 << 31)))
 PROCESSES, THREADS = 4, 8
 LIMIT_S = 120 + ACQUIRES // 50

@@ -12,7 +12,7 @@ from servers.proxy import Proxy
 from servers.scene import PUPPET
 
 CLIENTS = 16
-ADDS = int(os.environ.get("HOLDFAST_COUNTING", 60))
+ADDS = int(os.environ.get("HOLDFAST_COUNTING", 40))
 LIMIT_S = 120 + CLIENTS * ADDS // 20
 suite.LIMIT_S = 2 * LIMIT_S + 60
 POLL_S = 0.05
