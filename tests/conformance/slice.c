@@ -1,7 +1,8 @@
 /* Parts of the suite, by HOLDFAST_TEST_SLICE.
  *
- * "blocking" leaves out the form with a poll loop: for the second scheme of a store, and the second
- * kind of nodes of a quorum. Which of the two forms a program uses is decided above the store.
+ * "blocking" leaves out the form with a poll loop: for the second scheme of a store, the second
+ * kind of nodes of a quorum, and a model of a server. Which of the two forms a program uses is
+ * decided above the store.
  *
  * "transport" takes, in that form, the tests of the files above this one; so does "pooler", for a
  * transport that cannot notify a client of anything. A transport can lose, cut and reorder what is

@@ -137,7 +137,7 @@ def row_17_a_break_whose_reply_was_lost_does_not_say_that_there_was_none(kinds):
 
 @test(*KINDS)
 def row_18_an_acquire_that_arrives_after_its_withdrawal_ends_with_its_lease(kinds):
-    lease_ms = 2000
+    lease_ms = 5000
     with Network(PATIENCE_MS) as net:
         net.near.hold("busy", "busy", kind=KINDS[kinds][0], lease_ms=LONG_MS)
         net.proxy.hold("up")

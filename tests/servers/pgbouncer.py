@@ -11,8 +11,8 @@ class Pooler(Process):
     def __init__(self, server, mode="transaction"):
         self.server, self.reserved = server, reserve_port()
         self.port = self.reserved.getsockname()[1]
-        self.file = server.folder / "pgbouncer.ini"
-        users = server.folder / "users"
+        self.file = server.folder / f"pgbouncer-{self.port}.ini"  # a server may have several
+        users = server.folder / f"users-{self.port}"
         users.write_text('"postgres" ""\n')
         self.file.write_text(f"[databases]\n* = host=127.0.0.1 port={server.port}\n[pgbouncer]\n"
                              f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nauth_type = trust\nauth_file = {users}\n"
