@@ -152,19 +152,19 @@ static void check_list(hf_client *client, const char *prefix, size_t limit, char
 
 TEST(a_list_comes_in_pages_in_the_order_of_the_names) {
     hf_client *a = open_client(), *b = open_client();
-    enum { COUNT = 250 };
+    enum { COUNT = 120 };
     const char *prefix = fresh_name("pages");
     char *names[COUNT];
     hf_hold *holds[COUNT];
     for (int i = 0; i < COUNT; i++)
         CHECK(asprintf(&names[i], "%s/%03d", prefix, i) > 0);
-    for (int i = 0; i < COUNT; i++) { /* 7 and 250 have no common divisor: each comes once */
+    for (int i = 0; i < COUNT; i++) { /* 7 and 120 have no common divisor: each comes once */
         int index = i * 7 % COUNT;
         holds[index] = get(i % 2 ? a : b, names[index], as_exclusive(0));
     }
-    check_list(a, prefix, 50, names, COUNT);
+    check_list(a, prefix, 24, names, COUNT);
     check_list(b, prefix, 1000, names, COUNT);
-    check_list(a, prefix, 99, names, COUNT);
+    check_list(a, prefix, 49, names, COUNT);
     for (int i = 0; i < COUNT; i++) /* what is free again is not in the list */
         if (i >= 3)
             let_go(holds[i]);
