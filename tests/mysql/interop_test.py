@@ -9,7 +9,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers import suite
-from servers.fleet import FLEET_S, is_noticed, play
+from servers.fleet import FLEET_S, is_noticed, play, rest
 from servers.mariadb import PASSWORD, MariaDB, Session, documented, patient
 from servers.puppet import Puppet
 from servers.scene import HOLDFAST, LONG_MS, PUPPET, one_of, wait_until
@@ -222,7 +222,7 @@ def by_holdfast(name, work, finished):
             work()
             equal(puppet.release("a"), "OK")
             puppet.free("a")
-            time.sleep(0.005)
+            rest()
 
 
 def by_call(name, work, finished):
@@ -234,7 +234,7 @@ def by_call(name, work, finished):
                 assert renew(plain, owner)
                 work()
                 assert release(plain, owner)
-            time.sleep(0.005)
+            rest()
 
 
 def by_row_lock(name, work, finished):
@@ -243,7 +243,7 @@ def by_row_lock(name, work, finished):
             if take_row(plain):
                 work()
                 equal(plain.say("COMMIT"), FINE)
-            time.sleep(0.005)
+            rest()
 
 
 def of_no_use(name, work, finished):

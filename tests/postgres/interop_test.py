@@ -9,7 +9,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers import suite
-from servers.fleet import FLEET_S, is_noticed, play
+from servers.fleet import FLEET_S, is_noticed, play, rest
 from servers.postgres import Postgres, Session, documented, patient
 from servers.puppet import Puppet
 from servers.scene import LONG_MS, PUPPET, one_of, wait_until
@@ -238,7 +238,7 @@ def by_holdfast(name, work, finished):
             work()
             equal(puppet.release("a"), "OK")
             puppet.free("a")
-            time.sleep(0.005)
+            rest()
 
 
 def by_insert(name, work, finished):
@@ -250,7 +250,7 @@ def by_insert(name, work, finished):
                 equal((plain.say(DELETE), plain.count), (FINE, 1))
             else:
                 equal(state, TAKEN)
-            time.sleep(0.005)
+            rest()
 
 
 def by_version(name, work, finished):
@@ -263,7 +263,7 @@ def by_version(name, work, finished):
                 equal((plain.say(renew), plain.count), (FINE, 1))
                 work()
                 equal((plain.say(delete), plain.count), (FINE, 1))
-            time.sleep(0.005)
+            rest()
 
 
 def by_row_lock(name, work, finished):
@@ -274,7 +274,7 @@ def by_row_lock(name, work, finished):
                 equal(plain.say("COMMIT"), FINE)
             else:
                 equal(plain.say("ROLLBACK"), FINE)
-            time.sleep(0.005)
+            rest()
 
 
 def of_no_use(name, work, finished):

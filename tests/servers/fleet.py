@@ -17,6 +17,11 @@ from servers.suite import equal
 FLEET_S = float(os.environ.get("HOLDFAST_FLEET_S", 4))
 
 
+def rest():
+    """Between two turns: the lock is free for a while, so that those who wait for it seldom ask in vain."""
+    time.sleep(random.choice((0.005, 0.05)))
+
+
 class Member:
     """A process that takes the lock again and again in its own way, and is a witness: the file is locked by whoever
     works, and the kernel unlocks it with its death."""
