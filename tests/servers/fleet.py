@@ -18,7 +18,7 @@ FLEET_S = float(os.environ.get("HOLDFAST_FLEET_S", 4))
 
 
 def rest():
-    """Between two turns: the lock is free for a while, so that those who wait for it seldom ask in vain."""
+    """Between two turns: the lock is free for a while, also for those who ask for it less often."""
     time.sleep(random.choice((0.005, 0.05)))
 
 

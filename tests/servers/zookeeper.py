@@ -201,6 +201,7 @@ class Ensemble:
 
     def cut(self, member):
         """Nothing goes between this member and the others any more."""
+        assert self.separable
         for other, proxies in zip(self.members, self.proxies):
             for proxy in proxies:
                 if other is member:
