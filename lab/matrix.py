@@ -22,6 +22,7 @@ from lab import cell
 from servers.disk import NotPermitted
 
 LIMIT_S = 120  # of a cell
+ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1
 
 Task = collections.namedtuple("Task", "scenario row number")
@@ -69,6 +70,7 @@ class Cell:
             try:
                 os.close(self.pipe)
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
                 if os.getppid() == parent:
                     self.send(theirs, self.play(place))
                     status = 0
@@ -113,9 +115,39 @@ class Cell:
 
 
 def end_on_signals():
-    """So that every `with` block is left."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    """So that every `with` block is left. The first signal does that; those that follow do not disturb it."""
+    def end(number, _):
+        for each in ENDING:
+            signal.signal(each, lambda *_: None)
+        sys.exit(128 + number)
+
+    for number in ENDING:
+        signal.signal(number, end)
+
+
+@contextlib.contextmanager
+def undisturbed():
+    """Signals come after this."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+@contextlib.contextmanager
+def folder_for_all():
+    """What the lab, its cells and their servers write is in one folder, so that nothing is left of a cell that a signal
+    met where it had made a folder, and was not yet in the `with` block that removes it."""
+    with undisturbed(), tempfile.TemporaryDirectory(prefix="holdfast-lab-") as folder:
+        os.chmod(folder, 0o711)  # there are servers that run as another user
+        tempfile.tempdir = folder
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+            tempfile.tempdir = None
 
 
 def play(tasks, jobs):
@@ -129,6 +161,7 @@ def play(tasks, jobs):
         else:
             waiting.append(task)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(folder_for_all())
         shared = Shared(stack)
         stack.callback(lambda: [cell.end() for cell in cells])
         while waiting or cells:
@@ -137,7 +170,8 @@ def play(tasks, jobs):
                 try:
                     shared.prepare(task.row.protocol)
                     place = None if task.scenario.harms else shared.place(task.row.place)
-                    cells.append(Cell(task, place))
+                    with undisturbed():
+                        cells.append(Cell(task, place))
                 except (RuntimeError, OSError, AssertionError, subprocess.CalledProcessError) as error:
                     yield gap(task, "error", f"the servers do not start: {error}")
             ready, _, _ = select.select([cell.pipe for cell in cells], [], [], 1)
