@@ -95,13 +95,19 @@ static const char *op_word(int32_t op) {
         int32_t op;
         const char *word;
     } words[] = {
-        {OP_CREATE, "create"},       {OP_CREATE_CONTAINER, "create container"},
-        {OP_DELETE, "delete"},       {OP_EXISTS, "exists"},
-        {OP_GET_DATA, "get"},        {OP_SET_DATA, "set"},
-        {OP_SYNC, "sync"},           {OP_PING, "ping"},
-        {OP_GET_CHILDREN, "list"},   {OP_MULTI, "multi"},
-        {OP_AUTH, "auth"},           {OP_SET_WATCHES, "set watches"},
-        {OP_CREATE_SESSION, "open"}, {OP_CLOSE_SESSION, "close"},
+        {OP_CREATE, "create"},
+        {OP_CREATE_CONTAINER, "create container"},
+        {OP_DELETE, "delete"},
+        {OP_EXISTS, "exists"},
+        {OP_GET_DATA, "get"},
+        {OP_SET_DATA, "set"},
+        {OP_PING, "ping"},
+        {OP_GET_CHILDREN, "list"},
+        {OP_MULTI, "multi"},
+        {OP_AUTH, "auth"},
+        {OP_SET_WATCHES, "set watches"},
+        {OP_CREATE_SESSION, "open"},
+        {OP_CLOSE_SESSION, "close"},
     };
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         if (words[i].op == op)
@@ -278,7 +284,7 @@ static void execute(struct ensemble_connection *connection, const struct request
 
 static bool goes_to_leader(int32_t op) {
     return op == OP_CREATE || op == OP_CREATE_CONTAINER || op == OP_DELETE || op == OP_SET_DATA ||
-           op == OP_MULTI || op == OP_CREATE_SESSION || op == OP_CLOSE_SESSION || op == OP_SYNC;
+           op == OP_MULTI || op == OP_CREATE_SESSION || op == OP_CLOSE_SESSION;
 }
 
 /* Answers reads, up to the first request that the leader has to answer. */
@@ -303,11 +309,10 @@ static void finish_first(struct ensemble_connection *connection, struct frame *f
 }
 
 static void forward(struct ensemble_connection *connection, const struct request *request) {
-    struct message *message = message_new(request->op == OP_SYNC ? SEND_SYNC : SEND_REQUEST);
+    struct message *message = message_new(SEND_REQUEST);
     message->connection = connection->id;
     message->session = request->session;
-    if (request->op != OP_SYNC)
-        message->request = request_copy(request);
+    message->request = request_copy(request);
     send_up(connection->e, connection->member, message);
 }
 
@@ -411,21 +416,6 @@ void connection_validated(struct ensemble *e, struct member *member, uint64_t id
         return;
     connection->session = session;
     answer_greeting(connection, valid);
-}
-
-void connection_synced(struct ensemble *e, struct member *member, uint64_t id) {
-    struct ensemble_connection *connection = find(member, id);
-    struct frame frame = {0};
-    (void)e;
-    if (!connection)
-        return;
-    const struct request *first = container_of(connection->requests.next, struct request, link);
-    struct codec_in in = {.at = (const unsigned char *)first->body, .left = first->size};
-    struct codec_text path = codec_text(&in);
-    begin_reply(connection, &frame, first->xid, MODEL_OK);
-    frame_bytes(&frame, path.bytes, path.size);
-    tell(connection, OP_SYNC, NULL, MODEL_OK);
-    finish_first(connection, &frame);
 }
 
 /* ---- Requests ---- */

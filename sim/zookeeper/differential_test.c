@@ -210,10 +210,10 @@ static void say_frame(const struct pair *pair, bool real, int32_t op, struct cod
     } else if (!header.error) {
         if (op == OP_GET_CHILDREN)
             say_children(in, words);
-        else if (op == OP_CREATE || op == OP_CREATE_CONTAINER || op == OP_GET_DATA || op == OP_SYNC)
+        else if (op == OP_CREATE || op == OP_CREATE_CONTAINER || op == OP_GET_DATA)
             say_text(in, words);
-        if (op != OP_DELETE && op != OP_SYNC && op != OP_PING && op != OP_SET_WATCHES &&
-            op != OP_AUTH && op != OP_CLOSE_SESSION)
+        if (op != OP_DELETE && op != OP_PING && op != OP_SET_WATCHES && op != OP_AUTH &&
+            op != OP_CLOSE_SESSION)
             say_stat(pair, real, in, words);
     }
     say(words, "%s, %zu bytes more", in->failed ? " broken" : "", in->left);
@@ -446,11 +446,8 @@ static int32_t make_request(struct pair *pair, struct codec_out *out, int32_t xi
         codec_multi_end(out);
         return OP_MULTI;
     default:
-        if (watch)
-            codec_sync(out, xid, path);
-        else
-            codec_ping(out);
-        return watch ? OP_SYNC : OP_PING;
+        codec_ping(out);
+        return OP_PING;
     }
 }
 

@@ -45,7 +45,6 @@ enum ensemble_op {
     OP_EXISTS = 3,
     OP_GET_DATA = 4,
     OP_SET_DATA = 5,
-    OP_SYNC = 9,
     OP_PING = 11,
     OP_GET_CHILDREN = 12, /* with the stat */
     OP_CHECK = 13,

@@ -162,30 +162,12 @@ static void apply_next(struct ensemble *e, struct member *member) {
     }
 }
 
-static void answer_sync(struct ensemble *e, int member, uint64_t connection) {
-    if (e->members[member].role == LEADING) {
-        connection_synced(e, &e->members[member], connection);
-        return;
-    }
-    struct message *message = message_new(SEND_SYNCED);
-    message->connection = connection;
-    transmit(e, &e->members[member], &e->members[member].down, message);
-}
-
 static void commit_next(struct ensemble *e) {
     size_t place = e->committed++;
     apply_next(e, &e->members[e->leader]);
     for (int i = 0; i < e->config.member_count; i++) {
         if (i != e->leader && e->members[i].leader == e->leader)
             send_down(e, i, SEND_COMMIT, place);
-    }
-    list_each_safe(node, &e->syncs) {
-        struct waiting_sync *sync = container_of(node, struct waiting_sync, link);
-        if (sync->place > place)
-            continue;
-        list_remove(node);
-        answer_sync(e, sync->member, sync->connection);
-        free(sync);
     }
 }
 
@@ -212,17 +194,6 @@ static void propose(struct ensemble *e) {
 }
 
 /* ---- What arrives at a leader ---- */
-
-static void take_sync(struct ensemble *e, int member, uint64_t connection) {
-    if (e->committed == e->log_count) {
-        answer_sync(e, member, connection);
-        return;
-    }
-    struct waiting_sync *sync = tree_allocate(NULL, sizeof(*sync));
-    *sync = (struct waiting_sync){
-        .member = member, .connection = connection, .place = e->log_count - 1};
-    list_append(&e->syncs, &sync->link);
-}
 
 /* Whether the session is alive, as far as a leader that was replaced knows. */
 static bool was_alive(const struct ensemble *e, const struct member *leader, int session) {
@@ -253,10 +224,7 @@ static void validate(struct ensemble *e, struct member *from, const struct membe
 /* A leader that was replaced and does not know it yet: it cannot commit anything. */
 static void old_leader_takes(struct ensemble *e, struct member *from, struct member *leader,
                              const struct message *message) {
-    leader->is_stuck |= message->type == SEND_REQUEST;
-    if (message->type == SEND_SYNC && !leader->is_stuck)
-        answer_sync(e, from->number, message->connection);
-    else if (message->type == SEND_VALIDATE)
+    if (message->type == SEND_VALIDATE)
         validate(e, from, leader, message);
 }
 
@@ -281,9 +249,6 @@ static void leader_takes(struct ensemble *e, struct member *from, struct message
             if (message->sessions.bits[i / 64] >> i % 64 & 1)
                 prolong(e, i);
         }
-        break;
-    case SEND_SYNC:
-        take_sync(e, from->number, message->connection);
         break;
     case SEND_VALIDATE:
         validate(e, from, leader, message);
@@ -310,15 +275,6 @@ static void acknowledge(struct ensemble *e, struct member *member, size_t place)
     send_up(e, member->number, message);
 }
 
-/* What a slow member does late. */
-static void member_does(struct ensemble *e, struct member *member, struct message *message) {
-    if (message->type == SEND_COMMIT)
-        apply_next(e, member);
-    else
-        connection_synced(e, member, message->connection);
-    message_free(message);
-}
-
 static void member_takes(struct ensemble *e, struct member *member, struct message *message) {
     switch (message->type) {
     case SEND_PROPOSAL:
@@ -331,12 +287,12 @@ static void member_takes(struct ensemble *e, struct member *member, struct messa
         connection_validated(e, member, message->connection, message->session, message->valid);
         break;
     case SEND_COMMIT:
-    case SEND_SYNCED:
-        if (member->lag_us || !list_empty(&member->late))
+        if (member->lag_us || !list_empty(&member->late)) {
             enqueue(&member->late, message, e->now_us + member->lag_us);
-        else
-            member_does(e, member, message);
-        return;
+            return;
+        }
+        apply_next(e, member);
+        break;
     default:
         break;
     }
@@ -352,19 +308,12 @@ static void clear_queues(struct member *member) {
     member->noted = (struct session_set){0};
 }
 
-static void drop_syncs(struct ensemble *e) {
-    struct list *node;
-    while ((node = list_pop(&e->syncs)))
-        free(container_of(node, struct waiting_sync, link));
-}
-
 /* It serves nobody until it has a leader again. */
 static void leave(struct ensemble *e, struct member *member) {
     note(e, "member", member->number, "has no leader");
     connections_close(member);
     clear_queues(member);
     member->role = LOOKING;
-    member->is_stuck = false;
     member->notices_us = member->joins_us = NEVER;
 }
 
@@ -402,9 +351,7 @@ static void lead(struct ensemble *e, struct member *leader) {
     note(e, "member", leader->number, "leads");
     e->leader = leader->number;
     leader->role = LEADING;
-    leader->is_stuck = false;
     leader->notices_us = leader->joins_us = NEVER;
-    drop_syncs(e);
     log_cut(e, leader->logged);
     forget_cut_off(e);
     if (e->config.member_count > 1)
@@ -563,7 +510,8 @@ static bool run_member(struct ensemble *e, struct member *member) {
         return true;
     }
     if (take_due(e, &member->late, &message)) {
-        member_does(e, member, message);
+        apply_next(e, member); /* late are only commits */
+        message_free(message);
         return true;
     }
     return false;
@@ -671,7 +619,6 @@ struct ensemble *ensemble_new(const struct ensemble_config *config, int64_t now_
     e->now_us = now_us;
     e->leader = -1;
     e->elects_us = NEVER;
-    list_init(&e->syncs);
     for (int i = 0; i < config->member_count; i++) {
         struct member *member = &e->members[i];
         member->number = i;
@@ -694,7 +641,6 @@ void ensemble_free(struct ensemble *e) {
         clear_queues(&e->members[i]);
         tree_free(&e->members[i].tree);
     }
-    drop_syncs(e);
     log_cut(e, 0);
     free(e->log);
     tree_free(&e->ahead);

@@ -69,13 +69,11 @@ enum message_type {
     SEND_REQUEST,
     SEND_ACK,
     SEND_REPORT,
-    SEND_SYNC,
     SEND_VALIDATE,
     /* To a member. */
     SEND_PROPOSAL,
     SEND_COMMIT,
     SEND_PING,
-    SEND_SYNCED,
     SEND_VALIDATED,
 };
 
@@ -99,7 +97,6 @@ struct member {
     int cuts;      /* faults that cut it off */
     int leader;    /* that it follows */
     bool broken;   /* the connection to its leader */
-    bool is_stuck; /* a leader that was replaced has taken a write, which nobody will commit */
     int64_t notices_us, joins_us;
     int64_t lag_us;
     struct tree tree;
@@ -108,13 +105,6 @@ struct member {
     struct list up, down, late;
     struct session_set noted;
     struct list connections;
-};
-
-struct waiting_sync {
-    struct list link;
-    int member;
-    uint64_t connection;
-    size_t place; /* to be committed first */
 };
 
 struct ensemble {
@@ -129,7 +119,6 @@ struct ensemble {
     struct tree ahead;
     struct session sessions[SESSIONS_MAX];
     int session_count;
-    struct list syncs;
     uint64_t last_connection;
     int64_t pings_us, looks_us, elects_us;
 };
@@ -186,7 +175,6 @@ struct request *request_copy(const struct request *request);
 void request_free(struct request *request);
 /* The member applies the transaction: watches fire, and the client that asked is answered. */
 void connections_apply(struct ensemble *e, struct member *member, const struct ensemble_txn *txn);
-void connection_synced(struct ensemble *e, struct member *member, uint64_t id);
 void connection_validated(struct ensemble *e, struct member *member, uint64_t id, int session,
                           bool valid);
 

@@ -9,6 +9,7 @@ sys.dont_write_bytecode = True
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 from servers import suite
 from servers.process import LIMIT_S
+from servers.proxy import Proxy
 from servers.puppet import Puppet
 from servers.scene import (KINDS, LONG_MS, PUPPET, TooSlow, deadline_us, hold_or_too_slow, is_lost, patient, puppets,
                            wait_until)
@@ -18,6 +19,11 @@ from servers.zookeeper import patient as slowly
 
 suite.LIMIT_S = 240  # twelve servers at once may start slowly
 QUICKLY = "?timeout=1000&connect_timeout=1000"
+
+
+def proposals(leader):
+    """How many it has made."""
+    return next(line for line in leader.word("mntr").splitlines() if line.startswith("zk_proposal_count\t"))
 
 
 def claims(server, lock):
@@ -112,6 +118,34 @@ def a_member_that_lags_calls_no_lock_busy_that_was_released_and_finds_every_hold
             equal(far.break_lock("other", token), "OK")
             if not is_behind:
                 raise TooSlow("by the time that it was asked, the member had caught up")
+
+
+@test
+@patient
+def row_27_a_node_that_the_leader_is_still_deciding_on_is_not_created_again():
+    with Ensemble(config=["forward_learner_requests_to_commit_processor_disabled=true"], separable=True) as ensemble:
+        follower, leader = ensemble.followers()[0], ensemble.leader()
+        with Proxy(follower.port) as first, Proxy(leader.port) as second, Nodes(leader) as nodes:
+            second.refuse()
+            url = slowly(f"zookeeper://127.0.0.1:{first.port},127.0.0.1:{second.port}")
+            with Puppet(PUPPET, url) as client:
+                client.hold("before", "lock", lease_ms=LONG_MS)
+                equal(client.release("before"), "OK")  # so the lock's node is there
+                ensemble.lag(1000)  # so long does a decision take
+                before = proposals(leader)
+                client.acquire("lock", "lock", lease_ms=LONG_MS, wait_ms=-1)
+                wait_until(lambda: proposals(leader) != before, "the node's proposal")
+                second.accept()
+                first.refuse()
+                first.reset()
+                second.wait(lambda: second.bytes["down"] > 0)
+                time.sleep(0.1)  # it has looked for its node
+                if nodes.claims("lock"):
+                    raise TooSlow("the leader has decided")
+                client.granted("lock")
+                equal(len(nodes.claims("lock")), 1)
+                equal(client.release("lock"), "OK")
+                equal(nodes.claims("lock"), [])
 
 
 @test

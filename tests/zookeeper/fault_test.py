@@ -341,7 +341,7 @@ def row_15_a_full_disk_ends_the_server_and_grants_nothing_twice():
         token = hold_or_too_slow(one, "lock", "lock", lease_ms=2000).token
         two.inspect("lock")  # it knows the server, so it waits for it
         server.fill()
-        two.acquire("lock", "lock", wait_ms=-1)
+        two.acquire("lock", "lock", wait_ms=3 * LIMIT_S * 1000)  # it was never answered, so "forever" would not be that long
         lost = one.wait("lost lock")
         wait_until(lambda: not server.running(), "the server's end")
         server.start()  # with room again

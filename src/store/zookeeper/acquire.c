@@ -7,7 +7,7 @@
  * A grant needs no write of its own. The create (or, after a wait, a check that the node is there)
  * is a write, whose answer tells the session's deadline, and the list is asked for together with
  * it. A server that lags behind shows claims that are gone already, never one too few. So an
- * attempt that does not wait is refused only after a sync.
+ * attempt that does not wait is refused only after the server has caught up.
  *
  * Each waiter has one watch: a writer on the claim before it, a reader on the last writer before
  * it. One that waits for permits behind other waiters watches the one before it, which changes its
@@ -54,7 +54,7 @@ struct acquiring {
     uint64_t base;
     unsigned rounds;
     bool peeked;    /* the lock looked free */
-    bool is_synced; /* what was seen is not older than the request */
+    bool caught_up; /* what was seen is not older than the request */
     bool has_base;  /* the last step read the base, and wrote: the session's deadline is recent */
     bool was_taken; /* the claim that it waits for has taken its permits */
     bool is_old;    /* the claim's node is of an earlier session */
@@ -276,10 +276,10 @@ static struct names_claim *own_of(const struct zk_task *task) {
     return NULL;
 }
 
-/* A create was sent and not answered: after a sync, this member knows whether it was done. */
+/* A create was sent and not answered: a member that has caught up knows whether it was done. */
 static void find(struct zk_task *task) {
     task_step(task, acquire_start);
-    task_sync(task);
+    task_catch_up(task);
     struct zk_request *list = task_request(task, acquire_answered, PART_FIND);
     if (list) {
         codec_get_children(&list->out, list->xid, task->claim->lock, false);
@@ -592,8 +592,8 @@ static void peeked(struct zk_task *task) {
         acquire_start(task);
         return;
     }
-    if (!a->is_synced) {
-        a->is_synced = true;
+    if (!a->caught_up) {
+        a->caught_up = true;
         peek(task);
         return;
     }
@@ -607,8 +607,8 @@ static void peek(struct zk_task *task) {
     struct acquiring *a = task->work;
     a->count = 0;
     task_step(task, peeked);
-    if (a->is_synced)
-        task_sync(task);
+    if (a->caught_up)
+        task_catch_up(task);
     ask_children(task, false);
     task_sent(task);
 }

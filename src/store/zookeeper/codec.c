@@ -8,7 +8,6 @@ enum operation {
     OP_DELETE = 2,
     OP_GET_DATA = 4,
     OP_SET_DATA = 5,
-    OP_SYNC = 9,
     OP_PING = 11,
     OP_GET_CHILDREN = 12, /* with the parent's stat */
     OP_CHECK = 13,
@@ -156,12 +155,6 @@ void codec_set_watches(struct codec_out *out, int64_t last_zxid, struct codec_pa
 
 void codec_close_session(struct codec_out *out, int32_t xid) {
     begin(out, xid, OP_CLOSE);
-    end_frame(out);
-}
-
-void codec_sync(struct codec_out *out, int32_t xid, const char *path) {
-    begin(out, xid, OP_SYNC);
-    put_text(out, path);
     end_frame(out);
 }
 

@@ -60,7 +60,6 @@ struct codec_paths {
 void codec_set_watches(struct codec_out *out, int64_t last_zxid, struct codec_paths nodes,
                        struct codec_paths parents);
 void codec_close_session(struct codec_out *out, int32_t xid);
-void codec_sync(struct codec_out *out, int32_t xid, const char *path);
 /* An ephemeral node, to whose name the server adds a number of ten digits. */
 void codec_create_claim(struct codec_out *out, int32_t xid, const char *path, const char *data,
                         enum codec_acl acl);

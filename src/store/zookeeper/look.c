@@ -291,7 +291,7 @@ static void read_views(struct zk_task *task, zk_step *then) {
     l->then = then;
     l->error = ZK_OK;
     task_step(task, claims_read);
-    task_sync(task);
+    task_catch_up(task);
     task->no_memory |= has_base && !base;
     for (size_t i = 0; i < l->view_count && !task->no_memory; i++) {
         read_node(task, (uint64_t)i << 32 | OF_CLAIMS, l->views[i].path);
@@ -475,7 +475,7 @@ static void list_start(struct zk_task *task) {
         return;
     }
     task_step(task, names_read);
-    task_sync(task);
+    task_catch_up(task);
     struct zk_request *request = task_request(task, names_answered, 0);
     char *path = zookeeper_locks_path(task->zk);
     task->no_memory |= !path;

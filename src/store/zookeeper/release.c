@@ -47,10 +47,10 @@ static void search_answered(struct zk_request *request, const struct codec_heade
     task_answered(task);
 }
 
-/* A create was sent and not answered: after a sync, this member knows whether it was done. */
+/* A create was sent and not answered: a member that has caught up knows whether it was done. */
 static void search(struct zk_task *task) {
     task_step(task, searched);
-    task_sync(task);
+    task_catch_up(task);
     struct zk_request *list = task_request(task, search_answered, 0);
     if (list) {
         codec_get_children(&list->out, list->xid, task->claim->lock, false);

@@ -140,18 +140,25 @@ void task_sent(struct zk_task *task) {
     task_answered(task);
 }
 
-static void synced(struct zk_request *request, const struct codec_header *header,
-                   struct codec_in *in) {
+static void caught_up(struct zk_request *request, const struct codec_header *header,
+                      struct codec_in *in) {
     (void)in;
     task_has_reply(request, header);
     task_answered(request->context);
 }
 
-void task_sync(struct zk_task *task) {
-    struct zk_request *request = task_request(task, synced, 0);
+/* A write that changes nothing. It has its place in the order of all writes even if it fails,
+ * because this client may not read the node that it checks. A `sync` would not do: a leader answers
+ * its own clients at once, while what it has proposed is still under way, and so does one that was
+ * replaced and does not know it. */
+void task_catch_up(struct zk_task *task) {
+    struct zk_request *request = task_request(task, caught_up, 0);
     if (!request)
         return;
-    codec_sync(&request->out, request->xid, "/");
+    request->writes = true;
+    codec_multi_begin(&request->out, request->xid);
+    codec_multi_check(&request->out, "/", ANY_VERSION);
+    codec_multi_end(&request->out);
     task_send(task, request);
 }
 

@@ -90,8 +90,8 @@ void task_step(struct zk_task *task, zk_step *next);
 struct zk_request *task_request(struct zk_task *task, zk_answered *answered, uint64_t part);
 void task_send(struct zk_task *task, struct zk_request *request);
 void task_sent(struct zk_task *task);
-/* Has the member catch up with the leader before it reads for the requests that follow. */
-void task_sync(struct zk_task *task);
+/* The requests that follow see everything that the ensemble has answered, or begun, before. */
+void task_catch_up(struct zk_task *task);
 /* How each zk_answered of a task begins; false: there is no reply. And how it ends. */
 bool task_has_reply(struct zk_request *request, const struct codec_header *header);
 void task_answered(struct zk_task *task);
