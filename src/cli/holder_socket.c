@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,10 +68,10 @@ static int choose_folder(char *ret, size_t size) {
 }
 
 /* Opens the folder. It must be ours and closed to everybody else. */
-static int open_folder(void) {
+static int open_folder(bool create) {
     char path[PATH_SIZE];
     struct stat info;
-    if (choose_folder(path, sizeof(path)) < 0 || make_folders(path) < 0)
+    if (choose_folder(path, sizeof(path)) < 0 || (create && make_folders(path) < 0))
         return -1;
     int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0 && fstat(fd, &info) == 0 && info.st_uid == geteuid() && !(info.st_mode & 0077))
@@ -90,7 +91,7 @@ static void address_of(struct sockaddr_un *ret, int folder_fd, const char *id) {
 }
 
 int holder_listen(const char *id) {
-    int folder_fd = open_folder();
+    int folder_fd = open_folder(true);
     if (folder_fd < 0)
         return -1;
     struct sockaddr_un address;
@@ -113,7 +114,7 @@ static void name_fifo(char *ret, size_t size, const char *id) {
 
 int holder_make_fifo(const char *id) {
     char name[40];
-    int folder_fd = open_folder(), fd = -1;
+    int folder_fd = open_folder(true), fd = -1;
     if (folder_fd < 0)
         return -1;
     name_fifo(name, sizeof(name), id);
@@ -131,7 +132,7 @@ static void unlink_in(int folder_fd, const char *id) {
 }
 
 void holder_unlink(const char *id) {
-    int folder_fd = open_folder();
+    int folder_fd = open_folder(false);
     if (folder_fd < 0)
         return;
     unlink_in(folder_fd, id);
@@ -151,7 +152,9 @@ static int converse(int fd, const struct holder_request *request, struct holder_
 
 int holder_ask(const char *id, const struct holder_request *request,
                struct holder_reply *ret_reply) {
-    int folder_fd = open_folder();
+    int folder_fd = open_folder(false);
+    if (folder_fd < 0 && errno == ENOENT)
+        return HF_NOT_YOURS;
     if (folder_fd < 0)
         return errno == EPERM || errno == EACCES ? HF_DENIED : HF_SYSTEM;
     struct sockaddr_un address;

@@ -41,6 +41,19 @@ def a_script_locks_here_and_unlocks_there():
 
 
 @test
+def only_a_holder_makes_the_folder_of_holders():
+    holders = f"{harness.folder}/holdfast"
+    equal(run("release", 16 * "0")[0], 79)
+    assert not os.path.exists(holders)
+    hold = matches(run("acquire", "x", "--for", "1s")[1], r"HOLD=(\w+)")[1]
+    pid = pid_of_holder("x")
+    shutil.rmtree(holders)
+    wait_gone(pid)
+    assert not os.path.exists(holders)
+    equal(run("release", hold)[0], 79)
+
+
+@test
 def a_time_too_short_for_any_work_is_refused():
     for time in ("0", "999ms"):
         code, out, err = run("acquire", "x", "--for", time)

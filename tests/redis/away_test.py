@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A server that is away is waited for like a lock that is held: away_test.py HOLDFAST."""
+import contextlib
 import subprocess
 import sys
 import time
@@ -17,6 +18,16 @@ UNREACHABLE = 69
 def start(server, *words):
     return subprocess.Popen([HOLDFAST, *words[:1], "--url", server.url(), *words[1:]], stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@contextlib.contextmanager
+def never_started():
+    """A server that only has its port."""
+    server = Redis()
+    try:
+        yield server
+    finally:
+        server.__exit__()
 
 
 def finish(process):
@@ -82,23 +93,23 @@ def run_waits_on_while_the_server_is_restarted():
 
 @test
 def run_says_after_its_time_limit_why_the_server_cannot_be_reached():
-    server = Redis()
-    (code, _, err), took_s = seconds(lambda: finish(start(server, "run", "-w", "2s", "x", "true")))
-    equal(code, UNREACHABLE)
-    assert took_s >= 2, took_s
-    assert f"cannot reach redis://127.0.0.1:{server.port}" in err and "Connection refused" in err, err
-    (code, _, err), took_s = seconds(lambda: finish(start(server, "run", "--store-wait", "1s", "x", "true")))
-    equal(code, UNREACHABLE)
-    assert 1 <= took_s, took_s
+    with never_started() as server:
+        (code, _, err), took_s = seconds(lambda: finish(start(server, "run", "-w", "2s", "x", "true")))
+        equal(code, UNREACHABLE)
+        assert took_s >= 2, took_s
+        assert f"cannot reach redis://127.0.0.1:{server.port}" in err and "Connection refused" in err, err
+        (code, _, err), took_s = seconds(lambda: finish(start(server, "run", "--store-wait", "1s", "x", "true")))
+        equal(code, UNREACHABLE)
+        assert 1 <= took_s, took_s
 
 
 @test
 def run_that_does_not_wait_fails_at_once():
-    server = Redis()
-    for words in (("-n",), ("--store-wait", "0s")):
-        code, _, err = finish(start(server, "run", *words, "x", "true"))
-        equal(code, UNREACHABLE)
-        assert "waiting" not in err and "Connection refused" in err, err
+    with never_started() as server:
+        for words in (("-n",), ("--store-wait", "0s")):
+            code, _, err = finish(start(server, "run", *words, "x", "true"))
+            equal(code, UNREACHABLE)
+            assert "waiting" not in err and "Connection refused" in err, err
 
 
 main()
