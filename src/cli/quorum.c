@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 10000, LOOKS = 10, LOOK_AGAIN_MS = 50 };
+enum { PATIENCE_MS = 10000, LOOKS = 20, LOOK_AGAIN_MS = 100 };
 
 /* Adds init=yes to the URL. An invalid URL is returned as it is: the library says what is wrong.
  * NULL: no memory. */
@@ -44,20 +44,21 @@ static bool has_voted(const hf_node *node) {
     return node->token;
 }
 
-static bool may_still_vote(const hf_lock_info *info) {
+static bool have_all_voted(const hf_lock_info *info) {
     for (size_t i = 0; i < info->node_count; i++) {
-        if (!has_voted(info->nodes[i]) && !*info->nodes[i]->failure)
-            return true;
+        if (!has_voted(info->nodes[i]))
+            return false;
     }
-    return false;
+    return true;
 }
 
-/* Asks the nodes about the vote, again for a while if a node answers but has not voted yet. */
+/* Asks the nodes about the vote, again for a while if one has not voted yet, or does not answer
+ * within node_timeout, which is short. */
 static int look(hf_client *client, const char *name, hf_locks **ret_locks) {
     for (int tries = LOOKS;; tries--) {
         int r = hf_inspect(client, name, ret_locks);
         const hf_lock_info *info = r < 0 ? NULL : hf_locks_at(*ret_locks, 0);
-        if (r < 0 || tries == 1 || (info && !may_still_vote(info)))
+        if (r < 0 || tries == 1 || (info && have_all_voted(info)))
             return r;
         hf_locks_free(*ret_locks);
         nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_MS * 1000000}, NULL);

@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -215,6 +216,12 @@ def quorum_init_declares_the_set_on_each_node():
             done = subprocess.run([HOLDFAST, "--url", url, "quorum", "init", "--json"], capture_output=True, check=True)
             equal([node["votes"] for node in json.loads(done.stdout)], [True] * 3)
             one.hold("b", "x")
+        servers[1].stop()
+        with subprocess.Popen([HOLDFAST, "--url", set_url(servers, "node_timeout=50"), "quorum", "init"],
+                              stdout=subprocess.PIPE, text=True) as slowly:
+            time.sleep(0.5)  # ten times as long as a server has to answer
+            servers[1].cont()
+            equal((slowly.stdout.read().count("votes"), slowly.wait()), (3, 0))
         servers[1].kill()
         done = subprocess.run([HOLDFAST, "--url", url, "quorum", "init"], capture_output=True, text=True, check=False)
         equal(done.returncode, 69)
