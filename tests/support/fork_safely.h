@@ -13,33 +13,43 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 
-/* Whether this process's other threads sleep. One that ends just now does not. */
-__attribute__((unused)) static bool others_sleep(void) {
+/* How often this process's other threads have gone to sleep, if they all sleep; -1: one does not.
+ * One that ends just now does not. */
+__attribute__((unused)) static int64_t sleeps_of_others(void) {
     DIR *tasks = opendir("/proc/self/task");
     CHECK(tasks);
-    bool sleep = true;
+    int64_t sleeps = 0;
     struct dirent *entry;
     while ((entry = readdir(tasks))) {
-        char path[PATH_MAX], text[256] = "";
+        char path[PATH_MAX], text[4096] = "";
         if (entry->d_name[0] == '.' || atoi(entry->d_name) == getpid())
             continue;
-        snprintf(path, sizeof(path), "/proc/self/task/%s/stat", entry->d_name);
+        snprintf(path, sizeof(path), "/proc/self/task/%s/status", entry->d_name);
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         CHECK((fd >= 0 && read(fd, text, sizeof(text) - 1) > 0) || errno == ENOENT ||
               errno == ESRCH);
         if (fd >= 0)
             close(fd);
-        char *state = strrchr(text, ')');
-        sleep = sleep && state && state[2] == 'S';
+        const char *count = strstr(text, "\nvoluntary_ctxt_switches:");
+        bool is_asleep = count && strstr(text, "\nState:\tS");
+        sleeps = is_asleep && sleeps >= 0 ? sleeps + atoll(strchr(count, ':') + 1) : -1;
     }
     closedir(tasks);
-    return sleep;
+    return sleeps;
 }
 
+/* Not while they only wait for each other, or for the next message of a server. */
 __attribute__((unused)) static pid_t fork_safely(void) {
-    while (!others_sleep())
-        usleep(1000);
+    enum { LOOKS = 5, PAUSE_US = 5000 };
+    int64_t before = -1;
+    for (int same = 0; same < LOOKS;) {
+        usleep(PAUSE_US);
+        int64_t now = sleeps_of_others();
+        same = now >= 0 && now == before ? same + 1 : 0;
+        before = now;
+    }
     pid_t child = fork();
     CHECK(child >= 0);
     return child;
