@@ -94,9 +94,9 @@ enum role { DOWN, LOOKING, FOLLOWING, LEADING };
 struct member {
     int number;
     enum role role;
-    int cuts;      /* faults that cut it off */
-    int leader;    /* that it follows */
-    bool broken;   /* the connection to its leader */
+    int cuts;    /* faults that cut it off */
+    int leader;  /* that it follows */
+    bool broken; /* the connection to its leader */
     int64_t notices_us, joins_us;
     int64_t lag_us;
     struct tree tree;

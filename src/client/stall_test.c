@@ -529,7 +529,7 @@ TEST(a_child_forked_during_a_stall_learns_that_it_cannot_use_the_store) {
     struct worker worker = {.client = open_client(), .run = acquire_other};
     stall_next_write(IN_LOG, PATIENCE_MS);
     start_and_stall(&worker);
-    pid_t child = fork_safely();
+    pid_t child = fork_while_asleep();
     if (child == 0) {
         hf_client_close(worker.client);
         CHECK_IS(try_open(the_file()), HF_SYSTEM);

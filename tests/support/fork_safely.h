@@ -40,6 +40,15 @@ __attribute__((unused)) static int64_t sleeps_of_others(void) {
     return sleeps;
 }
 
+/* For tests whose other threads wake again and again, and allocate nothing then. */
+__attribute__((unused)) static pid_t fork_while_asleep(void) {
+    while (sleeps_of_others() < 0)
+        usleep(1000);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    return child;
+}
+
 /* Not while they only wait for each other, or for the next message of a server. */
 __attribute__((unused)) static pid_t fork_safely(void) {
     enum { LOOKS = 5, PAUSE_US = 5000 };
@@ -50,9 +59,7 @@ __attribute__((unused)) static pid_t fork_safely(void) {
         same = now >= 0 && now == before ? same + 1 : 0;
         before = now;
     }
-    pid_t child = fork();
-    CHECK(child >= 0);
-    return child;
+    return fork_while_asleep();
 }
 
 #endif
