@@ -235,7 +235,8 @@ def keys_expire_by_the_clock_that_is_stepped():
         server.step_clock(3600 + SLACK_S + 2)
         equal(server.command("GET", "key"), None)
         script = "redis.call('SET', 'key', 1, 'PX', 60000) return redis.call('PTTL', 'key')"
-        near(server.command("EVAL", script, 0) / 1000, 60)
+        # Now and then a millisecond ends between the two, but not each time.
+        assert any(server.command("EVAL", script, 0) == 60000 for _ in range(10))
 
 
 @test
