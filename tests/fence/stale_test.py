@@ -357,15 +357,32 @@ class Writer:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
+def is_unlocked(locks):
+    """False if somebody was stopped inside a transaction. Nobody else can then write to the file, so no lease ends."""
+    with contextlib.closing(sqlite3.connect(locks, timeout=1, isolation_level=None)) as database:
+        try:
+            database.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+    return True
+
+
+def stop_outside_transactions(process, locks):
+    process.stop()
+    while not is_unlocked(locks):
+        process.cont()
+        process.stop()
+
+
 def ends_of_stale_writers(resource, checked, names):
     """How writers end that go on when another has written."""
-    locks = f"sqlite:{resource.folder}/locks.db"
-    with puppets(2, locks) as (old, new):
+    locks = resource.folder / "locks.db"
+    with puppets(2, f"sqlite:{locks}") as (old, new):
         tokens = {name: old.hold(name, name, lease_ms=LEASE_MS, wait_ms=-1).token for name in names}
         writers = [Writer(resource, name, tokens[name] if checked else None) for name in names]
         for writer in writers:
             writer.wait_stopped()
-        old.stop()
+        stop_outside_transactions(old, locks)
         for name in names:
             new.acquire(name, name, lease_ms=LONG_MS, wait_ms=-1)
         for name in names:
@@ -404,11 +421,19 @@ class FileWriter(Process):
         return self.child.wait(LIMIT_S)
 
 
+def stopped_file_writer(folder, name, how):
+    """A writer that stopped itself while a thread of its client was inside a transaction is replaced."""
+    while True:
+        writer = FileWriter(folder, name, how)
+        writer.wait_stopped()
+        if is_unlocked(folder / "locks.db"):
+            return writer
+        writer.kill()
+
+
 def ends_of_stale_file_writers(folder, how, names):
     with contextlib.ExitStack() as stack:
-        old = [stack.enter_context(FileWriter(folder, name, how)) for name in names]
-        for writer in old:
-            writer.wait_stopped()
+        old = [stack.enter_context(stopped_file_writer(folder, name, how)) for name in names]
         new = [stack.enter_context(FileWriter(folder, name, "quick")) for name in names]
         equal([writer.child.wait(LIMIT_S) for writer in new], [WRITTEN] * len(names))
         return [writer.go_on() for writer in old]

@@ -249,7 +249,7 @@ static void hold_in_namespace(void *arg) {
 }
 
 /* Whether the holder keeps its lock by renewals. On a busy machine its lease may end before one of
- * them, but not soon: who is succeeded soon was taken for dead. */
+ * them, but not soon: a holder that is succeeded soon was taken for dead. */
 static bool is_renewed_in_namespace(bool mounts_proc) {
     struct inner *inner = shared(sizeof(*inner));
     inner->mounts_proc = mounts_proc;
@@ -405,7 +405,7 @@ TEST(who_is_stopped_past_the_lease_loses_and_learns_it) {
     struct stopped *stopped = shared(sizeof(*stopped));
     pid_t child = spawn(hold_until_lost, stopped);
     AWAIT(atomic_load(&stopped->state) == 1);
-    CHECK(kill(child, SIGSTOP) == 0);
+    stop_child(child);
     hf_client *client = open_client();
     hf_hold *hold = get(client, "x", lasting(HF_FOREVER, LONG_MS));
     CHECK(hf_hold_token(hold) > atomic_load(&stopped->token));
@@ -536,7 +536,7 @@ static void wait_for_many(void *arg) {
     hf_client_close(client);
 }
 
-/* The kernel keeps some ten messages for a client that does not read them. */
+/* The kernel keeps about ten messages for a client that does not read them. */
 TEST(a_stopped_process_gets_every_notification_when_it_goes_on) {
     hf_client *client = open_client();
     hf_hold *holds[CALLS];
@@ -544,9 +544,7 @@ TEST(a_stopped_process_gets_every_notification_when_it_goes_on) {
         holds[i] = get_now(client, numbered(i));
     pid_t child = spawn(wait_for_many, NULL);
     AWAIT(waiters(client, numbered(CALLS - 1)) == 1);
-    int status;
-    CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child);
-    CHECK(WIFSTOPPED(status));
+    stop_child(child);
     for (int i = 0; i < CALLS; i++)
         let_go(holds[i]);
     CHECK(kill(child, SIGCONT) == 0);

@@ -28,7 +28,7 @@
 enum {
     PATIENCE_MS = 30000, /* for a busy machine under a sanitizer */
     LONG_MS = 60000,     /* a lease: what happens within PATIENCE_MS happens for another reason */
-    WAIT_LEASE_MS = 6 * PATIENCE_MS, /* no waiter asks again by itself within PATIENCE_MS */
+    WAIT_LEASE_MS = 6 * PATIENCE_MS, /* no waiter asks again on its own within PATIENCE_MS */
     LEASE_MS = 3000                  /* the shortest that renewals can keep on a busy machine */
 };
 
@@ -225,6 +225,17 @@ UNUSED static int64_t query(const char *path, const char *text) {
     return value;
 }
 
+/* False if somebody was stopped inside a transaction. */
+UNUSED static bool is_unlocked(void) {
+    sqlite3 *db = NULL;
+    CHECK_EQ_INT(sqlite3_open_v2(the_file(), &db, SQLITE_OPEN_READWRITE, NULL), 0);
+    sqlite3_busy_timeout(db, 1000);
+    int r = sqlite3_exec(db, "BEGIN IMMEDIATE; ROLLBACK", NULL, NULL, NULL);
+    CHECK(r == SQLITE_OK || r == SQLITE_BUSY);
+    sqlite3_close(db);
+    return r == SQLITE_OK;
+}
+
 /* ---- Processes ---- */
 
 UNUSED static void *shared(size_t size) {
@@ -243,6 +254,16 @@ UNUSED static pid_t spawn(void (*run)(void *arg), void *arg) {
         _exit(0);
     }
     return child;
+}
+
+/* Stops a child, but not inside a transaction: nobody else could write to the file then. */
+UNUSED static void stop_child(pid_t child) {
+    int status;
+    do {
+        kill(child, SIGCONT);
+        CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child);
+        CHECK(WIFSTOPPED(status));
+    } while (!is_unlocked());
 }
 
 UNUSED static int status_of(pid_t child) {
