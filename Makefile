@@ -1,4 +1,4 @@
-# The doors of the build; what is behind them is in tools/, tests/run, fuzz/run and meson.build.
+# The entry points of the build. The work is done by tools/, tests/run, fuzz/run and meson.build.
 #
 #   make [OPTIONS=-Dwerror=true]   the library and build/holdfast, with options for meson
 #   make demo                 a small show
@@ -9,19 +9,19 @@
 #   make lint | format        check the sources | format them
 #   make fuzz [SECONDS=60] [TARGET=url]
 #   make sim [S=redis] [SEED=n | N=250000]   the simulator: one history as a story, or many (sim/main.c)
-#   make soak [S=redis]       the simulator from a random seed on, until it is stopped or finds something: soak.txt
+#   make soak [S=redis]       the simulator, starting at a random seed, until it is stopped or finds something: soak.txt
 #   make models               the Spin models, with the long searches
-#   make bench [B=redis] [R=11]   the measurements, or a part of them (redis, redis/pair), in so many rounds: bench.jsonl;
-#                             of all of them also a page with plots, in build-plain/page
+#   make bench [B=redis] [R=11]   the measurements, or a part of them (redis, redis/pair), in R rounds: bench.jsonl;
+#                             for all of them also a page with plots, in build-plain/page
 #   make lab [REPEAT=10]      the failure lab: every cell, compared with what is known of it, and report.html
 #   make asan | tsan          sanitizer builds, in build-asan and build-tsan
-#   make abi-record           put the library's symbols and structs on record, as they are now
+#   make abi-record           record the library's symbols and structs as they are now
 #   make deb                  Debian's packages, in build-deb
 #   make dist                 a tarball, its checksum and the list of its contents (SPDX), in build-dist
 #   make clean
 #
-# The first four need only what a user needs, and build in build/; the others build with the tests, elsewhere
-# (tools/build). V=1 shows all that the compiler is told and says.
+# The first four need only what a user needs, and build in build/; the others build with the tests, in other
+# folders (tools/build). V=1 shows all compiler commands and output.
 
 SECONDS = 60
 N = 250000
@@ -47,7 +47,7 @@ test-needs:
 demo: all
 	@build/holdfast demo
 
-# Programs find the library only after ldconfig, which is root's; whoever packages a DESTDIR runs it later.
+# Programs find the library only after ldconfig, which only root can run; a package with a DESTDIR runs it later.
 install: all
 	@tools/meson install -C build --no-rebuild --quiet
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || PATH="$$PATH:/sbin:/usr/sbin" ldconfig

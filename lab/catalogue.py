@@ -1,7 +1,7 @@
-"""What there is: every protocol, place and scenario is a file, and is found by being there.
+"""All protocols, places and scenarios: each is a file, and is found because the file exists.
 
-A row of the matrix is a protocol at a place. It is called by the protocol's name, and name@place where the protocol can
-be at several places and this is not the first.
+A row of the matrix is a protocol at a place. Its name is the protocol's, or name@place if the protocol can be at
+several places and this is not the first.
 """
 import collections
 import functools
@@ -18,7 +18,7 @@ from lab.protocol import Protocol
 from lab.scenario import Scenario
 
 
-# The first places of all protocols, in the order in which the story comes to them; the last one is holdfast's.
+# The first places of all protocols, in the order of the story; the last one is holdfast's.
 STORY = ("redis", "redlock", "postgres", "zookeeper", "etcd", "sqlite")
 
 
@@ -33,7 +33,8 @@ class Row(collections.namedtuple("Row", "protocol place")):
         return self.protocol.title if "@" not in self.name else f"{self.protocol.title}, {self.place.title}"
 
     def missing(self, programs=()):
-        """Packages of Debian without which this row cannot be played. programs: what a scenario needs besides."""
+        """Debian packages without which this row cannot be played. programs: those that a scenario needs in
+        addition."""
         path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
         programs = self.place.programs | self.protocol.programs | dict(programs)
         found = [package for program, package in programs.items() if not is_there(program, path)]
@@ -70,7 +71,7 @@ def protocols():
 
 @functools.cache
 def rows():
-    """In the order of the story: each protocol after the one that it was meant to mend, those that stand alone after these;
+    """In the order of the story: each protocol after the one that it was meant to fix, then those that stand alone;
     holdfast is last."""
     every = list(protocols().values())
     followed = {protocol.follows for protocol in every}
@@ -91,7 +92,7 @@ def scenarios():
 
 
 def contents():
-    """All of it, for programs and the report."""
+    """All rows and scenarios, for programs and the report."""
     return {"scenarios": [{"name": scenario.name, "title": scenario.title, "summary": scenario.summary}
                           for scenario in scenarios().values()],
             "rows": [{"name": row.name, "title": row.title, "protocol": row.protocol.name,
@@ -103,6 +104,6 @@ def contents():
 
 
 def paragraphs(text):
-    """Without the breaks of lines in them. The first may be a title, and is made a sentence like the others."""
+    """Removes the line breaks within paragraphs. The first may be a title, and is made a sentence like the others."""
     found = (" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
     return "\n\n".join(paragraph if paragraph.endswith((".", ")")) else f"{paragraph}." for paragraph in found)

@@ -7,7 +7,7 @@ from lab import catalogue, paths
 from lab.referee import judge
 from lab.stage import Stage, TooSlow
 
-TIMES = 5  # that a cell is played at most, if the machine is too slow for it, or for anybody to get the lock
+TIMES = 5  # a cell is played at most this often, if the machine is too slow for it, or for anybody to get the lock
 numbers = itertools.count(1)
 
 
@@ -16,8 +16,8 @@ def place_of(scenario, row):
 
 
 def play(scenario, row, place=None):
-    """place: running servers; None: those of its own, which a scenario that harms them needs. Returns the judged
-    history. Played again, it has a new lock."""
+    """place: running servers; None: it starts its own, for a scenario that harms them. Returns the judged
+    history. If it is played again, it gets a new lock."""
     for left in reversed(range(TIMES)):
         try:
             with contextlib.ExitStack() as stack:

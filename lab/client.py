@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""The process of one client: obeys orders on its standard input, and writes on its standard output what happened.
+"""The process of one client: it obeys orders on its standard input, and writes what happened to its standard output.
 
     orders   lock | write | write pausing | unlock | quit
     events   TIME ready | asked | locked TOKEN | lost | wrote OK | wrote REFUSED | unlocking | unlocked | failed WORDS
 
 TIME is CLOCK_MONOTONIC in ns. "locked" is noted after lock() has returned and "unlocking" before unlock() is called, so
-the client was inside at least from the one to the other. A client in another language obeys the same orders: see
-clients/.
+the client was inside at least between the two. A client in another language obeys the same orders: see clients/.
 """
 import contextlib
 import json
@@ -51,7 +50,7 @@ class Client:
             self.say("lost")
             return
         if pausing:
-            os.kill(0, signal.SIGSTOP)  # and what it has started
+            os.kill(0, signal.SIGSTOP)  # with everything it has started
         print("write", self.name, self.grants, "-" if self.token is None else self.token, file=self.witness, flush=True)
         self.say("wrote", self.witness.readline().strip())
 
@@ -65,7 +64,7 @@ class Client:
         try:
             {"lock": self.lock, "write": self.write, "write pausing": lambda: self.write(pausing=True),
              "unlock": self.unlock}[order]()
-        except Exception as error:  # pylint: disable=broad-except # whatever a driver raises: the program was told
+        except Exception as error:  # pylint: disable=broad-except # whatever a driver raises: the program was notified
             self.connected = False
             self.say("failed", order, type(error).__name__, str(error).replace("\n", " "))
 

@@ -1,15 +1,15 @@
 /* A wall clock that tests set, for a server that loads this with LD_PRELOAD: gettimeofday, time and
  * clock_gettime of CLOCK_REALTIME are shifted as the file HOLDFAST_CLOCK_FILE says, now and
- * whenever it changes. Redis takes TIME and all expiry from gettimeofday. What is monotonic stays
- * as it is.
+ * whenever it changes. Redis takes TIME and all expiry from gettimeofday. Monotonic clocks are
+ * unchanged.
  *
  * The file is an array of int64: how many changes there are, then three numbers for each: shift_us,
- * since_us (CLOCK_MONOTONIC), ppm. The last one holds: the shift is shift_us at since_us and grows
- * by ppm from there. A change is written before it is counted and never changed again, so nobody
- * reads half of one.
+ * since_us (CLOCK_MONOTONIC), ppm. The last one is in effect: the shift is shift_us at since_us and
+ * grows by ppm from there. A change is written before it is counted and never modified again, so
+ * nobody reads half of one.
  *
- * The kernel is asked directly: to find libc's functions with dlsym can allocate, and an allocator
- * may itself ask for the time (what breaks libfaketime with Debian's Redis). */
+ * The kernel is asked directly: looking up libc's functions with dlsym can allocate, and an
+ * allocator may itself ask for the time (which breaks libfaketime with Debian's Redis). */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdint.h>

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Many clients at once: processes that are forked from one, which has loaded what they need.
+"""Many clients at once: processes that are forked from one that has already loaded what they need.
 
     crowd.py PROTOCOL SETTINGS HOLD_S
 
-SETTINGS is a list: those of each client. A client connects and says that it is ready. When the standard input says
-something, all of them lock; each has the lock for a moment and unlocks. They write the events of client.py, with the
-client's name before each.
+SETTINGS is a list with the settings of each client. A client connects and reports that it is ready. When something
+arrives on standard input, all of them lock; each keeps the lock for a moment and unlocks. They write the events of
+client.py, each after the client's name.
 """
 import ctypes
 import json
@@ -24,7 +24,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Lines:
-    """Each goes out in one write: they share a pipe, and would mix."""
+    """Each line goes out in one write: the clients share a pipe, and their lines would mix."""
 
     def __init__(self, name):
         self.name, self.text = name, ""

@@ -1,11 +1,11 @@
 """What the literature says: for each protocol and scenario the verdict to expect, and why, in a sentence or two.
 
 The matrix compares what it sees with this, the report shows both, and docs/lab.md is made from it. A cell that does not
-apply has no entry: the scenario itself says why it does not. An entry speaks for every place where the protocol runs;
-one whose key also names a place speaks for that place alone: ("failover", "replicated").
+apply has no entry: the scenario itself says why it does not. An entry is about every place where the protocol runs; if
+its key also names a place, it is only about that place: ("failover", "replicated").
 
 The prose is for a reader who is new to the subject: what happens, in the active voice and in the order of time. It says
-what goes wrong and not that something does; the verdict has said that already.
+what goes wrong, and not only that something does; the verdict has already said that.
 """
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ def stalls(why):
     return Expected("stalls", why)
 
 
-# What befalls every lock that is a key of one Redis server.
+# What happens to every lock that is a key of one Redis server.
 RESTARTED = breaks("The server comes back without the key, and B creates it again. Nobody tells A, who goes on writing.")
 EVICTED = breaks("To Redis the lock is a key like any other. It deletes the key to make room, B creates it again, and "
                  "nobody tells A, who goes on writing.")

@@ -1,8 +1,8 @@
 """Plays many cells, several at a time: most of the time they wait.
 
-Each cell is a process of its own, forked from one that has the servers which cells share. So a cell that hangs can be
-ended, with all that it started, and nothing that it did lives on in the next one. Whatever ends the lab ends the cells
-first and the servers then.
+Each cell is a separate process, forked from one that has the servers which cells share. So a cell that hangs can be
+killed, with everything it started, and none of its effects reach the next one. Whenever the lab ends, it ends the
+cells first and then the servers.
 """
 import collections
 import contextlib
@@ -29,7 +29,7 @@ Task = collections.namedtuple("Task", "scenario row number")
 
 
 def gap(task, verdict, sentence):
-    """What the matrix shows where nothing was played."""
+    """What the matrix shows for a cell that was not played."""
     return {"scenario": task.scenario.name, "row": task.row.name, "protocol": task.row.protocol.name,
             "place": task.row.place.name, "verdict": verdict, "sentence": sentence}
 
@@ -115,7 +115,7 @@ class Cell:
 
 
 def end_on_signals():
-    """So that every `with` block is left. The first signal does that; those that follow do not disturb it."""
+    """Makes signals leave every `with` block. The first signal does that; later ones do not disturb it."""
     def end(number, _):
         for each in ENDING:
             signal.signal(each, lambda *_: None)
@@ -127,7 +127,7 @@ def end_on_signals():
 
 @contextlib.contextmanager
 def undisturbed():
-    """Signals come after this."""
+    """Delays signals until after this."""
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -137,10 +137,10 @@ def undisturbed():
 
 @contextlib.contextmanager
 def folder_for_all():
-    """What the lab, its cells and their servers write is in one folder, so that nothing is left of a cell that a signal
-    met where it had made a folder, and was not yet in the `with` block that removes it."""
+    """Everything that the lab, its cells and their servers write is in one folder. So nothing is left even of a cell
+    that got a signal after it had made a folder, but before it entered the `with` block that removes it."""
     with undisturbed(), tempfile.TemporaryDirectory(prefix="holdfast-lab-") as folder:
-        os.chmod(folder, 0o711)  # there are servers that run as another user
+        os.chmod(folder, 0o711)  # some servers run as another user
         tempfile.tempdir = folder
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         try:

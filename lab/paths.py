@@ -1,4 +1,4 @@
-"""Where the lab finds what it is made of: in a clone, or in the one folder in which it is installed."""
+"""Where the lab finds its parts: in a clone, or in the folder in which it is installed."""
 import os
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ for folder in (HERE.parent, HERE.parent / "tests", HERE.parent / "bindings/pytho
 
 
 def shim():
-    """clock_shim.so, which lies beside the library's modules; None: it is not there."""
+    """clock_shim.so, which lies beside the library's modules; None: it does not exist."""
     beside = Path(os.environ.get("HOLDFAST_LIBRARY", HERE)).parent
     for path in (beside / "lab/clock_shim.so", beside / "holdfast/clock_shim.so"):
         if path.exists():

@@ -1,8 +1,8 @@
 """A history as a picture: who waits, is inside and is paused, and where the violation is. Time runs to the right.
 
-The x of everything is a percentage of the width, and heights are in pixels: a picture is as wide as its page and its text
-stays legible on a phone. `inline` is for an HTML page, which has `css()` among its styles; `standalone` is a file for
-<img>, with a title, the notes and the verdict's sentence as lines of text.
+All x coordinates are percentages of the width, and heights are in pixels: a picture is as wide as its page, and its
+text stays legible on a phone. `inline` is for an HTML page, which has `css()` among its styles; `standalone` is a file
+for <img>, with a title, the notes and the verdict's sentence as lines of text.
 """
 import textwrap
 from html import escape
@@ -18,7 +18,7 @@ DARK = {"page": "#16181c", "soft": "#1f2227", "rule": "#3a3e45", "ink": "#e8e6e1
         "holds": "#6cc08b", "fenced": "#76b7de", "breaks": "#ff8a7d", "stalls": "#e3ae52", "n/a": "#969aa1",
         "who": ("#234a75", "#493069", "#1e564c", "#604515"), "edge": ("#6aa3df", "#ad88e0", "#5cb8a7", "#d29b45"),
         "band": "#7a2a25"}
-# For each verdict, 16 by 16, so that nobody needs to tell colours apart.
+# A sign for each verdict, 16 by 16, so that nobody needs to tell colours apart.
 SIGNS = {"holds": '<path d="M3 8.5l3.5 3.5L13 4.5"/>',
          "fenced": '<path d="M8 1.8l5 1.7v4.2c0 3-2 5.2-5 6.5c-3-1.3-5-3.5-5-6.5V3.5z"/>',
          "breaks": '<path d="M4 4l8 8M12 4l-8 8"/>',
@@ -28,11 +28,11 @@ SIGNS = {"holds": '<path d="M3 8.5l3.5 3.5L13 4.5"/>',
          "error": '<path d="M8 3v6.5M8 12.8v.2"/>'}
 FONT = "system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif"
 
-NAMES_PX = 34  # the column of the names, left of what the percentages count
+NAMES_PX = 34  # the column of the names, left of the part that the percentages refer to
 LABELS_PX = 20  # a row of labels
 AXIS_PX = 26
-LANES_PX = ((4, 34), (8, 26), (20, 14), (1000, 3))  # up to so many actors: the height of each one's lane
-NARROWEST_PX = 320  # of the part with the times, on a phone: what must not overlap there
+LANES_PX = ((4, 34), (8, 26), (20, 14), (1000, 3))  # up to this many actors: the height of each one's lane
+NARROWEST_PX = 320  # of the part with the times, on a phone: labels must not overlap at this width
 STANDALONE_PX, LINE_PX, TEXT_CHARACTERS = 760, 20, 100  # a picture as a file: its width, and its lines of text
 
 
@@ -90,7 +90,7 @@ def standalone(history, title, subtitle):
 
 
 def inline(history, unique):
-    """An <svg> for an HTML page, in which `unique` is no other picture's."""
+    """An <svg> for an HTML page; no other picture on the page has this `unique`."""
     picture = Picture(history, unique)
     return (f'<svg class="tl" width="100%" height="{picture.height}" role="img" '
             f'aria-label="{escape(history["sentence"])}" '
@@ -122,7 +122,7 @@ def samples():
 
 
 def notes(history):
-    """What happened besides, in words, with the numbers that the picture has."""
+    """The notes in words, with their numbers in the picture."""
     return [f"{number} at {event['at']:.2f} s: {event['text']}"
             for number, event in enumerate(noted(history), 1)]
 
@@ -163,11 +163,11 @@ class Picture:
         return self.top + self.lane_px * self.history["actors"].index(who)
 
     def text(self, at, y, words, kind):
-        """Beside a time, on the side where there is room."""
+        """Text beside a time, on the side where there is room."""
         anchor = "start" if self.percent(at) < 50 else "end"
         return f'<text x="{self.x(at)}" y="{y:.0f}" text-anchor="{anchor}" class="{kind}">{escape(words)}</text>'
 
-    # -- What there is --
+    # -- The parts --
 
     def pattern(self):
         if any(span["kind"] == "paused" for span in self.history["spans"]):
@@ -175,7 +175,7 @@ class Picture:
                    'patternTransform="rotate(45)"><path d="M0 0V7" class="hatch"/></pattern></defs>')
 
     def bands(self):
-        """The violations, behind the lanes of those concerned, below a bracket; each kind is named once."""
+        """The violations, behind the lanes of the clients concerned, below a bracket; each kind is named once."""
         for violation in self.history["violations"]:
             rows = [self.y(who) for who in violation["who"]] or [self.top]
             top, bottom = min(rows), max(rows) + self.lane_px
@@ -220,7 +220,7 @@ class Picture:
 
     @property
     def is_crowd(self):
-        """There is no room for names and marks, and too many are there for colours."""
+        """There is no room for names and marks, and there are too many for colours."""
         return self.lane_px <= 12
 
     def lanes(self):
@@ -273,7 +273,7 @@ def mark(event, is_stale):
 
 
 def step_of(seconds):
-    """Between two times on the axis: so few that they do not overlap on a phone."""
+    """The step between two times on the axis: large enough that they do not overlap on a phone."""
     return next(step for step in (.1, .2, .5, 1, 2, 5, 10, 20, 50, 100, 1000) if seconds / step <= 7)
 
 
@@ -283,7 +283,7 @@ HEAD_PX, ROWS_PX, CELL_PX, MARGIN_PX = 150, 176, 26, 16
 
 
 def matrix(results):
-    """An SVG file: a sign for each cell, by the names that the command line knows."""
+    """An SVG file: a sign for each cell, with the names that the command line knows."""
     parts, y = [], MARGIN_PX + HEAD_PX
     for column, scenario in enumerate(results.scenarios):
         x = MARGIN_PX + ROWS_PX + CELL_PX * column + CELL_PX / 2 + 4

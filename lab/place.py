@@ -1,11 +1,12 @@
-"""Where the locks are: real servers that the lab starts on free ports of loopback and stops. One file of places/ each.
+"""Where the locks are: real servers that the lab starts on free loopback ports and stops. Each place is one file in
+places/.
 """
 
 
 class Place:
     name = None
     title = None
-    programs = {}  # that must be installed: {"redis-server": "redis-server"}, with Debian's packages
+    programs = {}  # programs that must be installed, with their Debian packages: {"redis-server": "redis-server"}
     has_network = True
     lease_s = 1.0  # of the locks here: as short as the servers permit
 
@@ -22,22 +23,23 @@ class Place:
 
     @property
     def ports(self):
-        """Of the servers, in an order that stays."""
+        """The ports of the servers, in a fixed order."""
         raise NotImplementedError
 
     def url(self, ports):
-        """For holdfast, by these ports, which are of proxies before the servers."""
+        """The URL for holdfast, with these ports, which are those of proxies in front of the servers."""
         raise NotImplementedError
 
     def part(self, one, other):
-        """Two clients from here on reach different majorities of the servers; with one server, the same."""
+        """From now on, the two clients reach different majorities of the servers; with one server, both reach
+        it."""
 
     def heal(self):
         """Ends part()."""
 
 
 class OneServer(Place):
-    """One server, which new_server() makes."""
+    """A place with one server, which new_server() makes."""
 
     def new_server(self):
         raise NotImplementedError

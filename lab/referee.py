@@ -1,12 +1,12 @@
-"""Judges a history. The rules are the same for every protocol, and this is the only place where a verdict is made.
+"""Judges a history. The rules are the same for every protocol, and verdicts are made only here.
 
 A client is inside from the moment at which lock() returned to it until it calls unlock(), notices that it lost the lock,
-or is dead. A stopped client is inside: it will go on where it was. Since clients note these times inside of the true
-ones, two that are seen inside together were.
+or is dead. A stopped client is inside: it will continue where it was. Clients note these times within the true ones, so
+two clients that are seen inside together really were.
 
     breaks   two were inside at once, or a stale write was accepted, and no token kept it out
-    stalls   nobody was inside, and yet a client waited for the lock in vain; or somebody was, again and again, who had
-             asked later; or a hand-off costs the more the more clients wait
+    stalls   nobody was inside, and yet a client waited for the lock in vain; or clients that had asked later got it
+             again and again; or a hand-off costs more the more clients wait
     fenced   two were inside at once, but the resource refused every stale write by its token
     holds    none of this
     error    nobody ever had the lock: nothing was shown
@@ -14,8 +14,8 @@ ones, two that are seen inside together were.
 import collections
 import itertools
 
-OVERTAKEN = 8  # times in a row by the same client, and nobody can say when it will be one's turn
-HERD_SHARE = 0.3  # of those who wait: if a hand-off costs more requests than that, its cost grows with their number
+OVERTAKEN = 8  # if a waiter is overtaken this often in a row by one client, its turn may never come
+HERD_SHARE = 0.3  # of the waiters: if a hand-off costs more requests than this, its cost grows with their number
 
 
 def judge(history):
@@ -80,13 +80,13 @@ def two_at_once(history, spans):
 
 
 def entry(spans, event):
-    """The span in which the client wrote, or the last one before."""
+    """The span in which the client wrote, or the last one before that."""
     before = [span for span in inside(spans) if span["who"] == event["who"] and span["from"] <= event["at"]]
     return before[-1] if before else None
 
 
 def stale_writes(history, spans):
-    """Writes of a client after which another came in: the first of a series, which lasts until its last."""
+    """Writes of a client after another came in: the first of a series, which lasts until its last."""
     found = {}
     for event in history["events"]:
         mine = entry(spans, event) if event["what"] == "write" else None
@@ -134,7 +134,7 @@ def never_freed(history, spans):
 
 
 def starved(spans):
-    """A client waits, and one that asked later gets the lock again and again."""
+    """A client waits, and one that asked later repeatedly gets the lock."""
     for waits in (span for span in spans if span["kind"] == "waits"):
         later = collections.Counter(span["who"] for span in inside(spans) if span["who"] != waits["who"]
                                     and waits["from"] < span["asked"] and span["from"] < waits["to"])
@@ -146,7 +146,7 @@ def starved(spans):
 
 
 def herd(history, spans):
-    """A hand-off costs requests of most of those who wait, and not only of the one whose turn it is."""
+    """A hand-off costs requests from most of the waiters, not only from the one whose turn it is."""
     requests, waits = history["requests_per_handoff"], [span for span in spans if span["kind"] == "waits"]
     crowd = {span["who"] for span in waits}
     if requests is not None and requests > len(crowd) * HERD_SHARE:

@@ -1,8 +1,8 @@
-"""The report: one HTML file that explains, to somebody new to the subject, why each protocol was replaced by the next.
+"""The report: one HTML file that explains to a newcomer why each protocol was replaced by the next.
 
-It has the matrix, the story (for each protocol what it is, what it mends, what still goes wrong, with a picture), and every
-cell that ran, with its timeline. It needs no script, and nothing from elsewhere. What the pictures are like is in
-picture.py; the sentences about each cell are literature.py's.
+It has the matrix, the story (for each protocol what it is, what it fixes, what still goes wrong, with a picture), and
+every cell that ran, with its timeline. It needs no script, and loads nothing from elsewhere. The pictures come from
+picture.py; the sentences about each cell from literature.py.
 """
 import collections
 import re
@@ -46,7 +46,7 @@ def css_class(verdict):
 
 
 def figure(cell, unique):
-    """Its picture, with what happened in words. unique: an id that nothing else on the page has."""
+    """Its picture, and what happened in words. unique: an id that nothing else on the page has."""
     history = cell.history
     notes = "".join(f"<li>{escape(text)}</li>" for text in picture.notes(history))
     often = f"{cell.count} of {len(cell.histories)} times." if len(cell.histories) > 1 else ""
@@ -149,7 +149,7 @@ def story(results):
 
 
 def step(results, name, rows):
-    """One protocol: what it is, what it mended, and what is wrong with it, shown by the flaw that its successor mends."""
+    """One protocol: what it is, what it fixed, and what is wrong with it, shown by the flaw that its successor fixes."""
     first = rows[0]
     before = results.protocols.get(first.follows)
     after = results.successors(name)

@@ -1,5 +1,5 @@
-"""What the cells of a matrix say together: which protocols there are, in the chapters of their story, which of them mends
-what, and which cell tells most about each. The report and docs/lab.md are written from this.
+"""What the cells of a matrix say together: the protocols, in the chapters of their story, which of them fixes what, and
+which cell says most about each. The report and docs/lab.md are made from this.
 """
 import collections
 import re
@@ -11,7 +11,7 @@ PLAYED = ("holds", "fenced", "breaks", "stalls")
 BAD = ("breaks", "stalls")
 
 # A title, the places whose protocols are in it (those of holdfast are in the last, whatever their
-# place), and how it begins.
+# place), and the opening text.
 CHAPTERS = (
     ("One Redis server", ("redis",),
      "Redis is fast and often there already, and its commands are atomic. The first locks were made of single commands, and "
@@ -51,7 +51,7 @@ class Cell:
 
 
 class Results:
-    """All cells, by the names of their rows and scenarios. What happens to most protocols comes first.
+    """All cells, by the names of their rows and scenarios. Scenarios that affect most protocols come first.
 
     contents: the rows and scenarios, as `lab list --json` prints them."""
 
@@ -65,7 +65,7 @@ class Results:
                       for row in self.rows for scenario in self.scenarios if found[row.name, scenario.name]}
         played = collections.Counter(cell.scenario.name for cell in self.cells.values() if cell.was_played)
         self.scenarios.sort(key=lambda scenario: -played[scenario.name])
-        self.protocols = {}  # those of which there are cells, with their rows
+        self.protocols = {}  # those that have cells, with their rows
         for row in self.rows:
             if self.of_row(row):
                 self.protocols.setdefault(row.protocol, []).append(row)
@@ -97,21 +97,21 @@ class Results:
         return [other for other, (row, *_) in self.protocols.items() if row.follows == name]
 
     def mended_by(self, name):
-        """What a protocol does where the one before it failed, and it does not."""
+        """The cells in which the previous protocol failed and this one does not."""
         flaws = self.cells_of(self.protocols[name][0].follows, *BAD)
         cells = [self.cell_of(name, flaw.scenario) for flaw in flaws]
         return [cell for cell in cells if cell and not cell.is_bad]
 
     def telling(self, name):
-        """The cells that tell most about a protocol: the flaws for which it was replaced, or else one other, and what its
-        token prevents; or else something that it withstands."""
+        """The cells that say most about a protocol: the flaws for which it was replaced, or else another one, and what
+        its token prevents; or else something that it withstands."""
         reasons = {self.protocols[other][0].mends_in for other in self.successors(name)}
         flaws = self.cells_of(name, *BAD)
         shown = [cell for cell in flaws if cell.scenario.name in reasons] or sorted(flaws, key=self.is_lesser)[:1]
         return shown + self.cells_of(name, "fenced")[:1] or self.cells_of(name, "holds")[:1]
 
     def is_lesser(self, flaw):
-        """Two at once is worse than nobody, and a flaw that the protocol before did not have tells more."""
+        """Two at once is worse than nobody, and a flaw that the previous protocol did not have says more."""
         before = self.cell_of(flaw.row.follows, flaw.scenario)
         return flaw.verdict == "stalls", bool(before and before.is_bad)
 

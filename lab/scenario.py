@@ -1,4 +1,4 @@
-"""What a file of scenarios/ declares: a function that plays on a stage, and to which protocols that applies.
+"""What a file of scenarios/ declares: a function that plays on a stage, and the protocols to which it applies.
 
     @scenario("pause", needs_lease=True)
     def play(stage):
@@ -22,7 +22,7 @@ class Scenario:
         self.title, self.summary = title.rstrip("."), " ".join(rest.split())
 
     def why_not(self, protocol, place):
-        """Why this scenario means nothing for the protocol at that place, in words; None: it applies."""
+        """Why this scenario means nothing for the protocol at that place, in words; None if it applies."""
         if self.places and place.name not in self.places:
             return f"it happens only on {' and '.join(self.places)}"
         if self.needs_lease and not protocol.has_lease:
@@ -36,15 +36,15 @@ class Scenario:
 
 def scenario(name, *, places=(), at=None, needs_lease=False, needs_holder=False, needs_network=False, harms=False,
              programs=(), applies=None):
-    """places: where it can happen; everywhere by default. at: the place that has the servers which it needs, if the
-    protocol's own has not: three instead of one. harms: its servers cannot be used for anything else at the
-    same time, or afterwards. programs: that it needs itself, as of a place. applies(protocol, place): a reason why not,
-    or None."""
+    """places: where it can happen; everywhere by default. at: a place that has the servers which it needs, if the
+    protocol's own does not: three instead of one. harms: its servers cannot be used for anything else at the same time,
+    or afterwards. programs: those that it needs itself, as in a place. applies(protocol, place): a reason why not, or
+    None."""
     return lambda play: Scenario(play, name, places, at, needs_lease, needs_holder, needs_network, harms, dict(programs),
                                  applies)
 
 
 def rounds(first=0):
-    """The numbers of rounds, for what is done to each request of a protocol in turn. There are not many, so that a cell is
-    short."""
+    """The numbers of rounds, for a fault that hits each request of a protocol in turn. There are only a few, so that a
+    cell is short."""
     return range(first, first + ROUNDS_MOST)

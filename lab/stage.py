@@ -1,8 +1,8 @@
-"""What a scenario plays on: clients, each a process behind a network of its own, and the servers of a place.
+"""What a scenario plays on: clients, each a process behind its own network, and the servers of a place.
 
 Everything that happens is an event of the history. Those of clients carry the time at which the client noted them; all
-processes share the host's CLOCK_MONOTONIC. Orders are waited for unless their name says otherwise: ask() starts what
-lock() waits for.
+processes share the host's CLOCK_MONOTONIC. Orders wait until they are done unless their name says otherwise: ask()
+starts what lock() waits for.
 """
 import contextlib
 import itertools
@@ -35,7 +35,7 @@ class Failed(Exception):
 
 
 class Client(Process):
-    """One client. proxies: its own network, one before each server that it knows; proxy is the first."""
+    """One client. proxies: its own network, one in front of each server that it knows; proxy is the first."""
 
     def __init__(self, stage, name, ports, has_proxies, has_clock):
         self.stage, self.name, self.events, self.rest = stage, name, [], b""
@@ -102,7 +102,7 @@ class Client(Process):
         self.events.append(event)
 
     def wait(self, *whats, within=LIMIT_S):
-        """The first event since the last order that is one of these; None: it did not come in time."""
+        """The first event since the last order that is one of these; None: none came in time."""
         until = time.monotonic() + within
         while True:
             for event in self.events[self.seen:]:
@@ -119,24 +119,24 @@ class Client(Process):
         return event["what"]
 
     def ask(self):
-        """Begins to lock."""
+        """Starts to lock."""
         self.order("lock")
         self.finish("asked")
 
     @property
     def inside(self):
-        """Whether it has the lock, by what it said last."""
+        """Whether it has the lock, by its last report."""
         words = [event["what"] for event in self.events if event["what"] in ("locked", "unlocking", "lost", "died")]
         return words[-1:] == ["locked"]
 
     def comes_in(self, within=0):
-        """Whether it has the lock, at the latest after this time (in s). One that has not goes on waiting."""
+        """Whether it has the lock, at the latest after this time (in s). If it does not, it keeps waiting."""
         if not self.inside:
             self.wait("locked", "failed", "died", within=within)
         return self.inside
 
     def locked(self, within=None):
-        """The same, for one that should have it by then: if not, the referee is told."""
+        """The same, for a client that should have it by then: if it does not, the referee is notified."""
         came_in = self.comes_in(self.stage.patience_s if within is None else within)
         if not came_in and not any(event["what"] == "locked" for event in self.stage.events):
             raise TooSlow("nobody has had the lock yet, so nothing was in the way")
@@ -158,7 +158,7 @@ class Client(Process):
         return self.finish("wrote", "lost")
 
     def write_pausing(self):
-        """Checks that it has the lock and is stopped before it writes. False: it knew that it had lost the lock."""
+        """Makes it check that it has the lock and stop before it writes. False: it knew that it had lost the lock."""
         self.order("write pausing")
         until = time.monotonic() + LIMIT_S
         while not self.wait("lost", "failed", "died", within=0.01):
@@ -173,8 +173,8 @@ class Client(Process):
         return self.finish("wrote", "lost")
 
     def work(self, seconds, until=lambda: False):
-        """Writes every 50 ms, checking before each write. False: it noticed that it had lost the lock. until: it ends its
-        work when this is true."""
+        """Writes every 50 ms, checking before each write. False: it noticed that it had lost the lock. until: it stops
+        working when this is true."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not until():
             if self.write() != "wrote":
@@ -183,7 +183,7 @@ class Client(Process):
         return True
 
     def ask_unlock(self):
-        """Begins to unlock."""
+        """Starts to unlock."""
         self.order("unlock")
         self.finish("unlocking")
 
@@ -196,18 +196,18 @@ class Client(Process):
         return self.unlocked(LIMIT_S)
 
     def unlock_and_ask(self):
-        """Unlocks, and begins to lock again without waiting for another order."""
+        """Unlocks, and starts to lock again without waiting for another order."""
         self.order("unlock\nlock")
         self.finish("asked")
 
     # ---- Faults ----
 
     def hold_after(self, count, direction="up"):
-        """Its network lets so many requests pass, or replies ("down"), and holds from the next one on."""
+        """Its network lets this many requests pass, or replies ("down"), and holds from the next one on."""
         return self.proxy.hold_after(count, direction, self.proxies[1:])
 
     def comes_to(self, held, what):
-        """Whether its network holds something before it says that it is done. If it is done, nothing is held."""
+        """Whether its network holds something before it reports that it is done. If it is done, nothing is held."""
         until = time.monotonic() + LIMIT_S
         while not held.is_set() and not self.wait(what, "failed", "died", within=0.01):
             if time.monotonic() > until:
@@ -229,20 +229,20 @@ class Client(Process):
             proxy.pass_all()
 
     def crash(self):
-        """It dies with what its network held; servers see that its connections end."""
+        """It dies, and what its network held is lost; servers see its connections end."""
         self.kill()
         for proxy in self.proxies:
             proxy.reset()
 
     def lose_power(self):
-        """It dies with its machine; servers see nothing of that."""
+        """It dies with its machine; servers do not notice."""
         self.stage.note(f"{self.name}'s machine loses power")
         for proxy in self.proxies:
             proxy.blackhole()
         self.kill()
 
     def stop(self):
-        """It, and what it has started."""
+        """Stops it, and everything it has started."""
         os.killpg(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self.stage.add(self.name, "stopped")
@@ -255,13 +255,13 @@ class Client(Process):
         super().kill()
 
     def kill(self):
-        at_ns = time.monotonic_ns()  # not later: somebody may learn of its death at once
+        at_ns = time.monotonic_ns()  # not later: others may learn of its death at once
         super().kill()
         self.stage.add(self.name, "died", at_ns)
 
 
 class Crowd(Process):
-    """Many clients, which have the lock once each (crowd.py). They have no networks of their own."""
+    """Many clients, each of which gets the lock once (crowd.py). They have no separate networks."""
     name = "the crowd"
 
     def __init__(self, stage, count):
@@ -300,7 +300,7 @@ class Crowd(Process):
             raise Failed((self.stage.folder / "crowd.err").read_text())
 
     def ask(self):
-        """All of them begin to lock."""
+        """Makes all of them start to lock."""
         self.child.stdin.write(b"go\n")
         self.wait_for_each("asked")
 
@@ -310,7 +310,7 @@ class Crowd(Process):
         return sum(event["what"] == "locked" for member in self.members.values() for event in member.events)
 
     def served(self, count):
-        """Whether so many have had the lock, before nobody gets it for too long."""
+        """Whether this many have had the lock, before nobody gets it for too long."""
         while self.grants < count:
             before, until = self.grants, time.monotonic() + self.stage.patience_s
             while self.grants == before:
@@ -323,8 +323,9 @@ class Crowd(Process):
         return True
 
     def requests(self):
-        """How many they have sent to the servers so far: the kernel counts the packets with data of each connection, and a
-        request is one. Of a connection that has ended, what was seen last counts. None: there is no network."""
+        """How many requests they have sent to the servers so far: the kernel counts the packets with data of each
+        connection, and a request is one packet. For a connection that has ended, the last count is used. None: there is
+        no network."""
         ports = " or ".join(f"dport = :{port}" for port in self.stage.place.ports)
         if not ports:
             return None
@@ -344,12 +345,12 @@ class Crowd(Process):
 
 
 class Stage:
-    """A cell being played. place: running servers. shim: for clients with a clock of their own."""
+    """A cell being played. place: running servers. shim: for clients with their own clock."""
 
     def __init__(self, protocol, place, key):
         self.protocol, self.place, self.key = protocol, place, key
         self.lease_s = place.lease_s
-        self.patience_s = 3 * self.lease_s + 3  # after which a lock that nobody has counts as never freed
+        self.patience_s = 3 * self.lease_s + 3  # after this, a lock that nobody has counts as never freed
         self.events, self.cast, self.handoff_requests = [], [], None
         self.start_ns = time.monotonic_ns()
         self.stack, self.selector = contextlib.ExitStack(), selectors.DefaultSelector()
@@ -367,8 +368,8 @@ class Stage:
     # ---- Clients ----
 
     def client(self, name, ports=None, network=True, clock=False):
-        """Starts a client. ports: of the servers that it knows; all by default. network: of its own, to be disturbed.
-        clock: of its own, to be changed."""
+        """Starts a client. ports: of the servers that it knows; all by default. network: whether it has its own, to
+        be disturbed. clock: whether it has its own, to be changed."""
         client = Client(self, name, self.place.ports if ports is None else ports, network, clock)
         self.cast.append(client)
         client.start()
@@ -380,7 +381,7 @@ class Stage:
         return self.ready([self.client(name, **options) for name in names])
 
     def crowd(self, count, hold_s, lease_s):
-        """Starts many clients at once, which are in nobody's way until they are told to lock."""
+        """Starts many clients at once, which do nothing until they are told to lock."""
         crowd = Crowd(self, count)
         self.cast += crowd.members.values()
         self.stack.enter_context(crowd).start(hold_s, lease_s)
@@ -415,21 +416,21 @@ class Stage:
     # ---- What a scenario relies on ----
 
     def must_have_lease_left(self, holder):
-        """Or else whatever happens now may be due to the end of its lease, and means nothing."""
+        """Fails if it is not: whatever happens now might then be due to the end of its lease, and means nothing."""
         self.pump(0)
         locked = [event for event in holder.events if event["what"] == "locked"][-1]
         if self.protocol.has_lease and time.monotonic_ns() - locked["at_ns"] > 0.7e9 * self.lease_s:
             raise TooSlow(f"the lease of {holder.name} may be over")
 
     def must_stay_out(self, client, holder):
-        """The client asks for the lock, which the holder has just got. It should not come in."""
+        """The client asks for the lock, which the holder has just got. It should not get in."""
         client.ask()
         if client.comes_in(self.lease_s / 2):
             self.must_have_lease_left(holder)
 
     def contend(self, holder, other, within):
-        """The other asks for the lock that the holder still counts on. If it gets in, it works, and then the holder writes,
-        too late; if not, its turn comes when the holder unlocks."""
+        """The other asks for the lock that the holder still relies on. If it gets in, it works, and then the holder
+        writes, too late; if not, its turn comes when the holder unlocks."""
         if other.lock(within):
             other.work(0.3)
             holder.write()
@@ -440,14 +441,14 @@ class Stage:
         other.unlock()
 
     def next_inside(self, *clients):
-        """The first of these that has the lock."""
+        """Waits for the first of these that has the lock."""
         self.wait_for(lambda: any(client.inside for client in clients), "somebody inside", self.patience_s)
         return next(client for client in clients if client.inside)
 
     # ---- Time and events ----
 
     def pump(self, limit_s):
-        """Takes what clients have said; waits this long at most for the first word."""
+        """Reads what clients have written; waits at most this long for the first line."""
         for key, _ in self.selector.select(max(0, limit_s)):
             client, piece = key.data, os.read(key.fd, 65536)
             if not piece:
@@ -466,7 +467,7 @@ class Stage:
         return event
 
     def note(self, text):
-        """What happens apart from the clients, for the reader."""
+        """Records what happens apart from the clients, for the reader."""
         self.add(None, "note", text=text)
 
     def sleep(self, seconds):
@@ -485,7 +486,7 @@ class Stage:
 
     @contextlib.contextmanager
     def within_lease(self):
-        """What happens within takes less than a lease, or it means nothing."""
+        """What happens inside must take less than a lease, or it means nothing."""
         start = time.monotonic()
         yield
         if time.monotonic() - start >= self.lease_s:
@@ -494,7 +495,7 @@ class Stage:
     # ---- The history ----
 
     def history(self):
-        """What happened, in its order, in seconds since the clients were ready."""
+        """What happened, in order, in seconds since the clients were ready."""
         self.pump(0)
         events = list(self.events)
         for at_ns, who, grant, token, accepted in self.witness.writes:

@@ -61,7 +61,7 @@ def chart(history):
 
 
 def story(history):
-    """What is said several times in a row is said once."""
+    """Repeated lines are shown once."""
     groups = [(text, list(events)) for text, events in itertools.groupby(history["events"], in_words)]
     if len(groups) > MOST_EVENTS:
         return

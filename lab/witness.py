@@ -1,7 +1,8 @@
-"""The resource that the lock is for: it takes every write and notes it, and knows which of them the token check refuses.
+"""The resource that the lock protects: it records every write, and whether the token check refuses it.
 
-A client writes a line "write CLIENT GRANT TOKEN", TOKEN being "-" if the protocol has none, and is answered "OK" or
-"REFUSED": whoever has a token is checked as docs/fencing.md says, and refused if a larger one was seen before.
+A client writes a line "write CLIENT GRANT TOKEN", TOKEN being "-" if the protocol has none, and gets the answer
+"OK" or "REFUSED": a write with a token is checked as docs/fencing.md says, and refused if a larger one was seen
+before.
 """
 import socketserver
 import threading

@@ -2,8 +2,7 @@
  *
  * Threads that wait for a reply share one epoll set. One of them at a time, the driver, sits
  * in epoll_wait without the mutex and dispatches for everybody; the others sleep, each on its
- * own word. The standby thread drives when a renewal is due and nobody else
- * does.
+ * own word. The standby thread drives when a renewal is due and nobody else does.
  *
  * Promised and checked: there is never more than one driver; a call is completed once; await
  * returns only when its call is done; every run ends. At the end (the judge, at the bottom),
@@ -12,8 +11,8 @@
  * Design notes.
  *
  *   - The client's mutex is `atomic`: what a thread does under the mutex is one step for all
- *     others that need it. Promela releases it exactly where the thread blocks, in sleep, in
- *     epoll_wait and where it yields, and others may run before it goes on.
+ *     others that need it. Promela releases it exactly where the thread blocks: in sleep, in
+ *     epoll_wait and where it yields. Others may run before it continues.
  *   - A thread that was signalled may run at any later time. So it does not matter that the
  *     driver sets its word under the mutex, and wakes it from the kernel's sleep after that.
  *   - The world may fall silent at any point, so "this reply comes, and then nothing ever
@@ -26,7 +25,7 @@
  * Each of these removes one safeguard, and the model must then fail:
  *   NO_HAND_ON     a leaving caller does not signal the first waiter
  *   NO_RECHECK     a woken waiter that is not done drives, without checking whether somebody does
- *   NO_BELL        who completes the driver's call from outside does not ring
+ *   NO_BELL        a thread that completes the driver's call from outside does not ring the bell
  *   STANDBY_KEEPS  the standby thread steps aside without signalling the first waiter
  *   BELL_STICKS    the driver does not read the bell, and spins
  *   NO_FLUSH       the driver does not send what others left to it */
@@ -45,7 +44,7 @@
 byte driver = NOBODY;
 chan waiting = [CALLERS] of { byte };
 bool asleep[CALLERS];      /* on the caller's own word */
-bool flushes;              /* the driver will: who submits meanwhile leaves that to it */
+bool flushes;              /* the driver will: a thread that submits meanwhile leaves that to it */
 byte left[CALLERS];        /* the call that was left to the driver; 0: none */
 bool done[CALLERS] = true;
 byte call[CALLERS];        /* which call it is: a reply to an earlier one is stale */
@@ -58,7 +57,7 @@ chan replies = [CALLERS * CALLS] of { byte, byte }; /* caller, call */
 bool writable;             /* the socket has room again */
 bool due;                  /* the timer: a renewal */
 bool bell;                 /* the eventfd */
-bool polling;              /* somebody is in epoll_wait */
+bool polling;              /* a thread is in epoll_wait */
 bool yielding;             /* the driver has released the mutex for a moment */
 
 #define READY (len(replies) > 0 || writable || due || bell)
@@ -75,8 +74,8 @@ inline yield() { yielding = true; !yielding }
 
 inline complete(who) { assert(done[who] == false); done[who] = true; signal(who) }
 
-/* The submitter writes by itself, unless the driver is about to. What a full socket refuses is left
- * to the drivers. */
+/* The submitter writes itself, unless the driver is about to. What a full socket refuses is left to
+ * the drivers. */
 inline submit(me)
 {
     call[me]++;

@@ -18,12 +18,12 @@
  *   - An operation is answered when it is submitted, or later by a dispatch (it had to queue).
  *
  * Each of these removes one safeguard, and the model must then fail:
- *   NO_HAND_ON       who leaves does not signal the first waiter
+ *   NO_HAND_ON       a thread that leaves does not signal the first waiter
  *   NO_WAKE          a call that does not block does not wake the standby thread
- *   LEFT_BEHIND      who leaves others' operations behind does not wake the standby thread
+ *   LEFT_BEHIND      a thread that leaves operations behind does not wake the standby thread
  *   SLEEPS_FIRST     a waiter checks for a driver before it looks at what is out
- *   WAITS_FOR_STORE  who finds somebody inside waits until they leave
- *   DISPATCH_ANYWAY  the driver dispatches while somebody is inside
+ *   WAITS_FOR_STORE  a thread that finds another inside waits until it leaves
+ *   DISPATCH_ANYWAY  the driver dispatches while another thread is inside
  *   GUARD_INSIDE     the guard goes inside */
 
 #ifdef LARGE
@@ -46,7 +46,7 @@ bool standby_sleeps;
 bool due = true;            /* a deadline that nobody has seen yet */
 
 /* The store and the kernel. */
-bool in_store;              /* somebody is in it */
+bool in_store;              /* a thread is in it */
 bool stalled;               /* it never returns */
 bool ready;                 /* the world has something to dispatch */
 bool bell;
@@ -94,7 +94,7 @@ inline hand_on()
     fi
 }
 
-/* Completes those that were queued and whose turn it is. */
+/* Completes queued operations whose turn it is. */
 inline dispatch()
 {
     call_store();
@@ -287,7 +287,7 @@ proctype kernel()
     od
 }
 
-/* Reports that somebody's turn has come, a few times, until it falls silent. */
+/* Reports a few times that an operation's turn has come, until it falls silent. */
 proctype world()
 {
     byte hints = 2;

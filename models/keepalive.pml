@@ -1,9 +1,9 @@
 /* When a keep-alive of etcd counts: a model of the deadline's rule in src/store/etcd.
  *
- * A lease is counted down by the leader alone, in its memory. A keep-alive is answered by whoever
- * the asked member takes for the leader, without a majority. A leader that is cut off, or whose
- * disk stalls, goes on answering, while the majority elects another. That one starts every lease
- * anew when it is elected; from then on it hears of no renewal that the old one answers.
+ * Only the leader counts a lease down, in its memory. A keep-alive is answered by the member that
+ * the asked one takes for the leader, without a majority. A leader that is cut off, or whose disk
+ * stalls, keeps answering, while the majority elects another. The new leader gives every lease its
+ * full time when it is elected; from then on it hears of no renewal that the old one answers.
  *
  * The rule: a keep-alive counts, from its send, if a linearizable read that was also asked
  * for after that names a term that is not above the keep-alive's. A member puts the
@@ -42,7 +42,7 @@ byte newest = 0;            /* the term of the last election */
 byte term[MEMBERS];         /* what each member knows; the members start in term 0 */
 byte leader[TERMS];
 byte ends[MEMBERS] = TTL;   /* the lease, as each counts it if it leads */
-bool handed_on;             /* the lease was ended, by a majority: somebody else may hold the lock */
+bool handed_on;             /* the lease was ended, by a majority: another client may hold it */
 
 byte deadline = TTL;        /* the client's: the lease was granted at 0 */
 
@@ -80,11 +80,11 @@ active proctype elections()
             leader[newest] = elected;
             term[elected] = newest;
             term[other] = newest;
-            ends[elected] = now + TTL; /* anew */
+            ends[elected] = now + TTL; /* its full time again */
             elected = 0;
             other = 0
         }
-    :: atomic { /* somebody hears of the newest term */
+    :: atomic { /* a member hears of the newest term */
             newest > 0 && !handed_on;
             if
             :: term[0] < newest -> term[0] = newest
@@ -96,7 +96,7 @@ active proctype elections()
     od
 }
 
-/* The store asks one member. It holds also if each request goes to any of them. */
+/* The store asks one member. The result is the same if each request goes to any of them. */
 inline ask()
 {
 #ifdef ANY_MEMBER
@@ -117,7 +117,7 @@ inline read_linearizable()
     }
 }
 
-/* By who leads in the term that the member knows of by now. */
+/* By the leader of the term that the member knows of by now. */
 inline renew()
 {
     ends[leader[term[member]]] = now + TTL

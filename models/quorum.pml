@@ -9,11 +9,11 @@
  *   final      no renewal counts that began after a hold with a larger token existed
  *   exclusion  (TIMED) one valid hold at a time
  *   rising     (TIMED, RISING) a hold's token is above that of every hold that existed before it
- *   clean      (LASTING) when all is over no node is taken: no lease needs to end for that
+ *   clean      (LASTING) when all is over, no node is taken: no lease needs to end for that
  *   ended      every attempt ends
  *
  * Leases come in three forms, chosen by a -D:
- *   (none)     A lease ends at any time: clocks step, processes pause for ever. What is shown here
+ *   (none)     A lease ends at any time: clocks step, processes pause forever. What is shown here
  *              needs no clock.
  *   TIMED      A lease lasts LEASE ticks, by a clock that is wrong by up to DRIFT of them. Nodes
  *              may forget everything.
@@ -23,13 +23,13 @@
  *
  * Design notes.
  *
- *   - A node executes what a client asks of it at some time or never, in the order in which it
- *     was sent. A client cannot tell apart what was not executed, what was refused, and what
- *     was answered without its knowledge. It counts the answers that it got, gives up at any
- *     point, and may be paused for ever at any other.
+ *   - A node executes a client's requests at some time or never, in the order in which they
+ *     were sent. A client cannot distinguish a request that was not executed, one that was
+ *     refused, and one whose answer was lost. It counts the answers that it got, gives up at
+ *     any point, and may be paused forever at any other.
  *   - It counts any choice of the grants that it got, not only the first Q; and a holder takes
  *     any node again at any time. Both are more than the code does.
- *   - Floors are 0 or HIGH, whoever proposes them: behind counters, ahead of them, and
+ *   - Floors are 0 or HIGH, whichever client proposes them: behind counters, ahead of them, and
  *     colliding. With CLOCK a floor is above every token so far, as if from a wall clock that
  *     is right.
  *   - Nodes are alike, so they are sorted after each step: a state and its mirror images are
@@ -117,7 +117,7 @@ byte holder[NODES] = NOBODY;
 byte counter[NODES];
 #ifdef TIMED
 byte left[NODES];       /* of the holder's lease */
-byte quarantine[NODES]; /* for which the node does not vote */
+byte quarantine[NODES]; /* time in which the node does not vote */
 byte losses = LOSSES;
 #endif
 
@@ -151,7 +151,7 @@ byte renewing[CLIENTS] = LEASE; /* since the renewal under way read it */
 byte attempts = ATTEMPTS;
 byte begun; /* clients are alike: they begin in this order */
 
-/* Watching. A hold may last for ever, so it is enough to look at those that still exist. */
+/* Watching. A hold may last forever, so it is enough to look at those that still exist. */
 #define PAIR(c, d) ((c) * CLIENTS + (d))
 bool younger[CLIENTS * CLIENTS]; /* PAIR(c, d): d's attempt began while c held */
 bool outdated[CLIENTS];          /* its renewal began when a larger token was held */
@@ -263,8 +263,8 @@ inline free(n)
 #define IS_FREE(n) (holder[n] == NOBODY)
 #endif
 
-/* Whether n does what c asked of it. What it refuses stays asked, as if it were still on its
- * way: the client cannot tell the difference, and relies on neither. */
+/* Whether n does what c asked of it. A refused request stays asked, as if it were still on its way:
+ * the client cannot tell the difference, and relies on neither. */
 #ifdef RAISE_BLIND
 #define RAISES(c, n) true
 #else
@@ -304,8 +304,8 @@ inline perform_late(c, n)
 #define IS_NEXT(c, n) true
 #endif
 
-/* If leases end at any time, one that is of no use may as well end at once: it could only
- * delay others, and they may be delayed anyway. */
+/* If leases end at any time, a useless one may as well end at once: it could only delay others, and
+ * they may be delayed anyway. */
 inline leave(c, n)
 {
 #ifdef LASTING
@@ -316,7 +316,7 @@ inline leave(c, n)
 }
 
 /* A grant above t that was not counted is given back, and is never counted in a renewal
- * either: somebody with a larger token may have been there and gone. */
+ * either: a holder with a larger token may have come and gone there. */
 inline give_back(c, n)
 {
 #ifndef SPARE_COUNTED

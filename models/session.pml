@@ -1,13 +1,13 @@
 /* Until when ZooKeeper keeps a session: a model of the deadline's rule in src/store/zookeeper.
  *
- * The leader alone ends sessions, a timeout after it last heard of them. A client talks to a
- * follower, which answers pings by itself. It notes that the session was active, and reports it
+ * Only the leader ends sessions, a timeout after it last heard of them. A client talks to a
+ * follower, which answers pings on its own. It notes that the session was active, and reports it
  * when the leader pings it, twice in each tick. A request that it forwards touches nothing there. A
- * follower that is cut off goes on answering pings, and so does one whose leader was deposed.
+ * follower that is cut off keeps answering pings, and so does one whose leader was deposed.
  *
- * The rule: an activity that was answered counts, from its send, when a write that was sent a tick
- * or more after that answer is answered as well. Reports and writes reach the leader in order, and
- * a write is answered only if a majority has it.
+ * The rule: an activity that was answered counts, from when it was sent, when a write that was sent
+ * a tick or more after that answer is also answered. Reports and writes reach the leader in order,
+ * and a write is answered only if a majority has it.
  *
  * Promised and checked: when a leader ends the session (its locks go to others), the client's
  * deadline has passed.
@@ -16,15 +16,15 @@
  *
  *   - A unit of time is half a tick. The leader keeps its rhythm: a follower that is not cut off is
  *     pinged once in each unit, at any point of it.
- *   - What is on its way to the leader is delayed at will, and is lost when the follower is cut off.
- *   - Another leader may be elected once, by the others; it begins with a whole timeout for the
- *     session. The old one is told later, or never: its follower stays with it.
+ *   - Messages to the leader are delayed at will, and are lost when the follower is cut off.
+ *   - Another leader may be elected once, by the others; it starts with a whole timeout for the
+ *     session. The old one learns of it later, or never: its follower stays with it.
  *   - The client does one activity and one write at a time. Resuming a session, which touches it at
  *     the leader at once, is left out.
  *
  * Each of these removes one safeguard, and the model must then fail:
  *   COUNT_PINGS   an activity counts when it is answered
- *   COUNT_WRITES  a write that is answered counts itself
+ *   COUNT_WRITES  a write counts by itself when it is answered
  *   NO_TICK       the write is sent right after the activity's answer
  *   SYNC          instead of the write, the leader is asked for something that needs no majority
  *   FROM_REPLY    an activity counts from its answer */
@@ -95,7 +95,7 @@ active proctype leaders()
     :: atomic { RUNS && !deposed && to_leader?[write] -> to_leader?write; answered = true }
 #endif
     :: atomic { RUNS && !deposed -> deposed = true; new_ends = now + TIMEOUT }
-    :: atomic { /* ended, by whoever has a majority */
+    :: atomic { /* ended, by the leader that has a majority */
             !ended && ((!deposed && now >= ends) || (deposed && now >= new_ends)) ->
             ended = true;
             assert(now >= deadline)

@@ -132,7 +132,7 @@ static void granted(struct check *check, struct sim_server *server, struct attem
     vote->at_us = true_us(check);
     vote->token = report->token;
     attempt->queued_order = 0;
-    /* (To have it again does not make up for the time in which it was lost.) */
+    /* (Getting it back does not make up for the time in which it was lost.) */
     if (!attempt->machine && !report->retaken)
         vote->forgot = vote->counter_lost = false;
 }
@@ -162,9 +162,9 @@ static void supersede(struct check *check, const struct attempt *attempt) {
     }
 }
 
-/* A server refuses the lock to one client because another one has it, although that one has given
- * it up. That is allowed until the release arrives: releases are repeated, and the time between
- * them doubles. A request that arrives after its release, on a connection that was given up while
+/* A server refuses the lock to one client because another has it, although the other has given it
+ * up. That is allowed until the release arrives: releases are repeated, and the time between them
+ * doubles. A request that arrives after its release, on a connection that was abandoned while
  * nothing got through, is left to its lease. */
 static void check_withheld(struct check *check, struct sim_server *server, int name) {
     enum { SLACK_US = 1500000 };
@@ -273,7 +273,7 @@ static int64_t abstains_until_us(const struct check *check, const struct sim_ser
                                                       : sim_clock_when(&server->wall, until_us);
 }
 
-/* Whether the server keeps anything of it. A lease that is over may still be there, and lasts again
+/* Whether the server keeps anything of it. A lease that is over may still exist, and be valid again
  * when the clock is set back. */
 static bool is_kept(struct sim_server *server, const struct attempt *attempt) {
     server->service->type->set_time(server->service, 0);
@@ -375,8 +375,7 @@ static int64_t quorum_ends_us(const struct check *check, const struct attempt *a
     return ends_us[check->plan->quorum - 1];
 }
 
-/* With its first renewal a client asks for notifications, which takes a moment to have an
- * effect. */
+/* With its first renewal a client asks for notifications, which take effect a moment later. */
 static void check_told(struct check *check, const struct attempt *attempt) {
     enum { SETTLED_US = 100000 };
     int64_t within_us = check->plan->service->told_within_us;
@@ -427,8 +426,8 @@ static bool is_excused(const struct check *check, const struct attempt *one,
     return lost > spare_of(check) && later->floor <= one->held_token;
 }
 
-/* Only votes since it asked count. (Of several names, the first may have been refused its renewals
- * while the others were waited for.) */
+/* Only votes since it asked count. (With several names, renewals of the first may have been refused
+ * while it waited for the others.) */
 static void check_votes(struct check *check, struct attempt *attempt) {
     int granted = 0, agreed = 0, quorum = check->plan->quorum;
     for (int i = 0; i < check->plan->voter_count; i++) {

@@ -1,36 +1,36 @@
 /* The checkers. They see the grants that servers report, what the clients believe, and true
- * time. They know nothing of the plan's faults nor of how a service stores its locks, and they
- * steer nothing.
+ * time. They know nothing of the plan's faults, nor of how a service stores its locks, and they
+ * influence nothing.
  *
  * What each checker demands, by its name in reports:
- *   exclusion   the weight of those who believe that they hold a lock is never above its capacity
- *   validity    nobody believes in more time than the server gives, or a quorum of servers
+ *   exclusion   the weight of clients that believe they hold a lock is never above its capacity
+ *   validity    no client believes in more time than the server gives, or a quorum of servers
  *   tokens      successive grants of a name by a server have rising tokens, and so do successive
  *               exclusive holds in a set, unless counters were lost and the proposer's clock was
  *               behind
  *   fencing     a resource that refuses tokens below the largest it has seen takes no stale write
- *   order       nobody is served before a waiter that came earlier; a set has no queue
- *   held        nobody holds what no server granted, or no quorum of servers
+ *   order       no client is served before a waiter that came earlier; a set has no queue
+ *   held        no client holds a lock that no server granted, or no quorum of servers
  *   ownership   no server renews what has ended or was lost
  *   once        every request completes
  *   progress    and it completes soon, once faults have ended
  *   told        a client that has renewed its hold soon learns that it was taken away, if that is
  *               promised
- *   calm        a waiter does not ask without end
- *   withheld    what was released is soon free on every server that can be reached
+ *   calm        a waiter does not ask endlessly
+ *   withheld    a released lock is soon free on every server that can be reached
  *   remains     nothing stays on a server but counters, and they expire
  *   counts      each step on a counter happens once, and in some order (counts.h)
  *   notices     a program is notified of a loss by each means once, in time, not before (notices.h)
  *
  * Exclusion and validity are promised while the server keeps what it acknowledged and clocks
  * run within their drift. check_forgot ends that promise for what was granted before. In a
- * set, f = 2Q - N - 1 servers may forget a grant, or give it less time than they said. Any
- * number may if they also forget that they vote in this set: they then abstain for as long as
- * anybody may believe in what they granted.
+ * set, f = 2Q - N - 1 servers may forget a grant, or give it less time than they said. Any number
+ * may do so if they also forget that they vote in this set: they then abstain for as long as any
+ * client may believe in what they granted.
  *
- * Of two holders, the later one must have the larger token. Which one is later? The one that
- * asked when the other held the lock already, whatever clocks do; and the one that held it
- * later, while exclusion is promised to both. */
+ * Of two holders, the later one must have the larger token. Which one is later? The one that asked
+ * when the other already held the lock, whatever the clocks do; and the one that held it later,
+ * while exclusion is promised to both. */
 #ifndef SIM_CHECK_H
 #define SIM_CHECK_H
 
@@ -116,7 +116,7 @@ struct check_name {
 struct check {
     const struct plan *plan;
     struct sim_net *net;
-    int faults;        /* that are under way */
+    int faults;        /* faults that are under way */
     int64_t fault_us;  /* when the last effect of a fault ended */
     bool clients_fail; /* some died, or paused */
     bool troubled;     /* there was a fault that may keep messages from arriving */
@@ -136,13 +136,13 @@ void check_fail(struct check *check, enum verdict verdict, const char *format, .
 void check_reported(struct check *check, struct sim_server *server,
                     const struct service_report *report);
 
-/* A client says that it has acquired a lock; looks again at what it holds; no longer holds it.
- * The first returns the attempt. */
+/* A client reports that it has acquired a lock, that it looks at its hold again, or that it no
+ * longer holds it. The first returns the attempt. */
 struct attempt *check_granted(struct check *check, struct sim_machine *machine, hf_hold *hold,
                               int name);
 void check_looked(struct check *check, struct attempt *attempt);
 void check_ended(struct check *check, struct attempt *attempt);
-/* It writes to what the lock guards, whether it still holds the lock or not. */
+/* It writes to the resource that the lock guards, whether it still holds the lock or not. */
 void check_wrote(struct check *check, struct attempt *attempt);
 /* A program that does not use holdfast has got the lock. */
 void check_foreign(struct check *check, int name);
@@ -150,11 +150,11 @@ void check_foreign(struct check *check, int name);
 /* The server has forgotten what it granted: of one name, or (-1) of all. */
 void check_forgot(struct check *check, struct sim_server *server, int name,
                   enum service_forgotten what);
-/* The server's clock was set back: what had ended may be there again. */
+/* The server's clock was set back: what had ended may exist again. */
 void check_time_went_back(struct check *check);
 
-/* A fault begins or ends, and its effects last for `felt_us` more; `client`: a client dies or
- * pauses; `calm`: everything goes on working. */
+/* A fault begins or ends, and its effects last for another `felt_us`; `client`: a client dies or
+ * pauses; `calm`: everything keeps working. */
 void check_fault(struct check *check, bool begins, int64_t felt_us, bool client, bool calm);
 
 /* At the end, after every lease has run out. */

@@ -1,5 +1,5 @@
-/* True time, and the events in it. Only the simulator knows true time: clients and servers
- * have clocks of their own, which run at their own rates and may be set.
+/* True time, and the events in it. Only the simulator knows true time: clients and servers have
+ * their own clocks, which run at their own rates and may be set.
  *
  * Events happen in the order of their times and, if those are equal, in the order in which
  * they were set. So a history is the same each time it is run. Each user of chance has its own
@@ -17,7 +17,7 @@ struct sim_time {
     int64_t now_us;
     struct heap events;
     uint64_t last_event;
-    size_t event_count; /* for how many there is room */
+    size_t event_count; /* how many there is room for */
 };
 
 struct sim_event {

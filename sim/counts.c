@@ -19,8 +19,8 @@ static int number_of(const struct counts *counts, const struct counts_step *step
 
 /* ---- What a value is made of ---- */
 
-/* Every other step adds a large number: a value that somebody converts to a double is no longer
- * exact. */
+/* Every other step adds a large number: a value that is converted to a double somewhere is no
+ * longer exact. */
 static int first_bit_of(int number) {
     return number / 2 * STEP_BITS + (number % 2 ? LARGE_BIT : 0);
 }
@@ -33,7 +33,7 @@ static int times_in(int64_t value, int number) {
     return (int)(value >> first_bit_of(number)) & ((1 << STEP_BITS) - 1);
 }
 
-/* Whether it certainly happened, or certainly did not. */
+/* Whether it is certain that it happened, or that it did not. */
 static bool has_happened(const struct counts_step *step) {
     return step->state == COUNTS_ENDED && step->result == HF_OK && step->plan->op != HF_COUNT_GET;
 }

@@ -1,12 +1,12 @@
 /* The checker of counters. Each step happens once, or at most once if its client does not know; and
  * each sees what happened before it.
  *
- * Every step adds a number of its own: two bits, which say how often it happened. So a value of the
- * counter says which steps it is made of. What is demanded:
+ * Every step adds a different number: two bits, which say how often it happened. So a value of the
+ * counter shows which steps it is made of. The demands are:
  *
  *  - No step happened twice, and none that was refused, or failed to match, happened at all.
- *  - A client that is answered sees its own step and all that were answered before it began.
- *  - Of two values, one has all the steps of the other: the counter had one after the other.
+ *  - A client that gets an answer sees its own step and all that were answered before it began.
+ *  - Of two values, one contains all the steps of the other: the counter had one after the other.
  *  - A counter that expires has its expiry from the start.
  *
  * If a server forgets something, only one thing is demanded of the steps that had begun by then:

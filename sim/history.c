@@ -2,11 +2,11 @@
  *
  * The programs of a history are workers, several in each client. They do their steps one after
  * the other through the public, non-blocking interface; nothing here calls into the engine or
- * the store. A client's process runs when its world has something for it (run), and then looks
- * at each worker.
+ * the store. A client's process runs when its world has work for it (run), and then looks at each
+ * worker.
  *
- * Faults begin and end at their times. After the last has ended, everything must end: every
- * request completes, every client closes, and the servers are left with nothing but counters. */
+ * Faults begin and end at their times. After the last has ended, everything must finish: every
+ * request completes, every client closes, and nothing but counters is left on the servers. */
 #include "sim/history.h"
 
 #include "client/client.h"
@@ -75,7 +75,7 @@ struct history {
     struct sim_random service_random;
     struct history_result *result;
     bool story;
-    int64_t back_us; /* how far servers' clocks were set back, in sum */
+    int64_t back_us; /* how far servers' clocks were set back in total */
     struct counts counts;
     struct check check; /* last: most of it need not be cleared */
 };
@@ -86,8 +86,8 @@ static struct service *the_services[SIM_SERVERS_MAX];
 
 /* ---- Where it runs ---- */
 
-/* Clients write these into the store, and a history must not depend on them. They take the place
- * of the C library's. */
+/* Clients write these values into the store, and a history must not depend on them. So these
+ * replace the C library's functions. */
 pid_t getpid(void) {
     return 4711;
 }
@@ -221,7 +221,7 @@ static void watch(struct worker *worker) {
         sim_event_set(&h->time, &worker->watch, next_us);
 }
 
-/* A process that pauses is notified when it goes on. */
+/* A process that pauses is notified when it continues. */
 static void watch_due(struct sim_event *event) {
     enum { LATER_US = 100000 };
     struct worker *worker = container_of(event, struct worker, watch);
@@ -461,7 +461,7 @@ static void count_due(struct sim_event *event) {
         run(client->machine);
 }
 
-/* Also those that should have begun while there was no process. */
+/* Includes those that should have started while there was no process. */
 static void schedule_counts(struct client *client) {
     struct history *h = client->history;
     for (int i = 0; i < h->counts.count; i++) {
@@ -522,7 +522,7 @@ static void client_start(struct client *client) {
     }
 }
 
-/* The process ends, whatever it was doing. Nothing more of it reaches anybody. */
+/* The process ends, whatever it was doing. Nothing more from it reaches anybody. */
 static void client_end(struct client *client) {
     sim_machine_kill(client->machine);
     notices_clear(&client->history->check, client->machine);

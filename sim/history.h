@@ -10,7 +10,7 @@ enum { HISTORY_FAULTS_MAX = 64 };
 struct history_result {
     enum verdict verdict;
     char what[256];
-    uint64_t hash; /* of all that happened */
+    uint64_t hash; /* of everything that happened */
     uint64_t requests, grants, losses, counts, events;
     int64_t lasted_us;
     uint64_t faults[HISTORY_FAULTS_MAX]; /* that took place, in the service's order */

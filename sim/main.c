@@ -6,13 +6,13 @@
  *                             many, in several processes; what went wrong, how often, and how fast
  *
  * -s chooses the service (service.h) that the clients use, by its scheme. -e uses the plans of an
- * earlier edition, for seeds that were found with it. With -q all histories are of the quorum
- * store, without it one in four, if the service can be used by it.
+ * earlier edition, for seeds that were found with it. With -q all histories use the quorum store;
+ * without it, one in four does, if the quorum store can use the service.
  *
  * A history that fails is made shorter by leaving out everything that is not needed for the
  * failure, and is then printed as a story. One in a hundred is run twice: the same seed must give
  * the same history. The digest of many is the sum of their hashes: if a change to the code leaves
- * the digest as it was, it changed no history.
+ * the digest unchanged, it changed no history.
  *
  * Exit status: 0; 1 safety; 2 liveness; 3 a history that was not the same twice; 64 usage; 70 the
  * simulator itself failed. */
@@ -134,7 +134,7 @@ static int tell_failure(uint64_t seed) {
     plan_make(&plan, seed, &main_choice);
     history_run(&plan, false, &result);
     printf("seed %" PRIu64 " fails: %s\n", seed, result.what);
-    fflush(stdout); /* for those who do not want to wait for the rest */
+    fflush(stdout); /* for people who do not want to wait for the rest */
     printf("the shortest history found that fails in this way:\n\n");
     shorten(&plan, &result);
     history_run(&plan, true, &result);

@@ -20,7 +20,7 @@ struct chunk {
 };
 
 /* One connection. It is freed when both ends have closed it and nothing is on its way to the
- * server: what a process sent before it died still arrives. */
+ * server: bytes that a process sent before it died still arrive. */
 struct pipe {
     struct list of_machine, of_server, of_net;
     struct sim_machine *machine; /* NULL: gone */
@@ -260,7 +260,7 @@ void sim_server_resume(struct sim_server *server) {
     }
 }
 
-/* ---- What a service does by itself ---- */
+/* ---- What a service does on its own ---- */
 
 void sim_net_end_connections(struct sim_net *net) {
     end_connections(net, NULL);
@@ -392,7 +392,7 @@ static void machine_random(struct world *world, void *bytes, size_t size) {
 }
 
 static void machine_arm(struct world *world, int64_t at_us) {
-    (void)at_us; /* it is in the heap, too */
+    (void)at_us; /* it is also in the heap */
     sim_machine_schedule(machine_of(world));
 }
 

@@ -3,8 +3,8 @@
  * A machine is where a client's process runs: a world (src/world/world.h) with its own clocks,
  * whose streams go through the simulated network. A server is a service (service.h) with its
  * own clock. Bytes take time, keep their order, and arrive, unless a connection is cut or a
- * direction is blocked. What is blocked waits, as TCP would send it again; a cut loses what
- * was on its way. What a client sent before it closed a connection still arrives. */
+ * direction is blocked. Blocked bytes wait, since TCP would send them again; a cut loses bytes that
+ * were on their way. Bytes that a client sent before it closed a connection still arrive. */
 #ifndef SIM_NET_H
 #define SIM_NET_H
 
@@ -24,7 +24,7 @@ struct sim_link {
     int64_t slow_us;    /* in addition, at present */
     bool up_blocked, down_blocked;
     bool lose_reply;  /* the next reply: the connection is cut instead */
-    bool lose_pushes; /* what the client did not ask for does not arrive */
+    bool lose_pushes; /* messages that the client did not ask for do not arrive */
 };
 
 struct sim_server {
@@ -50,7 +50,7 @@ struct sim_machine {
     struct sim_event wakeup;
     bool paused;     /* what comes in waits */
     bool dead;       /* what goes out is dropped */
-    int64_t dead_us; /* how long the client waited since then, which takes no true time */
+    int64_t dead_us; /* how long the client has waited since then, which takes no true time */
     void *context;
 };
 
@@ -77,7 +77,7 @@ void sim_machine_resume(struct sim_machine *machine);
 /* The process is gone. Its world still has to be closed. */
 void sim_machine_kill(struct sim_machine *machine);
 
-/* The rest of the server's `host` is the caller's, who opens the service. */
+/* The caller, which opens the service, fills in the rest of the server's `host`. */
 void sim_server_init(struct sim_server *server, struct sim_net *net, int index);
 /* Closes the connections that servers have ended; after something happened to one of them. */
 void sim_net_end_connections(struct sim_net *net);
@@ -90,7 +90,7 @@ void sim_server_resume(struct sim_server *server);
 /* Cuts the connections of a machine (-1: of all); with `listening_only`, those that get pushes. */
 void sim_server_cut(struct sim_server *server, int machine, bool listening_only);
 
-/* Delays what is sent over the connections that a machine has now, until it is called with 0. */
+/* Delays everything sent over the connections that a machine has now, until it is called with 0. */
 void sim_machine_delay(struct sim_net *net, int machine, int server, int64_t us);
 
 void sim_link_block(struct sim_net *net, int machine, int server, bool up, bool down);

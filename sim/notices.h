@@ -15,7 +15,7 @@
  * than NOTICES_CAUSE_US or the deadline. */
 enum { NOTICES_WITHIN_US = 5000, NOTICES_CAUSE_US = 500000 };
 
-/* A hold as the program has it: of one name, of several, or of a lock that was entered again. */
+/* A hold as the program sees it: of one name, of several, or of a lock that was entered again. */
 struct notices_handle {
     struct check *check;
     struct sim_machine *machine;
@@ -28,7 +28,7 @@ struct notices_handle {
     bool events;       /* its client has on_event */
 };
 
-/* The program has got a hold, and wants its descriptor or not. */
+/* The program has got a hold, and may want its descriptor. */
 void notices_begin(struct notices_handle *handle, struct sim_machine *machine, hf_hold *hold,
                    bool wants_fd);
 /* An on_lost, whose argument is the handle. */
@@ -38,7 +38,8 @@ int64_t notices_look(struct notices_handle *handle);
 /* The program will now release it. It may still be notified of an earlier loss. */
 void notices_release(struct notices_handle *handle);
 
-/* An event of a client: each lock must have those that the public header promises, in its order. */
+/* An event of a client: each lock must have the events that the public header promises, in that
+ * order. */
 void notices_event(struct check *check, struct sim_machine *machine, const hf_event *event);
 /* A client starts, or ends, and has no locks. */
 void notices_clear(struct check *check, const struct sim_machine *machine);

@@ -15,7 +15,8 @@ enum {
     SETS_ONE_IN = 4
 };
 
-/* Longer than the time since 1970: the wall clock of a client that is so far behind is negative. */
+/* Longer than the time since 1970: the wall clock of a client that is this far behind is
+ * negative. */
 static const int64_t LONG_AGO_US = INT64_C(4000000000000000);
 
 const char plan_counter_name[] = "n";
@@ -139,8 +140,8 @@ static uint8_t choose_servers(int count, struct sim_random *random) {
                                                   : 1 << sim_random_below(random, (uint64_t)count));
 }
 
-/* Turns a plan for one server into one for a set. Most faults befall one of its servers. A
- * step takes the simulator several times as long as with one server, so there are fewer. */
+/* Turns a plan for one server into one for a set. Most faults affect one of its servers. A step
+ * takes the simulator several times as long as with one server, so there are fewer. */
 static void make_set(struct plan *plan, struct sim_random *random) {
     static const int64_t timeouts_ms[] = {20, 50, 200};
     int count = sim_random_one_in(random, 3) ? 5 : 3, majority = count / 2 + 1;
@@ -175,7 +176,7 @@ static void make_set(struct plan *plan, struct sim_random *random) {
 }
 
 /* Turns a plan for one server into one for an ensemble, mostly of several members. Most faults
- * befall one of them. */
+ * affect one of them. */
 static void make_ensemble(struct plan *plan, struct sim_random *random) {
     static const int counts[] = {1, 3, 3, 5};
     plan->server_count = counts[sim_random_below(random, 4)];
@@ -193,13 +194,13 @@ static void lengthen_leases(struct plan *plan) {
     }
 }
 
-/* Nobody can barge in where the order is fixed. */
+/* No client can barge where the order is fixed. */
 static void forbid_barging(struct plan *plan) {
     for (int i = 0; i < plan->step_count; i++)
         plan->steps[i].barges = false;
 }
 
-/* What edition 2 adds. It has random numbers of its own, so the rest of a plan stays as it was. */
+/* What edition 2 adds. It has its own random numbers, so the rest of a plan stays the same. */
 static void add_more(struct plan *plan, struct sim_random *random) {
     plan->events = sim_random_one_in(random, 2);
     for (int i = 0; i < plan->step_count; i++) {

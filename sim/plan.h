@@ -1,6 +1,6 @@
-/* What is to happen in a history, made from its seed: who asks for what and when, and what
- * goes wrong. A plan is plain data, so a failing history can be made shorter by leaving things
- * out of it. */
+/* The script of a history, made from its seed: which clients ask for what and when, and what goes
+ * wrong. A plan is plain data, so a failing history can be made shorter by leaving things out of
+ * it. */
 #ifndef SIM_PLAN_H
 #define SIM_PLAN_H
 
@@ -21,7 +21,7 @@ enum {
     PLAN_EDITION = 3 /* an earlier edition leaves out what was added since */
 };
 
-/* What may befall any service, and is the simulator's work: the network, processes, clocks,
+/* Faults that any service may suffer, carried out by the simulator: the network, processes, clocks,
  * restarts, an operator. X(name, text). FAULT_OWN stands for the faults that only one service
  * knows. */
 #define PLAN_FAULTS(X)                                               \
@@ -108,7 +108,7 @@ struct plan_fault {
     const struct service_fault *what;
     int64_t at_us, for_us;
     uint8_t client, name;
-    uint8_t servers; /* that it befalls, a bit for each */
+    uint8_t servers; /* the servers that it affects, a bit for each */
     int64_t amount;
 };
 
@@ -116,12 +116,12 @@ struct plan {
     uint64_t seed;
     const struct service_type *service;
     int server_count; /* 1, or the nodes of a set, or the members of an ensemble */
-    int voter_count;  /* the servers that grant, each by itself: an ensemble is one */
+    int voter_count;  /* the servers that grant independently: an ensemble counts as one */
     int quorum;       /* of those */
     int64_t node_timeout_ms;
     bool far;          /* its servers are far from its clients */
-    bool durable;      /* its clients say that the servers forget nothing when they restart */
-    bool listed_twice; /* by mistake, the URL has the first server's name in the last place, too */
+    bool durable;      /* its clients declare that the servers forget nothing when they restart */
+    bool listed_twice; /* by mistake, the URL also has the first server's name in the last place */
     bool events;       /* its clients have on_event */
     int64_t server_ppm[PLAN_SERVERS_MAX];
     int client_count, name_count, step_count, fault_count, count_count;
@@ -135,7 +135,7 @@ struct plan {
 
 /* Histories of one server and of sets, or of sets only. */
 enum plan_mix { PLAN_ANY, PLAN_SETS };
-/* `choice` says what to make plans of: it is the same for all histories of a run. */
+/* `choice` says what kind of plans to make: it is the same for all histories of a run. */
 struct plan_choice {
     const struct service_type *service;
     enum plan_mix mix;

@@ -1,6 +1,6 @@
-/* A service: a server that clients take locks from, as the simulator runs it. The simulator
- * feeds it bytes, tells it the time, restarts it, and lets other things befall it. Checkers see the
- * grants that it reports, and nothing of how it stores them.
+/* A service: a server that clients take locks from, as the simulator runs it. The simulator feeds
+ * it bytes, tells it the time, restarts it, and injects other faults. Checkers see the grants that
+ * it reports, and nothing of how it stores them.
  *
  * What a service promises:
  *
@@ -11,7 +11,7 @@
  *    reply.
  *  - What it shows to checkers (`held_until_us` and the functions after it) is what its clients
  *    would find. Looking changes nothing.
- *  - It says at once when it has forgotten something that it had acknowledged (`forgot`), unless
+ *  - It reports at once when it has forgotten something that it had acknowledged (`forgot`), unless
  *    the simulator took it away by restarting it.
  *
  * To add a service: a folder with its model, whose `struct service_type` service_FOLDER is the only
@@ -31,32 +31,31 @@
 enum service_request { SERVICE_ACQUIRE, SERVICE_RENEW, SERVICE_RELEASE, SERVICE_BREAK };
 
 enum service_outcome {
-    SERVICE_FAILED,  /* an error, or an answer that changes nothing for anybody */
+    SERVICE_FAILED,  /* an error, or an answer that changes nothing */
     SERVICE_GRANTED, /* what was asked for was done */
     SERVICE_QUEUED,  /* an acquire got a place in the queue, or kept it */
-    SERVICE_REFUSED, /* held by others; for the other requests: not the owner's any more */
+    SERVICE_REFUSED, /* held by others; for other requests: no longer the owner's */
 };
 
-/* A request and its outcome. What a request does not have is 0. */
+/* A request and its outcome. Fields that a request does not have are 0. */
 struct service_report {
     enum service_request request;
     enum service_outcome outcome;
-    const char *name;  /* of a lock, as programs say it; NULL if the owner is enough to know it */
+    const char *name;  /* of a lock, as programs name it; NULL if the owner identifies it */
     const char *owner; /* who asks, in the form of store/locks.h; a break has none */
     uint32_t weight, capacity;
     int64_t lease_us; /* from now, by the server's clock */
     int64_t wait_us;  /* how long a place in the queue lasts */
     uint64_t token;   /* granted, or to be broken */
     uint64_t floor;   /* the least token that was acceptable */
-    uint64_t
-        retaken;    /* the token of a hold that is taken again, which is granted once more; or 0 */
-    bool barges;    /* it passes the queue */
-    bool only_mine; /* it asks only for what it has already */
+    uint64_t retaken; /* the token of a hold that is taken again, which is granted again; or 0 */
+    bool barges;      /* it skips the queue */
+    bool only_mine;   /* it asks only for what it has already */
 };
 
 /* What was forgotten of locks that had been acknowledged. */
 enum service_forgotten {
-    FORGOT_PARTS,    /* holds, and maybe somebody's place in the queue */
+    FORGOT_PARTS,    /* holds, and maybe places in the queue */
     FORGOT_COUNTERS, /* and the counters of tokens */
     FORGOT_ALL,
 };
@@ -65,12 +64,12 @@ enum service_forgotten {
 struct service_host {
     /* Bytes for a client: a reply, or something that it did not ask for (`pushed`). */
     void (*send)(void *context, const char *bytes, size_t size, bool pushed);
-    /* The server closes a connection, after what it has sent. `disconnect` follows. */
+    /* The server closes a connection, after the bytes it has sent. `disconnect` follows. */
     void (*close)(void *context);
     /* Asks for `expire` to be called at this time. Only the last such request counts. */
     void (*arm)(struct service_host *host, int64_t at_us);
-    /* A request was executed; `line` says which, and the answer. If it is `minor`, only a story has
-     * it. */
+    /* A request was executed; `line` has the request and the answer. If it is `minor`, it appears
+     * only in a story. */
     void (*executed)(void *context, const char *line, bool minor);
     void (*report)(struct service_host *host, const struct service_report *report);
     /* Of one name, or (NULL) of all. */
@@ -100,14 +99,15 @@ struct service_set {
     bool durable;
 };
 
-/* Something that may befall a service. A generic fault is the simulator's work, and needs only its
- * kind. One of the service's own has a text and a number, which `befall` gets. */
+/* A fault that a service may suffer. A generic fault is carried out by the simulator, and needs
+ * only its kind. A fault of the service itself has a text and a number, which is passed to
+ * `befall`. */
 struct service_fault {
     enum fault_kind kind;
     int number;
     const char *text;
-    bool calm;          /* everything goes on working */
-    int64_t settles_us; /* how long it is felt after its end */
+    bool calm;          /* everything keeps working */
+    int64_t settles_us; /* how long its effects last after its end */
 };
 
 struct service_type;
@@ -127,11 +127,11 @@ struct service_type {
     const char *url_options;           /* that they need here */
     const struct store_driver *driver; /* the store that speaks to it */
     int64_t least_lease_ms;            /* it grants no shorter ones */
-    /* How soon a client that has renewed its hold must know that somebody took it away, while
-     * nothing else goes wrong; 0: by its next renewal. */
+    /* How soon a client that has renewed its hold must know that it was taken away, while nothing
+     * else goes wrong; 0: by its next renewal. */
     int64_t told_within_us;
 
-    /* All that may befall it, in an order that seeds rely on. */
+    /* All faults that it may suffer, in an order that seeds rely on. */
     const struct service_fault *faults;
     size_t fault_count;
 
@@ -142,7 +142,7 @@ struct service_type {
     /* Resets it to the state that `open` returned. There are no connections. */
     void (*reset)(struct service *service);
     void (*set_time)(struct service *service, int64_t wall_us);
-    /* Drops what has ended, as a server does from time to time, and does whatever else is due. */
+    /* Drops what has expired, as a server does from time to time, and does whatever else is due. */
     void (*expire)(struct service *service);
     void (*save)(struct service *service);
     /* There are no connections. */
@@ -152,12 +152,12 @@ struct service_type {
      * reports, arms and is looked at. NULL: the servers of this service know nothing of each
      * other. */
     void (*unite)(struct service *const *members, int count);
-    /* A member of an ensemble stands still (it is stopped, or is down), or goes on. NULL: this does
-     * not affect the others. */
+    /* A member of an ensemble stands still (it is stopped, or is down), or continues. NULL: this
+     * does not affect the others. */
     void (*stand)(struct service *service, bool still);
-    /* It becomes a voter of a set. NULL: this service cannot. */
+    /* Makes it a voter of a set. NULL: this service cannot be one. */
     void (*join)(struct service *service, const struct service_set *set);
-    /* A fault of its own begins, or ends. */
+    /* One of its own faults begins, or ends. */
     void (*befall)(struct service *service, int number, const struct plan_fault *fault,
                    bool begins);
 
@@ -176,19 +176,19 @@ struct service_type {
     int64_t (*held_until_us)(const struct service *service, const char *name, const char *owner);
     /* The owner that has the lock exclusively; NULL: none that is known. */
     const char *(*holder)(const struct service *service, const char *name);
-    /* Whether the lock, or a share of it, is set aside for this owner, who waits. */
+    /* Whether the lock, or a share of it, is reserved for this owner, which waits. */
     bool (*is_reserved)(const struct service *service, const char *name, const char *owner);
     /* The last token; 0: none is known. */
     uint64_t (*last_token)(const struct service *service, const char *name);
-    /* Until when it does not vote in its set, as it may have forgotten whom it voted for;
-     * INT64_MAX: it has not been asked since it forgot. */
+    /* Until when it does not vote in its set, because it may have forgotten its votes; INT64_MAX:
+     * it has not been asked since it forgot. */
     int64_t (*abstains_until_us)(const struct service *service);
     /* Reads a counter, and whether it has an end; false: there is none. NULL: this service has no
      * counters. */
     bool (*find_counter)(const struct service *service, const char *name, int64_t *ret_value,
                          bool *ret_ends);
     bool counters_stay; /* they have no expiry */
-    /* After all leases have ended: what is wrong with what is left, or NULL. */
+    /* After all leases have ended: the problem with what is left, or NULL. */
     const char *(*remains)(const struct service *service);
 };
 

@@ -1,4 +1,4 @@
-/* The services that there are, and their stores, in place of src/store/registry.c. */
+/* All services, and their stores, in place of src/store/registry.c. */
 #include "sim/service.h"
 
 #include "store/schemes.h"

@@ -3,15 +3,16 @@
  *
  *     conformance [-t words] URL [SCALE]
  *
- * Each part is a file of its own in conformance/; check.h makes one C file a program, and this is
- * it. A store's own test starts its server, if it has one, and runs this program with the URL.
+ * Each part is a separate file in conformance/; check.h makes one C file a program, and this is
+ * that file. A store's own test starts its server, if it has one, and runs this program with the
+ * URL.
  *
  * The whole suite runs once for each store. Where a store is reached in other ways (a socket, TLS,
  * sentinels, a cluster) or has a second scheme, HOLDFAST_TEST_SLICE names what that can change: see
  * slice.c. */
 // NOLINTBEGIN(bugprone-suspicious-include)
 
-/* What crosses the connections in many shapes, breaks them off, or asks several servers. */
+/* Tests that send many kinds of messages, break connections, or ask several servers. */
 #include "conformance/break.c"
 #include "conformance/calls.c"
 #include "conformance/counters.c"
@@ -25,7 +26,7 @@
 
 #include "conformance/slice.c"
 
-/* What the engine or the store decides, however they are connected. */
+/* Tests of what the engine or the store decides, however they are connected. */
 #include "conformance/holds.c"
 #include "conformance/input.c"
 #include "conformance/keep.c"

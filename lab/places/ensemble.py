@@ -1,7 +1,7 @@
-"""Three ZooKeeper servers, each with a network of its own.
+"""Three ZooKeeper servers, each with its own network.
 
-A server that is cut off from the others goes on serving its clients for ten seconds (syncLimit), as it does by default
-wherever ZooKeeper is run with its example configuration.
+A server that is cut off from the others keeps serving its clients for ten seconds (syncLimit), as it does wherever
+ZooKeeper is run with its example configuration.
 """
 from lab.place import Place
 from lab.places.zookeeper import OneZookeeper

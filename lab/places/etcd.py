@@ -7,7 +7,7 @@ class OneEtcd(Place):
     name = "etcd"
     title = "one etcd"
     programs = {"etcd": "etcd-server", "etcdctl": "etcd-client"}
-    lease_s = 2.0  # etcd has whole seconds; one would end on a machine that is only busy
+    lease_s = 2.0  # etcd counts whole seconds; with one second, a lease would end on a machine that is merely busy
 
     def __enter__(self):
         self.cluster = Etcd().__enter__()

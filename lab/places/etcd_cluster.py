@@ -1,4 +1,4 @@
-"""Three etcd servers. The leader's disk is one of its own, so that it can stall."""
+"""Three etcd servers. The leader has a separate disk, so that it can stall."""
 import contextlib
 
 from lab.places.etcd import OneEtcd

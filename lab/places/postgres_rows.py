@@ -1,4 +1,4 @@
-"""One PostgreSQL server on which holdfast's locks are row locks, as those of SELECT … FOR UPDATE are."""
+"""One PostgreSQL server on which holdfast's locks are row locks, like those of SELECT … FOR UPDATE."""
 from lab.places.postgres import Postgres
 
 

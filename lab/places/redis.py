@@ -1,4 +1,4 @@
-"""One Redis server that keeps nothing on disk, as many run it."""
+"""One Redis server that keeps nothing on disk, as many people run it."""
 import itertools
 
 from lab.place import OneServer
@@ -29,7 +29,8 @@ class OneRedis(OneServer):
         self.server.step_clock(seconds)
 
     def evict(self, key):
-        """The server is also a cache. Its memory is full, and entries come until this key has made room for one."""
+        """The server is also a cache. Its memory is full, and entries are added until this key has been evicted for
+        one."""
         with self.server.connect() as redis:
             most = int(self.server.info("memory")["used_memory"]) + 20 * ENTRY_BYTES
             redis.command("CONFIG", "SET", "maxmemory", most)

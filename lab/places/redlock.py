@@ -15,7 +15,7 @@ class FiveRedis(Place):
     title = "five independent Redis"
     programs = {"redis-server": "redis-server"}
 
-    parted = ()  # clients that do not reach all of them
+    parted = ()  # clients that do not reach all servers
 
     def __enter__(self):
         with contextlib.ExitStack() as starting:
@@ -38,8 +38,8 @@ class FiveRedis(Place):
         return [server.port for server in self.servers]
 
     def url(self, ports, options="node_timeout=200"):
-        """Clients reach the servers by different ports, so the set has a name. A machine that plays many cells is busy, and
-        an answer may take its time."""
+        """Clients reach the servers by different ports, so the set has a name. A machine that plays many cells is busy,
+        and an answer may take a while."""
         return f"quorum+redis://{','.join(f'127.0.0.1:{port}' for port in ports)}?id=lab&{options}"
 
     # ---- What happens to them ----
@@ -57,7 +57,7 @@ class FiveRedis(Place):
 
     @property
     def shared(self):
-        """The server that both of them reach."""
+        """The server that both clients reach."""
         return self.servers[COUNT // 2]
 
     def restart_empty(self):

@@ -39,7 +39,7 @@ class Replicated(Place):
     # ---- What happens to them ----
 
     def hold_replication(self):
-        """What the master acknowledges from now on does not reach the replica any more."""
+        """From now on, what the master acknowledges no longer reaches the replica."""
         self.replication.hold("down")
 
     def fail_over(self):

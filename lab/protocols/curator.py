@@ -1,8 +1,8 @@
 """Curator's InterProcessMutex: ZooKeeper's recipe, as programs in Java use it. clients/Curator.java is the client.
 
 Curator invented what kazoo took over: an id in the node's name, by which a node is found again whose creation was never
-answered, and the advice to stop working when the connection is in doubt. So it has the same weak point, the heartbeat
-that one server answers by itself.
+answered, and the advice to stop working when the connection is in doubt. So it has the same weak point: a heartbeat
+that one server answers on its own.
 """
 import subprocess
 

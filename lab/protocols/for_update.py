@@ -1,10 +1,10 @@
 """SELECT … FOR UPDATE: the database's own lock on a row
 
-Those who wait do so in the database, which wakes them one after the other. The end of the holder's connection frees the row,
-so a crash blocks nobody. But the lock belongs to the connection and not to the program. If the connection alone is lost, the
-next client gets the lock while the holder, which is not notified, goes on. If it is lost without a word, the row stays locked
-until the database gives the connection up, which takes hours by default. And programs have connection pools: while the
-transaction is open, the pool can lend the same connection to another thread, which then has the lock, too.
+Waiters wait in the database, which wakes them one after the other. The end of the holder's connection frees the row, so
+a crash blocks nobody. But the lock belongs to the connection and not to the program. If only the connection is lost,
+the next client gets the lock while the holder, which is not notified, goes on. If it is lost silently, the row stays
+locked until the database gives up the connection, which takes hours by default. And programs have connection pools:
+while the transaction is open, the pool can lend the same connection to another thread, which then has the lock as well.
 """
 from lab.protocol import Protocol
 from lab.talk.sql import PACKAGES, once, pool

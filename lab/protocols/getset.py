@@ -1,12 +1,12 @@
 """SETNX + GET + GETSET: the value of the key is the deadline. For years this was the recipe in Redis' own manual.
 
-SETNX stores the deadline together with the lock, so there is no moment without one. Whoever finds a deadline that is over
-replaces it with GETSET, which returns the old value in the same step. Of several clients that try, only the first gets the
-old deadline back, and has the lock.
+SETNX stores the deadline together with the lock, so there is no moment without one. A client that finds a deadline that
+has passed replaces it with GETSET, which returns the old value in the same step. Of several clients that try, only the
+first gets the old deadline back, and has the lock.
 
 Every client compares the deadline with its own clock, so all clocks must agree. The losers of GETSET have already
-replaced the winner's deadline by theirs. And since a deadline does not say whose it is, all that a client can do before it
-unlocks is look at its clock, as the manual demands.
+replaced the winner's deadline with theirs. And since a deadline does not say whose it is, all that a client can do
+before it unlocks is look at its clock, as the manual demands.
 """
 import time
 

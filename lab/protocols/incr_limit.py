@@ -1,10 +1,10 @@
 """INCR, then EXPIRE: a rate limiter, from the page of INCR in Redis' manual.
 
-The first client in a window creates the counter and gives it an end. Whoever counts beyond the limit waits for the next
-window. Here the limit is one.
+The first client in a window creates the counter and gives it an end. A client that counts beyond the limit waits for
+the next window. Here the limit is one.
 
 It is SETNX and EXPIRE again. A client that dies between the two commands leaves a counter that never ends, and nobody
-passes any more. The manual says so on the same page, and puts both commands into one script.
+gets through any more. The manual says so on the same page, and puts both commands into one script.
 """
 import math
 
@@ -29,4 +29,4 @@ class IncrLimit(Protocol):
         self.redis("EXPIRE", self.key, math.ceil(self.lease_s))
 
     def unlock(self):
-        """Nothing: the window ends by itself."""
+        """Does nothing: the window ends on its own."""

@@ -1,8 +1,8 @@
 """INSERT to lock, DELETE to unlock: a table whose key is unique
 
 Every program already has a database, so this is the first lock that many write: only one client can insert the row.
-Nobody waits in the database, so whoever finds the row there tries again after a while. A row has no owner, so anybody can
-delete it, and no end, so the row of a client that crashed stays for ever.
+There is no waiting in the database, so a client that finds the row tries again after a while. A row has no owner, so
+anybody can delete it, and no end, so the row of a client that crashed stays forever.
 """
 from lab.protocol import Protocol
 from lab.talk.sql import PACKAGES, Conflict, connect, once

@@ -1,8 +1,8 @@
 """INSERT and DELETE, and a job that deletes old rows
 
-The usual repair of a lock that a crash leaves behind for ever: the row says when it was inserted, and a job deletes the
-rows that are older than any work should take. The job cannot tell a holder that is slow from one that is dead. It takes the
-lock away from both, and the slow one does not notice; when it has finished, it deletes the row of its successor.
+The usual repair of a lock that a crash leaves behind forever: the row says when it was inserted, and a job deletes the
+rows that are older than any work should take. The job cannot tell a holder that is slow from one that is dead. It takes
+the lock away from both, and the slow one does not notice; when it has finished, it deletes the row of its successor.
 """
 import threading
 import time
@@ -41,7 +41,7 @@ class InsertCleanup(Protocol):
         self.sql("DELETE FROM cleanup_locks WHERE name = %s", self.key)
 
     def clean_up(self, sql):
-        """The job. Every program that uses the table runs it, on a connection of its own."""
+        """The job. Every program that uses the table runs it, on a separate connection."""
         while True:
             sql("DELETE FROM cleanup_locks WHERE name = %s AND since < CURRENT_TIMESTAMP(6) - INTERVAL %s SECOND",
                 self.key, str(self.lease_s))

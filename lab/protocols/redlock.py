@@ -1,9 +1,9 @@
 """Redlock: the lock is on a majority of five independent Redis servers, as its author published it in 2014.
 
 A client asks the servers one after the other, and does not wait long for any of them. If a majority granted the lock, and
-the time that this took leaves something of the lease, the client has the lock for the rest of it. If not, it unlocks all of
-them, also those that gave no answer, and tries again after a random time. So a server may die, and there is no replica
-that could know less than its master.
+the time that this took leaves something of the lease, the client has the lock for the rest of it. If not, it unlocks
+all of them, including those that did not answer, and tries again after a random time. So a server may die, and there is
+no replica that could know less than its master.
 
 A majority today must still be that majority tomorrow. A server that restarts empty, or whose clock jumps, votes a second
 time. And a client that is paused after it has looked at its clock knows nothing of it; there is no token that would tell
@@ -16,7 +16,7 @@ from lab.protocol import Protocol
 from lab.protocols.set_lua import UNLOCK
 from lab.talk.redis import Redis
 
-NODE_S = 0.05  # that one server may take: far less than the lease
+NODE_S = 0.05  # the time that one server may take: far less than the lease
 RETRY_S = 0.2
 CLOCK_DRIFT = 0.01
 

@@ -1,6 +1,6 @@
 """SET NX PX: lock and lease in one command, which Redis has had since 2.6.12 (2013).
 
-There is no moment without an end any more, and only the server's clock decides when the lease is over.
+There is no longer a moment without an end, and only the server's clock decides when the lease is over.
 
 But the value is the same for everybody. A holder that comes back after its lease deletes the lock of the next one.
 """

@@ -1,9 +1,9 @@
 """SETNX + DEL: the first lock that people built on Redis.
 
-SETNX creates the key only if it does not exist, in one atomic step. Whoever creates it has the lock, until DEL.
+SETNX creates the key only if it does not exist, in one atomic step. The client that creates it has the lock, until DEL.
 
-The key says neither whose lock it is nor when it ends. If the holder dies, nobody can lock again; and whoever calls DEL
-frees it.
+The key says neither whose lock it is nor when it ends. If the holder dies, nobody can lock again; and anybody who calls
+DEL frees it.
 """
 from lab.protocol import Protocol
 from lab.talk.redis import Redis

@@ -1,9 +1,9 @@
 """UPDATE … WHERE, count the rows: a state and a version in a column
 
-The lock is a row that is always there. A client reads it, and changes it only if nobody else has done so since: the
-statement says which version it has seen, and the number of rows that it changed says who was first. The version rises with
-every holder, so it is a fencing token, and only the holder of this version can unlock. But nothing ends a lock whose holder
-has crashed.
+The lock is a row that always exists. A client reads it, and changes it only if nobody else has done so since: the
+statement says which version it has seen, and the number of rows that it changed says who was first. The version rises
+with every holder, so it is a fencing token, and only the holder of this version can unlock. But nothing ends a lock
+whose holder has crashed.
 """
 from lab.protocol import Protocol
 from lab.talk.sql import PACKAGES, connect, once
@@ -19,7 +19,7 @@ class Version(Protocol):
     mends = "The lock has an owner, the one who knows its version, and the version is a fencing token."
     mends_in = "stranger"
 
-    version = None  # of the lock when this client had it last
+    version = None  # of the lock when this client last had it
 
     def connect(self):
         self.sql = connect(self.url)

@@ -4,7 +4,7 @@ The lease can be short, so that the lock of a dead holder is free soon, and the 
 needs. Redisson made this popular.
 
 The thread lives in the same process and over the same network as the work: what stops the one stops the other. When a
-renewal finds that the lock is gone, the watchdog ends, and nobody tells the program.
+renewal finds that the lock is gone, the watchdog ends, but the program is not notified.
 """
 import threading
 

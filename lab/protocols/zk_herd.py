@@ -1,9 +1,9 @@
-"""One ephemeral node of ZooKeeper is the lock, and everybody who waits watches it.
+"""One ephemeral node of ZooKeeper is the lock, and every waiter watches it.
 
-Whoever creates the node has the lock. ZooKeeper deletes it when its creator's session ends, so a holder that dies frees
-the lock, and no clocks are compared. All who wait are woken when the node is gone, and try again. That is the herd: with
-a hundred waiters, each release wakes a hundred clients, and all but one of them go back to waiting. Nobody knows who is
-next, so there may be one who never is.
+The client that creates the node has the lock. ZooKeeper deletes it when its creator's session ends, so a holder that
+dies frees the lock, and no clocks are compared. All waiters are woken when the node is gone, and try again. That is
+the herd: with a hundred waiters, each release wakes a hundred clients, and all but one of them go back to waiting.
+Nobody knows who is next, so some client may never get its turn.
 """
 from lab.protocol import Protocol
 from lab.talk.zookeeper import Session
@@ -29,4 +29,4 @@ class ZkHerd(Protocol):
         self.zk.delete(self.node)
 
     def check(self):
-        return self.zk.id in (self.session, None)  # while it is not connected, nobody tells it that its session is over
+        return self.zk.id in (self.session, None)  # while it is not connected, it cannot learn that its session is over

@@ -4,7 +4,7 @@ Every client creates a node, to whose name ZooKeeper appends a rising number. Th
 wakes one client, the next in line, however many wait.
 
 The node's name does not say whose it is. So a client whose create was done, but never answered, cannot find its node:
-it creates another, and waits behind itself for ever.
+it creates another, and waits behind itself forever.
 """
 from lab.protocol import Protocol
 from lab.talk.zookeeper import Session
@@ -40,8 +40,8 @@ class ZkQueue(Protocol):
         return queue[place - 1] if place > 0 else None
 
     def unlock(self):
-        if self.node:  # there is no other that it could delete
+        if self.node:  # there is no other node that it could delete
             self.zk.delete(f"{self.folder}/{self.node}")
 
     def check(self):
-        return self.zk.id in (self.session, None)  # while it is not connected, nobody tells it that its session is over
+        return self.zk.id in (self.session, None)  # while it is not connected, it cannot learn that its session is over

@@ -12,7 +12,7 @@ def play(stage):
     for number in rounds(1):
         (a,) = stage.clients(f"A{number}")
         a.lock()
-        a.unlock()  # so that it is connected
+        a.unlock()  # this connects it
         if not stage.protocol.is_exclusive:
             stage.sleep(stage.lease_s)  # until the limiter's next window
         held = a.hold_after(number)

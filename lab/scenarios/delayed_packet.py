@@ -1,7 +1,7 @@
 """A delayed packet
 
-A unlocks, and a packet of that is delayed in the network until the lease is over and B has the lock. Then it arrives. C
-must not get in. Each request of unlock() is delayed in a round of its own.
+A unlocks, and one of the packets is delayed in the network until the lease is over and B has the lock. Then it arrives.
+C must not get in. Each request of unlock() is delayed in a separate round.
 """
 from lab.scenario import rounds, scenario
 

@@ -1,7 +1,7 @@
 """A server restarts empty
 
-A has the lock when the server crashes. It has nothing on its disk, so it comes back without the lock. Of five servers one
-is enough, if A had the lock on servers 1 to 3 and B reaches 3 to 5: the third votes for both.
+A has the lock when the server crashes. It has nothing on its disk, so it comes back without the lock. With five
+servers, one is enough if A had the lock on servers 1 to 3 and B reaches 3 to 5: the third votes for both.
 """
 from lab.scenario import scenario
 

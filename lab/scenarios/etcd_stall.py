@@ -2,7 +2,7 @@
 
 Three servers, and the holder is connected to the leader. The leader's disk stops answering, so the leader hangs at its
 next write. The other two elect a new leader, which ends the holder's lease and gives the lock to the next client. The
-old one does not know that it was deposed: it goes on answering renewals out of its memory.
+old one does not know that it was deposed: it keeps answering renewals from its memory.
 """
 from lab.scenario import scenario
 from lab.stage import TooSlow
@@ -15,7 +15,7 @@ def play(stage):
     b, = stage.clients("B", ports=[member.port for member in place.others])
     a.lock()
     b.ask()
-    if not a.work(1) or place.cluster.leader() is not place.leader:  # meanwhile it has written all that it had to write
+    if not a.work(1) or place.cluster.leader() is not place.leader:  # by then it has written everything it had to write
         raise TooSlow
     with place.disk.frozen():
         place.leader.begin_write()

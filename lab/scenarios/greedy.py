@@ -15,13 +15,13 @@ DISTANCE_MS = 50
 def play(stage):
     a, b = stage.clients("A", "B")
     b.lock()
-    b.unlock()  # so that it is connected
+    b.unlock()  # this connects it
     for proxy in b.proxies:
         proxy.delay(DISTANCE_MS)
     for _ in range(TRIES):
         a.lock()
         b.ask()
-        stage.sleep(10 * DISTANCE_MS / 1000)  # now it stands in the queue, if there is one
+        stage.sleep(10 * DISTANCE_MS / 1000)  # now it is in the queue, if there is one
         for _ in range(OVERTAKEN):
             stage.sleep(HOLD_S)
             a.unlock_and_ask()

@@ -1,7 +1,7 @@
 """A grant that comes too late
 
 A asks for the lock and is paused before it has the answer. The lease begins and ends while the grant waits in A's
-socket, and B gets the lock. Then A goes on, and reads that it was granted the lock.
+socket, and B gets the lock. Then A continues, and reads that it was granted the lock.
 """
 from lab.scenario import scenario
 from lab.stage import TooSlow
@@ -14,7 +14,7 @@ def play(stage):
     stage.lease_s = 2
     a, b = stage.clients("A", "B")
     a.lock()
-    a.unlock()  # it is connected now
+    a.unlock()  # this connects it
     held = a.hold_after(EARLIER.get(stage.protocol.name, 0), "down")
     a.ask()
     stage.wait_for(held.is_set, "an answer to A")

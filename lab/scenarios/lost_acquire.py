@@ -1,7 +1,7 @@
 """A lost reply on acquire
 
 The server grants A the lock, but the connection breaks before A has the answer. A tries again, and must get in; after
-it B must, too. Each request of lock() loses its reply in a round of its own.
+it, so must B. Each request of lock() loses its reply in a separate round.
 """
 from lab.scenario import rounds, scenario
 
@@ -10,7 +10,7 @@ from lab.scenario import rounds, scenario
 def play(stage):
     a, b = stage.clients("A", "B")
     a.lock()
-    a.unlock()  # so that it is connected
+    a.unlock()  # this connects it
     for number in rounds():
         held = a.hold_after(number, "down")
         a.ask()

@@ -1,7 +1,7 @@
 """The holder's connection is lost
 
-A firewall, a proxy or an administrator ends the connections of A, which is well and goes on working, for less than its
-lease. B waits.
+A firewall, a proxy or an administrator ends the connections of A, which is healthy and keeps working, for less than
+its lease. B waits.
 """
 from lab.scenario import scenario
 
@@ -18,7 +18,7 @@ def play(stage):
     if b.comes_in(within=3):
         b.write()
     a.write()
-    a.unlock() or a.unlock()  # if that fails, on a new connection
+    a.unlock() or a.unlock()  # if that fails, again on a new connection
     if b.locked():
         b.write()
         b.unlock()

@@ -1,7 +1,7 @@
 """A lost reply on release
 
-A unlocks, the server does it, and B gets the lock; but A's connection breaks before A has the answer. A unlocks once
-more. C must not get in. Each request of unlock() loses its reply in a round of its own.
+A unlocks, the server does it, and B gets the lock; but A's connection breaks before A has the answer. A unlocks
+again. C must not get in. Each request of unlock() loses its reply in a separate round.
 """
 from lab.scenario import rounds, scenario
 

@@ -1,7 +1,7 @@
 """A pause in the middle
 
-A is stopped between its last check of the lock and its write, as by a garbage collection or a virtual machine that is
-moved. When its lease is over, B gets the lock and writes. Then A goes on, and its write is late.
+A is stopped between its last check of the lock and its write, as happens in a garbage collection or when a virtual
+machine is moved. When its lease is over, B gets the lock and writes. Then A continues, and its write is late.
 """
 from lab.scenario import scenario
 from lab.stage import TooSlow

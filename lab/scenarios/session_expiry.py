@@ -1,7 +1,7 @@
 """The holder's network falls silent until its session is over
 
 Nothing gets through between the holder and ZooKeeper any more. The session ends, and with it the holder's node, so the
-next client gets the lock. The holder cannot be told that its session is over until it is connected again.
+next client gets the lock. The holder cannot learn that its session is over until it is connected again.
 """
 from lab.scenario import scenario
 from lab.stage import TooSlow

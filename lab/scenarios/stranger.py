@@ -1,6 +1,6 @@
 """Release by a stranger
 
-A has the lock. B's program calls unlock without ever having had it, as a clean-up does that runs whether or not lock
+A has the lock. B's program calls unlock without ever having had it, like a clean-up that runs whether or not lock
 worked. C must not get in.
 """
 from lab.scenario import scenario

@@ -1,7 +1,7 @@
 """A ZooKeeper server is cut off together with the holder
 
 The holder's session is with one of three servers, a follower, which loses touch with the other two. The follower does
-not notice for ten seconds, and goes on answering the holder's heartbeats. The leader no longer hears of the session, so
+not notice for ten seconds, and keeps answering the holder's heartbeats. The leader no longer hears of the session, so
 it ends it and gives the lock to the next client.
 """
 from lab.scenario import scenario

@@ -1,1 +1,1 @@
-"""How the protocols' clients talk to servers, where Python itself has no words for it."""
+"""How the protocols' clients talk to servers, where Python itself has no library for it."""

@@ -1,4 +1,4 @@
-"""A Redis client as small as it gets: one call is one command, and returns its reply.
+"""A minimal Redis client: one call is one command, and returns its reply.
 
     redis = Redis(port)
     redis("SET", "key", "value")
@@ -11,7 +11,7 @@ import time
 from servers.redis import Connection
 
 ANSWER_S = 10  # for one reply
-AGAIN_S = 10  # for how long a command is sent again
+AGAIN_S = 10  # how long a command is repeated
 PAUSE_S = 0.02
 
 
@@ -34,7 +34,7 @@ class Redis:
             time.sleep(PAUSE_S)
 
     def disconnect(self):
-        """A reply that comes too late must not be taken for that of the next command."""
+        """A late reply must not be taken for that of the next command."""
         if self.connection:
             with contextlib.suppress(OSError):
                 self.connection.__exit__()

@@ -4,15 +4,15 @@
     sql("SELECT version FROM locks WHERE name = %s", "orders")   # the rows
     sql("DELETE FROM locks WHERE name = %s", "orders")           # how many rows there were
 
-Every statement is a transaction of its own, until a BEGIN.
+Every statement is a separate transaction, until a BEGIN.
 """
 import contextlib
 import functools
 from urllib.parse import urlsplit
 
 PACKAGES = {"psycopg2": "python3-psycopg2", "pymysql": "python3-pymysql"}
-CONFLICTS = ("23505", "42P07", "42710",  # PostgreSQL: the row is there, the table is, its type is
-             1062, 1213)  # MariaDB: the row is there; a deadlock of two inserts that wait for a row that is being deleted
+CONFLICTS = ("23505", "42P07", "42710",  # PostgreSQL: the row exists, the table does, its type does
+             1062, 1213)  # MariaDB: the row exists; a deadlock of two inserts that wait for a row that is being deleted
 
 
 class Conflict(Exception):
@@ -48,7 +48,8 @@ def connect(url):
 
 
 class Pool:
-    """The connections of a program. Each statement runs on the one that came back last, in the state in which it came."""
+    """The connections of a program. Each statement runs on the one that was returned last, in the state that it was left
+    in."""
 
     def __init__(self, url):
         self.url, self.idle = url, []
@@ -67,6 +68,6 @@ pool = functools.cache(Pool)  # one for each program
 
 
 def once(sql, statement, *values):
-    """For what every client tries when it starts and only the first one has to do."""
+    """For statements that every client tries when it starts, but only the first one needs to do."""
     with contextlib.suppress(Conflict):
         sql(statement, *values)

@@ -1,6 +1,6 @@
 """A session with ZooKeeper, over kazoo's plain client.
 
-kazoo keeps the session alive, and connects again by itself. Requests are repeated until they are answered, as its manual
+kazoo keeps the session alive, and reconnects on its own. Requests are repeated until they are answered, as its manual
 recommends.
 """
 import contextlib
@@ -18,11 +18,11 @@ class Session:
 
     @property
     def id(self):
-        """Another than before: the servers have ended the session, and there is a new one. None: it is not connected."""
+        """If it changes, the servers have ended the session, and there is a new one. None: it is not connected."""
         return self.kazoo.client_id and self.kazoo.client_id[0]
 
     def create(self, path, **flags):
-        """Returns the node's path; None: there is such a node."""
+        """Returns the node's path; None: the node exists already."""
         with contextlib.suppress(self.exceptions.NodeExistsError):
             return self.kazoo.retry(self.kazoo.create, path, **flags)
 

@@ -1,11 +1,11 @@
 /* Design notes.
  *
  * A request is carried out in steps, each at its time (at_us). A read needs a leader with a
- * majority, at some time after it came; it is then answered from what its member has applied, as
+ * majority, at some time after it arrived; it is then answered from what its member has applied, as
  * soon as that is not older. A write is an entry of the log, and is answered when its member has
  * applied it. Without a leader that has a majority, both wait (`stuck`). When there is one again,
- * some writes turn out to be in the log and others to be lost, at random; a write waits for that
- * even if its client has gone. */
+ * some writes turn out to be in the log and others to be lost, at random; a write waits for this
+ * even if its client is gone. */
 #include "sim/etcd/model.h"
 #include "sim/etcd/watches.h"
 #include "store/etcd/grpc.h"
@@ -116,7 +116,7 @@ static size_t add_entry(struct cluster *cluster) {
     return ++cluster->last;
 }
 
-/* What was carried out is the last entry. */
+/* The change that was just carried out is the last entry. */
 static void commit(struct cluster *cluster) {
     cluster->log[cluster->last] =
         (struct entry){cluster->term, cluster->keys.revision, cluster->keys.compacted};
@@ -180,8 +180,8 @@ static int choose_able(struct cluster *cluster, int but) {
 
 static void unstick(struct cluster *cluster);
 
-/* Nobody hears of the leader any more. One whose disk stalls, or that stands still, remains leader
- * as long as no other can be elected. */
+/* The others no longer hear from the leader. A leader whose disk stalls, or that stands still,
+ * remains leader as long as no other can be elected. */
 static void lose_leader(struct cluster *cluster) {
     bool can_step_down =
         !(cluster->members[cluster->leader].trouble & (CLUSTER_STILL | CLUSTER_DISK_STALLS));
@@ -424,7 +424,7 @@ static void answer_kept(struct cluster *cluster, struct request *request, int64_
     reply_message(cluster, request, &response.base);
 }
 
-/* The one that leads, as far as the member knows, answers without asking anybody. */
+/* The leader, as far as the member knows it, answers without asking the others. */
 static void keep_alive(struct cluster *cluster, struct request *request) {
     int target = cluster->members[request->member].leader;
     request->at_us = cluster->now_us + RETRY_US;
@@ -447,7 +447,7 @@ static void keep_alive(struct cluster *cluster, struct request *request) {
     } else if (lease->ends_us[target] > cluster->now_us) {
         lease->ends_us[target] = cluster->now_us + lease->ttl_us;
         answer_kept(cluster, request, id, lease->ttl_us);
-    } /* one that has ended waits for its end to be in the log */
+    } /* a lease that has ended waits until its end is in the log */
 }
 
 static void answer_left(struct cluster *cluster, struct request *request) {
@@ -502,8 +502,8 @@ static void step(struct cluster *cluster, struct request *request) {
     }
 }
 
-/* There is a leader with a majority, after there was none. Of the writes that had reached somebody,
- * some are in the log. */
+/* There is a leader with a majority again. Of the writes that had reached a member, some are in the
+ * log. */
 static void unstick(struct cluster *cluster) {
     list_each_safe(node, &cluster->requests) {
         struct request *request = container_of(node, struct request, link);
@@ -525,7 +525,7 @@ static void unstick(struct cluster *cluster) {
     }
 }
 
-/* The client has no more time for it; a write may be carried out all the same. */
+/* The client has no more time for it; a write may still be carried out. */
 static void give_up(struct cluster *cluster, struct request *request) {
     struct request *stays = NULL;
     if (request->stuck && is_write(request)) {
@@ -584,7 +584,7 @@ static void answer_applied(struct cluster *cluster, int member) {
     }
 }
 
-/* ---- What comes ---- */
+/* ---- Incoming requests ---- */
 
 static enum rpc rpc_of(const char *path) {
     for (int i = 0; i < OTHER; i++) {
@@ -704,7 +704,7 @@ static void apply(struct cluster *cluster, int index) {
     member->apply_us = member->learn_us = NEVER;
     member->applied = cluster->last;
     if (member->leader != cluster->leader)
-        follow(cluster, index, cluster->leader); /* who sent it the entries */
+        follow(cluster, index, cluster->leader); /* which sent it the entries */
     if (member->leader == index && cluster->leader == index && !member->is_primary &&
         cluster_term_of(cluster, index) == cluster->term)
         promote(cluster, index);
@@ -774,7 +774,7 @@ size_t cluster_feed(struct cluster_connection *connection, const char *bytes, si
     return used;
 }
 
-/* ---- What befalls it ---- */
+/* ---- Faults ---- */
 
 void cluster_trouble(struct cluster *cluster, int index, enum cluster_trouble what, bool begins) {
     struct member *member = &cluster->members[index];
@@ -872,7 +872,7 @@ void cluster_revoke_lease(struct cluster *cluster, int64_t id) {
     wake(cluster);
 }
 
-/* ---- To look at ---- */
+/* ---- For inspection ---- */
 
 int cluster_leader(const struct cluster *cluster) {
     return cluster->leader;

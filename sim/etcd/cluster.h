@@ -1,14 +1,15 @@
 /* A model of an etcd cluster, of one member or several: bytes of gRPC go in, bytes come out, and
- * the caller sets the time. It knows what the store uses: transactions, deletes, leases and
+ * the caller sets the time. It supports what the store uses: transactions, deletes, leases and
  * watches.
  *
- * Raft is modelled by what it gives: a log of entries that a majority has, each with the term of
- * the leader who made it; each member has applied a beginning of it. A member that is cut off from
+ * Raft is modelled by what it provides: a log of entries that a majority has, each with the term of
+ * the leader that made it; each member has applied a prefix of it. A member that is cut off from
  * the others, whose disk stalls, or that stands still is not part of a majority. If the leader is
- * one of those, the others elect another after a while; it goes on taking itself for the leader
- * until it hears of that, or has heard of nobody for so long that it steps down, which it does not
- * while its disk stalls. The times of leases are in the memory of the leader: it answers
- * keep-alives by itself, and one that was elected gives each lease its full time again. */
+ * one of those, the others elect another after a while. The old one keeps taking itself for the
+ * leader until it hears of that, or has heard from nobody for so long that it steps down, which it
+ * does not do while its disk stalls. The times of leases are in the memory of the leader: it
+ * answers keep-alives on its own, and a newly elected leader gives each lease its full time
+ * again. */
 #ifndef SIM_ETCD_CLUSTER_H
 #define SIM_ETCD_CLUSTER_H
 
@@ -28,8 +29,8 @@ struct cluster_config {
     /* Something happened in the cluster itself. */
     void (*note)(void *context, const char *line);
     uint64_t (*random)(void *context);
-    /* Asks for a call of cluster_act at this time (INT64_MAX: never), in place of the last time
-     * that it asked for. */
+    /* Asks for a call of cluster_act at this time (INT64_MAX: never), in place of the time that it
+     * last asked for. */
     void (*wake_at)(void *context, int64_t us);
     void *context;
 };
@@ -45,14 +46,14 @@ void cluster_act(struct cluster *cluster);
 
 struct cluster_connection *cluster_connect(struct cluster *cluster, int member, void *context);
 void cluster_disconnect(struct cluster_connection *connection);
-/* Takes bytes up to the end of the first request; it is carried out by cluster_act. */
+/* Takes bytes up to the end of the first request, which cluster_act carries out. */
 size_t cluster_feed(struct cluster_connection *connection, const char *bytes, size_t size);
 
-/* ---- What befalls it ---- */
+/* ---- Faults ---- */
 
 enum cluster_trouble { CLUSTER_STILL = 1, CLUSTER_CUT_OFF = 2, CLUSTER_DISK_STALLS = 4 };
 void cluster_trouble(struct cluster *cluster, int member, enum cluster_trouble what, bool begins);
-/* The member has forgotten what is in memory only. It has no connections. */
+/* The member has forgotten what was only in memory. It has no connections. */
 void cluster_restart(struct cluster *cluster, int member);
 void cluster_set_lag(struct cluster *cluster, int member, int64_t us);
 void cluster_set_full(struct cluster *cluster, bool full);
@@ -60,14 +61,14 @@ void cluster_set_full(struct cluster *cluster, bool full);
 void cluster_move_leader(struct cluster *cluster);
 void cluster_compact(struct cluster *cluster);
 void cluster_delete(struct cluster *cluster, const ProtobufCBinaryData *name);
-/* The lease of this key, and all its keys. */
+/* Revokes the lease of this key, with all its keys. */
 void cluster_revoke(struct cluster *cluster, const ProtobufCBinaryData *name);
-/* Puts PREFIX and a new lease of this length, as etcd's own locks are. Returns the lease; 0: it did
- * not. */
+/* Puts PREFIX and a new lease of this length, as etcd's own locks are. Returns the lease; 0 if it
+ * could not. */
 int64_t cluster_put_leased(struct cluster *cluster, const char *prefix, int64_t ttl_s);
 void cluster_revoke_lease(struct cluster *cluster, int64_t id);
 
-/* ---- To look at ---- */
+/* ---- For inspection ---- */
 
 /* Who leads, or -1. */
 int cluster_leader(const struct cluster *cluster);

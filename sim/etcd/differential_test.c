@@ -1,10 +1,10 @@
 /* The model and a real member: the same random requests go to both, and what the store reads from
- * the answers must be the same. Revisions count from where each began, and leases have numbers: the
- * rest of an answer is compared as it is.
+ * the answers must be the same. Revisions are counted from where each started, and leases are
+ * numbered; the rest of an answer is compared unchanged.
  *
  *     differential_test [-t words] URL [SEED]
  *
- * A fixed set of seeds runs and a new one each time, or only SEED. */
+ * It runs a fixed set of seeds and a new one each time, or only SEED. */
 #define TEST_JOBS_MOST 1 /* they share a server */
 #include "check.h"
 
@@ -30,7 +30,7 @@ enum {
     WATCH_US = 200000
 };
 
-/* One of the two: a connection, and what it counts from. */
+/* One of the two: a connection, and where it counts from. */
 struct side {
     struct grpc *grpc;
     int fd; /* of the real one; -1: the model */
@@ -38,7 +38,7 @@ struct side {
     struct cluster_connection *connection;
     int64_t now_us, wake_us;
     struct sim_random random;
-    int64_t base; /* the revision that it began with */
+    int64_t base; /* the revision that it started with */
     int64_t leases[LEASES_MAX];
     struct grpc_call watch;
     char *story[2 * WATCHERS]; /* what was sent to each watcher, and to its probe */
@@ -84,7 +84,7 @@ static void model_wakes(void *context, int64_t us) {
     side->wake_us = us;
 }
 
-/* Sends what there is to send, and takes what comes. */
+/* Sends what there is to send, and takes what arrives. */
 static void exchange(struct side *side) {
     const uint8_t *bytes;
     ptrdiff_t size;
@@ -99,7 +99,7 @@ static void exchange(struct side *side) {
                                             (size_t)(size - used));
     }
     if (side->fd < 0) {
-        int64_t soon_us = side->now_us + 1000; /* no lease is to end */
+        int64_t soon_us = side->now_us + 1000; /* no lease must end */
         side->now_us = side->wake_us < soon_us ? side->wake_us : soon_us;
         cluster_set_time(side->cluster, side->now_us);
         cluster_act(side->cluster);
@@ -233,7 +233,7 @@ static void same(const struct pair *pair, char *of_model, char *of_real) {
 
 /* ---- Transactions ---- */
 
-/* What is asked of both. Revisions and leases are put in for each. */
+/* A request to both. Revisions and leases are filled in for each. */
 struct plan_key {
     char text[40];
 };
@@ -269,7 +269,7 @@ static ProtobufCBinaryData choose_key(struct pair *pair, struct plan_key *ret) {
     return bytes_of(ret->text);
 }
 
-/* To after the last key, or nothing: only the one key is meant. */
+/* The end after the last key; or none, if only the one key is meant. */
 static ProtobufCBinaryData choose_end(struct pair *pair, struct plan_key *ret) {
     snprintf(ret->text, sizeof(ret->text), "%" PRIu64 "0", pair->seed); /* '0' follows '/' */
     return bytes_of(below(pair, 2) ? ret->text : "");
@@ -338,7 +338,7 @@ static void choose_txn(struct pair *pair, struct asked *asked) {
     asked->request.success = asked->op_list[1];
 }
 
-/* Puts in what is each side's own. */
+/* Fills in the values that differ between the sides. */
 static void adapt(const struct side *side, struct asked *asked) {
     for (size_t i = 0; i < asked->request.n_compare; i++) {
         int64_t wanted = asked->wanted[i] == -1000 ? 0 : asked->wanted[i] + side->base;
@@ -505,7 +505,7 @@ static void watch_told(struct grpc_call *call, const uint8_t *bytes, size_t size
     etcd__watch_response__free_unpacked(response, NULL);
 }
 
-/* Returns when something was sent to the watcher: at least that it was created. */
+/* Returns when something was sent to the watcher: at least the news that it was created. */
 static void send_watch(struct side *side, const Etcd__WatchRequest *request, int64_t id) {
     uint8_t bytes[400];
     struct grpc_request stream = {.path = "/etcdserverpb.Watch/Watch"};
@@ -531,7 +531,7 @@ static void cancel_watch(struct side *side, int64_t id) {
 }
 
 /* The member serves watchers of the past from time to time, all of them at once. A watcher of every
- * key certainly gets something then, which shows that those before it have caught up, even if there
+ * key is sure to get something then, which shows that those before it have caught up, even if there
  * was nothing for them. */
 static void catch_up(struct side *side, int64_t from, int64_t probe) {
     Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
@@ -547,7 +547,7 @@ static void catch_up(struct side *side, int64_t from, int64_t probe) {
     cancel_watch(side, probe);
 }
 
-/* The member reports a change to its watchers some time after it has answered. */
+/* The member reports a change to its watchers a while after it has answered. */
 static void await_story(struct pair *pair, int64_t id) {
     while (strcmp(pair->real.story[id], pair->model.story[id]) != 0)
         exchange(&pair->real);
@@ -574,7 +574,7 @@ static void do_watch(struct pair *pair) {
     send_watch(&pair->model, &request, pair->watchers);
     create.start_revision = from_now ? 0 : pair->real.base + from;
     send_watch(&pair->real, &request, pair->watchers);
-    /* What happened before is reported after a while. */
+    /* Earlier changes are reported after a while. */
     for (int64_t until_us = pair->model.now_us + WATCH_US; pair->model.now_us < until_us;)
         exchange(&pair->model);
     if (!from_now && from <= revision_now(&pair->real))

@@ -1,5 +1,5 @@
 /* The server's end of gRPC over one HTTP/2 connection, as a filter of bytes: what a client sent
- * goes in, what is for it comes out. It knows no socket, clock or thread. */
+ * goes in, what to send it comes out. It knows no socket, clock or thread. */
 #ifndef SIM_ETCD_FRONT_H
 #define SIM_ETCD_FRONT_H
 
@@ -33,7 +33,7 @@ struct front_stream {
 };
 
 struct front_events {
-    /* A message came, whole. */
+    /* A whole message has arrived. */
     void (*message)(void *context, struct front_stream *stream, const uint8_t *bytes, size_t size);
     /* The stream is freed after this. */
     void (*closed)(void *context, struct front_stream *stream);

@@ -270,7 +270,7 @@ static Etcd__ResponseOp *carry_out(struct keys *keys, const Etcd__RequestOp *op,
     return response;
 }
 
-/* What it would have put, had its conditions been true. */
+/* Reports what it would have put if its conditions had been true. */
 static void tell_not_put(struct keys *keys, const Etcd__TxnRequest *request) {
     for (size_t i = 0; i < request->n_success; i++) {
         const Etcd__RequestOp *op = request->success[i];

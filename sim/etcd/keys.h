@@ -1,6 +1,6 @@
 /* What an etcd cluster stores: keys with all their versions, and leases. It is a state machine:
- * entries of the log change it (keys_txn and the functions after it), and it says what it did. A
- * member that is behind reads it as it was at an earlier revision. */
+ * entries of the log change it (keys_txn and the functions after it), and it reports what it did. A
+ * member that is behind reads it at an earlier revision. */
 #ifndef SIM_ETCD_KEYS_H
 #define SIM_ETCD_KEYS_H
 
@@ -40,7 +40,7 @@ struct keys_lease {
 enum keys_why {
     KEYS_ASKED,   /* by a request */
     KEYS_EXPIRED, /* with its lease */
-    KEYS_REVOKED, /* by an operator, with its lease or alone */
+    KEYS_REVOKED, /* by an operator, with its lease or without */
 };
 
 /* Something that a transaction did to a key, or would have done. */
@@ -66,8 +66,8 @@ struct keys {
 
 void keys_reset(struct keys *keys);
 
-/* What a request is answered with: a status of gRPC with words for it, or a message. It is good
- * until the next answer is made. */
+/* The answer to a request: a gRPC status with words for it, or a message. It is valid until the
+ * next answer is made. */
 struct keys_answer {
     int status;
     const char *why;
@@ -77,7 +77,7 @@ struct keys_answer {
 
 bool keys_is_read(const Etcd__TxnRequest *request);
 bool keys_puts(const Etcd__TxnRequest *request);
-/* Carries it out. A request that only reads is carried out at `revision`, which is not above the
+/* Executes the request. A request that only reads is executed at `revision`, which is not above the
  * present one. */
 void keys_txn(struct keys *keys, const Etcd__TxnRequest *request, int64_t revision,
               struct keys_answer *ret);
@@ -91,7 +91,7 @@ struct keys_lease *keys_grant(struct keys *keys, int64_t id, int64_t ttl_s, size
 void keys_revoke(struct keys *keys, struct keys_lease *lease, size_t index, enum keys_why why);
 struct keys_lease *keys_find_lease(struct keys *keys, int64_t id);
 
-/* The version of a key that there is at a revision, NULL: none. */
+/* The version of a key at a revision; NULL: none. */
 const struct keys_version *keys_version_at(const struct keys_key *key, int64_t revision);
 bool keys_is_within(const ProtobufCBinaryData *name, const ProtobufCBinaryData *first,
                     const ProtobufCBinaryData *end);

@@ -20,8 +20,8 @@ struct member {
     size_t applied;   /* the last entry */
     int64_t lag_us;
     int64_t apply_us;   /* when it applies what there is */
-    int64_t learn_us;   /* when it hears of the others again */
-    int64_t alone_us;   /* when it gives up its leader, of whom it hears nothing */
+    int64_t learn_us;   /* when it hears from the others again */
+    int64_t alone_us;   /* when it gives up its leader, from which it hears nothing */
     int64_t streams_us; /* when it ends its streams, as it has no leader */
 };
 
@@ -51,12 +51,12 @@ struct cluster {
 
 /* A random number. */
 int64_t cluster_between(struct cluster *cluster, int64_t least, int64_t most);
-/* Of what the member has applied. */
+/* The term of what the member has applied. */
 uint64_t cluster_term_of(const struct cluster *cluster, int member);
 int64_t cluster_revision_of(const struct cluster *cluster, int member);
 bool cluster_is_still(const struct cluster *cluster, int member);
 void cluster_fill_header(Etcd__Header *header, int member, uint64_t term);
-/* Sends what there is for the client. */
+/* Sends what is waiting for the client. */
 void cluster_flush(struct cluster_connection *connection);
 
 #endif

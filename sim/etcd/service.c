@@ -1,9 +1,9 @@
-/* The model of an etcd cluster as a service of the simulator (sim/service.h). The first member has
+/* The model of an etcd cluster as a service of the simulator (sim/service.h). The first server owns
  * the cluster.
  *
- * Checkers see no keys: this file knows where the store keeps what, and reads from each change of a
- * key which grant was made or has ended. A hold and a place in the queue last until their key is
- * gone, which is reported: so what is reported before has no end of its own. */
+ * Checkers see no keys: this file knows where the store keeps what, and derives from each change of
+ * a key which grant was made or has ended. A hold and a place in the queue last until their key is
+ * gone, which is reported; so the report of a grant has no end time. */
 #include "sim/service.h"
 #include "base/list.h"
 #include "sim/etcd/cluster.h"
@@ -142,7 +142,7 @@ static void report_put(struct etcd_service *etcd, const struct record *record) {
     report(etcd, record, SERVICE_RENEW, SERVICE_GRANTED, NO_END_US);
 }
 
-/* A request to take it was refused, unless it had been granted before. */
+/* The request to take it was refused, unless it had been granted before. */
 static void report_not_put(struct etcd_service *etcd, const struct record *record) {
     struct record now;
     bool has_it = find_record(etcd->cluster, record->name, record->owner, &now) && now.held;
@@ -248,7 +248,7 @@ static size_t etcd_feed(struct service_connection *base, const char *bytes, size
     return cluster_feed(container_of(base, struct etcd_connection, base)->cluster, bytes, size);
 }
 
-/* Watches share the connection with all else. */
+/* Watches share the connection with everything else. */
 static bool etcd_listens(const struct service_connection *base) {
     (void)base;
     return false;
@@ -313,7 +313,7 @@ static void etcd_save(struct service *service) {
     (void)service;
 }
 
-/* What was acknowledged is on the disks of a majority. */
+/* Acknowledged writes are on the disks of a majority. */
 static void etcd_restart(struct service *service, enum service_keep keep) {
     assert(keep == SERVICE_KEEP_ALL);
     cluster_restart(cluster_of(service), etcd_of(service)->number);
@@ -370,7 +370,7 @@ static const struct service_fault etcd_faults[] = {
     {FAULT_OWN, ETCD_FOREIGN, "a client that is not holdfast asks for the lock", .calm = true},
 };
 
-/* One of the claims of a name: mostly the one that is held. */
+/* One of the claims of a name: usually the one that is held. */
 static const struct keys_key *choose_key(const struct cluster *cluster,
                                          const struct plan_fault *fault) {
     const struct keys *keys = cluster_keys(cluster);
@@ -398,7 +398,7 @@ static void lock_as_foreign(struct etcd_service *etcd, int name, bool begins) {
     } else if (!begins && etcd->foreign[name]) {
         int64_t lease = etcd->foreign[name];
         etcd->foreign[name] = 0;
-        cluster_revoke_lease(etcd->cluster, lease); /* or it ends by itself */
+        cluster_revoke_lease(etcd->cluster, lease); /* or it expires */
     }
 }
 
@@ -423,7 +423,7 @@ static void befall_cluster(struct etcd_service *etcd, enum etcd_fault number,
             cluster_delete(cluster, &key->name);
         break;
     case ETCD_COMPACT:
-        if (begins && key && fault->amount % 4 == 0) /* the history forgets the deletion, too */
+        if (begins && key && fault->amount % 4 == 0) /* the history also forgets the deletion */
             cluster_delete(cluster, &key->name);
         if (begins)
             cluster_compact(cluster);
@@ -490,8 +490,7 @@ static const char *etcd_holder(const struct service *service, const char *name) 
     return NULL;
 }
 
-/* There is room for it beside those who hold it and those who come first: it only has to take
- * it. */
+/* There is room for it beside the holders and those that come first: it only has to take it. */
 static bool etcd_is_reserved(const struct service *service, const char *name, const char *owner) {
     struct record mine, other;
     size_t place = 0;

@@ -45,8 +45,8 @@ static Etcd__Event *event_of(const struct keys_event *happened) {
     return event;
 }
 
-/* Sends a watcher what its member has applied since the last time. True: something was sent. If
- * that was that the revision is compacted, the watcher is gone. What was deleted at exactly the
+/* Sends a watcher what its member has applied since the last time. True: something was sent. If the
+ * message was that the revision is compacted, the watcher is gone. What was deleted at exactly the
  * compacted revision is forgotten, although a watch from there on is accepted (etcd issue
  * 19179). */
 static bool tell_watcher(struct cluster *cluster, struct watcher *watcher) {

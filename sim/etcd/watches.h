@@ -1,12 +1,12 @@
-/* The watchers of a cluster. Each is sent what its member has applied, in order and once. One that
- * asks for the past is behind at first: it catches up a moment later, or is canceled if the past
- * has been compacted. */
+/* The watchers of a cluster. Each is sent what its member has applied, in order and once. A watcher
+ * that asks for the past is behind at first: it catches up a moment later, or is cancelled if the
+ * past has been compacted. */
 #ifndef SIM_ETCD_WATCHES_H
 #define SIM_ETCD_WATCHES_H
 
 #include "sim/etcd/model.h"
 
-/* A message of a client came on a stream of watches: create one, or cancel one. */
+/* A client's message on a stream of watches: to create one, or to cancel one. */
 void watches_asked(struct cluster_connection *connection, struct front_stream *stream,
                    const uint8_t *bytes, size_t size);
 /* The member has applied more. */

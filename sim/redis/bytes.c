@@ -52,7 +52,7 @@ static struct slice without_first(struct slice slice, size_t count) {
 }
 
 /* Matches c with the class at the start of the pattern, after its '['. Returns the length of
- * the class. One that has no end reaches to the end of the pattern. */
+ * the class. A class without an end extends to the end of the pattern. */
 static size_t match_class(unsigned char c, struct slice pattern, bool *ret_matches) {
     const unsigned char *p = (const unsigned char *)pattern.bytes;
     size_t i = 0, end = pattern.size;
@@ -194,8 +194,8 @@ void answer_error(struct text *text, const char *format, ...) {
     text_add(text, "\r\n", 2);
 }
 
-/* A type, a number, and the end of the line. This is the hottest function of all replies, so
- * it does without printf. */
+/* A type, a number, and the end of the line. This is the hottest function of all replies, so it
+ * avoids printf. */
 static void add_header(struct text *text, char type, int64_t number) {
     char line[32], *at = line + sizeof(line);
     uint64_t left = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;

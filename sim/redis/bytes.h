@@ -1,5 +1,5 @@
-/* Bytes, as the model handles them: slices, which belong to somebody else, and texts, which
- * grow; how Redis reads and writes numbers; and memory, which a test may expect to get. */
+/* Bytes, as the model handles them: slices, which belong to somebody else, and texts, which grow;
+ * how Redis reads and writes numbers; and memory allocation, which a test may expect to succeed. */
 #ifndef MODEL_BYTES_H
 #define MODEL_BYTES_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* As realloc; aborts where that fails. */
+/* Like realloc; aborts if that fails. */
 void *bytes_allocate(void *old, size_t size);
 
 struct slice {
@@ -16,9 +16,9 @@ struct slice {
 };
 
 struct slice slice_of(const char *text);
-/* As memcmp: the order that Redis has for members, and the model for keys. */
+/* Like memcmp: the order that Redis has for members, and the model for keys. */
 int slice_compare(struct slice a, struct slice b);
-/* Whether it is this word, in any case: as Redis compares commands and options. */
+/* Whether it is this word, ignoring case: as Redis compares commands and options. */
 bool slice_is(struct slice slice, const char *word);
 /* By the rules of SCAN: * ? [a-z] [^a], and \ before a character that stands for itself. */
 bool slice_matches(struct slice slice, struct slice pattern);

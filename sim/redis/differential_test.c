@@ -35,7 +35,7 @@ static void run_seeds(void (*run)(struct pair *pair), uint64_t last) {
 
 /* ---- Time ---- */
 
-/* Mostly little time passes, sometimes much, and the clock may go back. */
+/* Usually little time passes, sometimes much, and the clock may go back. */
 static void pass_time(struct pair *pair) {
     int64_t us = 0;
     uint64_t kind = pair_below(pair, 100);
@@ -224,7 +224,7 @@ static void ask_plain(struct pair *pair, struct request *request) {
 
 static void run_plain(struct pair *pair) {
     struct request request = {.count = 0};
-    pair_ask_words(pair, "ROLE"); /* for a replica without its master, the real one says more */
+    pair_ask_words(pair, "ROLE"); /* for a replica without its master, the real server says more */
     for (int step = 0; step < STEPS; step++) {
         if (pair_chance(pair, 50))
             pass_time(pair);
@@ -489,7 +489,7 @@ static void ask_count(struct locks_run *run, size_t name) {
     ask_script(run, REDIS_COUNT);
 }
 
-/* Somebody else changes the keys, or the server. */
+/* Another client changes the keys, or the server. */
 static void interfere(struct locks_run *run, size_t name) {
     char which = name < NAMES ? "Ksqwhi"[pair_below(run->pair, 6)] : "Ka"[pair_below(run->pair, 2)];
     struct request *request = &run->request;
@@ -523,7 +523,7 @@ static void interfere(struct locks_run *run, size_t name) {
     pair_ask(run->pair, request);
 }
 
-/* All data: whatever the replies were, both must have the same in the end. */
+/* Compares all data: whatever the replies were, both must have the same at the end. */
 static void compare_all(struct locks_run *run) {
     static const char *const reads[] = {"GET", "HGETALL", "PTTL"};
     struct request *request = &run->request;

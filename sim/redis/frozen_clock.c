@@ -1,7 +1,7 @@
 /* A wall clock that stands still, for a server that loads this with LD_PRELOAD. gettimeofday,
  * time and clock_gettime(CLOCK_REALTIME) return the number of microseconds that the file
  * HOLDFAST_CLOCK_FILE contains, or the kernel's time while that is 0. Redis takes TIME and all
- * expiry from gettimeofday. Monotonic clocks go on. */
+ * expiry from gettimeofday. Monotonic clocks keep running. */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdint.h>

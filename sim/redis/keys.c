@@ -11,8 +11,8 @@ static int64_t now_ms(const struct model_redis *redis) {
 
 /* ---- Finding keys ---- */
 
-/* A key lives through its last millisecond, as in Redis: with 1 ms to live, it is there for 1
- * to 2 ms. */
+/* A key lives through its last millisecond, as in Redis: with 1 ms to live, it exists for 1 to 2
+ * ms. */
 bool model_has_expired(const struct model_redis *redis, const struct entry *entry) {
     return entry->expires_ms >= 0 && now_ms(redis) > entry->expires_ms;
 }

@@ -10,15 +10,15 @@
  * It differs from Redis 7.0 on purpose:
  *
  *  - It refuses what it does not know: commands and options that are not in the table,
- *    libraries of Lua that are not in script.c, inline requests, databases other than 0. A
- *    store or a script that comes to need them fails.
+ *    libraries of Lua that are not in script.c, inline requests, databases other than 0. A store or
+ *    a script that starts to need them fails.
  *  - SCAN returns all keys at once, in order. Redis promises neither more nor less.
- *  - HGETALL has the order in which fields came. Redis has that order only while a hash is
- *    small; later it is any order, and nobody may rely on either.
- *  - Time stands still during a script. Redis 7.0 decides once for each script what has
- *    expired, too, but TIME and PTTL go on. The model does not show a script that time passes.
- *  - It has no transaction log, no replicas and no limit of memory: model_restart and
- *    model_set_mode do what they would do. */
+ *  - HGETALL uses the order in which fields came. Redis has that order only while a hash is small;
+ *    later the order is arbitrary, and nobody may rely on either.
+ *  - Time stands still during a script. Redis 7.0 also decides once for each script what has
+ *    expired, but TIME and PTTL keep running. The model does not let a script see time pass.
+ *  - It has no transaction log, no replicas and no memory limit: model_restart and model_set_mode
+ *    have the effects that they would have. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -92,7 +92,7 @@ void model_unsubscribe(struct model_connection *connection, size_t place);
 
 struct scripts *scripts_new(struct model_redis *redis);
 void scripts_free(struct scripts *scripts);
-/* As after SCRIPT FLUSH. What was compiled stays, for the next time the same text comes. */
+/* As after SCRIPT FLUSH. Compiled scripts stay, for the next time the same text comes. */
 void scripts_forget(struct scripts *scripts);
 bool scripts_know(const struct scripts *scripts, struct slice sha1);
 /* Returns false, and has answered, if it does not compile. */

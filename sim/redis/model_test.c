@@ -1,4 +1,5 @@
-/* The model without a real server: what differential_test cannot do to one, and the basics. */
+/* The model without a real server: what differential_test cannot do to a real one, and the
+ * basics. */
 #include "check.h"
 
 #include "sim/redis/bytes.h"
@@ -334,7 +335,7 @@ TEST(a_script_leaves_nothing_to_the_next) {
     model_free(redis);
 }
 
-/* ---- What befalls it ---- */
+/* ---- Faults ---- */
 
 TEST(a_restart_keeps_what_it_is_told_to) {
     struct model_redis *redis = model_new(&plain);

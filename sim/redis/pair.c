@@ -35,11 +35,11 @@ struct pair {
     struct text reply;                 /* the real server's */
     struct request request;            /* of pair_ask_words */
     enum model_mode mode;
-    char unsaved[600];           /* the folder that makes saving fail, if it is there */
+    char unsaved[600];           /* the folder that makes saving fail, if it exists */
     struct real_connection busy; /* for a slow script, or for loading */
 };
 
-/* A test is a process (check.h): it fails if its process ends like this. */
+/* A test is a process (check.h): ending the process like this fails the test. */
 static void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 static void fail(const char *format, ...) {
     va_list list;
@@ -170,7 +170,7 @@ static void real_close(struct real_connection *connection) {
     text_free(&connection->input);
 }
 
-/* Sends pair->request to the real server alone, over a connection of its own. */
+/* Sends pair->request only to the real server, over a separate connection. */
 static struct slice ask_aside(struct pair *pair) {
     real_send(&pair->aside, &pair->request);
     pair->reply.size = 0;
@@ -271,7 +271,7 @@ static void compare_heard(struct pair *pair, const struct request *request) {
         start = real.size;
         real_read(&pair->real_listener, &real);
         if (real.bytes[start] == '-')
-            break; /* PING is not allowed now, but its error follows the messages, too */
+            break; /* PING is not allowed now, but its error also follows the messages */
     } while (real.size - start != sizeof(pong) - 1 ||
              memcmp(real.bytes + start, pong, sizeof(pong) - 1) != 0);
     EXPECT(model_feed(pair->listener, ping, sizeof(ping) - 1));
@@ -317,7 +317,7 @@ void pair_subscribe(struct pair *pair, const char *channel) {
 
 /* ---- Modes ---- */
 
-/* Puts a folder where the real server wants to save, and has it try. */
+/* Puts a folder where the real server wants to save, and makes it try. */
 static void make_saving_fail(struct pair *pair) {
     char folder[512];
     struct slice reply = ask_real(pair, "CONFIG GET dir");
@@ -337,7 +337,7 @@ static void make_saving_fail(struct pair *pair) {
     EXPECT(pair->reply.bytes[0] == '+');
 }
 
-/* Asks for something slow, and waits until the server gives all others this error. */
+/* Asks for something slow, and waits until the server answers all others with this error. */
 static void keep_busy(struct pair *pair, const struct request *request, const char *word) {
     pair->busy = real_connect(pair->url);
     real_send(&pair->busy, request);

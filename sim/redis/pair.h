@@ -1,11 +1,11 @@
 /* A real server and the model side by side: every request goes to both, and the replies must
  * be the same bytes.
  *
- * Nothing is masked. The real server's clock stands still, too (frozen_clock.c), and its
- * settings leave nothing to chance: expired keys are deleted only when a request finds them,
- * and hashes keep the order of their fields at any size. One order is left: the keys that SCAN
- * finds are sorted before they are compared. Each has a subscriber, whose messages are
- * compared after each request, too.
+ * Nothing is masked. The real server's clock also stands still (frozen_clock.c), and its settings
+ * leave nothing to chance: expired keys are deleted only when a request finds them, and hashes keep
+ * the order of their fields at any size. One order remains: the keys that SCAN finds are sorted
+ * before they are compared. Each server has a subscriber, whose messages are also compared after
+ * each request.
  *
  * Any difference fails the test, which prints the seed, the step, the request and both
  * replies. */
@@ -45,8 +45,8 @@ struct slice pair_ask(struct pair *pair, const struct request *request);
 /* The same, with the words of a text that are separated by blanks. */
 struct slice pair_ask_words(struct pair *pair, const char *words);
 
-/* Puts both into this mode. LOADING needs some hundred keys with large values, and ends when
- * the server has loaded them. */
+/* Puts both into this mode. LOADING needs a few hundred keys with large values, and ends when the
+ * server has loaded them. */
 void pair_set_mode(struct pair *pair, enum model_mode mode);
 
 /* Random numbers from the seed. */

@@ -1,6 +1,6 @@
 /* Memory for Lua. A script makes hundreds of small objects, and the garbage collector frees them in
- * bulk, which is the slow way through malloc. A pool keeps what was freed in lists, one for each
- * size, and returns all of its memory at once when it is freed. Large blocks are malloc's. */
+ * bulk, which is the slow way through malloc. A pool keeps freed blocks in lists, one for each
+ * size, and returns all of its memory at once when it is freed. Large blocks come from malloc. */
 #ifndef MODEL_POOL_H
 #define MODEL_POOL_H
 

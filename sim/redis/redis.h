@@ -2,11 +2,10 @@
  * 5.1, and knows the commands that the Redis store sends and those that its scripts call.
  *
  * It is pure: no thread, socket, file, clock or randomness of its own, and no global state.
- * The same calls in the same order give the same bytes. Its time is what model_set_time said
- * last, and stands still while a request is served. What it does not know it refuses, with an
- * error that no server has: it never guesses. differential_test compares it with a real
- * server, byte for byte; model.h says where the two may differ. It is for tests: it aborts if
- * there is no memory.
+ * The same calls in the same order give the same bytes. Its time is what model_set_time last set,
+ * and stands still while a request is served. It refuses what it does not know, with an error that
+ * no server has: it never guesses. differential_test compares it with a real server, byte for byte;
+ * model.h says where the two may differ. It is for tests: it aborts if there is no memory.
  *
  * Nothing here may be called from within `output`. */
 #ifndef MODEL_REDIS_H
@@ -21,7 +20,7 @@ struct model_connection;
 
 struct model_config {
     /* What the server sends: replies in the order of the requests, and messages of channels at
-     * the moment they are published. Both come whole. `context` is the connection's. */
+     * the moment they are published. Both are passed whole. `context` is the connection's. */
     void (*output)(void *context, const char *bytes, size_t size);
     /* For model_restart and model_evict. May be NULL if neither has to choose at random. */
     uint64_t (*random)(void *random_context);
@@ -32,7 +31,7 @@ struct model_config {
 /* A server with no keys, no scripts, and the time 0. */
 struct model_redis *model_new(const struct model_config *config);
 
-/* Ends its connections, too. Takes NULL and returns NULL. */
+/* Also ends its connections. Takes NULL and returns NULL. */
 struct model_redis *model_free(struct model_redis *redis);
 
 /* Makes it what model_new returns, with the same configuration, in far less time: Lua and its
@@ -41,7 +40,7 @@ void model_reset(struct model_redis *redis);
 
 /* Sets the server's own clock, in microseconds since 1970, right or wrong; it may go back. An
  * expired key is invisible, but is deleted only when a request finds it, or by model_expire:
- * if the clock goes back before that, the key is there again, as in a real server. */
+ * if the clock goes back before that, the key exists again, as in a real server. */
 void model_set_time(struct model_redis *redis, int64_t wall_us);
 
 /* Deletes expired keys, which a real server does in the background. */
@@ -58,7 +57,7 @@ bool model_feed(struct model_connection *connection, const char *bytes, size_t s
 /* Frees the connection; takes NULL. */
 void model_disconnect(struct model_connection *connection);
 
-/* ---- What befalls it ---- */
+/* ---- Faults ---- */
 
 enum model_keep {
     MODEL_KEEP_ALL,   /* as if every write were on the disk at once */
@@ -82,8 +81,8 @@ void model_flush_all(struct model_redis *redis);
 /* Deletes this key, or a random one if `name` is NULL. Returns false if there is none. */
 bool model_evict(struct model_redis *redis, const char *name);
 
-/* A state in which a server refuses some requests, each in its own words. The first three no
- * longer stop a script once it has called a command that writes, as in a real server. */
+/* A state in which a server refuses some requests, each in its own words. As in a real server, the
+ * first three no longer stop a script once it has called a command that writes. */
 enum model_mode {
     MODEL_OK,
     MODEL_OOM, /* at its maxmemory with the policy noeviction: commands that may need memory fail */
@@ -120,7 +119,7 @@ struct model_member {
 
 /* The key at this place, counted from 0. Returns false if there are fewer. */
 bool model_key_at(const struct model_redis *redis, size_t place, struct model_key *ret_key);
-/* Returns false if there is none, or it has expired. The functions below also want the right
+/* Returns false if there is none, or it has expired. The functions below also require the right
  * type. */
 bool model_find_key(const struct model_redis *redis, const char *name, struct model_key *ret_key);
 const char *model_find_string(const struct model_redis *redis, const char *name, size_t *ret_size);

@@ -11,7 +11,7 @@
  * rawset, cjson and the other extra libraries, redis.log, redis.setresp; doubles, maps and
  * sets as replies.
  *
- * An error in Lua leaves C functions by longjmp: so all memory is Lua's or the model's. */
+ * An error in Lua leaves C functions by longjmp: so all memory belongs to Lua or to the model. */
 #include "sim/redis/model.h"
 #include "sim/redis/pool.h"
 

@@ -147,7 +147,7 @@ static uint64_t token_after(uint64_t floor) {
     return token;
 }
 
-/* A client proposes the larger of its clock and what follows the last token that it saw. */
+/* A client proposes the larger of its clock and the number after the last token that it saw. */
 TEST(a_counter_in_use_is_not_forgotten_whatever_the_time_is_for_clients) {
     static const struct {
         int64_t off_us;
@@ -197,7 +197,7 @@ TEST(a_release_of_a_hold_whose_state_was_lost_hands_on_to_who_waits) {
         begin();
         CHECK_EQ_STR(acquire_permits(A, "3"), "done 1");
         CHECK(model_evict(redis, "{holdfast:a}.s"));
-        if (repeats) /* so the state is there again; the token follows the floor, which is 0 here */
+        if (repeats) /* so the state exists again; the token follows the floor, which is 0 here */
             CHECK_EQ_STR(acquire_permits(A, "3"), "done 0");
         CHECK_EQ_STR(acquire_permits_of("3", B, "3", true), "queued :5000 :0 :0");
         CHECK_EQ_STR(release(A), ":1");
@@ -296,7 +296,7 @@ TEST(a_repeat_gets_the_same_answer_and_what_comes_late_does_nothing) {
     CHECK_EQ_STR(count("01", "add", "5"), "done 5 -1");
     CHECK_EQ_STR(count_for("0", "02", "cas", "9", "4"), "mismatch 5 -1");
     CHECK_EQ_STR(count("00", "swap", "4"), "late");
-    put("4"); /* by somebody else: a copy of the CAS must not find it */
+    put("4"); /* by another client: a copy of the CAS must not find it */
     CHECK_EQ_STR(count_for("0", "02", "cas", "9", "4"), "mismatch 5 -1");
     put(MOST);
     CHECK_EQ_STR(count("03", "add", "1"), "range");

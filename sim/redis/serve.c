@@ -28,7 +28,7 @@ enum { CLIENTS_MOST = 1000, LISTENER = 0, CHILDREN, FIRST_CLIENT };
 struct client {
     int fd;
     struct model_connection *connection;
-    struct text output; /* which the client has not taken yet */
+    struct text output; /* that the client has not taken yet */
     bool closing;
 };
 

@@ -232,7 +232,7 @@ void serve_script(struct call *call) {
     }
 }
 
-/* ---- What it says of itself ---- */
+/* ---- What it reports about itself ---- */
 
 void serve_time(struct call *call) {
     struct text digits = {NULL, 0, 0};

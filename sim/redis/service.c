@@ -1,7 +1,7 @@
 /* The model of Redis as a service of the simulator (sim/service.h).
  *
- * Checkers see no keys and no scripts: this file knows where the store keeps what, and reads
- * from each request and its reply which grant was asked for, and which was made. */
+ * Checkers see no keys and no scripts: this file knows where the store keeps what, and derives from
+ * each request and its reply which grant was asked for, and which was made. */
 #include "sim/service.h"
 #include "base/list.h"
 #include "sim/redis/bytes.h"
@@ -44,7 +44,7 @@ static const char set_key[] =
     "{holdfast:}.set"; /* in which a server keeps the set that it votes in */
 static const char key_prefix[] = "holdfast:";
 
-/* Each of these is good until its next call. */
+/* Each result is valid until the next call of its function. */
 static const char *key_of(const char *name) {
     static char key[32];
     snprintf(key, sizeof(key), "%s%s", key_prefix, name);
@@ -93,7 +93,7 @@ static bool redis_listens(const struct service_connection *connection) {
     return connection_of(connection)->listens;
 }
 
-/* Asks as a client of its own, which nobody sees, and returns the reply. */
+/* Asks as a separate client, which nobody sees, and returns the reply. */
 static const char *ask(struct redis_service *redis, const char *const *words, size_t count) {
     struct text request = {NULL, 0, 0};
     answer_array(&request, count);
@@ -184,7 +184,7 @@ static void report_vote(struct redis_service *redis, const char *const *keys, co
                   });
 }
 
-/* Of one hold, by the integer that is the answer, or begins with it. */
+/* Reports the renewal of one hold, by the integer that is the answer, or begins it. */
 static void report_renewal(struct redis_service *redis, const char *owner, const char *lease_ms,
                            const char *answer) {
     report(redis, &(struct service_report){
@@ -480,7 +480,7 @@ static void take_as_foreign(struct redis_service *redis, const struct plan_fault
     redis->base.host->foreign(redis->base.host, name);
 }
 
-/* As the script of such clients does it, in one step. */
+/* Does it in one step, like the script of such clients. */
 static void release_as_foreign(struct redis_service *redis, const char *name) {
     const char *value = model_find_string(redis->model, key_of(name), NULL);
     if (value && strcmp(value, foreign_value) == 0)

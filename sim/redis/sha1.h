@@ -1,4 +1,4 @@
-/* SHA-1, by which Redis calls scripts. */
+/* SHA-1, by which Redis names scripts. */
 #ifndef MODEL_SHA1_H
 #define MODEL_SHA1_H
 

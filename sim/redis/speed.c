@@ -1,5 +1,5 @@
-/* Measures the model: the simulator runs hundreds of thousands of histories, each with a
- * server of its own and tens of scripts. */
+/* Measures the model: the simulator runs hundreds of thousands of histories, each with its own
+ * server and tens of scripts. */
 #include "sim/redis/bytes.h"
 #include "sim/redis/redis.h"
 #include "store/redis/scripts.h"

@@ -397,7 +397,7 @@ static void greet(struct ensemble_connection *connection, struct codec_in *in) {
     struct codec_text password = codec_text(in);
     connection->is_asked = true;
     if (in->failed || seen_zxid > member_of(connection)->tree.last_zxid) {
-        connection_close(connection); /* it would take its client back in time */
+        connection_close(connection); /* its client would go back in time */
         return;
     }
     timeout_ms = timeout_ms < 2 * tick_ms ? 2 * tick_ms : timeout_ms;
@@ -502,7 +502,7 @@ static void part_applied(void *context, const struct ensemble_part *part,
         frame_stat(results, node);
 }
 
-/* No part was done: each says why. */
+/* No part was done: each has the reason. */
 static void put_errors(struct frame *results, const struct ensemble_txn *txn) {
     for (size_t i = 0; i < txn->count; i++) {
         frame_int(results, -1);

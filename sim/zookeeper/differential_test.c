@@ -2,9 +2,9 @@
  *
  *     differential_test zookeeper://127.0.0.1:PORT
  *
- * Both get the same random requests, over several connections with a session each. What they answer
- * and which events they send is put into words and compared. Left out is what must differ: session
- * ids, passwords and times. Transactions are counted from the first one of a run. */
+ * Both get the same random requests, over several connections with a session each. Their answers
+ * and events are put into words and compared. What must differ is left out: session ids, passwords
+ * and times. Transactions are counted from the first one of a run. */
 #define TEST_JOBS_MOST 1 /* they share a server */
 #include "check.h"
 #include "sim/zookeeper/model.h"
@@ -91,7 +91,7 @@ static int connect_to(const char *url) {
     return fd;
 }
 
-/* The next frame; false: the server closes the connection. A model's frame is there already. */
+/* The next frame; false: the server closes the connection. The model's frame is already there. */
 static bool next_frame(struct end *end, struct codec_in *ret) {
     int found;
     while ((found = codec_frames_next(&end->frames, ret)) == 0) {
@@ -164,7 +164,7 @@ static int by_text(const void *a, const void *b) {
     return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-/* A server lists children in an order of its own. */
+/* A server lists children in its own order. */
 static void say_children(struct codec_in *in, char *words) {
     struct codec_text names[200];
     size_t count = codec_count(in);
@@ -392,7 +392,7 @@ static void add_part(struct pair *pair, struct codec_out *out) {
     }
 }
 
-/* Goes on with the session over another connection; or tries to, with a wrong password. */
+/* Continues the session over another connection; or tries to, with a wrong password. */
 static void resume(struct pair *pair, int number) {
     struct end *theirs = &pair->connections[number].real, *ours = &pair->connections[number].model;
     struct codec_session real = theirs->session, model = ours->session;

@@ -2,9 +2,8 @@
  * a leader, and elections. It is pure: bytes, the time and random numbers go in, and bytes come
  * out.
  *
- * What it does not have is what locks do not use: quotas, observers, reconfiguration, local
- * sessions, ACLs other than "everybody" and "the creator". A request that it does not know is
- * answered as unimplemented. */
+ * It leaves out what locks do not use: quotas, observers, reconfiguration, local sessions, ACLs
+ * other than "everybody" and "the creator". It answers unknown requests as unimplemented. */
 #ifndef SIM_ZOOKEEPER_ENSEMBLE_H
 #define SIM_ZOOKEEPER_ENSEMBLE_H
 
@@ -27,13 +26,13 @@ struct ensemble_part {
 /* A transaction in the log that all members share. */
 struct ensemble_txn {
     int64_t zxid, time_ms;
-    int64_t session;     /* that asked for it; 0: nobody, or the ensemble itself */
-    int member;          /* that it was sent to; -1: none */
+    int64_t session;     /* the one that asked for it; 0: none, or the ensemble itself */
+    int member;          /* the one that it was sent to; -1: none */
     uint64_t connection; /* there */
     int32_t xid, op, error;
     size_t count;
     struct ensemble_part *parts;
-    bool by_operator; /* a session was ended by somebody else than its client and the leader */
+    bool by_operator; /* a session was ended by somebody other than its client and the leader */
 };
 
 enum ensemble_op {
@@ -82,16 +81,15 @@ struct ensemble *ensemble_new(const struct ensemble_config *config, int64_t now_
 void ensemble_free(struct ensemble *e);
 
 void ensemble_set_time(struct ensemble *e, int64_t now_us);
-/* Does what is due, and returns when the next thing is. */
+/* Does what is due, and returns when the next thing is due. */
 int64_t ensemble_run(struct ensemble *e);
 
 struct ensemble_connection *ensemble_connect(struct ensemble *e, int member, void *context);
 void ensemble_disconnect(struct ensemble_connection *connection);
-/* Takes the first frame, which is there as a whole; returns its size. ensemble_run does the
- * rest. */
+/* Takes the first frame, which is complete; returns its size. ensemble_run does the rest. */
 size_t ensemble_feed(struct ensemble_connection *connection, const char *bytes, size_t size);
 
-/* ---- What befalls it ---- */
+/* ---- Faults ---- */
 
 /* These members and the others no longer reach each other; or they do again. Several such faults
  * add up. */
@@ -103,15 +101,16 @@ void ensemble_start(struct ensemble *e, int member);
 int ensemble_leader(const struct ensemble *e);
 /* A member applies what it receives this much later. */
 void ensemble_lag(struct ensemble *e, int member, int64_t us);
-/* Somebody ends a session, or deletes a node. False: it cannot be done now. */
+/* An operator ends a session, or deletes a node. False: it cannot be done now. */
 bool ensemble_end_session(struct ensemble *e, int64_t session);
 bool ensemble_delete(struct ensemble *e, const char *path);
 
-/* ---- What there is ---- */
+/* ---- State ---- */
 
 /* What has been committed. */
 const struct tree *ensemble_tree(const struct ensemble *e);
-/* The earliest time at which the ensemble may end this session, if nothing more is heard of it. */
+/* The earliest time at which the ensemble may end this session, if nothing more is heard from
+ * it. */
 int64_t ensemble_session_until_us(const struct ensemble *e, int64_t session);
 size_t ensemble_session_count(const struct ensemble *e);
 

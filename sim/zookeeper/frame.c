@@ -64,7 +64,7 @@ void frame_header(struct frame *frame, int32_t xid, int64_t zxid, int32_t error)
     frame_int(frame, error);
 }
 
-/* What servers call the version of the children counts creations and deletions. */
+/* The field that servers call the version of the children counts creations and deletions. */
 void frame_stat(struct frame *frame, const struct tree_node *node) {
     const struct tree_stat *stat = &node->stat;
     frame_long(frame, stat->czxid);

@@ -1,4 +1,4 @@
-/* Members, their leader, and what goes on between them. */
+/* Members, their leader, and the messages between them. */
 #include "sim/zookeeper/model.h"
 
 #include <stdio.h>
@@ -317,7 +317,7 @@ static void leave(struct ensemble *e, struct member *member) {
     member->notices_us = member->joins_us = NEVER;
 }
 
-/* It gets all that its leader has. */
+/* It gets everything that its leader has. */
 static void join(struct ensemble *e, struct member *member) {
     const struct member *leader = &e->members[e->leader];
     note(e, "member", member->number, "follows");
@@ -398,7 +398,7 @@ static int64_t choose_notice_us(struct ensemble *e, bool cut) {
     return random_below(e, is_reset ? RESET_US : e->config.sync_limit * e->config.tick_us);
 }
 
-/* Somebody was cut off (`cut`), or stopped, or is back: who will notice, and when. */
+/* A member was cut off (`cut`), or stopped, or is back: decides which members notice, and when. */
 static void settle(struct ensemble *e, bool cut) {
     bool can_elect = false;
     for (int i = 0; i < e->config.member_count; i++) {
@@ -510,7 +510,7 @@ static bool run_member(struct ensemble *e, struct member *member) {
         return true;
     }
     if (take_due(e, &member->late, &message)) {
-        apply_next(e, member); /* late are only commits */
+        apply_next(e, member); /* only commits are late */
         message_free(message);
         return true;
     }
@@ -550,7 +550,7 @@ void ensemble_set_time(struct ensemble *e, int64_t now_us) {
     e->now_us = now_us > e->now_us ? now_us : e->now_us;
 }
 
-/* ---- What befalls it ---- */
+/* ---- Faults ---- */
 
 void ensemble_cut(struct ensemble *e, unsigned members, bool begins) {
     for (int i = 0; i < e->config.member_count; i++) {

@@ -4,14 +4,14 @@
  *
  * All members share one log, which is cut back when a leader is elected that has less of it. A
  * member has written down the first `logged` entries and applied the first `applied` of them to
- * its tree. The leader decides what a request does when it proposes it, by `ahead`: the tree as it
- * will be when the whole log has been applied. A transaction is committed when a majority has it
+ * its tree. The leader decides what a request does when it proposes it, using `ahead`: the tree as
+ * it will be when the whole log has been applied. A transaction is committed when a majority has it
  * in its log.
  *
  * A member and its leader send each other messages, each direction in order. A member touches no
  * session at its leader: it notes which were active, and reports them when the leader pings it. A
- * connection between them that was broken once stays broken, whatever was on its way is lost, and
- * each side notices at some time within the sync limit. Until then it serves its clients. */
+ * connection between them that was broken stays broken, whatever was on its way is lost, and each
+ * side notices at some time within the sync limit. Until then it serves its clients. */
 #ifndef SIM_ZOOKEEPER_MODEL_H
 #define SIM_ZOOKEEPER_MODEL_H
 
@@ -160,7 +160,7 @@ struct ensemble_txn *log_new(struct ensemble *e, int32_t op);
 void log_part(struct ensemble *e, struct ensemble_txn *txn, int32_t op, const char *path);
 void log_close_session(struct ensemble *e, struct ensemble_txn *txn, int session);
 void log_cut(struct ensemble *e, size_t count);
-/* Of a multi that fails, no part is done. */
+/* If a multi fails, no part of it is done. */
 bool txn_is_done(const struct ensemble_txn *txn);
 void txn_apply(struct tree *tree, const struct ensemble_txn *txn,
                void (*done)(void *context, const struct ensemble_part *part,

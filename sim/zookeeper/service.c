@@ -1,9 +1,9 @@
 /* The model of ZooKeeper as a service of the simulator (sim/service.h). Its servers are the members
  * of one ensemble.
  *
- * The ensemble grants a lock by a transaction after which a claim on it fits: this file reads that
- * from the committed tree, by the layout in docs/stores/zookeeper.md, and not with the store's own
- * code. A grant lasts as long as the leader would keep the session if it heard nothing more. */
+ * The ensemble grants a lock by a transaction after which a claim on it fits. This file derives
+ * that from the committed tree, by the layout in docs/stores/zookeeper.md, and not with the store's
+ * own code. A grant lasts as long as the leader would keep the session if it heard nothing more. */
 #include "sim/service.h"
 
 #include "base/list.h"
@@ -18,7 +18,8 @@
 static const int64_t FOREVER_US = INT64_C(1000000000000);
 static const char locks_path[] = "/holdfast/locks/";
 
-/* Stale: its client has made another since, in another session. It still blocks others. */
+/* Stale: its client has made another claim since, in another session. This one still blocks
+ * others. */
 enum claim_state { CLAIM_NEW, CLAIM_WAITS, CLAIM_HOLDS, CLAIM_STALE };
 
 /* A node that claims a lock. */
@@ -32,7 +33,7 @@ struct claim {
     int64_t czxid, session;
 };
 
-/* A fault that befalls members of its own choice, until it is over. */
+/* A fault that affects members that it chooses itself, until it is over. */
 struct named_fault {
     const struct plan_fault *fault;
     unsigned members;
@@ -41,7 +42,7 @@ struct named_fault {
 struct zookeeper_service {
     struct service base;
     int number;
-    struct zookeeper_service *first; /* of its ensemble, which has the rest */
+    struct zookeeper_service *first; /* of its ensemble; the first has the rest */
     struct ensemble *ensemble;
     int member_count;
     int64_t now_us;
@@ -166,7 +167,7 @@ static void add_claim(struct zookeeper_service *first, const char *path) {
     list_append(&first->claims, &claim->link);
 }
 
-/* It ended as its client wanted, or with its session; or somebody took it away. */
+/* It ended as its client wanted, or with its session; or it was taken away. */
 static void remove_claim(struct zookeeper_service *first, const char *path, bool taken) {
     struct claim *claim = find_claim(first, path);
     if (!claim)
@@ -178,8 +179,8 @@ static void remove_claim(struct zookeeper_service *first, const char *path, bool
     free(claim);
 }
 
-/* Claims hold a lock from the first on, as many as fit, and none behind one of another kind, which
- * its client will withdraw. */
+/* Claims hold a lock starting with the first, as many as fit, and none after a claim of another
+ * kind, which its client will withdraw. */
 static void grant(struct zookeeper_service *first, const char *name) {
     const struct claim *head = NULL;
     uint64_t weight = 0;
@@ -203,7 +204,7 @@ static void grant(struct zookeeper_service *first, const char *name) {
     }
 }
 
-/* A holder has checked that its node is there. */
+/* A holder has checked that its node exists. */
 static void note_check(struct zookeeper_service *first, const struct ensemble_part *part,
                        bool done) {
     const struct claim *claim = find_claim(first, part->path);
@@ -214,7 +215,7 @@ static void note_check(struct zookeeper_service *first, const struct ensemble_pa
         report(first, &gone, SERVICE_RENEW, SERVICE_REFUSED);
 }
 
-/* The store deletes its own claims one by one; a break is done with others. */
+/* The store deletes its own claims one by one; a break deletes one together with other changes. */
 static bool takes_away(const struct zookeeper_service *first, const struct ensemble_txn *txn,
                        const char *path) {
     const struct claim *claim = find_claim(first, path);
@@ -325,8 +326,8 @@ static void zookeeper_reset(struct service *service) {
     memset(self->stops, 0, sizeof(self->stops));
 }
 
-/* A member may be slow, but not slower than a quarter of a tick: what a session counts on (the
- * design notes of src/store/zookeeper/session.c) is that the leader pings in its rhythm. */
+/* A member may be slow, but not slower than a quarter of a tick: a session relies on the leader's
+ * regular pings (see the design notes of src/store/zookeeper/session.c). */
 static void zookeeper_unite(struct service *const *members, int count) {
     static const int64_t ticks_ms[] = {100, 500, 1000, 2000};
     struct zookeeper_service *first = self_of(members[0]);
@@ -421,7 +422,7 @@ static void stop_leader(struct zookeeper_service *first, const struct plan_fault
     }
 }
 
-/* Some members, or the one that leads now. */
+/* Cuts off some members, or the present leader. */
 static void cut_off(struct zookeeper_service *first, const struct plan_fault *fault, bool begins) {
     struct named_fault *named = name_fault(first, fault);
     int leader = ensemble_leader(first->ensemble);
@@ -439,7 +440,7 @@ static void take_away(struct zookeeper_service *first, const struct plan_fault *
         ensemble_delete(first->ensemble, claim->path);
 }
 
-/* Of a fault that befalls several members, the lowest one is called first. */
+/* For a fault that affects several members, the lowest one is called first. */
 static bool is_called_first(const struct zookeeper_service *self, const struct plan_fault *fault) {
     return !(fault->servers & ((1u << self->number) - 1));
 }
@@ -517,7 +518,7 @@ static bool zookeeper_find_counter(const struct service *service, const char *na
     return true;
 }
 
-/* A container in which nothing ever was stays: a real server keeps it, too. */
+/* A container that never had a child stays: a real server also keeps it. */
 static const char *zookeeper_remains(const struct service *service) {
     static char text[260];
     const struct zookeeper_service *first = first_of(service);

@@ -214,7 +214,7 @@ static int32_t decide(struct ensemble *e, struct ensemble_txn *txn, int32_t op,
     return part->error = in->failed ? MODEL_MARSHALLING : error;
 }
 
-/* Parts after one that fails are not looked at. */
+/* Parts after one that fails are ignored. */
 static void decide_multi(struct ensemble *e, struct ensemble_txn *txn,
                          const struct request *request, struct codec_in *in) {
     struct tree before = {0};

@@ -1,5 +1,5 @@
 /* A tree of nodes, as one member of an ensemble has it. Every member applies the same changes in
- * the same order, so it knows no sessions, no permissions and no reasons to refuse. */
+ * the same order, so the tree needs no sessions, no permissions and no reasons to refuse. */
 #ifndef SIM_ZOOKEEPER_TREE_H
 #define SIM_ZOOKEEPER_TREE_H
 
@@ -21,7 +21,7 @@ struct tree_node {
     char *path;
     uint64_t hash; /* of the path */
     char *data;
-    char *user; /* who alone may use it; NULL: everybody may */
+    char *user; /* the only one who may use it; NULL: everybody may */
     struct tree_stat stat;
     int32_t child_count;
 };
@@ -32,11 +32,11 @@ struct tree {
     int64_t last_zxid;
 };
 
-/* As realloc; ends the program where that fails. */
+/* Like realloc; ends the program if that fails. */
 void *tree_allocate(void *memory, size_t size);
 char *tree_text(const char *bytes, size_t size);
 
-/* A tree as a new server has it. */
+/* Makes the tree of a new server. */
 void tree_init(struct tree *tree);
 void tree_free(struct tree *tree);
 void tree_copy(struct tree *to, const struct tree *from);
@@ -44,7 +44,7 @@ void tree_copy(struct tree *to, const struct tree *from);
 struct tree_node *tree_find(const struct tree *tree, const char *path);
 /* NULL: it does not exist. */
 struct tree_node *tree_parent(const struct tree *tree, const char *path);
-/* The name of a child of this node; NULL: it is none. */
+/* The name of a child of this node; NULL: it is not one. */
 const char *tree_child_name(const struct tree_node *parent, const struct tree_node *node);
 
 struct tree_change {
@@ -53,7 +53,7 @@ struct tree_change {
     int64_t owner;
 };
 
-/* The parent is there, and the node is not. */
+/* The parent must exist, and the node must not. */
 struct tree_node *tree_create(struct tree *tree, const struct tree_change *change);
 void tree_set(struct tree_node *node, const struct tree_change *change);
 void tree_delete(struct tree *tree, struct tree_node *node, int64_t zxid);

@@ -1,5 +1,5 @@
 /* Thread cancellation. A thread that unwound in the middle of the library would leave a mutex
- * locked, or the driver's role taken: so no call of the library is a cancellation point. Code that
+ * locked, or the driver's role taken. So no call of the library is a cancellation point. Code that
  * may reach a cancellation point of the system runs between these two calls; a request to cancel
  * then waits until the thread has left. */
 #ifndef BASE_CANCEL_H

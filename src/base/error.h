@@ -1,6 +1,6 @@
 /* The text of a failure. Every thread has one line for the last failure of a public call. A failure
- * inside an operation, which must reach another thread, has a string of its own (error_format),
- * which the operation carries. */
+ * inside an operation must reach another thread, so it has its own string (error_format), which the
+ * operation carries. */
 #ifndef BASE_ERROR_H
 #define BASE_ERROR_H
 
@@ -10,7 +10,7 @@
  * code, which the failed call returns. Macros, so that compilers and checkers see which code it
  * is. */
 #define error_set(code, ...) (error_note((code), __VA_ARGS__), (code))
-/* The same with details that may be NULL; the text is then the sentence alone. */
+/* The same with details that may be NULL; the text is then only the sentence. */
 #define error_set_text(code, particulars) (error_note_text((code), (particulars)), (code))
 
 void error_note(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -20,7 +20,7 @@ void error_note_text(int code, const char *particulars);
  * as "no details". */
 char *error_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Appends to the text in a buffer of `size` bytes; cuts what is too long. */
+/* Appends to the text in a buffer of `size` bytes; truncates text that is too long. */
 void error_append(char *text, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

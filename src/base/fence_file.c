@@ -81,7 +81,7 @@ static bool keep_permissions(int folder, const char *name, int fd) {
            fchmod(fd, old.st_mode & 0777) == 0;
 }
 
-/* Writes the new content to a file whose name is that of the file of tokens and `suffix`, and
+/* Writes the new content to a file whose name is that of the file of tokens plus `suffix`, and
  * renames it. Returns a descriptor of the new file, which is locked, or a negative error. */
 static int replace(struct fence_file *file, const char *name, const char *suffix, const void *data,
                    size_t size) {
@@ -186,7 +186,7 @@ static int read_tokens(struct fence_file *file, char **ret_text) {
     return r;
 }
 
-/* Writes a name as it is in the file. */
+/* Writes a name in the form that it has in the file. */
 static void put_name(char *to, const char *name) {
     for (; *name; name++) {
         unsigned char c = (unsigned char)*name;
@@ -253,7 +253,7 @@ static int remember(struct fence_file *file, const char *text, bool changed) {
     int fd = replace(file, file->name, ".new", text, strlen(text));
     if (fd < 0)
         return fd;
-    close(file->tokens); /* the new one is locked, too */
+    close(file->tokens); /* the new one is also locked */
     file->tokens = fd;
     return HF_OK;
 }

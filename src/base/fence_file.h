@@ -21,13 +21,13 @@ struct fence_file {
     int folder, tokens;         /* descriptors: the folder, and the file of tokens, locked */
     char name[NAME_MAX + 1];    /* of the file of tokens in its folder */
     struct fence_token refused; /* after HF_LOST: which one, … */
-    uint64_t seen;              /* … and the larger token that had been there */
+    uint64_t seen;              /* … and the larger token that was in the file */
     char why[512];              /* after any other error: what failed */
 };
 
-/* Waits for the lock on the file of tokens, whose path is `path` plus `suffix`, and which is
- * created if it is missing. Checks the tokens and remembers them. After HF_OK nobody else enters
- * until fence_file_leave.
+/* Waits for the lock on the file of tokens, and creates that file if it is missing. Its path is
+ * `path` plus `suffix`. Checks the tokens and remembers them. After HF_OK nobody else enters until
+ * fence_file_leave.
  * Errors: LOST (one is refused; none is remembered), BAD_STORE (not a file of tokens), SYSTEM. */
 int fence_file_enter(struct fence_file *file, const char *path, const char *suffix,
                      const struct fence_token *tokens, size_t count);

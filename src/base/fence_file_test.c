@@ -295,11 +295,11 @@ static void write_and_report(long last, enum cut how, int report) {
     __real_write(report, "w", 1);
     fence_file_leave(&file);
     step();
-    _exit(2); /* it came to the end */
+    _exit(2); /* it finished */
 }
 
 /* A process that has token 7 writes, and ends before its step number `last`. Returns false if it
- * came to its end before that. */
+ * finished before that. */
 static bool crash_at(long last, enum cut how) {
     char said[3] = "";
     int report[2], status;

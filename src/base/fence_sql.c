@@ -11,7 +11,7 @@
 static const struct {
     const char *word;
     const char *begin, *end;
-    const char *open;           /* what a check begins with, before its name */
+    const char *open;           /* what a check starts with, before its name */
     const char *before, *after; /* hexadecimal digits, so that they become bytes */
 } dialects[] = {
     [HF_POSTGRES] = {"postgres", "SELECT ", "", "holdfast.fence(", "decode('", "', 'hex')"},

@@ -1,6 +1,6 @@
 /* A doubly linked list whose nodes live inside the objects they link. A list is its head, a node
  * that points to itself when empty. A node that is in no list is also initialised, so removing it
- * again does nothing: you can end an object without knowing which list it is in. */
+ * again does nothing: you can dispose of an object without knowing which list it is in. */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 

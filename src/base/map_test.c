@@ -1,5 +1,5 @@
-/* The hash table: what was added is found, equal hashes are walked. Without memory to grow it gets
- * slow and stays right. */
+/* The hash table: what was added is found, equal hashes are walked. Without memory to grow, it gets
+ * slow but stays correct. */
 #include "base/map.h"
 #include "check.h"
 #include "support/failing.h"

@@ -1,7 +1,7 @@
 /* Modules: parts of the library that are loaded when they are needed, each a "holdfast-NAME.so"
  * with one symbol. They are never unloaded. Any thread may load one.
  *
- * They are looked for in the folder of the object that this code is in (the library, or a module
+ * They are searched for in the folder of the object that this code is in (the library, or a module
  * that needs another), in its subfolder "holdfast", and then where the build installs them. So they
  * are found in the build tree, and in an installation that was staged or moved. A program that is
  * linked statically looks only where the build installs them, and so does a set-uid program. If
@@ -15,7 +15,8 @@
 /* Whether the module exists, and its path. */
 bool module_find(const char *name, char path[PATH_MAX]);
 
-/* A sentence about a missing module: where it was looked for, and how to get it. Returns `text`. */
+/* A sentence about a missing module: where it was searched for, and how to get it. Returns
+ * `text`. */
 enum { MODULE_TEXT_SIZE = 1024 };
 const char *module_missing(const char *name, char text[MODULE_TEXT_SIZE]);
 

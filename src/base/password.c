@@ -49,7 +49,7 @@ enum file_secrecy file_secrecy(int fd, char ret_why[PASSWORD_WHY_SIZE]) {
 
 /* ---- Reading ---- */
 
-/* Removes the end of the line and checks what is left. */
+/* Removes the end of the line and checks the rest. */
 static int check(struct password *password, size_t size, char ret_why[PASSWORD_WHY_SIZE]) {
     char *text = password->text;
     if (size && text[size - 1] == '\n') {

@@ -1,11 +1,11 @@
 /* The parser walks the text once, from left to right, and copies each part, decoded, into one block
- * of memory that also has the arrays: there is one allocation to fail and one to free. No part
- * grows when it is decoded, and each has a delimiter in the text, which makes room for its NUL (the
- * two bytes of "//" serve the last host and its path). Only a path without hosts has none: so the
- * text's length + 1 is enough.
+ * of memory that also holds the arrays, so there is only one allocation to fail and to free. No
+ * part grows when it is decoded, and each has a delimiter in the text, which makes room for its NUL
+ * (the two bytes of "//" serve the last host and its path). Only a path without hosts has no
+ * delimiter, so the text's length + 1 is enough.
  *
  * Redaction does not use the parser: it must also hide the password of a text that is not a valid
- * URL, above all of one that is invalid because of its password. */
+ * URL, especially of one that is invalid because of its password. */
 #include "base/url.h"
 
 #include <arpa/inet.h>
@@ -166,7 +166,7 @@ static int parse_authority(struct parser *parser, const char *from, const char *
         from = at + 1;
     }
     if (from == end && *end == '/')
-        return r; /* a path alone, such as that of a socket */
+        return r; /* only a path, such as that of a socket */
     while (r == HF_OK) {
         const char *comma = find(from, end, ',');
         r = parse_host(parser, from, comma);
@@ -289,7 +289,7 @@ static char *put(char *to, const char *from, const char *end) {
     return to;
 }
 
-/* Stars for [from, end), unless there is nothing in it to hide. */
+/* Puts stars for [from, end), unless there is nothing in it to hide. */
 static char *put_hidden(char *to, const char *from, const char *end) {
     return from < end ? stpcpy(to, "***") : to;
 }
@@ -316,7 +316,7 @@ static bool is_secret(const char *key, const char *end) {
     return false;
 }
 
-/* The end of a value. Text after an '&' that is no key=value is the rest of a password that should
+/* The end of a value. Text after an '&' that is not key=value is the rest of a password that should
  * have been escaped. */
 static const char *value_end(const char *value, const char *end) {
     const char *ampersand = find(value, end, '&');
@@ -380,8 +380,8 @@ static void find_password(const char *from, const char **ret_from, const char **
     }
 }
 
-/* Where the user info begins, if there is any. A text that is no URL may be one without its scheme
- * (user:password@host). The names of files and of memory stores have none. */
+/* Where the user info begins, if there is any. A text that is not a URL may be a URL without its
+ * scheme (user:password@host). The names of files and of memory stores have no user info. */
 static const char *user_info(const char *text) {
     const char *colon = text + strcspn(text, ":");
     if (!strncmp(colon, "://", 3))

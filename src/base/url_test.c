@@ -449,7 +449,7 @@ TEST(a_secret_is_hidden_though_its_key_is_no_valid_one) {
     check_redacted("memory:? password =s3cret", "memory:? password =***");
     check_redacted("memory:#password=s3cret", "memory:#password=***");
     check_redacted("memory:?a=?password=s3cret", "memory:?a=?password=***");
-    check_redacted("password=s3cret", "password=s3cret"); /* no URL by any reading */
+    check_redacted("password=s3cret", "password=s3cret"); /* not a URL in any sense */
 }
 
 TEST(what_is_not_printable_is_shown_escaped) {

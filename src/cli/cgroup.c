@@ -1,4 +1,4 @@
-/* A control group of the command's own. */
+/* A control group for the command. */
 #include "cli/cgroup.h"
 
 #include <dirent.h>

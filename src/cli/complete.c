@@ -83,7 +83,7 @@ static bool is_foreign(const struct command *command, size_t number) {
     return strcmp(word, "COMMAND") == 0 && strcmp(next, "ARG") == 0;
 }
 
-/* ---- What can stand there ---- */
+/* ---- What can come next ---- */
 
 static void answer_choice(const struct place *place, const char *words) {
     while (*words) {
@@ -131,7 +131,7 @@ static void answer_profiles(const struct place *place) {
     }
 }
 
-/* A name with control characters is not offered: the shell would take it apart. */
+/* A name with control characters is not offered: the shell would split it. */
 static bool is_plain(const char *name) {
     for (; *name; name++) {
         if ((unsigned char)*name < ' ' || *name == 0x7f)

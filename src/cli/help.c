@@ -1,4 +1,4 @@
-/* holdfast help: what there is, and how each command is used. */
+/* holdfast help: lists the commands, and explains how each is used. */
 #include "cli/cli.h"
 #include "cli/options.h"
 

@@ -343,7 +343,7 @@ static int parse_letters(struct parser *p, const char *word) {
     return 0;
 }
 
-/* A negative number is a word, and "-" too. */
+/* A negative number is a word, and so is "-". */
 static bool is_option(const char *word) {
     return word[0] == '-' && word[1] && !isdigit((unsigned char)word[1]);
 }

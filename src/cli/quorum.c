@@ -34,7 +34,7 @@ static int vote(hf_client *client, const char *name) {
     int r = hf_acquire(client, name, &options, &hold);
     if (r < 0)
         return r;
-    r = hf_release(hold); /* waits for a quorum; by then most of the others have voted, too */
+    r = hf_release(hold); /* waits for a quorum; by then most of the others have voted as well */
     hf_hold_free(hold);
     return r;
 }
@@ -52,8 +52,8 @@ static bool have_all_voted(const hf_lock_info *info) {
     return true;
 }
 
-/* Asks the nodes about the vote, again for a while if one has not voted yet, or does not answer
- * within node_timeout, which is short. */
+/* Asks the nodes about the vote, and repeats this for a while if one has not voted yet or does not
+ * answer within node_timeout, which is short. */
 static int look(hf_client *client, const char *name, hf_locks **ret_locks) {
     for (int tries = LOOKS;; tries--) {
         int r = hf_inspect(client, name, ret_locks);

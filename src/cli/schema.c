@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Made of src/store/NAME/schema.sql by tools/embed_text. */
+/* Made from src/store/NAME/schema.sql by tools/embed_text. */
 extern const char postgres_schema[], mysql_schema[];
 
 static const char postgres_rights[] =

@@ -27,7 +27,7 @@ char *text_shell_quoted(const char *text);
 /* "850ms", "12s", "4m10s", "2h05m", "3d04h". Returns `ret`. */
 char *text_duration(char *ret, size_t size, int64_t ms);
 
-/* What is left of a lease: "12s left", or "without an end" for a foreign client's lock without
+/* What is left of a lease: "12s left", or "unlimited" for a foreign client's lock without
  * expiry. */
 char *text_left(char *ret, size_t size, int64_t left_ms);
 

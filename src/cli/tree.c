@@ -28,7 +28,7 @@ struct processes {
     size_t count, room;
 };
 
-/* Who is to get which signal. */
+/* Which processes get which signal. */
 struct aim {
     int signal;
     pid_t root;                                    /* those below it, and … */

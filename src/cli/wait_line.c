@@ -95,7 +95,7 @@ static void draw(struct wait_line *line, char *text) {
     }
 }
 
-/* What it waits for, as the look at the lock found it: its holder, or a store that is away. */
+/* What the look found that we wait for: the holder of the lock, or a store that is unavailable. */
 static void describe_look(char *ret, size_t size, hf_call *look) {
     *ret = 0;
     if (hf_call_status(look) < 0) {

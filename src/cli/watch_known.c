@@ -40,7 +40,7 @@ struct known_lock *known_find(const struct known *known, const char *name) {
     return found ? known->locks[place] : NULL;
 }
 
-/* The array of pointers with room for one more; NULL: no memory, and it is as it was. */
+/* The array of pointers with room for one more; NULL: no memory, and it is unchanged. */
 static void *with_room(void *array, size_t count, size_t *room) {
     size_t more = *room ? 2 * *room : 8;
     if (count < *room)

@@ -77,8 +77,8 @@ static void block(hf_hold *hold, void *arg) {
     atomic_fetch_add(&story->ended, 1);
 }
 
-/* (Where a machine is too slow to renew in time, once more: what is not renewed is lost each
- * time.) */
+/* (It is tried again if the machine was too slow to renew in time: a hold that nobody renews is
+ * lost each time.) */
 TEST(a_callback_that_blocks_stops_no_renewal) {
     enum { TRIES = 5 };
     hf_client *a = open_client(), *b = open_client();

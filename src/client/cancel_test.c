@@ -1,5 +1,5 @@
-/* Threads whose calls are cancelled by hf_client_cancel. And threads that end where they should
- * not: cancelled while they wait in the library, or ended by the callback that they run. Everybody
+/* Threads whose calls are cancelled by hf_client_cancel, and threads that end where they should
+ * not: cancelled while they wait in the library, or ended by the callback that they run. Everything
  * else goes on: holds are renewed, losses are reported, clients close. */
 #include "store/sqlite/sqlite_test.h"
 
@@ -15,8 +15,8 @@ static hf_client *(*const openers[])(void) = {open_memory, open_client};
 
 enum { TRIES = 5 };
 
-/* Releases what must have been renewed. False if it was not: on a machine that is too slow to renew
- * in time it is tried again; what is not renewed is lost each time. */
+/* Releases a hold that must have been renewed. False if it was not, perhaps because the machine is
+ * too slow: then it is tried again. A hold that nobody renews is lost each time. */
 static bool release_renewed(hf_hold *hold, int tries) {
     int r = hf_check(hold, 0);
     if (!r)
@@ -80,7 +80,7 @@ TEST(cancelling_a_client_ends_the_calls_that_its_threads_are_in) {
         }
         AWAIT(waiters(other, "awaited") == 0);
         CHECK_IS(hf_check(held, 0), HF_OK);
-        /* Calls that begin later are not affected. */
+        /* Calls that start later are not affected. */
         CHECK_IS(hf_release(awaited), HF_OK);
         hf_hold *again = get(client, "awaited", lasting(HF_FOREVER, LONG_MS));
         CHECK_IS(hf_release(again), HF_OK);

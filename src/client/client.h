@@ -1,5 +1,5 @@
 /* The client: where threads meet. One mutex guards a client with its engine; the store and its
- * world are called by one thread at a time (drive.c). Everything below knows nothing of threads.
+ * world are called by one thread at a time (drive.c). The layers below know nothing about threads.
  *
  *   client.c   opening, closing, forks
  *   drive.c    which thread waits for the store, and processes what it and the engine put out
@@ -72,7 +72,7 @@ struct hf_client {
     struct blocked_thread *driver; /* the thread that waits for the world, or NULL */
     bool driver_waits;             /* in world_wait_for, without the mutex */
     bool driver_flushes;           /* the driver will flush soon, so others need not */
-    struct waking *waking;         /* where a driver collects whom to wake, or NULL */
+    struct waking *waking;         /* the threads that a driver will wake, or NULL */
     struct list blocked;           /* threads that may drive */
     struct blocked_thread closer;  /* the one that closes the client */
     struct world_bell bell;        /* interrupts the driver's wait */
@@ -174,7 +174,7 @@ struct event_counts {
     bool held; /* ACQUIRED was reported, and its end not yet */
 };
 
-/* What few holds need. */
+/* What only a few holds need. */
 struct hold_more {
     hf_hold *hold; /* whose this is */
     struct reentry reentry;
@@ -220,7 +220,7 @@ int client_open_in(struct world *world, const char *url, const hf_client_options
  * NULL, HF_BAD_ARGUMENT, with the text set and without the mutex. */
 int client_enter(hf_client *client);
 
-/* The same for what must work in a closed client too: false in a forked child. */
+/* The same, for calls that must also work in a closed client: false in a forked child. */
 bool client_lock(hf_client *client);
 void client_unlock(hf_client *client);
 

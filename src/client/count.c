@@ -1,10 +1,10 @@
 /* Counters: single operations of the store, without the engine, that are repeated until the store
- * has answered or their time is over.
+ * has answered or their time is up.
  *
  * A client submits only one operation on a name at a time, so the store can recognise a repeat by
  * the last number that it has seen (rule 13 of store.h). Other operations on the name wait in a
  * ring behind the first. The first stays first until the store is done with it, even if the program
- * has cancelled or freed the call, or its time is over.
+ * has cancelled or freed the call, or its time is up.
  *
  * Once an operation may have happened, a later refusal does not prove that it did not: perhaps only
  * the repeat was refused. The result is then HF_UNKNOWN. */
@@ -158,7 +158,7 @@ void count_op_completed(struct store_op *op) {
     free(count->failure);
     count->failure = op->text;
     op->text = NULL;
-    if (call->result != HF_PENDING) { /* cancelled meanwhile, or its time was over */
+    if (call->result != HF_PENDING) { /* cancelled meanwhile, or its time was up */
         leave(count);
         call_free_if_left(call);
     } else if (op->outcome == STORE_DONE) {

@@ -1,4 +1,4 @@
-/* Who drives.
+/* Which thread drives.
  *
  * Some thread must wait for the store's answers and for timers. A dedicated thread would cost two
  * wake-ups for each call: one there and one back. So the threads that are blocked in calls do it
@@ -8,15 +8,15 @@
  * wake-up is lost, and two threads never drive at once. models/drive.pml shows that, and what goes
  * wrong without each step.
  *
- * When a driver has completed calls of others, it wakes them after it has released the mutex, since
- * each wants it next. Then it lets them run before it goes on, and sends what they put out in one
- * write. With 64 threads, a write carries the requests of dozens.
+ * When a driver has completed calls of other threads, it wakes those threads after it has released
+ * the mutex, since each of them needs it next. Then it lets them run before it goes on, and sends
+ * what they put out in one write. With 64 threads, a write carries the requests of dozens.
  *
  * While no thread of the program is blocked in a call, the standby thread, which is the client's
  * own, renews the holds. It stays out of the way of other drivers: it drives only if nobody has for
- * some 10 ms and the world has something ready. When it finds another thread driving, it sleeps for
- * 50 ms; if the same thread is then still driving, it sleeps until that thread leaves. During the
- * 50 ms it is woken only if something is due before they end, or if a call is pending that no
+ * about 10 ms and the world has something ready. When it finds another thread driving, it sleeps
+ * for 50 ms; if the same thread is then still driving, it sleeps until that thread leaves. During
+ * the 50 ms it is woken only if something is due before they end, or if a call is pending that no
  * thread waits for: a wake-up would cost each hand-off of a contended lock two switches between
  * threads.
  *
@@ -117,7 +117,8 @@ static bool submit_out(hf_client *c) {
     return true;
 }
 
-/* Leaves the kernel's timer alone if it is early enough: one needless wake-up at most. */
+/* Does not touch the kernel's timer if it is early enough: that costs one needless wake-up at
+ * most. */
 static void set_timer(hf_client *c) {
     int64_t due_us = client_due_us(c);
     if (due_us != ENGINE_NEVER && (!c->timer.node.place || due_us < c->timer.node.at))
@@ -133,7 +134,7 @@ void client_take_answers(hf_client *c) {
 
 /* ---- Inside ---- */
 
-/* Who takes the mutex meanwhile must not see a hold that is lost and a group that is not. */
+/* A thread that takes the mutex meanwhile must not see a lost hold in a group that is not lost. */
 void client_to_store(hf_client *c) {
     if (!c->store_blocks)
         return;

@@ -1,9 +1,9 @@
 /* Events: what happens to a program's locks, for its on_event.
  *
- * This turns the engine's news of a hold into events, with the counts kept in the hold's `more`. An
- * event is a notice like any other callback: events run in the order in which they happened, and
- * never on a thread that renews. An event for which there is no memory is dropped, and the next one
- * says how many were.
+ * This file turns the engine's news of a hold into events, with the counts kept in the hold's
+ * `more`. An event is a notice like any other callback: events run in the order in which they
+ * happened, and never on a thread that renews. An event for which there is no memory is dropped,
+ * and the next one reports how many were dropped.
  *
  * The end of a lock is reported when the engine is done with it: only then is it known whether the
  * store confirmed the release. The time held counts until the program released it. */
@@ -88,7 +88,7 @@ void event_acquire_finished(hf_hold *hold, int result) {
     emit(hold, counts->held ? HF_EVENT_ACQUIRED : HF_EVENT_NOT_ACQUIRED, result);
 }
 
-/* Notes how much time was left just now. */
+/* Notes how much time is left now. */
 static void note_margin(struct event_counts *counts, int64_t now_us) {
     int64_t left_us = counts->deadline_us > now_us ? counts->deadline_us - now_us : 0;
     if (counts->least_margin_us < 0 || left_us < counts->least_margin_us)

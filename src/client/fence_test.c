@@ -1,5 +1,5 @@
-/* What a hold gives to a resource: for which holds there is something, and what it says. That
- * resources then refuse stale writers is shown in tests/fence. */
+/* What a hold gives to a resource: which holds give something, and what it says. tests/fence shows
+ * that resources then refuse stale writers. */
 #include "check.h"
 #include "support/virtual_world.h"
 

@@ -1,6 +1,6 @@
 /* A fork in the middle of everything. In the child, calls on handles return HF_FORKED, whatever the
  * parent's threads were doing; freeing a handle only frees memory; and the child may open clients
- * of its own. failures.md 39. */
+ * of its own. FAILURES.md 39. */
 #include "support/fork_safely.h"
 
 #include <dirent.h>
@@ -146,8 +146,8 @@ TEST(a_child_of_busy_threads_answers_and_opens_its_own) {
     hf_client_close(busy.client);
 }
 
-/* The list of memory spaces has a mutex of its own, which another thread may hold at the moment of
- * the fork. */
+/* The list of memory spaces has its own mutex, which another thread may hold at the moment of the
+ * fork. */
 TEST(a_child_opens_while_the_parents_threads_open_and_close) {
     struct busy busy = {0};
     /* A fork of a sanitizer's memory takes long, and such a child does nothing. */
@@ -217,7 +217,7 @@ TEST(a_child_that_frees_its_handles_loses_no_memory) {
 }
 
 /* The parent's descriptors are not disturbed: its epoll set is the same object as the child's
- * copy. How the parent's hold ends, which was renewed if that is HF_OK. */
+ * copy. Returns how the parent's hold ended: HF_OK if it was renewed. */
 static int fork_and_close(hf_client *a, hf_client *b) {
     hf_acquire_options options = HF_ACQUIRE_OPTIONS_INIT;
     options.lease_ms = 3000;
@@ -244,8 +244,8 @@ static int fork_and_close(hf_client *a, hf_client *b) {
     return released;
 }
 
-/* (Where a machine is too slow to renew in time, once more: what is not renewed is lost each
- * time.) */
+/* (It is tried again if the machine was too slow to renew in time: a hold that nobody renews is
+ * lost each time.) */
 TEST(a_child_that_closes_leaves_the_parents_client_at_work) {
     enum { TRIES = 5 };
     hf_client *a = open_client(), *b = open_client();

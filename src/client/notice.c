@@ -5,11 +5,12 @@
  * does nothing else. A thread that drives never runs them: a callback that blocks must not delay a
  * renewal. A callback may end its thread (pthread_exit); others then run the rest.
  *
- * hf_fd is an epoll of two: the world's own descriptor (something is ready to be driven) and an
- * eventfd (callbacks or completed calls are ready for the program). They cannot be one, because any
- * driver empties the first, and only the program empties the second. What hf_process itself
- * completes needs no signal: the program calls hf_call_next after it. With a store that blocks
- * there is only the eventfd: the standby thread drives, since hf_process must not wait. */
+ * hf_fd is an epoll descriptor that watches two others: the world's own (something is ready to be
+ * driven) and an eventfd (callbacks or completed calls are ready for the program). One would not
+ * do, because any driver empties the first, and only the program empties the second. What
+ * hf_process itself completes needs no signal: the program calls hf_call_next after it. With a
+ * store that blocks there is only the eventfd: the standby thread drives, since hf_process must not
+ * wait. */
 #include "client/client.h"
 
 #include "base/cancel.h"

@@ -17,8 +17,8 @@ enum door {
     UNREACHABLE,   /* refuses: nothing was sent */
     LOSES_REQUEST, /* UNKNOWN, and not done */
     LOSES_REPLY,   /* UNKNOWN, and done */
-    KEEPS_REQUEST, /* neither done nor answered until door_open */
-    KEEPS_REPLY,   /* done, and not answered until door_open */
+    KEEPS_REQUEST, /* neither done nor answered until open_door */
+    KEEPS_REPLY,   /* done, and not answered until open_door */
 };
 
 struct door_store {
@@ -249,7 +249,7 @@ TEST(looking_at_a_hold_never_asks_the_store) {
     hf_client_close(a);
 }
 
-/* failures.md 25: the notice comes at D, by every means that was asked for, and once */
+/* FAILURES.md 25: the notice comes at D, by every means that was asked for, and once */
 static void check_lost_at_deadline(enum door door) {
     hf_client *a = open_door_client();
     int losses = 0;
@@ -294,7 +294,7 @@ TEST(a_lock_is_lost_at_its_deadline_when_the_answers_are_lost) {
     check_lost_at_deadline(LOSES_REPLY);
 }
 
-/* failures.md 23 */
+/* FAILURES.md 23 */
 TEST(a_hold_survives_an_outage_of_half_a_lease) {
     static const enum door doors[] = {UNREACHABLE, LOSES_REQUEST, LOSES_REPLY};
     for (size_t i = 0; i < sizeof doors / sizeof *doors; i++) {
@@ -347,7 +347,7 @@ TEST(a_late_answer_to_a_renewal_counts_from_its_sending) {
     hf_client_close(a);
 }
 
-/* failures.md 24 */
+/* FAILURES.md 24 */
 TEST(an_answer_that_outlives_its_hold_touches_nothing) {
     hf_client *a = open_door_client(), *b = open_client();
     hf_hold *hold = get(a, "x", lease_of(9000, 0));
@@ -380,7 +380,7 @@ TEST(a_broken_lock_is_lost_at_once) {
 
 /* ---- Acquiring ---- */
 
-/* failures.md 17 */
+/* FAILURES.md 17 */
 TEST(a_grant_whose_answer_was_lost_is_found_again) {
     hf_client *a = open_door_client(), *b = open_client();
     set_door(a, LOSES_REPLY);
@@ -427,7 +427,7 @@ TEST(a_wait_for_a_silent_store_ends_in_time_and_a_late_grant_is_released) {
     }
 }
 
-/* failures.md 2, 7 */
+/* FAILURES.md 2, 7 */
 TEST(the_deadline_counts_from_the_sending_of_the_request) {
     hf_client *a = open_door_client(), *b = open_client();
     set_door(a, KEEPS_REPLY);

@@ -12,7 +12,7 @@
 
 enum {
     SOON_MS = 50,    /* the promise: after the deadline, or for a call that does not block */
-    WAITS_MS = 1000, /* what waits for a locked database does so for longer than this */
+    WAITS_MS = 1000, /* a call that waits for a locked database takes longer than this */
     LEASE_SHORT_MS = 900,
     TRIES = 6,
 };
@@ -127,8 +127,8 @@ static int64_t fork_ms(void) {
     return took;
 }
 
-/* A busy machine may stop the program in any fork, but not in all of them. One that waits for the
- * store takes so long that the next may find it at rest: it counts. */
+/* A busy machine may stop the program in any fork, but not in all of them. A fork that waits for
+ * the store takes so long that the next one may find the store idle, so it is not tried again. */
 static int64_t shortest_fork_ms(void) {
     int64_t shortest = fork_ms();
     for (int i = 0; i < 20 && shortest > SOON_MS && shortest < WAITS_MS; i++) {
@@ -392,8 +392,7 @@ TEST(a_foreign_transaction_delays_no_report_of_a_loss) {
         call++;                                                   \
     } while (0)
 
-/* A call that waits for the database is slow each time; on a busy machine it is now this one, now
- * that. */
+/* A call that waits for the database is slow each time; on a busy machine, different calls are. */
 TEST(calls_that_do_not_block_do_not_wait_for_a_locked_database) {
     unsigned always_slow = ~0U;
     for (int tries = 0; tries < TRIES && always_slow; tries++) {
@@ -464,7 +463,7 @@ TEST(an_acquire_behind_a_stalled_call_gets_its_whole_lease) {
     hf_client_close(worker.client);
 }
 
-/* Looks all the time, so also just when the thread inside has been told of the break. */
+/* Looks all the time, so also just when the thread inside has been notified of the break. */
 TEST(who_sees_that_a_group_is_lost_sees_which_name_was) {
     hf_client *client = open_client(), *other = open_client();
     hf_want wants[2] = {HF_WANT_INIT, HF_WANT_INIT};

@@ -172,7 +172,7 @@ static void enter_rooms_with(int threads, int clients, int names, int rounds) {
 
 /* ---- Many threads ---- */
 
-/* failures.md 24 */
+/* FAILURES.md 24 */
 TEST(eight_threads_acquire_and_release_without_end) {
     enter_rooms_with(8, 1, 8, 25000);
 }
@@ -225,7 +225,7 @@ static void *hold_briefly(void *arg) {
     return NULL;
 }
 
-/* failures.md 24: leases of a few ms, so that the standby thread renews all the time */
+/* FAILURES.md 24: leases of a few ms, so that the standby thread renews all the time */
 TEST(a_release_may_race_a_renewal) {
     struct crew crew = {.clients = {open_client()},
                         .client_count = 1,
@@ -426,7 +426,7 @@ TEST(clients_of_one_memory_space_may_open_and_close_at_once) {
 
 /* ---- Who drives ---- */
 
-/* failures.md 25, the other way round: nobody calls the library, and the lock stays */
+/* FAILURES.md 25, the other way round: nobody calls the library, and the lock stays */
 TEST(the_standby_thread_renews_while_the_program_does_nothing) {
     hf_client *a = open_client(), *b = open_client();
     int released = HF_LOST;
@@ -594,7 +594,7 @@ static void *wait_briefly(void *arg) {
     return NULL;
 }
 
-/* Drivers give up again and again: each must hand over, or the others would sleep for ever. */
+/* Drivers give up again and again: each must hand over, or the others would sleep forever. */
 TEST(drivers_that_time_out_hand_the_drive_on) {
     struct crew crew = {.clients = {open_client(), open_client()},
                         .until_ms = now_ms() + times(3000)};
@@ -735,8 +735,8 @@ TEST(hf_fd_stays_readable_until_hf_process) {
     hf_client_close(client);
 }
 
-/* A loop that takes what is ready must not run once more for nothing. (It may if the standby thread
- * was quicker, which it is now and then.) */
+/* A loop that takes what is ready must not run again for nothing. (It may if the standby thread was
+ * quicker, which happens now and then.) */
 TEST(hf_fd_is_not_readable_again_for_what_hf_process_has_completed) {
     hf_client *a = open_client(), *b = open_client();
     int fd = hf_fd(a), again = 0;

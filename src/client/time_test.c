@@ -204,7 +204,7 @@ TEST(a_lease_without_renewal_ends_at_its_deadline) {
     hf_client_close(a);
 }
 
-/* failures.md 1, seen from the next in the queue */
+/* FAILURES.md 1, seen from the next in the queue */
 TEST(a_paused_holder_is_succeeded_when_its_lease_ends) {
     hf_client *a = open_client(), *b = open_client();
     int losses = 0;
@@ -310,7 +310,7 @@ TEST(several_names_share_one_time_limit) {
 
 /* ---- Clocks that part ways ---- */
 
-/* failures.md 3 */
+/* FAILURES.md 3 */
 static void check_long_suspend(const char *url) {
     hf_client *a = virtual_client(url, NULL), *b = virtual_client(url, NULL);
     int losses = 0;
@@ -351,7 +351,7 @@ TEST(a_suspend_shorter_than_what_is_left_keeps_the_lock) {
     hf_client_close(a);
 }
 
-/* failures.md 4: the store's clock steps forward, and its lease ends early */
+/* FAILURES.md 4: the store's clock steps forward, and its lease ends early */
 TEST(a_step_of_the_stores_clock_is_reported_at_the_next_renewal_and_fenced) {
     hf_client *a = open_client(), *b = open_client();
     int losses = 0;
@@ -370,7 +370,7 @@ TEST(a_step_of_the_stores_clock_is_reported_at_the_next_renewal_and_fenced) {
     hf_client_close(b);
 }
 
-/* failures.md 5 */
+/* FAILURES.md 5 */
 TEST(a_step_back_of_the_stores_clock_is_a_clock_error_and_not_busy) {
     hf_client *a = open_client(), *b = open_client();
     hf_hold *hold = get(a, "x", lease_of(10000, HF_NO_RENEW)), *other;
@@ -396,7 +396,7 @@ static bool overlaps(hf_client *a, hf_client *b) {
     return both;
 }
 
-/* failures.md 6 */
+/* FAILURES.md 6 */
 TEST(clocks_that_run_apart_within_drift_never_let_two_in) {
     hf_client *a = open_client(), *b = open_client();
     for (int ppm = -10000; ppm <= 10000; ppm += 2500) {

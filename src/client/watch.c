@@ -162,7 +162,7 @@ static void settle(hf_client *c) {
     uint64_t number = wanted ? wanted->number : 0;
     if (c->watch_op_in_flight || c->closed || number == c->watch_served)
         return;
-    bool stops = c->watch_served; /* one watch first ends, and then the next begins */
+    bool stops = c->watch_served; /* one watch ends before the next starts */
     strcpy(c->watch_prefix, stops ? "" : wanted->prefix);
     c->watch_op =
         (struct store_op){.type = stops ? STORE_UNWATCH : STORE_WATCH, .name = c->watch_prefix};

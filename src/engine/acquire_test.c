@@ -451,7 +451,7 @@ STORY(an_unlimited_wait_gives_up_on_a_store_that_stays_away) {
     is_away_until_ms(a, STORE_WAIT_MS - 1);
     expect_nothing();
     at_ms(STORE_WAIT_MS);
-    expect_op(a, STORE_ACQUIRE); /* once more at the very end */
+    expect_op(a, STORE_ACQUIRE); /* again at the very end */
     answer_refused_with(a, HF_UNREACHABLE, "connection timed out");
     expect_acquired(a, HF_UNREACHABLE);
     CHECK_EQ_STR(a->text, "connection timed out");

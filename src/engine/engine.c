@@ -9,7 +9,7 @@
  * submitted to the store (engine_submitting): never from an answer.
  *
  * Each hold has one place in the heap, the earlier of two times: when it will act next (act_at_us),
- * and when its present state ends by itself (limit_us). Everything that changes either ends with
+ * and when its current state ends on its own (limit_us). Everything that changes either ends with
  * schedule(). */
 #include "engine/engine.h"
 
@@ -88,7 +88,7 @@ static struct request *acquire_request(const struct hold *hold) {
     return request;
 }
 
-/* When the hold's present state ends by itself. */
+/* When the hold's current state ends on its own. */
 static int64_t limit_us(const struct hold *hold) {
     if (is_held(hold))
         return hold->deadline_us;
@@ -387,7 +387,7 @@ static void withdraw(struct engine *e, struct hold *hold, int result, char *text
 
 /* ---- Tokens that were seen ----
  *
- * The floor of a name is above the largest token that was seen of it, in case the store lost the
+ * The floor of a name is above the largest token that was seen for it, in case the store lost the
  * counter and the clock went back. It must not be above the tokens of other names: a single counter
  * far ahead would drag all of them along, and the store refuses such a floor for a name without a
  * counter. Memory is bounded: in a full row, the entry with the smallest token is replaced. */
@@ -763,7 +763,7 @@ void engine_release(struct engine *e, struct hold *hold, struct request *request
         else
             release_or_leave(e, hold);
         break;
-    case HOLD_RELEASING: /* the answer finishes this request, too */
+    case HOLD_RELEASING: /* the answer also finishes this request */
         break;
     case HOLD_OVER:
         finish_all(e, hold, REQUEST_RELEASE, HF_RELEASED, NULL);

@@ -56,7 +56,7 @@ struct owner {
     bool is_thread;
 };
 
-/* What a reentrant hold has in addition. */
+/* What only a reentrant hold has. */
 struct reentry {
     struct map_node node; /* in by_owner, from asking until the release */
     struct hold *hold;
@@ -123,7 +123,7 @@ struct engine_config {
     uint64_t random; /* a seed, for jitter */
 };
 
-/* The largest token that was seen of a name, by the hash of the name. */
+/* The largest token that was seen for a name, by the hash of the name. */
 enum { ENGINE_SEEN_ROWS = 256, ENGINE_SEEN_IN_ROW = 4 };
 struct seen_token {
     uint64_t name, token;
@@ -156,8 +156,8 @@ int64_t engine_validity_us(const struct engine *engine, int64_t lease_us);
  * The request says how long to wait. HF_OK or HF_NO_MEMORY. */
 int engine_acquire(struct engine *engine, struct hold *hold, struct request *request);
 
-/* Enters this owner's hold of the name once more; *ret_hold is NULL if there is none. HF_WRONG_KIND
- * or HF_BAD_WEIGHT if the hold does not cover what `wanted` asks for. */
+/* Enters this owner's hold of the name again; *ret_hold is NULL if there is none. HF_WRONG_KIND or
+ * HF_BAD_WEIGHT if the hold does not cover what `wanted` asks for. */
 int engine_reenter(struct engine *engine, const struct store_op *wanted, const struct owner *owner,
                    struct hold **ret_hold);
 

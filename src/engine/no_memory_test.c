@@ -1,6 +1,6 @@
 /* The engine without memory. A scenario that contains everything that allocates runs twice for each
- * of its allocations: once this allocation fails, once this one and all after it fail. Each run
- * must end in a clear result, with nothing leaked and nothing forgotten. */
+ * of its allocations: once only this allocation fails, and once this one and all after it fail.
+ * Each run must end in a clear result, with nothing leaked and nothing forgotten. */
 #include "engine/story_test.h"
 
 enum { HOLDS = 40 };

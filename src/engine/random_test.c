@@ -1,9 +1,9 @@
 /* Anything in any order: thousands of random steps, with a check after each of them of what must
  * always be true. The store answers, wakes and breaks at random; the program acquires, cancels,
  * renews, reenters and releases; time jumps, and answers come before or after the timers. The test
- * computes each hold's deadline by itself, from what was sent and answered.
+ * computes each hold's deadline on its own, from what was sent and answered.
  *
- * A failure names its seed: `engine-random_test SEED` runs that one alone. */
+ * A failure names its seed: `engine-random_test SEED` runs only that one. */
 #include "engine/story_test.h"
 
 enum { SEEDS = 60, STEPS = 10000, ACTORS = 40 };

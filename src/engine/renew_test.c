@@ -662,7 +662,8 @@ STORY(a_renewal_goes_on_when_the_wait_for_it_is_cancelled) {
 
 /* ---- Why it was lost ---------------------------------------------------------------------- */
 
-/* What the store says of "x": its hold with this token was broken. 0: it knows of no break. */
+/* What the store reports about "x": its hold with this token was broken. 0: it knows of no
+ * break. */
 static hf_locks *found_broken(uint64_t token) {
     hf_locks *locks = locks_new();
     CHECK(locks && locks_add(locks, "x", STORE_LOCK, STORE_ALL, token + 1));

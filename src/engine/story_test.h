@@ -10,8 +10,8 @@
  *     }
  *
  * There is one engine, a clock that stands still unless the story moves it, actors (somebody who
- * wants a lock, and the results they got) and a store that only gives the answers that the story
- * tells it to.
+ * wants a lock, and the results they got) and a store that gives only the answers that the story
+ * tells it to give.
  *
  * Everything that the engine says must be read: what was put out with expect_op or expect_renewal,
  * results with expect_acquired and the like, a loss with expect_lost. Anything unread at the end,
@@ -37,7 +37,7 @@ enum {
     WAIT_LEASE_MS = 3000, /* of a place in the queue */
     STORE_WAIT_MS = 10000 /* for a store that never answered */
 };
-#define WALL_US INT64_C(1700000000000000) /* the time of day when a story begins */
+#define WALL_US INT64_C(1700000000000000) /* the time of day when a story starts */
 
 /* A hold as the client has it; freed when the engine has ended it. */
 struct scene {

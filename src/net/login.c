@@ -14,8 +14,7 @@ static bool copy(char **ret, const char *text) {
     return !text || (*ret = strdup(text));
 }
 
-/* The password that is given, or the one that is kept where the options "KEY_file" and so on
- * say. */
+/* The given password, or the one from where the options "KEY_file" and so on say. */
 static int read_password(struct net_login *login, const struct url *url, const char *given,
                          const char *key, char **ret_text) {
     struct password password;

@@ -1,6 +1,6 @@
-/* Numbers and switches in the URL of a store, with the errors for those that are wrong. Each
- * function returns HF_OK, or HF_BAD_URL with malloc'd particulars, and leaves its output alone if
- * the option is not there. */
+/* Numbers and switches in the URL of a store, with the errors for invalid ones. Each function
+ * returns HF_OK, or HF_BAD_URL with malloc'd particulars, and does not touch its output if the
+ * option is missing. */
 #ifndef NET_OPTIONS_H
 #define NET_OPTIONS_H
 

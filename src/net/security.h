@@ -2,7 +2,7 @@
  *
  * A URL asks for TLS by its scheme ("https" instead of "http"). The options ca, cert and key, which
  * are files, and server_name are for TLS. Without TLS, only this host and private networks are
- * connected to, unless the option plaintext=yes says that the path is safe. That rule is kept for
+ * connected to, unless the option plaintext=yes says that the path is safe. That rule applies to
  * every address that is connected to (wire.h), whether the URL, a name service or a server named
  * it. */
 #ifndef NET_SECURITY_H

@@ -1,12 +1,12 @@
 /* TLS as a filter of bytes. Bytes from the server go in (feed) and what it said comes out (read);
- * what the client says goes in (write) and the bytes to send come out (pending, sent). It knows no
- * socket, thread or clock: the caller gives it the time.
+ * what the client says goes in (write) and the bytes to send come out (pending, sent). It knows
+ * nothing about sockets, threads or clocks: the caller gives it the time.
  *
- * Promise: nothing is said before the server has shown a certificate that is valid now, is for the
- * right name, and comes from a trusted CA. No setting weakens that.
+ * Promise: the client's data is not sent before the server has shown a certificate that is valid
+ * now, is for the right name, and comes from a trusted CA. No setting weakens that.
  *
- * It is a module of its own (base/module.h) with one symbol, so that OpenSSL is loaded only if a
- * URL asks for TLS. */
+ * It is a separate module (base/module.h) with one symbol, so that OpenSSL is loaded only if a URL
+ * asks for TLS. */
 #ifndef NET_TLS_H
 #define NET_TLS_H
 

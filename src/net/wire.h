@@ -6,7 +6,7 @@
  * timeout, so that a failure is reported before the owner gives up. And `closed` also gives an
  * hf_error.
  *
- * With TLS, nothing is sent in plaintext except the request to begin TLS, in a protocol that has
+ * With TLS, nothing is sent in plaintext except the request to start TLS, in a protocol that has
  * one. Without TLS, public addresses are never connected to, unless the URL permits that. */
 #ifndef NET_WIRE_H
 #define NET_WIRE_H
@@ -18,7 +18,7 @@ struct net_wire {
     struct world_stream stream;
     const struct net_wire_events *events;
     const struct net_security *security;
-    struct net_tls_channel *channel; /* of the present connection; NULL: none */
+    struct net_tls_channel *channel; /* of the current connection; NULL: none */
     struct world_timer timer; /* TLS: ends the handshake, or reports that the wire is broken */
     int64_t deadline_us;      /* of the handshake */
     unsigned number;          /* of the connection */
@@ -31,7 +31,7 @@ struct net_wire_events {
     void (*opened)(struct net_wire *wire);
     void (*received)(struct net_wire *wire, const char *bytes, size_t size);
     void (*closed)(struct net_wire *wire, int reason, const char *why);
-    /* For a protocol in which the server speaks first, and TLS begins when the client asks for it:
+    /* For a protocol in which the server speaks first, and TLS starts when the client asks for it:
      * what came before that. NULL: TLS comes first. */
     void (*before_tls)(struct net_wire *wire, const char *bytes, size_t size);
 };

@@ -1,8 +1,8 @@
 /* Barriers: `parties` wait for each other.
  *
  * Design notes. A party has two holds with leases, so a party that dies no longer counts when they
- * end, and somebody else can take its place. What has happened must not be undone by the end of a
- * lease, so it is in a counter, "NAME/opened": how often the barrier has opened, the generation.
+ * end, and somebody else can take its place. The end of a lease must not undo what has happened, so
+ * that is kept in a counter, "NAME/opened": how often the barrier has opened (the generation).
  *
  *     place   one of as many permits as there are parties, under the barrier's name
  *     mark    a shared hold of "NAME/there", whose label is the generation g that was read while
@@ -20,7 +20,7 @@
  * A party that leaves releases both and waits until there is no mark of g. The next generation
  * needs all places, so it does not open before that.
  *
- * If the store has forgotten the counter, g is larger than what the store has, and the party begins
+ * If the store has forgotten the counter, g is larger than the store's value, and the party starts
  * again. */
 #include "recipes/waiting.h"
 
@@ -97,7 +97,7 @@ static int set_mark(struct waiting *w, struct hf_barrier *b, const hf_barrier_op
     return hf_acquire(b->client, b->marks, &ask, &b->mark);
 }
 
-/* Takes part in the present generation. HF_PENDING: the store is away, or was too slow. */
+/* Takes part in the current generation. HF_PENDING: the store is away, or was too slow. */
 static int join(struct waiting *w, struct hf_barrier *b, const hf_barrier_options *options) {
     hf_counter now;
     int r = read_generation(w, b, &now); /* so that a store without counters grants nothing */
@@ -138,7 +138,7 @@ static int look(struct waiting *w, const struct hf_barrier *b, uint32_t parties,
     return r < 0 || now.value != b->generation ? r : HF_PENDING;
 }
 
-/* Waits until the barrier opens. A party whose lease ended before that begins again. */
+/* Waits until the barrier opens. A party whose lease ended before that starts again. */
 static int enter(struct waiting *w, struct hf_barrier *b, const hf_barrier_options *options) {
     for (;;) {
         int64_t now = 0;

@@ -1,5 +1,5 @@
 /* Leader election. The leader is the holder of an exclusive lock, so to campaign is to acquire the
- * lock, and to resign is to release it. What is left for a recipe is to observe who leads.
+ * lock, and to resign is to release it. All that is left for the recipe is to observe who leads.
  *
  * hf_observe compares with a token, not with what it saw last. So it keeps no state between two
  * calls, and no change of leaders is missed because nobody was in the call when it happened. */

@@ -1,5 +1,5 @@
-/* The countdown latch: a counter of those who are done. It only rises, so a latch that has opened
- * stays open, and everybody sees that, however late they look.
+/* The countdown latch: it counts those that are done. The counter only rises, so a latch that has
+ * opened stays open, and everybody sees that, however late they look.
  *
  * It counts up, not down, so nobody has to set it before the first one is done. */
 #include "recipes/waiting.h"

@@ -143,7 +143,7 @@ static int64_t give_up_at_ms(const struct waiting *w) {
 static int give_up(const struct waiting *w) {
     if (!w->failure)
         return error_set_text(HF_TIMEOUT, NULL);
-    size_t size = strlen(hf_error_string(w->failure)); /* with which the text begins */
+    size_t size = strlen(hf_error_string(w->failure)); /* the text starts with it */
     return error_set_text(w->failure, strlen(w->why) > size + 2 ? w->why + size + 2 : NULL);
 }
 

@@ -1,4 +1,5 @@
-/* Waiting for what no call of the library waits for: look at the store, pause, look again.
+/* Waiting for conditions that no call of the library waits for: look at the store, pause, look
+ * again.
  *
  * Pauses grow to a second. A pause ends early when the store announces a change of the lock, if the
  * store can do that and the client is not watching already: a client has one watch at a time. It
@@ -26,7 +27,7 @@ struct waiting {
     hf_call *watch;  /* or NULL */
     pthread_mutex_t mutex; /* for what follows: a callback sets it */
     hf_call *pause;        /* that the thread is in, or NULL */
-    bool changed;          /* since the last pause began */
+    bool changed;          /* since the last pause started */
 };
 
 /* `lock` may be NULL. HF_OK, and then waiting_end must follow; or an error, with its text set. */

@@ -5,7 +5,7 @@
 
 #include "store/store.h"
 
-/* A new examination: it has a tier, which must stay valid, and nothing was found or measured yet.
+/* A new examination with a tier, which must stay valid; nothing has been found or measured yet.
  * NULL: no memory. */
 hf_examination *findings_new(const char *tier);
 

@@ -12,8 +12,8 @@ struct node {
 
 struct lock {
     hf_lock_info info;
-    hf_party **parties[2]; /* by role; info points to the same, */
-    struct node **nodes;   /* and so for these, whose first field is theirs */
+    hf_party **parties[2]; /* by role; info points to the same */
+    struct node **nodes;   /* info points to the same: a node starts with its hf_node */
     char *broken;          /* by whom and why: the strings of info, or NULL */
     char name[];
 };
@@ -27,8 +27,8 @@ struct hf_locks *locks_new(void) {
     return calloc(1, sizeof(struct hf_locks));
 }
 
-/* The array with room for one more pointer behind `count`; NULL: no memory, and it is as it was.
- * What is allocated is the next power of two. */
+/* The array with room for one more pointer behind `count`; NULL: no memory, and it is unchanged.
+ * The size allocated is the next power of two. */
 static void *with_room(void *array, size_t count) {
     bool is_full = (count & (count - 1)) == 0;
     return is_full ? realloc(array, (count ? count * 2 : 1) * sizeof(void *)) : array;

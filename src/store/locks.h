@@ -7,18 +7,18 @@
 
 struct hf_locks *locks_new(void);
 
-/* Adds a lock; the parties added after it are its. */
+/* Adds a lock; the parties added after it belong to it. */
 bool locks_add(struct hf_locks *locks, const char *name, enum store_kind kind, uint32_t capacity,
                uint64_t token);
 
-/* Says that the lock added last belongs to a set in which a hold needs `quorum` votes. */
+/* Records that the lock added last belongs to a set in which a hold needs `quorum` votes. */
 void locks_set_quorum(struct hf_locks *locks, uint32_t quorum);
 
-/* Adds what a node of the set says about the lock added last: why it did not answer, or its token.
- * Who has the node's vote is added after this, with LOCKS_VOTE. */
+/* Adds what a node of the set reports about the lock added last: why it did not answer, or its
+ * token. Who has the node's vote is added after this, with LOCKS_VOTE. */
 bool locks_add_node(struct hf_locks *locks, const char *name, const char *failure, uint64_t token);
 
-/* Puts the locks into the order of their names. */
+/* Sorts the locks by name. */
 void locks_sort(struct hf_locks *locks);
 
 /* A break of a hold, as a store keeps it with the name. */
@@ -39,7 +39,7 @@ void locks_format_breaker(const struct store_identity *who, char ret_text[LOCKS_
 enum locks_role { LOCKS_HOLDER, LOCKS_WAITER, LOCKS_VOTE };
 
 /* Adds somebody to the lock added last: `party` with the owner id in full in `id` and `seq`, which
- * is abbreviated here (party->owner is not looked at). */
+ * is abbreviated here (party->owner is ignored). */
 bool locks_add_party(struct hf_locks *locks, enum locks_role role, const hf_party *party,
                      const uint8_t id[16], uint64_t seq);
 

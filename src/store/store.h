@@ -3,7 +3,7 @@
  * A store is whatever keeps the locks. The client submits operations, which are data, and the store
  * completes them. It may also send WAKE (a hint that an attempt should ask again), GONE (somebody
  * else ended a hold in the store), CHECK (a hint that somebody may have), FORGOT (holds that it
- * may have lost) and CHANGED (what happened to a lock, to those who watch). A store is one
+ * may have lost) and CHANGED (what happened to a lock, for clients that watch). A store is one
  * `struct store_driver`: built in, or the one symbol of a module.
  * The rules:
  *
@@ -13,55 +13,56 @@
  *  2. An outcome is DONE, QUEUED, NOT_YOURS, REFUSED with a reason (certainly not done), or
  *     UNKNOWN (sent, but not answered). UNKNOWN is never turned into one of the others.
  *  3. An operation whose outcome is QUEUED or UNKNOWN may be repeated: it carries its attempt id
- *     (the client's id and `seq`), by which the store recognises a repeat. An ACQUIRE of a hold
- *     that it owns answers DONE with its token, raised to `floor` if that is larger, and extends
- *     its lease, but never shortens it. (The caller has seen no token yet, or one that is not
- *     below an older repeat's floor: a token that was reported never changes.)
- *  4. A place in the queue is leased: for `wait_lease_us` from the last ACQUIRE that asked for
- *     it, or, where all holds of a client share one lease, by that one. When the lock is released
- *     it is reserved for the next live waiter while that one's place is leased, and WAKE is sent;
- *     the waiter's next ACQUIRE takes it, with token and lease. So a dead waiter costs the rest
- *     of its lease, and nothing depends on WAKE. A WAKE may come before the QUEUED that it
- *     follows. The queue is first in, first out: a waiter is not overtaken, except by
+ *     (the client's id and `seq`), by which the store recognises a repeat. An ACQUIRE by
+ *     an attempt that already holds the lock answers DONE with its token, raised to `floor` if
+ *     that is larger, and extends its lease, but never shortens it. (The caller has seen no token
+ *     yet, or one that is not below an older repeat's floor: a token that was reported never
+ *     changes.)
+ *  4. A place in the queue is leased for `wait_lease_us` from the last ACQUIRE that asked for it
+ *     or, where all holds of a client share one lease, by that lease. When the lock is released,
+ *     it is reserved for the next live waiter for as long as that waiter's place is leased, and
+ *     WAKE is sent. The waiter's next ACQUIRE takes it, with token and lease. So a dead waiter
+ *     costs the rest of its lease, and nothing depends on WAKE. A WAKE may come before the QUEUED
+ *     that it follows. The queue is first in, first out: a waiter is not overtaken, except by
  *     STORE_BARGE, which takes the lock if there is room and waits ahead of those without it.
  *  5. One thread at a time calls a store. A store does not log, and calls nothing but the
  *     functions in `struct store_host`, on the thread that called it. It does not block, unless
- *     it says so (STORE_BLOCKS: it waits for a disk). Such a store is called without the client's
- *     mutex, so that nobody else waits for it: the program may end holds at the same time.
+ *     it declares that (STORE_BLOCKS: it waits for a disk). Such a store is called without the
+ *     client's mutex, so that nobody else waits for it: the program may end holds at the same time.
  *  6. Tokens: a grant takes token' = max(token + 1, floor, base) in the very step that grants.
  *     `floor` is the client's proposal. If it is more than a day ahead of the store's clock (or
  *     base), it is cut to that limit if the name has a counter, and the request is refused with
  *     HF_CLOCK if it has none. A counter that nobody used for a week may be forgotten. No token
- *     reaches 2^53. A store that has a number of its own which rises with every grant, whatever
- *     the name, adds `base` to it instead (STORE_OWN_TOKENS), and `floor` does not count.
+ *     reaches 2^53. A store with its own number that rises with every grant, whatever the name,
+ *     adds `base` to that number instead (STORE_OWN_TOKENS), and `floor` does not count.
  *  7. A release, a renewal and a break compare and act in one step, and never touch another's
  *     hold.
- *  8. A name has the kind and capacity of those who hold it or wait for it; any other is
- *     HF_WRONG_KIND.
+ *  8. A name has the kind and capacity of its holders and waiters; a request for any other is
+ *     refused with HF_WRONG_KIND.
  *  9. With a name's counter the store keeps its last break: when, of which token, by whom, why.
  * 10. A lease is negotiated: a request asks for one (`lease_us`), and DONE answers with the one
- *     granted, which may be shorter or longer, but not longer than `max_lease_us`. It begins no
+ *     granted, which may be shorter or longer, but not longer than `max_lease_us`. It starts no
  *     earlier than the request was sent. A RENEW is DONE if each of its renewals has an outcome,
  *     a reason and a lease of its own; any other outcome of the operation applies to all of them.
  * 11. A client has one watch at most. From WATCH to UNWATCH the store reports changes of names that
- *     begin with `name`, and maybe others, in the order in which they happened to a name. They are
- *     complete after HF_CHANGE_WATCHING, which may come after WATCH is DONE, and until
- *     HF_CHANGE_MISSED. What nobody did, such as the end of a lease, need not be reported. While
- *     nobody watches, this has no measurable cost for clients.
+ *     begin with `name`, and maybe of others. The changes of one name come in the order in which
+ *     they happened. They are complete after HF_CHANGE_WATCHING, which may come after WATCH is
+ *     DONE, and until HF_CHANGE_MISSED. Changes that nobody made, such as the end of a lease, need
+ *     not be reported. While nobody watches, this has no measurable cost for clients.
  * 12. A hold lasts until its lease ends, whatever happens to the connection or the store object.
  *     If it ends with the client's connection (STORE_SESSION_BOUND), its lease says how long the
  *     server keeps it for a client that has fallen silent. When the connection ends, the store
- *     says GONE; somebody else may already hold the lock by then. Such a store cannot honour
+ *     sends GONE; somebody else may already hold the lock by then. Such a store cannot honour
  *     `guard_pid`, and refuses to be opened with one.
- * 13. A counter is a number with a name, which is not a lock. COUNT is one step on it. One whose
- *     outcome is UNKNOWN may be repeated under its attempt id for STORE_COUNT_REPEAT_US from when
- *     it was first submitted: it then happened once, and every repeat gives the same answer. A
+ * 13. A counter is a number with a name; it is not a lock. COUNT is one step on it. A COUNT
+ *     whose outcome is UNKNOWN may be repeated under its attempt id for STORE_COUNT_REPEAT_US from
+ *     when it was first submitted: it then happened once, and every repeat gives the same answer. A
  *     client has one COUNT of a name at a time, with rising `seq`, so the store remembers the last
  *     answer for each client and name. A request below that `seq` comes too late, and does
  *     nothing. A store that never answers UNKNOWN need not remember answers.
  * 14. A hold that was asked for with STORE_KEEP (the same in each repeat) may end without a RELEASE
  *     or a RENEW, so the store must not need one to forget it. The death of its process does not
- *     end it: its lease does, and a RELEASE. */
+ *     end it; the end of its lease does, or a RELEASE. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -117,7 +118,7 @@ enum store_outcome { STORE_DONE = 1, STORE_QUEUED, STORE_NOT_YOURS, STORE_REFUSE
 
 enum store_flags {
     STORE_WAIT = 1,    /* ACQUIRE: queue if it is busy (without: REFUSED with HF_BUSY) */
-    STORE_BARGE = 2,   /* ACQUIRE: ahead of those who wait */
+    STORE_BARGE = 2,   /* ACQUIRE: ahead of the waiters */
     STORE_HEAD = 4,    /* QUEUED: nobody waits in front of this attempt */
     STORE_FOREIGN = 8, /* QUEUED, BUSY: held by a client that is not holdfast */
     /* COUNT: in, for CAS: none is expected; out: there is no counter (GET, CAS that did not match),

@@ -9,7 +9,7 @@
  *  1. A node votes in one set only. It refuses to vote in another with HF_BAD_URL, because the
  *     client's URL names other servers, another quorum or another longest lease than the clients
  *     that came first.
- *  2. A node that has forgotten its set may have forgotten its votes, too. It does not vote until
+ *  2. A node that has forgotten its set may also have forgotten its votes. It does not vote until
  *     the longest lease has passed (HF_UNREACHABLE), unless the set is new (`founds`).
  *  3. A vote never queues: it is granted, or refused with HF_BUSY.
  *  4. RAISE is granted only if the attempt has the node's vote already; otherwise it is refused
@@ -25,7 +25,7 @@
 
 #include "store/store.h"
 
-/* What a node is told about its set. It lives as long as the node. */
+/* What a node knows about its set. It lives as long as the node. */
 struct store_set {
     const char *name; /* which all clients must agree on; see store_compare_sets */
     bool founds;      /* the set is new: a node that belongs to none votes at once */
@@ -44,7 +44,7 @@ struct store_vote {
     struct store_op op; /* an ACQUIRE; `floor` is for GIVE only */
     enum store_vote_type type;
     uint64_t token;  /* RAISE, RETAKE */
-    int64_t node_id; /* out, DONE: which node this is, by a number of its own; 0: it has none */
+    int64_t node_id; /* out, DONE: the node's own number, which identifies it; 0: none */
 };
 
 /* What a set compares among its nodes when it is examined. What a store does not know stays 0 or

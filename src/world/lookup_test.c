@@ -316,7 +316,7 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex) {
     return __real_pthread_mutex_lock(mutex);
 }
 
-/* failures.md 39. The child has the look-up but not its thread. */
+/* FAILURES.md 39. The child has the look-up but not its thread. */
 TEST(a_child_that_closes_its_copy_of_the_world_does_not_disturb_a_look_up) {
     struct owner owner;
     uint16_t port;

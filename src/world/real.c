@@ -1,14 +1,14 @@
-/* The real world: epoll, a timerfd on CLOCK_BOOTTIME, an eventfd for the bells. Everything that
- * knows Linux is in this folder.
+/* The real world: epoll, a timerfd on CLOCK_BOOTTIME, an eventfd for the bells. All code that
+ * depends on Linux is in this folder.
  *
  * Design notes.
  *
- * `now` must not run slower than BOOTTIME (which counts suspends but is slewed by NTP) nor than
- * MONOTONIC_RAW (which is not slewed, but stops in suspend). So it adds up, interval by interval,
- * the larger of what the two have counted since an anchor. If a thread is preempted between the two
- * readings, they must not become an anchor: its pause would be counted twice. So the anchor is
- * moved at most once a second, and only by a reading that was not interrupted. Any thread may read
- * `now`: if the anchor is being moved, it reads again.
+ * `now` must run no slower than BOOTTIME (which counts suspends but is slewed by NTP) and no slower
+ * than MONOTONIC_RAW (which is not slewed, but stops in suspend). So it adds up, interval by
+ * interval, the larger of what the two have counted since an anchor. If a thread is preempted
+ * between the two readings, they must not become an anchor: its pause would be counted twice. So
+ * the anchor is moved at most once a second, and only by a reading that was not interrupted. Any
+ * thread may read `now`: if the anchor is being moved, it reads again.
  *
  * A near server answers sooner than a sleeping core wakes up. So a wait that follows a write spins
  * for a moment before it sleeps: it checks whether something is ready, and yields its core between

@@ -27,7 +27,7 @@ struct real {
     struct epoll_event events[REAL_EVENTS_AT_ONCE];
     int event_count;
 
-    atomic_bool sent; /* something was sent since the last wait began: an answer may be near */
+    atomic_bool sent; /* something was sent since the last wait started: an answer may be near */
     unsigned spins_missed, spins_left_out; /* in a row; and to be skipped because of that */
 
     struct list streams, searches;

@@ -648,8 +648,8 @@ TEST(a_stream_may_be_opened_again_when_it_closed) {
     world_close(world);
 }
 
-/* Opening a unix socket that does not exist fails at once, but each failure is reported in a turn
- * of its own. */
+/* Opening a unix socket that does not exist fails at once, but each failure is reported in its own
+ * turn. */
 TEST(a_stream_that_fails_again_and_again_does_not_hold_up_a_dispatch) {
     struct owner owner;
     close(bind_path());
@@ -673,7 +673,7 @@ TEST(a_closed_stream_does_not_call_its_owner) {
     own(&owner, world, "127.0.0.1", port);
     open_it(&owner); /* connecting */
     close_it(&owner);
-    close_it(&owner); /* once more does nothing */
+    close_it(&owner); /* closing again does nothing */
     quiet_turns(world);
     own(&owner, world, "127.0.0.1", dead_port());
     open_it(&owner); /* failed */
@@ -754,7 +754,7 @@ TEST(a_world_closes_the_streams_that_are_open) {
     CHECK_EQ_INT(recv(server, &byte, 1, 0), 0);
 }
 
-/* failures.md 39. */
+/* FAILURES.md 39. */
 TEST(a_child_that_closes_its_copy_of_the_world_does_not_disturb_the_parent) {
     struct owner owner;
     uint16_t port;

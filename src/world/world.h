@@ -1,6 +1,6 @@
 /* The port to the outside. The library gets time, randomness and I/O only through a world: the real
- * one (real.c), or another that a test or the simulator substitutes. Nothing above reads a clock or
- * a descriptor in any other way.
+ * one (real.c), or another that a test or the simulator substitutes. No layer above it reads a
+ * clock or a descriptor in any other way.
  *
  * A world belongs to one client and is not thread-safe: like the store, it is used by one thread at
  * a time. The exceptions: any thread may read the clocks and call world_bell_ring, and
@@ -50,14 +50,14 @@ struct world_bell {
     void (*fn)(struct world_bell *bell);
 };
 
-/* Calls fn once, at the beginning of the next flush, however often it was asked for until then.
- * That is the time to send what the operations of many threads have left in a library's buffer. */
+/* Calls fn once, at the start of the next flush, however often it was asked for before that. That
+ * is the time to send what the operations of many threads have left in a library's buffer. */
 struct world_flusher {
     struct list link;
     void (*fn)(struct world_flusher *flusher);
 };
 
-/* Finds the addresses of a host for a library that connects by itself and would block everybody
+/* Finds the addresses of a host for a library that connects on its own and would block everybody
  * while it resolves the name. `done` is called once, while the world dispatches: with numeric
  * addresses, or with none and a sentence that says why. Both are valid during the call. */
 struct world_lookup {
@@ -145,7 +145,7 @@ struct world {
 int world_open_real(struct world **ret_world);
 void world_close(struct world *world);
 
-/* Initialises what all worlds have in common; for those who implement one. */
+/* Initialises what all worlds have in common; for code that implements one. */
 void world_init(struct world *world, const struct world_ops *ops);
 
 static inline int64_t world_now_us(struct world *world) {
@@ -170,8 +170,8 @@ void world_timer_drop(struct world *world, struct world_timer *timer);
 void world_timer_set(struct world *world, struct world_timer *timer, int64_t at_us);
 void world_timer_clear(struct world *world, struct world_timer *timer);
 
-/* HF_OK, HF_SYSTEM or HF_NO_MEMORY; after a failed change the watch is as it was. A watch may be
- * removed at any time, in its own fn too, and its descriptor closed after that. A library may also
+/* HF_OK, HF_SYSTEM or HF_NO_MEMORY; after a failed change the watch is unchanged. A watch may be
+ * removed at any time, even in its own fn, and its descriptor closed after that. A library may also
  * have closed the descriptor itself, and the number may be in use again, even for another watch:
  * removing a watch never touches another. */
 int world_watch(struct world *world, struct world_watch *watch);
@@ -210,7 +210,7 @@ void world_flusher_ask(struct world *world, struct world_flusher *flusher);
 void world_flush(struct world *world);
 
 /* HF_OK: `done` will be called, after timeout_us at the latest, unless it is stopped. HF_SYSTEM or
- * HF_NO_MEMORY: nothing was begun. Stopping never waits for the name service. */
+ * HF_NO_MEMORY: nothing was started. Stopping never waits for the name service. */
 int world_look_up(struct world *world, struct world_lookup *lookup, const char *host,
                   int64_t timeout_us);
 void world_lookup_stop(struct world *world, struct world_lookup *lookup);

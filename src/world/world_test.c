@@ -428,7 +428,7 @@ static int64_t clock_us(clockid_t id) {
     return time.tv_sec * INT64_C(1000000) + time.tv_nsec / 1000;
 }
 
-/* failures.md 3 and 6, as far as a running host shows them; the anchors are a second apart. */
+/* FAILURES.md 3 and 6, as far as a running host shows them; the anchors are a second apart. */
 TEST(now_is_never_slower_than_either_clock_and_never_goes_back) {
     struct world *world = open_real();
     /* For each clock, the least and the most that passed while passed_us did on the world's. */

@@ -1,4 +1,4 @@
-"""holdfast bench: measures with locks of its own, says what they permit, and leaves nothing behind."""
+"""holdfast bench: measures with its own locks, reports what they permit, and leaves nothing behind."""
 import json
 import signal
 
@@ -11,7 +11,8 @@ CASES = ("alone", "many_names", "contended", "handoff")
 
 
 def measure(is_enough, times_ms, **options):
-    """What bench prints. A busy machine may get too little done in the first of these times; then it gets more."""
+    """What bench prints. A busy machine may get too little done in the first of these times; it then gets the
+    next."""
     for ms in times_ms:
         code, out, err = run("--json", "bench", "--for", f"{ms}ms", "--clients", "3", **options)
         equal((code, err), (0, ""))
@@ -87,7 +88,7 @@ def a_slow_network_is_named_as_the_limit_and_lengthens_the_lease():
         env = environment(HOLDFAST_URL=f"redis://127.0.0.1:{proxy.port}?timeout=20000&connect_timeout=20000")
         found = measure(lambda found: found["limit"] == "round trip", (3000, 10000, 15000), env=env)
         equal(found["limit"], "round trip")
-        assert found["alone"]["median_ns"] >= 190_000_000, found  # there and back, to 3 %
+        assert found["alone"]["median_ns"] >= 190_000_000, found  # the round trip, within 3 %
         assert found["shortest_lease_ms"] >= 6000, found
         equal(server.command("KEYS", "*:bench-*:q"), [])
 

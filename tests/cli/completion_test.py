@@ -1,5 +1,5 @@
-"""Completion in bash, zsh and fish, help, and what is said of words that are wrong: for every command and
-every option that the tables have, as help prints them."""
+"""Completion in bash, zsh and fish, help, and messages about wrong words: for every command and every
+option that help prints."""
 import os
 import pty
 import re
@@ -27,7 +27,8 @@ def options_of(command):
 
 
 def different_options():
-    """(command, name, argument or None): each option in the first command that has it so; most are those of every command."""
+    """(command, name, argument or None): each option, in the first command that has it in this form; every command has most
+    of them."""
     tried = set()
     for command in command_names():
         for option in options_of(command):
@@ -37,7 +38,7 @@ def different_options():
 
 
 def words(*line):
-    """What can stand for the last word of the line."""
+    """The completions of the last word of the line."""
     code, out, err = run("completion", "words", "--", "holdfast", *line)
     equal((code, err), (0, ""))
     return [word.split("\t")[0] for word in out.splitlines()]
@@ -85,7 +86,7 @@ def hold(*names):
 
 
 def offers(names, *line):
-    """Names are asked for again: a busy machine may not find them in the time that the store has."""
+    """Asks for names again: on a busy machine, the store may not answer in its time."""
     wait_until(lambda: words(*line) == names, f"{line} is completed to {names}")
 
 
@@ -141,7 +142,7 @@ def the_scripts_are_good_in_their_shells():
 
 
 def tab_again(typed):
-    """What is typed again if it is a name that is to be completed: see offers()."""
+    """What to type again if a name is to be completed: see offers()."""
     return "\t" if "data:" in typed else ""
 
 

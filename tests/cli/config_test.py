@@ -7,7 +7,7 @@ from harness import (BREAK, HOLDFAST, contains, environment, equal, finish, main
                      start, start_program, test)
 from support.tap import need_rights_for
 
-PASSWORD = "p@ss/w:rd %#?"  # the one that tests/support/password_module.c wants
+PASSWORD = "p@ss/w:rd %#?"  # the one that tests/support/password_module.c expects
 ESCAPED = "p%40ss%2Fw%3Ard%20%25%23%3F"
 
 
@@ -31,7 +31,7 @@ def without_url(**changes):
 
 
 def settings(*words, env=None):
-    """What config show --json says: {name: setting}."""
+    """What config show --json prints: {name: setting}."""
     code, out, err = run(*words, "config", "show", "--json", env=env or without_url())
     equal((code, err), (0, ""))
     return {setting["name"]: setting for setting in json.loads(out)["settings"]}
@@ -390,7 +390,7 @@ def the_password_of_the_url_in_the_environment_is_not_passed_on():
 
 @test
 def a_password_file_that_is_not_secret_is_refused():
-    """The rule is that of the configuration file: only its owner writes to it, and not everybody reads it."""
+    """The same rule as for the configuration file: only its owner may write to it, and not everybody may read it."""
     words = ("run", "--url", "testpassword://app@h", "--password-file", f"{harness.folder}/pw", "x", "true")
     for mode, expected in ((0o644, "every user of this host can read it; try: chmod o-r"),
                            (0o604, "every user of this host can read it"),

@@ -1,5 +1,5 @@
 /* A disk that stalls, for a program that this is preloaded into: while the file
- * $HOLDFAST_TEST_STALL exists, whatever is written to a write-ahead log waits. */
+ * $HOLDFAST_TEST_STALL exists, every write to a write-ahead log waits. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void stall(int fd) {
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
 
-/* As the compiler is called for files of any size, this is pwrite64. */
+/* This is pwrite64: the compiler is set to support files of any size. */
 ssize_t pwrite(int fd, const void *bytes, size_t size, off_t at) {
     stall(fd);
     return syscall(SYS_pwrite64, fd, bytes, size, at);

@@ -84,7 +84,7 @@ def examining_changes_nothing():
 
 
 def mounted(options, script):
-    """Runs a shell script in a mount namespace of its own, with a tmpfs at $M."""
+    """Runs a shell script in a new mount namespace, with a tmpfs at $M."""
     place = f"{harness.folder}/mount"
     os.mkdir(place)
     need_rights_for("unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", place)
@@ -147,7 +147,7 @@ def what_cannot_be_opened_is_a_problem_with_the_exit_code_of_its_error():
         equal((code, found["store"], answer["error"], answer["tier"]), (expected, "problem", error, None))
         contains(finding(answer, "store")["found"], words)
         assert finding(answer, "store")["fix"]
-        assert "clock-rate" in found  # what can be told without a store is told
+        assert "clock-rate" in found  # what needs no store is still reported
     os.chmod(harness.folder, 0o777)
     code, _, answer = doctor()
     equal((code, answer["error"]), (77, "HF_DENIED"))
@@ -165,7 +165,7 @@ def the_memory_of_one_process_is_a_warning():
 def the_default_store_is_noted_and_made():
     env = environment(XDG_STATE_HOME=harness.folder + "/state")
     del env["HOLDFAST_URL"]
-    if os.geteuid() == 0:  # root's is one for the whole host: as somebody else, in a folder of their own
+    if os.geteuid() == 0:  # root's default is for the whole host, so this runs as another user, in that user's folder
         holdfast = copy_for_everyone(harness.HOLDFAST, harness.folder)
         os.mkdir(env["XDG_STATE_HOME"])
         os.chown(env["XDG_STATE_HOME"], 1234, 1234)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""holdfast fence: what a script's resource refuses. That stale writers are refused is shown in tests/fence."""
+"""holdfast fence: what a script's resource refuses. tests/fence shows that stale writers are refused."""
 import os
 import stat
 import subprocess

@@ -1,4 +1,4 @@
-"""Lines on standard error: for a journal, for programs, and what -v has to say."""
+"""Lines on standard error: for a journal, for programs, and with -v."""
 import json
 import os
 import sqlite3
@@ -16,7 +16,7 @@ def hold(name):
 
 
 def run_in_journal(*words):
-    """The exit code and what is written, where standard error is the stream that systemd names."""
+    """The exit code and what is written, when standard error is the stream that systemd names."""
     reader, writer = os.pipe()
     info = os.fstat(writer)
     env = environment(JOURNAL_STREAM=f"{info.st_dev}:{info.st_ino}")

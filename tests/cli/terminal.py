@@ -18,7 +18,7 @@ def set_size(fd, rows, columns):
 
 
 class Terminal:
-    """A program on a pty of its own, as its controlling terminal."""
+    """A program on its own pty, as its controlling terminal."""
 
     def __init__(self, *words, rows=24, columns=80, **variables):
         self.text = ""
@@ -36,7 +36,7 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def expect(self, pattern, seconds=harness.PATIENCE_S):
-        """Reads until the pattern is there; drops everything up to its end."""
+        """Reads until the pattern matches; drops everything up to the end of the match."""
         until = time.monotonic() + seconds
         while not (found := re.search(pattern, self.text)):
             left = until - time.monotonic()
@@ -52,7 +52,7 @@ class Terminal:
         return found
 
     def rest(self):
-        """What it prints until its end."""
+        """What it prints until it ends."""
         try:
             while data := os.read(self.fd, 4096):
                 self.text += data.decode(errors="replace")

@@ -16,7 +16,7 @@ def stop_job(terminal, pid):
 
 
 def bring_back(terminal, pid):
-    """Types fg, and waits until the job has the terminal and goes on."""
+    """Types fg, and waits until the job has the terminal and continues."""
     terminal.type("fg\n")
     terminal.expect(r"holdfast run.*\n")
     wait_until(lambda: os.tcgetpgrp(terminal.fd) == os.getpgid(pid) and

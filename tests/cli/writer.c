@@ -1,11 +1,11 @@
-/* What works under a lock in exclusion_test.py.
+/* The program that works under a lock in exclusion_test.py.
  *
  *     writer chain FILE    eight that fork and end after 100 to 300 us, as do their children, ...
  *     writer crew FILE     four orphans in sessions of their own, which ignore TERM
  *     writer watch FILE    prints the time (ms, CLOCK_BOOTTIME) and how much FILE grows in 30 ms
  *
- * The first two append to FILE all the time, and end by themselves after a while. They print the
- * pid of their parent and $HOLDFAST_DEADLINE_MS. */
+ * The first two append to FILE all the time, and exit after a while. They print the pid of their
+ * parent and $HOLDFAST_DEADLINE_MS. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>

@@ -23,7 +23,7 @@ BOTH_FORMS(a_broken_lock_is_lost_to_its_holder_and_goes_to_the_next) {
     CHECK_EQ_INT(atomic_load(&losses), 1);
 }
 
-/* What on_lost and the events of a client were told. */
+/* What was reported to on_lost and in the client's events. */
 struct told {
     atomic_int losses;
     char error[300], cause[20], text[300];
@@ -62,7 +62,7 @@ BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
         atomic_store(&told.losses, 0);
         int broken = break_hold_because(b, name, hf_hold_token(hold), "it is stuck");
         AWAIT(atomic_load(&told.losses) == 2);
-        /* A slow machine: its lease has ended, or nobody could say why in half a second. */
+        /* A slow machine: the lease has ended, or the cause was not found out in half a second. */
         if (strcmp(told.cause, "broken") != 0 && late++ < TRIES) {
             hf_hold_free(hold);
             i--;
@@ -80,7 +80,8 @@ BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
         CHECK(strstr(failure, told.text));
         hf_hold_free(hold);
     }
-    /* A release that finds it broken asks, too. On a slow machine half a second is not enough. */
+    /* A release that finds it broken also asks why. On a slow machine half a second is not
+     * enough. */
     bool is_explained = false;
     for (int i = 0; i < TRIES && !is_explained; i++) {
         const char *name = fresh_name("release");
@@ -210,12 +211,12 @@ BOTH_FORMS(who_broke_a_lock_and_why_is_kept_with_its_name) {
     hf_locks_free(locks);
     AWAIT(hf_check(hold, 0) == HF_LOST);
     hf_hold *next =
-        get(a, name, breakable(as_exclusive(0))); /* it stays while the name is used on */
+        get(a, name, breakable(as_exclusive(0))); /* the record stays while the name is in use */
     CHECK_IS(list(b, name, NULL, 10, &locks), HF_OK);
     CHECK_EQ_INT(hf_locks_count(locks), 1);
     check_break(hf_locks_at(locks, 0), hf_hold_token(hold), by, reason);
     hf_locks_free(locks);
-    CHECK_IS(break_hold(b, name, hf_hold_token(next)), HF_OK); /* the last one counts */
+    CHECK_IS(break_hold(b, name, hf_hold_token(next)), HF_OK); /* the last break counts */
     locks = look_at(a, name);
     check_break(hf_locks_at(locks, 0), hf_hold_token(next), by, "");
     hf_locks_free(locks);

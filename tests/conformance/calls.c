@@ -118,8 +118,8 @@ BOTH_FORMS(a_notice_comes_once) {
     CHECK_EQ_INT(atomic_load(&pending) + atomic_load(&completed) + atomic_load(&cancelled), 3);
 }
 
-/* Whoever finds a call pending, asks for the descriptor and then waits for it must not wait for
- * ever. */
+/* A program that finds a call pending, asks for the descriptor and then waits for it must not wait
+ * forever. */
 TEST(a_descriptor_asked_for_after_the_completion_is_readable) {
     hf_client *a = open_client();
     hf_call *call = start(a, fresh_name("late"), as_exclusive(0));
@@ -182,7 +182,7 @@ struct chain {
     atomic_int left;
 };
 
-/* Goes on with the next acquire from the callback of the one before, and frees that. */
+/* Starts the next acquire from the callback of the previous one, and frees that. */
 static void go_on(hf_call *call, void *arg) {
     struct chain *chain = arg;
     CHECK_IS(hf_call_status(call), HF_OK);
@@ -241,7 +241,7 @@ TEST(ten_thousand_acquires_may_be_in_flight) {
         CHECK(!*done);
         *done = true;
         left--;
-        hf_call_free(call); /* lets the lock go to the next */
+        hf_call_free(call); /* passes the lock on to the next */
     }
     for (size_t i = 0; i < NAMES_HELD; i++)
         CHECK_IS(attempt(a, names[i], as_exclusive(PATIENCE_MS)), HF_OK);
@@ -266,7 +266,7 @@ static void *lock_and_unlock(void *arg) {
     return NULL;
 }
 
-/* Whoever drives completes the other's calls too: the loop must hear of it. */
+/* The thread that drives also completes the other's calls: the loop must be notified. */
 TEST(one_client_may_be_used_in_both_ways_at_once) {
     form = LOOPING;
     struct mixed mixed = {open_client(), fresh_name("mixed"), times(500)};
@@ -336,7 +336,7 @@ static void *cancel_call(void *call) {
     return NULL;
 }
 
-/* Grant and cancel race on two threads: whichever wins, the lock is not left held. */
+/* Grant and cancel race on two threads: whichever wins, the lock does not stay held. */
 TEST(a_cancel_may_race_the_grant) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("race");

@@ -1,4 +1,4 @@
-/* Counters: each operation, expiry, ranges, and that what many do at once is exactly counted. */
+/* Counters: each operation, expiry, ranges, and exact counts when many clients add at once. */
 #include "suite.h"
 
 enum { EXPIRY_MS = 600000 }; /* does not end while a test runs */
@@ -15,7 +15,7 @@ static int finish_count(int started, hf_call *call, hf_counter *ret_counter) {
     return status;
 }
 
-/* In the form of the test. A failure must leave the counter alone. */
+/* Counts in the form of the test. A failure must leave the counter untouched. */
 static int count(hf_client *client, const char *name, hf_count_options options,
                  hf_counter *ret_counter) {
     if (form == BLOCKING)
@@ -124,7 +124,7 @@ BOTH_FORMS(a_counter_is_set_only_if_it_is_as_expected) {
     CHECK_COUNTER(read_counter(a, name), -11);
 }
 
-/* Where both would be in one place, whoever comes second is refused. */
+/* Where both would be in one place, the second one is refused. */
 BOTH_FORMS(a_counter_and_a_lock_of_one_name_leave_each_other_alone) {
     hf_client *a = open_client();
     const char *name = fresh_name("both");
@@ -198,7 +198,7 @@ BOTH_FORMS(the_expiry_is_set_when_a_counter_is_created_and_kept) {
             counting(HF_COUNT_GET, 0),
             expiring(counting(HF_COUNT_ADD, 1), 1),
             expiring(counting(HF_COUNT_SWAP, 5), 2 * EXPIRY_MS),
-            counting(HF_COUNT_ADD, 0), /* no end is no change, either */
+            counting(HF_COUNT_ADD, 0), /* having no expiry is not changed either */
             expiring(if_is(counting(HF_COUNT_CAS, 6), 5), 1),
             counting(HF_COUNT_GET, 0),
         };
@@ -222,7 +222,7 @@ BOTH_FORMS(a_counter_without_expiry_does_not_get_one) {
     CHECK_COUNTER(read_counter(a, name), 9);
 }
 
-/* The next to use the name then begins at nothing, with an expiry of its own. */
+/* The next client to use the name then starts from nothing, with a new expiry. */
 BOTH_FORMS(an_expired_counter_is_gone_and_not_before) {
     hf_client *a = open_client(), *b = open_client();
     enum { SHORT_MS = 400 };
@@ -306,7 +306,7 @@ TEST(clients_add_up_to_the_exact_sum) {
     add_from_threads(of, ADDERS);
 }
 
-/* Of those who all try to set it, one succeeds each time. */
+/* When all of them try to set it, one succeeds each time. */
 static void *cas_many(void *arg) {
     const struct adder *adder = arg;
     for (int i = 0; i < SETS; i++) {

@@ -1,5 +1,5 @@
-/* Examining: every store can say what its configuration does to locks, and nothing is changed by
- * asking. */
+/* Examining: every store can report what its configuration means for locks, and asking changes
+ * nothing. */
 #include "suite.h"
 
 static hf_examination *examination_of(hf_client *client) {
@@ -36,7 +36,7 @@ BOTH_FORMS(a_store_says_what_its_configuration_does_to_locks) {
         CHECK(finding->severity >= HF_FINE && finding->severity <= HF_PROBLEM);
         CHECK(is_word(finding->id));
         CHECK(*finding->found && *finding->means);
-        CHECK(*finding->fix || finding->severity <= HF_NOTE); /* what is wrong can be mended */
+        CHECK(*finding->fix || finding->severity <= HF_NOTE); /* every problem has a fix */
     }
     CHECK(hf_examination_free(found) == NULL);
     CHECK(hf_examination_free(NULL) == NULL);

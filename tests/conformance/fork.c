@@ -1,4 +1,4 @@
-/* After fork the child's handles answer HF_FORKED and touch nothing of the parent's: failures.md
+/* After a fork, the child's handles return HF_FORKED and touch nothing of the parent's: FAILURES.md
  * 39. */
 #include "suite.h"
 
@@ -49,8 +49,8 @@ static void use_in_child(struct handles *of) {
     CHECK(hf_client_close(of->client) == NULL);
 }
 
-/* For the memory store the child is a world of its own; elsewhere the parent's lock is there. Where
- * a machine is too slow to renew in time, once more. */
+/* With the memory store, the child has a separate world; elsewhere it sees the parent's lock. If
+ * the machine is too slow to renew in time, it tries again. */
 static void open_in_child(const char *name) {
     hf_client *own;
     CHECK_IS(hf_client_open(suite_url(), NULL, &own), HF_OK);
@@ -73,7 +73,7 @@ static void open_in_child(const char *name) {
     hf_client_close(own);
 }
 
-/* What the parent's hold is in the end. */
+/* The state of the parent's hold at the end. */
 static int fork_and_check(hf_client *a, hf_client *b) {
     struct handles of = {.client = a, .name = fresh_name("fork")};
     hf_acquire_options options = as_exclusive(0);
@@ -130,7 +130,7 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Whatever lock of the library's the other threads have at the moment, the child does not wait for
+/* Whichever mutex of the library the other threads hold at that moment, the child does not wait for
  * it. */
 TEST(a_child_answers_whatever_the_parents_threads_were_doing) {
     struct worker worker = {.client = open_client(), .name = fresh_name("busy")};

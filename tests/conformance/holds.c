@@ -1,4 +1,4 @@
-/* The hold as an object: releasing, freeing, closing, and the callback that tells of its loss. */
+/* The hold as an object: releasing, freeing, closing, and the callback that reports its loss. */
 #include "suite.h"
 
 BOTH_FORMS(a_release_may_be_repeated) {
@@ -26,7 +26,7 @@ BOTH_FORMS(a_hold_that_is_freed_is_released) {
     let_go(granted(waiter));
 }
 
-/* What the next ones get, which must be HF_OK if the store confirmed the close in time. */
+/* What the next clients get, which must be HF_OK if the store confirmed the close in time. */
 static int close_with_holds(hf_client *b) {
     hf_client *a = open_client();
     const char *names[] = {fresh_name("close"), fresh_name("close")};
@@ -98,7 +98,7 @@ BOTH_FORMS(owners_are_reported_in_full_only_to_who_acquired) {
 struct shared_hold {
     hf_hold *hold;
     atomic_int checked; /* how often it was found to be held, by all threads */
-    int ended;          /* what it must answer in the end */
+    int ended;          /* what it must return at the end */
 };
 
 static void *use_until_it_ends(void *arg) {
@@ -193,7 +193,7 @@ BOTH_FORMS(a_callback_may_free_its_hold_and_call_the_library) {
     options.on_lost = regain;
     options.on_lost_arg = &callback;
     hf_hold *hold = get(a, callback.name, options);
-    (void)hold; /* the callback's */
+    (void)hold; /* it belongs to the callback */
     AWAIT(atomic_load(&callback.has_ended));
     CHECK_IS(callback.released, HF_LOST);
     CHECK_IS(hf_check(callback.regained, 0), HF_OK);
@@ -211,7 +211,7 @@ static void take_long(hf_hold *hold, void *arg) {
 
 static void *allow_soon(void *arg) {
     struct callback *callback = arg;
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL); /* let the free begin to wait */
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL); /* so that the free starts to wait */
     atomic_store(&callback->may_end, true);
     return NULL;
 }
@@ -232,8 +232,8 @@ TEST(freeing_a_hold_waits_for_its_callback) {
     pthread_join(thread, NULL);
 }
 
-/* (Where a machine is too slow to renew in time, once more: a callback that stops renewals stops
- * them each time.) */
+/* (If the machine is too slow to renew in time, it tries again: a callback that stops renewals
+ * stops them each time.) */
 TEST(a_callback_that_blocks_does_not_stop_the_renewal_of_others) {
     hf_client *a = open_client();
     int status = HF_LOST;

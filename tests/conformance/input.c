@@ -99,7 +99,8 @@ BOTH_FORMS(a_name_in_use_as_another_kind_is_refused_with_what_it_is) {
     }
 }
 
-/* Only a client with the usual max_lease asks the store: its clients must all have the same. */
+/* Only a client with the usual max_lease talks to the store: all clients of a store must have the
+ * same. */
 BOTH_FORMS(the_options_of_the_client_bound_its_leases) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
     int64_t most_ms = options.max_lease_ms;
@@ -121,7 +122,7 @@ BOTH_FORMS(the_options_of_the_client_bound_its_leases) {
     let_go(hold);
 }
 
-/* Numbers at the edge are waited for or refused, and wrap nowhere. */
+/* Extreme times are waited for or refused, and never wrap around. */
 BOTH_FORMS(times_may_be_as_large_as_a_number_holds) {
     hf_client *a = open_client();
     const char *name = fresh_name("long-wait");
@@ -154,7 +155,7 @@ TEST(options_of_a_client_may_be_as_large_as_a_number_holds) {
     }
 }
 
-/* As a program has it that was built with a header of another version. */
+/* As in a program that was built with another version of the header. */
 TEST(a_struct_of_another_version_is_understood) {
     struct {
         hf_acquire_options known;
@@ -164,7 +165,7 @@ TEST(a_struct_of_another_version_is_understood) {
     const char *name = fresh_name("version");
     hf_acquire_options older = HF_ACQUIRE_OPTIONS_INIT;
     older.size = offsetof(hf_acquire_options, flags);
-    older.flags = ~0u; /* which is not looked at */
+    older.flags = ~0u; /* it is ignored */
     hf_hold *hold;
     CHECK_IS(hf_acquire(a, name, &older, &hold), HF_OK);
     let_go(hold);

@@ -44,7 +44,7 @@ BOTH_FORMS(a_kept_lock_that_nobody_took_from_its_call_stays_held) {
     CHECK_IS(attempt(b, name, as_exclusive(0)), HF_BUSY);
 }
 
-/* What the caller never got must not stay. */
+/* A lock that the caller never got must not stay held. */
 BOTH_FORMS(a_wait_for_a_kept_lock_that_is_given_up_leaves_nothing) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("in-vain");

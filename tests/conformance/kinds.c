@@ -1,4 +1,4 @@
-/* The lock model: which holds of one name go together. */
+/* The lock model: which holds of one name are compatible. */
 #include "suite.h"
 
 BOTH_FORMS(a_mutex_has_one_holder) {

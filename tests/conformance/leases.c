@@ -1,4 +1,5 @@
-/* Leases: what ends by itself, what renewal keeps, and how a holder learns that it has lost. */
+/* Leases: which end by themselves, which are kept by renewal, and how a holder learns that it has
+ * lost one. */
 #include "suite.h"
 
 BOTH_FORMS(an_unrenewed_lease_ends_and_no_other_enters_before) {
@@ -11,8 +12,7 @@ BOTH_FORMS(an_unrenewed_lease_ends_and_no_other_enters_before) {
     CHECK(left <= 500);
     hf_hold *next = get(b, name, as_exclusive(HF_FOREVER));
     CHECK(now_ms() >= now + left - 1);
-    CHECK(now_ms() - begin >=
-          490); /* and D, as drift lets it be, is not much before the lease's end */
+    CHECK(now_ms() - begin >= 490); /* and D, given the drift, is not much before the lease's end */
     CHECK_IS(hf_check(hold, 0), HF_LOST);
     CHECK_EQ_INT(hf_hold_left_ms(hold), 0);
     CHECK_IS(hf_check(next, 0), HF_OK);
@@ -21,14 +21,13 @@ BOTH_FORMS(an_unrenewed_lease_ends_and_no_other_enters_before) {
     let_go(next);
 }
 
-/* The wait lease was longer: it has no say once the lock is held. */
+/* The wait lease was longer: it no longer matters once the lock is held. */
 BOTH_FORMS(a_lease_that_was_waited_for_ends_in_its_own_time) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("waited");
     hf_hold *hold = NULL;
     int status = HF_SHORT;
-    for (int i = 0; i < TRIES && status == HF_SHORT;
-         i++) { /* it may end before we come to see it */
+    for (int i = 0; i < TRIES && status == HF_SHORT; i++) { /* it may end before we look */
         hf_hold *before = get(a, name, as_exclusive(PATIENCE_MS));
         struct ask *ask = queue_up(b, name, for_only(as_exclusive(HF_FOREVER), 300), 1);
         let_go(before);
@@ -52,7 +51,7 @@ BOTH_FORMS(the_deadline_makes_room_for_the_drift_of_clocks) {
     let_go(hold);
 }
 
-/* The client's time is looked at after the store's: it has less left. */
+/* The client's time left is read after the store's, so it is smaller. */
 static void check_promise(hf_client *client, hf_hold *hold, const char *name) {
     hf_locks *locks = NULL;
     CHECK_IS(inspect(client, name, &locks), HF_OK);
@@ -195,8 +194,8 @@ static int lost_of_many(hf_client *client, hf_client *other) {
     return COUNT - (kept < released ? kept : released);
 }
 
-/* (Where a machine is too slow to renew in time, once more: a lock that is not renewed is lost each
- * time.) */
+/* (If the machine is too slow to renew in time, it tries again: a lock that is not renewed is lost
+ * each time.) */
 BOTH_FORMS(renewal_keeps_many_locks_for_several_leases) {
     hf_client *a = open_client(), *b = open_client();
     int lost = -1;
@@ -234,7 +233,7 @@ BOTH_FORMS(a_renewal_may_lengthen_the_lease_and_never_shortens_it) {
     CHECK(hf_hold_left_ms(hold) <= 50000);
     CHECK_IS(renew(hold, 1000), HF_OK);
     CHECK(hf_hold_left_ms(hold) > 20000);
-    hf_locks *locks; /* the store thinks so too */
+    hf_locks *locks; /* the store agrees */
     CHECK_IS(inspect(a, name, &locks), HF_OK);
     CHECK(hf_locks_at(locks, 0)->holders[0]->left_ms > 20000);
     hf_locks_free(locks);
@@ -247,7 +246,7 @@ BOTH_FORMS(what_was_lost_stays_lost) {
     hf_hold *hold = get(a, name, for_only(as_exclusive(0), 200));
     hf_hold *next = get(b, name, as_exclusive(HF_FOREVER));
     CHECK_IS(renew(hold, 0), HF_LOST);
-    CHECK_IS(release(hold), HF_LOST); /* and the next owner's lock is not touched: failures.md 19 */
+    CHECK_IS(release(hold), HF_LOST); /* and the next owner's lock is not touched: FAILURES.md 19 */
     CHECK_IS(release(hold), HF_LOST);
     CHECK_IS(renew(hold, 0), HF_LOST);
     CHECK_IS(hf_check(hold, 0), HF_LOST);
@@ -280,8 +279,8 @@ static char state_of(pid_t process) {
     return state;
 }
 
-/* In a child process: for each byte in the pipe, waits until the parent has stopped itself and lets
- * it go on after a while. Ends with the parent, or when that closes the pipe. */
+/* Runs in a child process: for each byte in the pipe, waits until the parent has stopped itself,
+ * and continues it after a while. Ends with the parent, or when the parent closes the pipe. */
 static void continue_parent(int pipe_fd, long pause_ms) {
     pid_t parent = getppid();
     char byte;
@@ -295,7 +294,7 @@ static void continue_parent(int pipe_fd, long pause_ms) {
     _exit(0);
 }
 
-/* failures.md 1: a pause past the lease. Three times, because the library's own thread may be the
+/* FAILURES.md 1: a pause past the lease. Three times, because the library's own thread may be the
  * first to run again. */
 TEST(who_was_stopped_past_its_lease_knows_it_at_once) {
     int pipe_fds[2];
@@ -330,7 +329,7 @@ BOTH_FORMS(a_check_asks_for_the_time_that_is_needed) {
     hf_hold *hold = get(a, fresh_name("need"), for_only(as_exclusive(0), 10000));
     CHECK_IS(hf_check(hold, 0), HF_OK);
     CHECK_IS(hf_check(hold, 1000), HF_OK);
-    CHECK_IS(hf_check(hold, 10000), HF_SHORT); /* something is always taken off for drift */
+    CHECK_IS(hf_check(hold, 10000), HF_SHORT); /* something is always subtracted for drift */
     CHECK_IS(hf_check(hold, 60000), HF_SHORT);
     CHECK_IS(hf_check(hold, INT64_MAX), HF_SHORT);
     CHECK_IS(renew(hold, 60000), HF_OK);
@@ -347,7 +346,7 @@ BOTH_FORMS(an_acquire_may_ask_for_time_left) {
     hf_hold *hold = get(a, name, options);
     CHECK(hf_hold_left_ms(hold) >= 1000);
     AWAIT(hf_hold_left_ms(hold) < 4850);
-    options.min_left_ms = 4850; /* to be had of a new lock; here an older one is counted up */
+    options.min_left_ms = 4850; /* a new lock would have this; here an older one is entered again */
     CHECK_IS(attempt(a, name, options), HF_SHORT);
     CHECK_IS(hf_check(hold, 0), HF_OK);
     let_go(hold);

@@ -49,8 +49,8 @@ TEST(a_limiter_does_not_get_back_what_a_closed_client_used) {
     CHECK_IS(limit(b, name, at_most(1, LONG_LEASE_MS, 0), NULL), HF_BUSY);
 }
 
-/* Twice the rate: what is let through in the second round comes a window after the first. The times
- * are taken before the first of each pair was let through, and after the second was. */
+/* Twice the rate: the callers in the second round are let through a window after the first. The
+ * times are taken before the first of each pair was let through, and after the second was. */
 TEST(a_limiter_lets_nobody_through_early) {
     enum { ROUNDS = 3 };
     hf_client *a = open_client();
@@ -58,7 +58,7 @@ TEST(a_limiter_lets_nobody_through_early) {
     int64_t before[ROUNDS * RATE], after[ROUNDS * RATE];
     for (int i = 0; i < ROUNDS * RATE; i++) {
         int status = HF_SHORT;
-        while (status == HF_SHORT) { /* a busy machine may not see the answer in time */
+        while (status == HF_SHORT) { /* a busy machine may read the answer too late */
             before[i] = now_ms();
             status = limit(a, name, at_most(RATE, WINDOW_MS, HF_FOREVER), NULL);
             after[i] = now_ms();
@@ -75,7 +75,7 @@ TEST(a_limiter_that_is_waited_for_in_vain_says_how_long_it_would_take) {
     CHECK_IS(limit(a, name, at_most(1, LONG_LEASE_MS, 0), NULL), HF_OK);
     int status = limit(a, name, at_most(1, LONG_LEASE_MS, 300), &wait_ms);
     CHECK(status == HF_TIMEOUT || status == HF_UNKNOWN);
-    if (status == HF_TIMEOUT) /* its own place in the queue may still be there */
+    if (status == HF_TIMEOUT) /* its own place in the queue may still exist */
         CHECK(wait_ms > 0 && wait_ms <= 2 * LONG_LEASE_MS + 1);
 }
 
@@ -129,7 +129,8 @@ TEST(a_fixed_window_lets_its_rate_through_and_says_when_it_ends) {
     CHECK(wait_ms > LONG_LEASE_MS - PATIENCE_MS && wait_ms <= LONG_LEASE_MS + 1);
 }
 
-/* What it cannot promise, and the limiter above does: twice the rate around the end of a window. */
+/* Shows what it cannot promise, unlike the limiter above: twice the rate may pass around the end of
+ * a window. */
 TEST(a_fixed_window_lets_twice_the_rate_through_around_its_end) {
     hf_client *a = open_client();
     int64_t took_ms = WINDOW_MS;

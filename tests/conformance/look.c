@@ -119,8 +119,7 @@ BOTH_FORMS(an_ended_lease_is_not_shown_as_held) {
     hf_hold *hold = get(a, name, for_only(as_exclusive(0), 200));
     AWAIT(hf_check(hold, 0) == HF_LOST);
     AWAIT(holders(a, name) == 0);
-    AWAIT(count_listed(a, name) ==
-          0); /* the nodes of a set see its end each at a time of its own */
+    AWAIT(count_listed(a, name) == 0); /* each node of a set sees it end at a different time */
     hf_hold_free(hold);
 }
 
@@ -165,7 +164,7 @@ TEST(a_list_comes_in_pages_in_the_order_of_the_names) {
     check_list(a, prefix, 24, names, COUNT);
     check_list(b, prefix, 1000, names, COUNT);
     check_list(a, prefix, 49, names, COUNT);
-    for (int i = 0; i < COUNT; i++) /* what is free again is not in the list */
+    for (int i = 0; i < COUNT; i++) /* free locks are not in the list */
         if (i >= 3)
             let_go(holds[i]);
     check_list(a, prefix, 1, names, 3);

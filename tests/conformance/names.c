@@ -1,4 +1,4 @@
-/* Names of every spelling: each is a lock of its own, and is listed as it was given. */
+/* Names of every spelling: each is a separate lock, and is listed as it was given. */
 #include "suite.h"
 
 BOTH_FORMS(names_may_begin_with_each_other) {
@@ -13,7 +13,7 @@ BOTH_FORMS(names_may_begin_with_each_other) {
     hold_all(a, names, COUNT, holds);
     check_each_is_busy(b, names, COUNT);
     check_list(b, base, 3, names, COUNT);
-    check_list(b, names[1], 2, names + 1, 2); /* a prefix is no pattern */
+    check_list(b, names[1], 2, names + 1, 2); /* a prefix is not a pattern */
     check_list(b, names[3], 2, names + 3, 3);
     check_list(b, names[6], 2, names + 6, 1);
     check_list(b, names[7], 2, names + 7, 1);

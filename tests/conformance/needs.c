@@ -1,11 +1,11 @@
-/* Which tests need what not every store has. They are left out, as if they were not there, where
- * a client says that its store lacks it. This file comes last: it takes tests out that have been
- * added. */
+/* Which tests need features that not every store has. They are left out, as if they did not exist,
+ * when a client reports that its store lacks the feature. This file comes last: it removes tests
+ * that have been added. */
 #include "suite.h"
 
 static const char *const needs_queue[] = {
     "a look tells who holds and who waits",
-    "a waiter gets the lock when it is released", /* the first come does */
+    "a waiter gets the lock when it is released", /* without a queue, the first to ask gets it */
     "waiters are served in the order in which they came",
     "a released lock is kept for who waits",
     "waiters keep their places beyond the wait lease",
@@ -68,8 +68,8 @@ static const char *const needs_push[] = {
     "a client that is closed ends its watch",
 };
 
-/* Hundreds of holds, leases that others see, or a look that sees the release before it: not where
- * each hold has a connection of its own. */
+/* Hundreds of holds, leases that others see, or an inspection that sees the release before it:
+ * these do not work where each hold has its own connection. */
 static const char *const needs_leases[] = {
     "a holder is promised no more time than the store granted",
     "a renewal may lengthen the lease and never shortens it",
@@ -174,7 +174,7 @@ enum {
     LACKS_KEEPING = 512
 };
 
-/* Whether counters may have an expiry: a removal with one creates nothing. */
+/* Whether counters may have an expiry. It asks with a removal, which creates nothing. */
 static bool counters_expire(hf_client *client) {
     hf_count_options options = HF_COUNT_OPTIONS_INIT;
     options.op = HF_COUNT_REMOVE;
@@ -183,7 +183,7 @@ static bool counters_expire(hf_client *client) {
     return hf_count(client, fresh_name("expiry"), &options, NULL) != HF_UNSUPPORTED;
 }
 
-/* Asks a client in a process of its own, which leaves nothing behind for the tests. */
+/* Asks a client in a separate process, which leaves nothing behind for the tests. */
 static int what_the_store_lacks(void) {
     int ends[2], lacks = 0;
     CHECK(pipe(ends) == 0);

@@ -1,4 +1,4 @@
-/* The queue: first in, first out, and what happens to the others when somebody leaves it. */
+/* The queue: first in, first out, and what happens to the others when a waiter leaves it. */
 #include "suite.h"
 
 static int by_label(const void *a, const void *b) {
@@ -6,7 +6,7 @@ static int by_label(const void *a, const void *b) {
     return strcmp((*one)->label, (*other)->label);
 }
 
-/* What the store says about `name`: the labels of its holders, sorted, and of its waiters, in their
+/* What the store reports about `name`: the labels of its holders, sorted, and of its waiters, in
  * order: "a b | c d". */
 static const char *picture(hf_client *client, const char *name) {
     static char text[512];
@@ -68,7 +68,7 @@ BOTH_FORMS(a_released_lock_is_kept_for_who_waits) {
 /* A place in the queue is leased, and kept by asking again. */
 BOTH_FORMS(waiters_keep_their_places_beyond_the_wait_lease) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
-    options.wait_lease_ms = 3 * LEASE_MS; /* within which a busy machine asks again, too */
+    options.wait_lease_ms = 3 * LEASE_MS; /* even a busy machine asks again within this time */
     hf_client *a = open_client_with(&options), *b = open_client_with(&options);
     const char *name = fresh_name("places");
     hf_hold *hold = get(a, name, with_label(as_exclusive(0), "0"));
@@ -184,7 +184,7 @@ BOTH_FORMS(who_times_out_does_not_stand_in_the_way) {
         AWAIT(are_waiting(a, name, 1) || is_answered(writer));
         if (!is_answered(writer) || wait_ms > PATIENCE_MS / 4)
             break;
-        int status = answer(writer, &none); /* a slow machine: before it was seen to wait */
+        int status = answer(writer, &none); /* slow machine: before it was seen to wait */
         CHECK(status == HF_TIMEOUT || status == HF_UNKNOWN);
     }
     struct ask *later = ask_for(a, name, with_label(as_shared(HF_FOREVER), "r2"));
@@ -197,7 +197,7 @@ BOTH_FORMS(who_times_out_does_not_stand_in_the_way) {
     let_go(hold);
 }
 
-/* The first, a middle one and the last of five leave; the two others are served in their order. */
+/* The first, a middle one and the last of five leave; the other two are served in order. */
 BOTH_FORMS(who_cancels_does_not_stand_in_the_way) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("cancel");

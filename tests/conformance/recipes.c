@@ -197,8 +197,8 @@ TEST(a_barrier_opens_when_all_are_there_and_again) {
         CHECK_IS(end(&parties[i]), HF_OK);
 }
 
-/* A call that waits for `wait_ms`. A store that is slower than that on a busy machine does not
- * answer, which is another result: then with more time. */
+/* A call that waits for `wait_ms`. If the store is slower than that on a busy machine, the result
+ * is a different one, and the call is tried with more time. */
 #define CHECK_TIMES_OUT(call, least_ms)                                                      \
     do {                                                                                     \
         int timed_out = HF_UNKNOWN;                                                          \
@@ -213,7 +213,7 @@ static int barrier_wait_for(hf_client *client, const char *name, int64_t wait_ms
     return hf_barrier_wait(client, name, &options);
 }
 
-/* It has its place and its mark, and does not renew them. */
+/* The dead party has its place and its mark, and does not renew them. */
 TEST(a_dead_party_is_not_counted_once_its_lease_has_ended) {
     hf_client *a = open_client(), *b = open_client();
     const char *name = fresh_name("barrier");
@@ -273,7 +273,7 @@ static void *leave_barrier(void *arg) {
     return NULL;
 }
 
-/* Two that have entered together. */
+/* Lets two parties enter together. */
 static void enter_both(struct party *a, struct party *b, const char *name) {
     *a = (struct party){.client = open_client(), .name = name, .parties = 2};
     *b = *a;

@@ -1,4 +1,5 @@
-/* Reentrancy: the owner, a thread or a key, counts up what it has; everybody else is excluded. */
+/* Reentrancy: the owner, a thread or a key, can enter again and is counted; everybody else is
+ * excluded. */
 #include "suite.h"
 
 static hf_acquire_options again(hf_acquire_options options) {
@@ -20,8 +21,7 @@ BOTH_FORMS(a_thread_counts_up_what_it_has) {
     CHECK_EQ_INT(hf_hold_token(inner), hf_hold_token(outer));
     CHECK_EQ_INT(hf_hold_token(third), hf_hold_token(outer));
     CHECK_EQ_INT(holders(a, name), 1);
-    CHECK_IS(release(outer),
-             HF_OK); /* in any order, and each counts once however often it is done */
+    CHECK_IS(release(outer), HF_OK); /* in any order, and each counts once even if it is repeated */
     CHECK_IS(release(outer), HF_OK);
     CHECK_IS(release(outer), HF_OK);
     CHECK_IS(hf_check(outer, 0), HF_RELEASED);
@@ -147,7 +147,7 @@ BOTH_FORMS(the_loss_is_reported_to_every_hold_that_the_owner_has) {
         hf_acquire_options options = telling(again(as_exclusive(0)), &losses[i]);
         holds[i] = get(a, name, breakable(options));
     }
-    CHECK_IS(release(holds[0]), HF_OK); /* no more the owner's, and so not told */
+    CHECK_IS(release(holds[0]), HF_OK); /* no longer the owner's, and so not reported */
     CHECK_IS(release(holds[2]), HF_OK);
     CHECK_IS(break_hold(b, name, hf_hold_token(holds[1])), HF_OK);
     AWAIT(hf_check(holds[1], 0) == HF_LOST && hf_check(holds[3], 0) == HF_LOST);

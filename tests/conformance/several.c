@@ -30,7 +30,7 @@ static int acquire_several(hf_client *client, struct several *several, hf_acquir
     return acquire_all(client, several->pointers, several->count, options, ret_hold);
 }
 
-/* As `get`: again, if the lease ended before the answer came. */
+/* Like `get`: tries again if the lease ended before the answer came. */
 static hf_hold *get_several(hf_client *client, struct several *several,
                             hf_acquire_options options) {
     hf_hold *hold = NULL;
@@ -110,7 +110,7 @@ BOTH_FORMS(several_names_may_be_of_any_kind) {
     check_all_free(b, &several);
 }
 
-/* How much the store says is left to the holder; 0 without one. */
+/* The time left to the holder, as the store reports it; 0 without a holder. */
 static int64_t left_of(hf_client *client, const char *name) {
     hf_locks *locks;
     CHECK_IS(inspect(client, name, &locks), HF_OK);
@@ -120,8 +120,8 @@ static int64_t left_of(hf_client *client, const char *name) {
     return left;
 }
 
-/* wants[0] is the last to be taken, and is let go when the lease of the first has run down a
- * little. A busy machine has 3 s to take the first; where it needs longer, once more. */
+/* wants[0] is the last to be taken, and is released when the lease of the first has run down a
+ * little. A busy machine has 3 s to take the first; if it needs longer, it tries again. */
 BOTH_FORMS(several_with_too_little_time_left_are_released) {
     hf_client *a = open_client(), *b = open_client();
     bool is_seen = false;
@@ -231,14 +231,14 @@ BOTH_FORMS(the_loss_of_one_is_the_loss_of_all) {
     AWAIT(hf_check(hold, 0) == HF_LOST);
     CHECK_EQ_STR(hf_hold_name(hold), several.wants[1].name);
     AWAIT(is_readable(fd) && atomic_load(&losses) == 1);
-    check_all_free(b, &several); /* while the hold is still there */
+    check_all_free(b, &several); /* while the hold still exists */
     CHECK_IS(renew(hold, 0), HF_LOST);
     CHECK_IS(release(hold), HF_LOST);
     hf_hold_free(hold);
     CHECK_EQ_INT(atomic_load(&losses), 1);
 }
 
-/* (Where a machine is too slow to renew in time, once more: names that are not renewed are lost
+/* (If the machine is too slow to renew in time, it tries again: names that are not renewed are lost
  * each time.) */
 BOTH_FORMS(several_names_are_renewed_together) {
     hf_client *a = open_client(), *b = open_client();

@@ -1,4 +1,5 @@
-/* Tokens: they rise from grant to grant, whoever is granted and however the one before ended. */
+/* Tokens: they rise from grant to grant, whoever gets the lock and however the previous hold
+ * ended. */
 #include "suite.h"
 
 static const uint64_t token_limit = UINT64_C(1) << 53;
@@ -87,7 +88,7 @@ BOTH_FORMS(tokens_are_not_below_the_floor_that_was_set) {
              in_an_hour = (uint64_t)wall_us() + UINT64_C(3600) * 1000000;
     let_go(before);
     hf_client_options options =
-        HF_CLIENT_OPTIONS_INIT; /* the floor may be the whole store's, and another test's, too */
+        HF_CLIENT_OPTIONS_INIT; /* the floor may be the whole store's, even from another test */
     options.token_floor = token < in_an_hour ? in_an_hour : token + 1000000;
     hf_client *floored = open_client_with(&options);
     hf_hold *raised = get(floored, name, as_exclusive(0));

@@ -1,8 +1,8 @@
-/* What happens to locks is reported to those who watch, as it happens. */
+/* Watching: changes of locks are reported as they happen. */
 #include "suite.h"
 
-/* What a watch reported, in its order. */
-enum { SEEN_MAX = 4000, COARSE_MS = 20 /* by which a clock that is cheap to read may be off */ };
+/* What a watch reported, in order. */
+enum { SEEN_MAX = 4000, COARSE_MS = 20 /* how far off a clock that is cheap to read may be */ };
 
 struct seen {
     hf_change_type type;

@@ -1,8 +1,8 @@
-/* Many threads on a few names, and a witness inside each lock who sees whether it is ever entered
- * by more than fit, and whether tokens rise in the order of entry. */
+/* Many threads on a few names, and a witness inside each lock that checks that it is never entered
+ * by more than fit, and that tokens rise in the order of entry. */
 #include "suite.h"
 
-enum { EVERYBODY = 1 << 20 }; /* what an exclusive hold weighs to the witness */
+enum { EVERYBODY = 1 << 20 }; /* the weight of an exclusive hold for the witness */
 
 struct witness {
     const char *name;
@@ -34,7 +34,8 @@ static hf_acquire_options choose(struct visitor *visitor, struct witness *witnes
     return options;
 }
 
-/* One of the ways to ask: a call that blocks, or one that was started, and may be cancelled. */
+/* Asks in one of two ways: with a call that blocks, or with one that is started and may be
+ * cancelled. */
 static int ask_somehow(struct visitor *visitor, struct witness *witness,
                        const hf_acquire_options *options, hf_hold **ret_hold) {
     if (roll(visitor, 4))
@@ -74,7 +75,7 @@ static void visit(struct visitor *visitor) {
     hf_hold *hold;
     int status = ask_somehow(visitor, witness, &options, &hold);
     if (status != HF_OK) {
-        /* UNKNOWN: some ms are too short for the store's first answer. */
+        /* UNKNOWN: a few ms are too short for the store's first answer. */
         CHECK(status == HF_CANCELLED ||
               (options.wait_ms != HF_FOREVER &&
                (status == HF_BUSY || status == HF_TIMEOUT || status == HF_UNKNOWN)));
@@ -108,7 +109,7 @@ static void let_them_visit(hf_client *const *shared, size_t shared_count, struct
         pthread_join(threads[i], NULL);
     for (size_t i = 0; i < witness_count; i++) {
         CHECK_EQ_INT(atomic_load(&witnesses[i].inside), 0);
-        /* What was freed is released in the background. */
+        /* Freed holds are released in the background. */
         AWAIT(holders(shared[0], witnesses[i].name) == 0 &&
               waiters(shared[0], witnesses[i].name) == 0);
         CHECK_IS(attempt(shared[0], witnesses[i].name, as_exclusive(PATIENCE_MS)), HF_OK);
@@ -134,7 +135,7 @@ TEST(sixteen_threads_of_one_client_never_meet_in_one_mutex) {
     let_them_visit(shared, 1, &witness, 1);
 }
 
-/* ---- Holders who stay too long ------------------------------------------------------------ */
+/* ---- Holders that stay too long ------------------------------------------------------------ */
 
 struct sleeper {
     hf_client *client;
@@ -144,8 +145,8 @@ struct sleeper {
     unsigned seed;
 };
 
-/* Sleeps past its lease every other time. Whenever it wakes, one of two is true: it knows that it
- * has lost, or nobody with a larger token has been there. */
+/* Sleeps past its lease every other time. Whenever it wakes, one of two things is true: it knows
+ * that it has lost, or nobody with a larger token has been there. */
 static void *sleep_inside(void *arg) {
     struct sleeper *sleeper = arg;
     hf_acquire_options options = for_only(as_exclusive(HF_FOREVER), 60);

@@ -1,5 +1,5 @@
-/* Somebody who asks a store through its contract (store.h), without a client in between, and
- * notes what the store says. So a test can ask what the client never asks in this order, or
+/* Sends requests to a store through its contract (store.h), without a client in between, and
+ * records the answers. So a test can make requests that the client never makes in this order, or
  * never at all. */
 #ifndef TESTS_CONTRACT_ASKER_H
 #define TESTS_CONTRACT_ASKER_H
@@ -41,7 +41,7 @@ static inline void note_gone(struct store_host *host, uint64_t seq) {
     asker->last_gone = seq;
 }
 
-/* These tests renew when they mean to. */
+/* These tests renew when they choose to. */
 static inline void ignore_check(struct store_host *host, uint64_t seq) {
     (void)host, (void)seq;
 }
@@ -106,7 +106,7 @@ static inline void asker_free(struct asker *asker) {
     free(asker);
 }
 
-/* Does what is due in the asker's world, or comes within this time. */
+/* Runs what is due in the asker's world, now or within this time. */
 static inline void listen_for_us(struct asker *asker, int64_t us) {
     world_flush(asker->host.world);
     world_wait_for(asker->host.world, us);
@@ -141,7 +141,7 @@ static inline enum store_outcome release(struct asker *asker, const struct store
     return ask(asker, &op);
 }
 
-/* For the lease that `of` says, which becomes the one that was granted. */
+/* Asks for the lease in `of`, and stores the granted one there. */
 static inline enum store_outcome renew(struct asker *asker, struct store_op *of) {
     struct store_renewal renewal = {.of = of, .lease_us = of->lease_us};
     struct store_op op = {.type = STORE_RENEW, .renewals = &renewal, .renewal_count = 1};

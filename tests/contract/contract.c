@@ -3,10 +3,10 @@
  *
  *     contract [-t words] URL
  *
- * The store is asked through its contract, in the real world. Tests of what a store says that it
- * cannot do are left out. What happens in time is bounded from below exactly (a lock is not
- * given away before its lease has ended), from above by PATIENCE_US, which is for a busy machine
- * and no promise. */
+ * The store is asked through its contract, in the real world. Tests of features that a store does
+ * not declare are left out. Times are bounded from below exactly (a lock is not given away before
+ * its lease has ended), from above by PATIENCE_US, which allows for a busy machine and is no
+ * promise. */
 #include "contract/asker.h"
 
 #include <time.h>
@@ -14,7 +14,7 @@
 enum {
     LONG_US = MAX_LEASE_US, /* does not end while a test runs */
     SHORT_US = 300 * MS,    /* ends while a test waits for it */
-    EARLY_US = 2 * MS       /* by which a store may round a lease down; clients take it off */
+    EARLY_US = 2 * MS       /* by which a store may round a lease down; clients subtract it */
 };
 
 /* ---- What the program was given ---- */
@@ -29,8 +29,8 @@ static const char *contract_url(void) {
 
 enum {
     RULES_MAX = 100,
-    /* Repeats are shown by asking again for what was granted, as if the answer had been lost. A
-     * set always answers its caller, so nobody asks it again; its nodes are asked. */
+    /* Repeats are tested by asking again for what was granted, as if the answer had been lost. A
+     * set always answers its caller, so it is never asked again; its nodes are. */
     ANSWER_CAN_BE_LOST = 1 << 30,
     CAN_PROPOSE = 1 << 29,               /* `floor` counts: it has no tokens of its own */
     CAN_BARGE = 1 << 28,                 /* not STORE_IN_ORDER */
@@ -51,7 +51,7 @@ static void add_rule(unsigned needs) {
     rules[rule_count++].needs = needs;
 }
 
-/* A test of what not every store has. */
+/* A test of a feature that not every store has. */
 #define RULE(name, needs)                                            \
     static void rule_##name(void);                                   \
     TEST(name) {                                                     \
@@ -117,7 +117,7 @@ static struct asker *asker_new(void) {
     return waiter_new(LONG_US);
 }
 
-/* The lock of this test, which no other and no earlier run has used. */
+/* The lock of this test, which no other test and no earlier run has used. */
 static const char *the_name(void) {
     static char name[64];
     if (!*name)
@@ -157,7 +157,7 @@ static void check_busy(struct asker *asker, struct store_op op) {
     CHECK(op.left_us > 0 && op.left_us <= MAX_LEASE_US);
 }
 
-/* Asks again and again until it is granted; when that was. */
+/* Keeps asking until the lock is granted; returns when that was. */
 static int64_t get_when_free(struct asker *asker, struct store_op *op) {
     uint8_t flags = op->flags;
     int64_t lease_us = op->lease_us, until_us = now_us() + PATIENCE_US;
@@ -265,7 +265,7 @@ RULE(a_release_reserves_the_lock_for_the_first_and_wakes_it, STORE_CAN_QUEUE) {
     for (int64_t until_us = now_us() + PATIENCE_US; !b->wakes; listen_for_us(b, SECOND))
         CHECK(now_us() < until_us);
     CHECK(b->last_wake == 7 || b->last_wake == STORE_ALL_WAITING);
-    check_busy(a, exclusive(2, 0, LONG_US)); /* it is reserved, so not for who comes now */
+    check_busy(a, exclusive(2, 0, LONG_US)); /* reserved: a newcomer does not get it */
     second.flags = STORE_WAIT;
     CHECK_EQ_INT(ask(c, &second), STORE_QUEUED);
     CHECK(second.flags & STORE_HEAD);
@@ -363,7 +363,7 @@ RULE(a_floor_a_day_ahead_is_a_clock_error_or_cut, CAN_PROPOSE) {
     CHECK_EQ_INT(ask(a, &op), STORE_REFUSED); /* no counter to judge it by */
     CHECK_EQ_INT(op.reason, HF_CLOCK);
     op.floor = wall;
-    get_when_free(a, &op); /* a session that was refused may let go of a row after its answer */
+    get_when_free(a, &op); /* a refused session may release a row only after its answer */
     CHECK_EQ_INT(op.token, wall);
     CHECK_EQ_INT(release(a, &op), STORE_DONE);
     next.floor = STORE_TOKEN_LIMIT - 1;
@@ -509,7 +509,7 @@ RULE(a_lock_outlives_the_store_that_was_closed, HOLDS_OUTLIVE_CONNECTIONS) {
     asker_free(a);
     check_busy(b, other);
     struct store_op op = {.type = STORE_BREAK, .name = the_name(), .token = held.token};
-    CHECK_EQ_INT(ask(b, &op), STORE_DONE); /* nobody is left to be told */
+    CHECK_EQ_INT(ask(b, &op), STORE_DONE); /* nobody is left to notify */
     get_when_free(b, &other);
     asker_free(b);
 }

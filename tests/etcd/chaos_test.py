@@ -27,12 +27,12 @@ class Chaos(NetworkChaos):
             member.start()
 
     def halt_leader(self):
-        """One that was replaced does not go on, but is started again: before etcd 3.4.42 it may end leases that are alive
-        (`doctor` warns of that), and then two do hold the lock."""
+        """A member that was replaced as the leader is not continued, but started again: before etcd 3.4.42 it may end
+        leases that are alive (`doctor` warns of that), and then two really hold the lock."""
         leader = self.server.leader()
         leader.stop()
         is_replaced = self.random.random() < 0.7
-        self.pause(*((0.5, 3) if is_replaced else (0.2, 0.6)))  # nobody is elected in less than a second
+        self.pause(*((0.5, 3) if is_replaced else (0.2, 0.6)))  # an election takes at least a second
         if is_replaced:
             leader.kill()
             leader.start()

@@ -18,7 +18,7 @@ from servers.suite import equal, main, test
 
 def works(url, **env):
     done = run(patient(url), **env)
-    equal((done.returncode, done.stdout), (0, "done\n"))  # it may say that it waits: a login takes long
+    equal((done.returncode, done.stdout), (0, "done\n"))  # it may print that it waits: a login takes long
 
 
 @test
@@ -27,7 +27,7 @@ def tls_verifies_both_sides():
         works(cluster.url())
         mine, port = cluster.mine, cluster.members[0].port
         fails(f"etcds://127.0.0.1:{port}?ca={other.ca}&cert={mine.cert}&key={mine.key}", "certificate")
-        fails(f"etcds://127.0.0.1:{port}?ca={mine.ca}", "127.0.0.1")  # the server wants a certificate
+        fails(f"etcds://127.0.0.1:{port}?ca={mine.ca}", "127.0.0.1")  # the server demands a certificate
         fails(f"etcd://127.0.0.1:{port}", "etcds")
 
 
@@ -38,7 +38,7 @@ def the_certificate_names_the_user():
         url = f"etcds://127.0.0.1:{cluster.members[0].port}?ca={user.ca}&cert={user.cert}&key={user.key}"
         works(url)
         fails(url + "&prefix=elsewhere/", "not permit", "permission denied")
-        fails(cluster.url(), "not permit")  # the certificate of somebody else
+        fails(cluster.url(), "not permit")  # somebody else's certificate
 
 
 @test
@@ -81,10 +81,10 @@ def a_token_that_the_server_forgot_is_renewed_and_a_login_that_begins_to_be_need
     with Etcd(options=["--auth-token-ttl", "1"]) as cluster:
         with Puppet(PUPPET, patient(cluster.url(user="holdfast:secret"))) as one:
             one.hold("lock", "lock", lease_ms=LONG_MS)
-            cluster.as_documented()  # which enables it
+            cluster.as_documented()  # this enables it
             equal(one.renew("lock"), "OK")
             one.hold("other", "other", lease_ms=LONG_MS)
-            time.sleep(3)  # longer than a token lasts that is not used
+            time.sleep(3)  # longer than an unused token lasts
             equal(one.renew("lock"), "OK")
             member, = cluster.members
             member.kill()  # it keeps tokens in memory
@@ -102,7 +102,7 @@ def a_member_that_is_away_is_passed_over():
 
 @test
 def a_learner_is_passed_over():
-    """It answers, and serves nothing."""
+    """It answers, but serves nothing."""
     with Etcd() as cluster, Etcd() as other:
         learner = other.members[0]
         learner.kill()

@@ -11,7 +11,7 @@ from servers.counting import CLIENTS, add_up, add_up_while_replies_are_lost, wai
 from servers.etcd import Etcd
 from servers.suite import equal, main, test
 
-shared = Etcd()  # for tests that leave it alone; each has a prefix of its own
+shared = Etcd()  # for tests that leave it alone; each has its own prefix
 KEY = b"\0count/hits"
 
 
@@ -20,7 +20,7 @@ def url_of(prefix, port=None, timeout_ms=20000):
 
 
 def stored(prefix, cluster=shared):
-    """What etcd has: the keys behind the prefix, each with its value and its lease."""
+    """What etcd has: the keys under the prefix, each with its value and its lease."""
     answer = json.loads(cluster.command("get", "--prefix", prefix, "-w", "json"))
     return {base64.b64decode(kv["key"])[len(prefix):]: (base64.b64decode(kv["value"]).decode(), kv.get("lease", 0))
             for kv in answer.get("kvs", [])}

@@ -24,13 +24,13 @@ from support.tap import Skipped
 
 suite.LIMIT_S = 240  # for scenarios that are played again
 WAIT_LEASE_MS = 3000
-shared = Etcd()  # for tests that leave it alone; each has a prefix of its own
+shared = Etcd()  # for tests that leave it alone; each has its own prefix
 
 
 class Place:
-    """Where a test of servers.faults has its locks: a prefix of its own."""
+    """Where a test of servers.faults keeps its locks: its own prefix."""
 
-    connections = 1  # for all that a client does
+    connections = 1  # a client uses one for everything
 
     @contextlib.contextmanager
     def fresh(self):
@@ -143,7 +143,7 @@ def row_25_a_connection_that_goes_silent_frees_its_lock_after_the_lease_and_its_
 @test
 @patient
 def row_31_a_place_whose_lease_ended_is_not_a_lock():
-    """The waiter is cut off until its place is gone; the lock goes to who came after it."""
+    """The waiter is cut off until its place is gone; the lock goes to the next in the queue."""
     prefix = fresh()
     with Proxy(shared.members[0].port) as proxy, puppets(2, url_of(prefix), wait_lease_ms=WAIT_LEASE_MS) as (one, two), \
             Puppet(PUPPET, url_of(prefix, port=proxy.port, timeout_ms=1000), wait_lease_ms=WAIT_LEASE_MS) as far:
@@ -165,7 +165,8 @@ def row_31_a_place_whose_lease_ended_is_not_a_lock():
 
 @test
 def a_hand_off_is_one_event_however_many_wait():
-    """Events that the server has sent to watchers. If all waiters watched the holder, there would be a hundred for each."""
+    """Counts the events that the server has sent to watchers. If all waiters watched the holder, there would be a hundred
+    for each."""
     count = 200
     with Etcd() as cluster, Puppet(PUPPET, slowly(cluster.url()), wait_lease_ms=LONG_MS) as one:
         one.hold("first", "lock", lease_ms=LONG_MS)
@@ -217,15 +218,15 @@ def row_13_a_revoked_lease_loses_all_its_holds():
 @test("at the release", "behind it")
 @patient
 def row_22_a_watch_from_a_revision_that_was_compacted_is_repeated(where):
-    """The watch for the holder's end is asked for behind the release, and behind a compaction that swallowed it. etcd accepts a
-    watch from the very revision that is compacted, without what was deleted there."""
+    """The watch for the holder's end is requested after the release, and after a compaction that swallowed it. etcd
+    accepts a watch from exactly the compacted revision, but without what was deleted there."""
     with Etcd() as cluster, Proxy(cluster.members[0].port) as proxy, Puppet(PUPPET, slowly(cluster.url())) as one, \
             Puppet(PUPPET, slowly(cluster.url(ports=[proxy.port])), wait_lease_ms=300000) as two:  # it does not ask again
         two.inspect("none")  # it is connected
         one.hold("lock", "lock", lease_ms=LONG_MS)
         proxy.delay(1000, "down")
         two.acquire("lock", "lock", wait_ms=-1)
-        waits(one, "lock")  # it will know in a second
+        waits(one, "lock")  # it will be notified in a second
         proxy.hold("up")
         proxy.delay(0, "down")
         until = time.monotonic() + 3
@@ -299,8 +300,8 @@ def row_32_a_leader_that_is_stopped_or_killed_loses_no_lock():
 @test
 @patient
 def row_48_a_holder_that_is_cut_off_together_with_the_leader_is_notified_before_another_has_the_lock():
-    """The leader does not notice that it was deposed: its election timeout is longer than the others'. So it goes on answering
-    keep-alives, while the others give the lock to the one who waits."""
+    """The leader does not notice that it was deposed: its election timeout is longer than the others'. So it keeps
+    answering keep-alives, while the others give the lock to the waiter."""
     cluster = Etcd(members=3, separable=True)
     leader, *others = cluster.members
     leader.options = ["--election-timeout", "15000"]
@@ -337,7 +338,7 @@ def row_48_a_holder_that_is_cut_off_together_with_the_leader_is_notified_before_
 @test
 @patient
 def row_48_a_leader_whose_disk_stalls_renews_nothing():
-    """It answers keep-alives all the same, while the others elect another and count the lease down."""
+    """It still answers keep-alives, while the others elect another leader and count the lease down."""
     with contextlib.ExitStack() as stack:
         try:
             disk = stack.enter_context(Disk())
@@ -354,7 +355,7 @@ def row_48_a_leader_whose_disk_stalls_renews_nothing():
         hold_or_too_slow(one, "lock", "lock", lease_ms=6000)
         two.acquire("lock", "lock", wait_ms=-1)
         waits(two, "lock")
-        time.sleep(1)  # the database has written what it had; it is the log that shall stall
+        time.sleep(1)  # by now the database has written its data; it is the log that must stall
         with disk.frozen():
             leader.begin_write()
             lost = one.wait(("lost", "lock"))

@@ -35,7 +35,7 @@ time.sleep(0.05)
 
 
 class Other(Process):
-    """`etcdctl lock NAME`, that holds until it is ended."""
+    """`etcdctl lock NAME`, which holds the lock until it is ended."""
 
     def __init__(self, name, ttl=10, prefix="holdfast/"):
         self.words = shared.etcdctl("lock", "--ttl", ttl, prefix + name)
@@ -145,7 +145,8 @@ def etcdctl_waits_for_names_below_its_own_and_holdfast_does_not():
 
 @test
 def a_mixed_fleet_never_meets():
-    """Half of them are etcdctl. Some are killed, at any time: etcdctl together with its command, which would go on."""
+    """Half of them are etcdctl. Some are killed, at any time: etcdctl together with its command, which would otherwise
+    go on."""
     folder = shared.folder / "witness"
     folder.mkdir()
     program, inside, troubles, entries = (folder / name for name in ("program", "inside", "troubles", "entries"))

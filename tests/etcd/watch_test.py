@@ -95,7 +95,7 @@ def a_hold_whose_end_is_read_after_its_lease_may_not_have_been_released():
 
 @test
 def history_that_was_compacted_before_it_was_read_is_missed():
-    with Etcd() as cluster, Proxy(cluster.members[0].port) as proxy:  # compaction would make others miss something, too
+    with Etcd() as cluster, Proxy(cluster.members[0].port) as proxy:  # compaction would also make other tests miss something
         near = patient(cluster.url())
         with watching(patient(cluster.url(ports=[proxy.port])), "--json") as watch:
             watch.expect("watching")

@@ -38,7 +38,7 @@ static void must(bool done, const char *why) {
     _Exit(EXIT_FAILURE);
 }
 
-/* Takes the lock, again if a slow machine got it too late or lost it before the token was
+/* Takes the lock; tries again if a slow machine got it too late or lost it before the token was
  * registered. */
 static hf_hold *acquire(hf_client *client, const char *name, const char *path, int64_t lease_ms) {
     hf_hold *hold;
@@ -85,7 +85,7 @@ static int add_one(hf_hold *hold, const char *path, const char *how) {
     return r;
 }
 
-/* A slow machine gets a longer lease if its first one ends before hf_fence_write begins. */
+/* A slow machine gets a longer lease if its first one ends before hf_fence_write starts. */
 int main(int argc, char **argv) {
     hf_client *client;
     int64_t lease_ms = LEASE_MS;

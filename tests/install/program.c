@@ -1,4 +1,4 @@
-/* A stranger's program, which knows the installed header and nothing else; it is C and C++. Its own
+/* A stranger's program, which knows only the installed header; it is both C and C++. Its own
  * functions have names that the library uses inside: they must neither clash at the link nor be
  * called by the library. The output is TAP. */
 #include <holdfast/holdfast.h>

@@ -1,10 +1,11 @@
-"""A real browser: Debian's chromium without a window, over its debugging pipe. It has no network but a page's own file.
+"""A real browser: Debian's chromium without a window, driven over its debugging pipe. It has no network: it only reads
+the page's own file.
 
     with Browser() as browser:
         page = browser.open(path, width=390, dark=True)
         page.evaluate("document.title")
 
-A page knows what the browser complained of (`complaints`) and which addresses it asked for (`requests`).
+A page records what the browser complained about (`complaints`) and which addresses it asked for (`requests`).
 """
 import base64
 import contextlib
@@ -25,7 +26,7 @@ OPTIONS = ["--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--hide
 
 
 def high_pipe():
-    """Not among the descriptors that chromium wants to have."""
+    """Makes a pipe that avoids the descriptors chromium uses."""
     pair = os.pipe()
     high = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in pair)
     for end in pair:
@@ -105,7 +106,7 @@ class Page:
     def __init__(self, browser, session):
         self.browser, self.session = browser, session
         self.complaints, self.requests = [], []
-        self.loaded = set()  # the loaders of documents: about:blank has one, too
+        self.loaded = set()  # the loaders of documents: about:blank also has one
 
     def call(self, method, **parameters):
         return self.browser.call(method, self.session, **parameters)

@@ -1,5 +1,5 @@
-"""Histories that nobody played: what the report is tested with. Each is a list of (seconds, who, what) as a stage notes
-them, and judged by the referee."""
+"""Made-up histories to test the report with. Each is a list of (seconds, who, what), as a stage records them, and is
+judged by the referee."""
 from lab.referee import judge
 
 LEASE_S = 1.0
@@ -54,7 +54,7 @@ def herd(row, requests):
 
 
 def several():
-    """A little of everything, wider than a phone, with a title and a sentence that HTML must escape."""
+    """A bit of everything, wider than a phone, with a title and a sentence that HTML must escape."""
     contents = {
         "scenarios": [scenario("crash-holding", "The holder crashes"), scenario("pause", "A pause in the middle"),
                       scenario("herd", "A herd of a hundred"), scenario("eviction", "Eviction & <other> accidents"),

@@ -116,7 +116,7 @@ def nothing_is_left_of_a_lab_that_is_ended_by_a_signal(name):
 
 @contextlib.contextmanager
 def path_without(program):
-    """A PATH in which everything is found but this."""
+    """A PATH in which everything is found except this."""
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:
         for path in os.environ["PATH"].split(":"):
             for entry in os.scandir(path) if os.path.isdir(path) else ():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is known of each cell is complete, and the docs say the same. The argument is the path of the library."""
+"""The literature covers every cell, and the docs agree with it. The argument is the path of the library."""
 import os
 import re
 import subprocess
@@ -19,7 +19,7 @@ LONGEST = 330  # characters: a sentence or two, or three short ones
 
 
 def cells():
-    """Of the matrix: those that are played."""
+    """The cells of the matrix that are played."""
     return [(row, scenario) for row in catalogue.rows().values() for scenario in catalogue.scenarios().values()
             if not scenario.why_not(row.protocol, row.place)]
 
@@ -46,7 +46,7 @@ def what_is_known_is_told_in_a_sentence_or_two():
 
 @test
 def each_protocol_mends_what_it_was_made_for():
-    """The one before it fails in that scenario, and it does not."""
+    """The previous protocol fails in that scenario, and this one does not."""
     known = {(row.protocol.name, scenario.name): literature.expected(row.protocol.name, scenario.name, row.place.name).verdict
              for row, scenario in cells()}
     wrong = [protocol.name for protocol in catalogue.protocols().values() if protocol.follows and (

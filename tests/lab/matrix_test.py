@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What plays the cells, with a cell that is not one of the lab's."""
+"""The code that plays the cells, tried with a cell that is not one of the lab's."""
 import os
 import sys
 import tempfile

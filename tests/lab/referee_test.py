@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The referee: histories in, verdicts out. Beside a history that has a flaw is one that differs only in what matters."""
+"""The referee: histories in, verdicts out. Each history with a flaw is paired with one that differs only in what
+matters."""
 import sys
 from pathlib import Path
 

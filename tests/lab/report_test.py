@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The report, in a real browser: on a phone and on a desk, light and dark."""
+"""The report, in a real browser: on a phone and on a desktop, light and dark."""
 import re
 import sys
 import tempfile
@@ -18,7 +18,7 @@ from servers.suite import equal, main, test
 suite.LIMIT_S = 240  # chromium may start slowly
 OPEN_ALL = "document.querySelectorAll('details').forEach(each => each.open = true)"
 
-# What each piece of text has as its colour, and what all that is painted below it comes to.
+# The colour of each piece of text, and the colour that everything painted below it adds up to.
 CONTRASTS = """(() => {
   const context = Object.assign(document.createElement('canvas'), {width: 1, height: 1}).getContext('2d',
     {willReadFrequently: true});
@@ -59,7 +59,7 @@ CONTRASTS = """(() => {
   return found;
 })()"""
 
-# Pictures that are not to be seen, or are cut off at the side.
+# Pictures that cannot be seen, or are cut off at the side.
 UNSEEN = """[...document.querySelectorAll('svg')].filter(svg => {
   const box = svg.getBoundingClientRect(), nested = svg.parentElement.closest('svg'), scrolls = svg.closest('.matrix');
   return !nested && (!box.width || !box.height || !svg.checkVisibility() || !scrolls && (box.left < 0 || box.right > innerWidth));
@@ -128,7 +128,7 @@ def what_people_wrote_is_text_and_not_markup():
 
 @test
 def the_story_shows_the_flaw_that_the_next_protocol_mends():
-    """setnx also stalls in the first scenario, for which nobody replaced it."""
+    """setnx also stalls in the first scenario, but that is not why it was replaced."""
     contents, histories = several()
     contents["scenarios"].insert(0, contents["scenarios"][0] | {"name": "first"})
     histories.append(crash("setnx", False) | {"scenario": "first"})

@@ -150,13 +150,13 @@ def the_documented_rights_are_enough_and_needed():
                     one.acquire("a", f"{table}-{right}")
                     words = one.wait("acquired a", "failed a").words
                     outcomes = [words[2]] if words[0] == "failed" else [one.renew("a"), one.release("a")]
-                    equal("DENIED" in outcomes, (table, right) != ("locks", "DELETE"))  # which is for old names
+                    equal("DENIED" in outcomes, (table, right) != ("locks", "DELETE"))  # that right is for old names
                 server.command(documented("rights"))
 
 
 @test
 def a_listener_has_more_time_to_log_in_than_others():
-    """The server takes 3 s for each session that begins, like one to which all waiters of a lock connect at once."""
+    """The server takes 3 s to start each session, like one to which all waiters of a lock connect at once."""
     with MariaDB() as server, puppets(2, server.url(user=server.make_role(HOLDFAST)), wait_lease_ms=LONG_MS) as (one, two):
         one.hold("lock", "lock", lease_ms=LONG_MS, wait_ms=-1)
         two.hold("other", "other", lease_ms=LONG_MS, wait_ms=-1)

@@ -44,7 +44,7 @@ def row_10_a_lock_that_the_promoted_replica_does_not_have_is_reported_at_once():
             puppets(2, patient(primary.url(port=address.port)), max_lease_ms=VERY_LONG_MS) as (one, two):
         kept = one.hold("kept", "kept", lease_ms=VERY_LONG_MS).token
         wait_until(lambda: claims(replica) == {"kept"}, "replication")
-        equal(one.renew("kept"), "OK")  # from the first renewal on it notices that the server is another
+        equal(one.renew("kept"), "OK")  # after its first renewal, it notices if the server is a different one
         wait_until(lambda: primary.command("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%GET_LOCK%'"
                                            " AND user = 'holder'") == "1", "the listener")
         between.blackhole()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The MySQL store when connections, the server or its clock fail: fault_test.py HOLDFAST PUPPET. What fails in the same way
-elsewhere is in servers/faults.py."""
+"""The MySQL store when connections, the server or its clock fail: fault_test.py HOLDFAST PUPPET. Failures that are the
+same elsewhere are in servers/faults.py."""
 import shutil
 import sys
 from pathlib import Path
@@ -56,7 +56,7 @@ def row_15_a_refusal_is_not_a_loss():
             server.command(end)
             wait_until(lambda: one.renew("lock") == "OK", "a renewal")
         assert not is_lost(one, "lock")
-        server.command("SET GLOBAL read_only = ON")  # of a session that goes on
+        server.command("SET GLOBAL read_only = ON")  # for a session that continues
         two.acquire("while", "other")
         equal(two.failed("while"), "UNREACHABLE")
         server.command("SET GLOBAL read_only = OFF")
@@ -106,7 +106,7 @@ def row_22_a_waiter_whose_turn_it_is_is_woken_at_once():
             equal(one.release(number - 1), "OK")
             delays_us.append(two.granted(number).at_us - began_us)
             one, two = two, one
-        # Without a wake-up the client looks each 5 s whose turn it is.
+        # Without a wake-up, the client checks every 5 s whose turn it is.
         assert sorted(delays_us)[len(delays_us) // 2] < 1000000, delays_us
 
 

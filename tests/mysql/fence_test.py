@@ -15,7 +15,7 @@ from servers.scene import HOLDFAST, puppets, wait_until
 from servers.suite import equal, main, test
 
 FINE, STALE, DENIED = 0, 4025, 1142
-shared = MariaDB()  # each test has locks of its own
+shared = MariaDB()  # each test has its own locks
 
 
 def fence(lock, token):
@@ -36,7 +36,7 @@ def sessions(count, **options):
 
 
 def add_one(session, guard, name):
-    """Checks and reads, and returns what is to be written then."""
+    """Checks and reads, and returns what is then to be written."""
     equal(session.say("BEGIN"), FINE)
     equal(session.say(guard), FINE)
     equal(session.say(f"SELECT value FROM numbers WHERE name = '{name}'"), FINE)
@@ -99,6 +99,6 @@ def the_documented_rights_of_a_writer_are_enough():
 if __name__ == "__main__":
     with shared:
         with puppets(1, patient(shared.url())) as (first,):
-            first.inspect("none")  # the schema is there
+            first.inspect("none")  # this makes the schema
         shared.command("CREATE TABLE numbers (name VARCHAR(64) PRIMARY KEY, value INT NOT NULL)")
         main()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The MySQL store with scheme=for-update, on MariaDB: for_update_test.py HOLDFAST PUPPET. What holds for all databases is
+"""The MySQL store with scheme=for-update, on MariaDB: for_update_test.py HOLDFAST PUPPET. Tests for all databases are
 in servers/for_update.py."""
 import contextlib
 import socket
@@ -36,7 +36,7 @@ for_update.add(rows)
 
 
 def waiting_query(name):
-    """The number of the statement that waits; each has another."""
+    """The number of the statement that waits; each has a different one."""
     return rows.server.command(f"SELECT query_id FROM information_schema.processlist WHERE db = '{name}' AND {WAITS}")
 
 
@@ -96,7 +96,7 @@ def a_lease_that_ends_while_it_is_renewed_still_counts():
 
 
 class Numbering:
-    """What stands for ProxySQL and MaxScale: a proxy that has numbers of its own for its clients' sessions."""
+    """A stand-in for ProxySQL and MaxScale: a proxy that has its own numbers for its clients' sessions."""
 
     def __init__(self, port):
         self.server, self.listener = port, socket.create_server(("127.0.0.1", 0))
@@ -115,7 +115,7 @@ class Numbering:
                 client = self.listener.accept()[0]
                 server = socket.create_connection(("127.0.0.1", self.server))
                 greeting = bytearray(server.recv(4096))
-                at = greeting.index(0, 5) + 1  # behind the version
+                at = greeting.index(0, 5) + 1  # after the version
                 greeting[at:at + 4] = (123456).to_bytes(4, "little")
                 client.sendall(greeting)
                 for source, target in ((client, server), (server, client)):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Clients that know nothing but SQL, beside holdfast, as docs/stores/mysql.md says: interop_test.py HOLDFAST PUPPET."""
+"""Clients that know only SQL, beside holdfast, as docs/stores/mysql.md says: interop_test.py HOLDFAST PUPPET."""
 import contextlib
 import secrets
 import sys
@@ -19,7 +19,7 @@ FINE, TRY_AGAIN = 0, (1205, 1213)
 KINDS = ("exclusive", "shared", "2/3")
 LEASE_S = 6  # much longer than a member of the fleet works
 suite.LIMIT_S = int(FLEET_S) + 150
-shared = MariaDB()  # each test has a database of its own
+shared = MariaDB()  # each test has its own database
 
 SESSION, ACQUIRE, RENEW, RELEASE = (documented(title).rstrip(";\n") for title in (
     "plain session", "plain acquire", "plain renewal", "plain release"))
@@ -66,7 +66,7 @@ def release(plain, owner="job 7"):
 
 
 def take_row(plain):
-    """The statements of the page, the last of which says whether the lock is free. If it is not, rolls back."""
+    """Runs the statements of the page, the last of which says whether the lock is free. If it is not, rolls back."""
     for statement in FOR_UPDATE:
         error = plain.say(statement)
         if error in TRY_AGAIN:
@@ -87,7 +87,7 @@ def wait_for_waiter(name):
 
 
 def wait_for_blocked(name):
-    """Somebody waits for a row lock."""
+    """Waits until some session waits for a row lock."""
     wait_until(lambda: shared.command("SELECT COUNT(*) FROM information_schema.innodb_trx JOIN information_schema.processlist"
                                       f" ON id = trx_mysql_thread_id WHERE db = '{name}' AND trx_state = 'LOCK WAIT'") == "1",
                "the request that waits")
@@ -226,7 +226,7 @@ def by_holdfast(name, work, finished):
 
 
 def by_call(name, work, finished):
-    """Renews before it works. Another life has another owner: it does not know that it held the lock."""
+    """Renews before it works. After a restart it has another owner: it does not know that it held the lock."""
     owner = f"job {secrets.token_hex(4)}"
     with plain_client(name) as plain:
         while not finished():

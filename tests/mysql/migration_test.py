@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Schemas of earlier versions, of which schemas/ has the texts, and of later ones: migration_test.py HOLDFAST PUPPET."""
+"""Schemas of earlier versions, whose texts are in schemas/, and of later ones: migration_test.py HOLDFAST PUPPET."""
 import os
 import re
 import subprocess

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How waiters ask, as the server sees it: queue_test.py HOLDFAST PUPPET.
+"""How waiters ask, from the server's point of view: queue_test.py HOLDFAST PUPPET.
 
-The clients are sessions that send what a client of holdfast would. A session that has locked the row of the name shows
-who needs that row; an open transaction shows what happens to those who come meanwhile."""
+The clients are sessions that send what a holdfast client would. Locking the row of the name from another session shows
+which requests need that row; an open transaction shows what happens to requests that arrive meanwhile."""
 import contextlib
 import subprocess
 import sys
@@ -19,7 +19,7 @@ SCHEMA = subprocess.run([HOLDFAST, "schema", "--dialect", "mariadb"], capture_ou
                         timeout=LIMIT_S).stdout
 LOCK_TIMEOUT = 1205
 ALL = 2147483647
-KINDS = {"exclusive": (2, ALL, ALL, ALL), "shared": (2, ALL, ALL, 1), "permits": (3, 5, 4, 2)}  # the last: of who waits last
+KINDS = {"exclusive": (2, ALL, ALL, ALL), "shared": (2, ALL, ALL, 1), "permits": (3, 5, 4, 2)}  # last: of the last waiter
 NOW = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 LATER = f"{NOW} + {LONG_MS * 1000}"
 
@@ -65,7 +65,7 @@ class Client(Session):
 
 @contextlib.contextmanager
 def queue(kind="exclusive", **options):
-    """A holder, and two who wait."""
+    """A holder, and two waiters."""
     kind_number, capacity, weight, last_weight = KINDS[kind]
     with MariaDB(config=["--innodb-print-all-deadlocks"]) as server, contextlib.ExitStack() as stack:
         server.command(SCHEMA)
@@ -78,7 +78,7 @@ def queue(kind="exclusive", **options):
 
 @contextlib.contextmanager
 def row_locked(server, *impatient):
-    """Somebody else has locked the row of the name, and these do not wait for it for long."""
+    """Another session has locked the row of the name, and these do not wait for it for long."""
     with Session(server) as locker:
         for client in impatient:
             client.say("SET innodb_lock_wait_timeout = 1")
@@ -90,7 +90,7 @@ def row_locked(server, *impatient):
 
 
 def wait_for_waiting(server):
-    """Until one of the sessions waits for another."""
+    """Waits until one of the sessions waits for another."""
     sql = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
     wait_until(lambda: server.command(sql) == "1", "that somebody waits")
 

@@ -13,14 +13,16 @@ PAIRS = 100
 
 
 def updates(server, table):
-    """How many there were, and how many of them were HOT: in the same page, and without the indexes."""
+    """How many updates there were, and how many of them were HOT: in the same page, without touching the
+    indexes."""
     row = server.command(f"SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = '{table}'")
     return tuple(map(int, row.split("|")))
 
 
 @test
 def the_indexes_of_locks_do_not_grow():
-    """(But for the first use on a day: the day is in an index. A name that was added today has it already.)"""
+    """(Except for the first use on a day: the day is in an index. A name that was added today has it
+    already.)"""
     with Postgres() as server, puppets(2, patient(server.url())) as (one, two):
         for _ in range(PAIRS):
             one.hold("lock", "lock", lease_ms=LONG_MS)

@@ -20,7 +20,7 @@ counting.add(store)
 @test("transaction", "statement")
 def sixteen_clients_add_up_exactly_through_a_pooler(mode):
     with store.fresh() as name, Pooler(store.server, mode) as pooler:
-        total = add_up(store.url(name, port=pooler.port), "hits")  # which waits for the pooler
+        total = add_up(store.url(name, port=pooler.port), "hits")  # this waits for the pooler
         equal(value_of(store, name), total)
 
 

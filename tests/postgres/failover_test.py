@@ -87,7 +87,7 @@ def row_10_nothing_is_lost_with_a_synchronous_standby():
 def row_10_clients_add_up_exactly_over_a_fail_over_to_a_synchronous_standby():
     value = "SELECT value FROM holdfast.counters WHERE name = 'hits'"
     with synchronous() as (primary, standby), Proxy(primary.port) as slow:
-        run_adder(url_of(primary), "other", 1, 1)  # the schema is there
+        run_adder(url_of(primary), "other", 1, 1)  # this makes the schema
         slow.delay(20)  # so that they are not done before the primary fails
 
         def fail_over():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The PostgreSQL store when connections, the server or its clock fail: fault_test.py HOLDFAST PUPPET. What fails in the same
-way elsewhere is in servers/faults.py."""
+"""The PostgreSQL store when connections, the server or its clock fail: fault_test.py HOLDFAST PUPPET. Failures that are
+the same elsewhere are in servers/faults.py."""
 import sys
 from pathlib import Path
 
@@ -21,7 +21,7 @@ database_faults.add(store)
 
 @test
 def row_8_a_release_that_a_crash_undoes_ends_with_its_lease():
-    """Its commit does not wait for the disk. In this server, nothing else writes it there for a while."""
+    """Its commit does not wait for the disk. In this server, nothing else flushes it for a while."""
     with Postgres(config=["wal_writer_delay = 10s"]) as server, puppets(2, store.patient(server.url())) as (one, two):
         for number in range(5):
             token = one.hold(number, "lock", lease_ms=3000, wait_ms=-1).token

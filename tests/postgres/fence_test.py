@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fencing in a PostgreSQL database: fence_test.py HOLDFAST PUPPET.
 
-HOLDFAST_FENCE_ROUNDS says how often WRITERS writers are stopped past their leases (1).
+HOLDFAST_FENCE_ROUNDS is how often WRITERS writers are stopped past their leases (1).
 """
 import contextlib
 import os
@@ -19,14 +19,14 @@ from servers.process import LIMIT_S
 from servers.scene import HOLDFAST, PUPPET, wait_until
 from servers.suite import equal, main, test
 
-WRITER = os.path.join(os.path.dirname(PUPPET), "postgres-writer")  # which is built there, too
+WRITER = os.path.join(os.path.dirname(PUPPET), "postgres-writer")  # it is built beside the puppet
 ROUNDS = int(os.environ.get("HOLDFAST_FENCE_ROUNDS", 1))
 WRITERS = 10
 WRITTEN, REFUSED, AGAIN = 0, 3, 4  # how a writer ends
 LEVELS = ("read_committed", "repeatable_read", "serializable")
 FINE, STALE, CONFLICT = "00000", "ZF001", "40001"
 suite.LIMIT_S = 60 + 30 * ROUNDS
-shared = Postgres()  # each test has a database of its own
+shared = Postgres()  # each test has its own database
 
 
 @contextlib.contextmanager
@@ -55,8 +55,8 @@ def number(name, of="x"):
 class Writer(contextlib.AbstractContextManager):
     def __init__(self, name, lock, how, stop="never", level="read_committed"):
         url = shared.url(database=name)
-        # In a group of its own: the kernel hangs up a group with somebody stopped in it when the last one leaves it whose
-        # parent is in another group, as the command of `run` is.
+        # In its own process group: the kernel sends SIGHUP to a group with a stopped process when the last member whose
+        # parent is in another group, such as the command of `run`, leaves it.
         self.child = subprocess.Popen([WRITER, patient(url), url, lock, how, stop, level], stdin=subprocess.DEVNULL,
                                       process_group=0)
 
@@ -86,7 +86,7 @@ def write_after(name, lock, old):
 
 
 def ends_of_stale_writers(how, stop):
-    """How writers end that go on when another has written."""
+    """How writers end that continue after another has written."""
     locks = [f"lock-{at}" for at in range(WRITERS)]
     with database() as name, contextlib.ExitStack() as stack:
         shared.command("INSERT INTO numbers SELECT 'lock-' || i, 0 FROM generate_series(0, 99) i", database=name)

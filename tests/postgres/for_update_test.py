@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The PostgreSQL store with scheme=for-update: for_update_test.py HOLDFAST PUPPET. What holds for all databases is in
+"""The PostgreSQL store with scheme=for-update: for_update_test.py HOLDFAST PUPPET. Tests for all databases are in
 servers/for_update.py."""
 import sys
 from pathlib import Path
@@ -39,7 +39,7 @@ def row_37_a_token_is_drawn_only_while_the_row_is_locked():
         me = "00000000-0000-0000-0000-000000000001"
         ended = rows.ask(name, "SELECT txid_current()")
         equal(rows.ask(name, draw.format("other", me, ended)), "gone")
-        equal(rows.ask(name, draw.format("other", me, int(ended) + 1000000)), "gone")  # of a time before a restore
+        equal(rows.ask(name, draw.format("other", me, int(ended) + 1000000)), "gone")  # from before a restore
         equal(len(one.inspect("lock")["holders"]), 1)
         equal(one.inspect("other")["holders"], [])
         equal(one.release("lock"), "OK")
@@ -76,7 +76,7 @@ def a_lease_that_ends_while_it_is_renewed_still_counts():
 def an_attempt_that_starts_again_is_in_its_new_session():
     with rows.fresh() as name, Puppet(PUPPET, rows.url(name)) as one, \
             rows.session(name) as first, rows.session(name) as second:
-        one.inspect("none")  # there is a schema
+        one.inspect("none")  # this makes the schema
         draw = ("SELECT answer FROM holdfast.draw('lock', 1, '00000000-0000-0000-0000-000000000001', 1, "
                 "{0}, {1}, 0, 0, 0, '', '', '')")
         for session in first, second:  # whose transactions stay open

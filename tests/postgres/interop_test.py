@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Clients that know nothing but SQL, beside holdfast, as docs/stores/postgres.md says: interop_test.py HOLDFAST PUPPET."""
+"""Clients that know only SQL, beside holdfast, as docs/stores/postgres.md says: interop_test.py HOLDFAST PUPPET."""
 import contextlib
 import secrets
 import sys
@@ -19,7 +19,7 @@ FINE, TAKEN = "00000", "23505"
 KINDS = ("exclusive", "shared", "2/3")
 LEASE_S = 6  # much longer than a member of the fleet works
 suite.LIMIT_S = int(FLEET_S) + 150
-shared = Postgres()  # each test has a database of its own
+shared = Postgres()  # each test has its own database
 
 INSERT, RENEW, TAKE_OVER, DELETE = (documented(title).rstrip(";\n") for title in (
     "plain insert", "plain renewal", "plain take-over", "plain delete"))
@@ -55,13 +55,13 @@ def wait_for_waiter(name):
 
 
 def wait_for_blocked(name):
-    """Somebody waits for a row lock."""
+    """Waits until some session waits for a row lock."""
     wait_until(lambda: shared.command(f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}'"
                                       " AND wait_event_type = 'Lock'") == "1", "the request that waits")
 
 
 def take_row(session):
-    """The statements of the page, up to the one that says whether the lock is free."""
+    """Runs the statements of the page, up to the one that says whether the lock is free."""
     for statement in FOR_UPDATE:
         equal((statement, session.say(statement)), (statement, FINE))
         if "count" in statement:

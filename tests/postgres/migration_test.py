@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Schemas of earlier versions, of which schemas/ has the texts, and of later ones: migration_test.py HOLDFAST PUPPET."""
+"""Schemas of earlier versions, whose texts are in schemas/, and of later ones: migration_test.py HOLDFAST PUPPET."""
 import os
 import re
 import subprocess
@@ -99,7 +99,7 @@ def a_schema_is_made_again_beside_those_who_use_it():
     with Postgres() as server, Session(server) as user:
         server.command(SCHEMA)
         user.say("BEGIN")
-        user.say(acquire(HOLDER))  # it has written to all tables, and would go on
+        user.say(acquire(HOLDER))  # its transaction has written to all tables, and is still open
         server.command("SET lock_timeout = '5s';" + SCHEMA)
         equal(user.say("COMMIT"), "00000")
 

@@ -51,8 +51,8 @@ def what_the_url_leaves_out_is_in_the_environment_or_a_service():
         works(f"postgres://postgres@127.0.0.1:{nowhere},127.0.0.1:{here}/postgres", PGPORT="1")
         works(f"postgres:///postgres?port={here}&user=postgres", PGHOST="127.0.0.1")
         works("postgres://postgres@/postgres", PGHOST=str(server.folder), PGPORT=here)
-        works("postgres://postgres@127.0.0.2,127.0.0.1/postgres", PGPORT=here)  # of each host
-        works(f"postgres://postgres@127.0.0.2,127.0.0.1:{here}/postgres")  # where that of the first is the usual one
+        works("postgres://postgres@127.0.0.2,127.0.0.1/postgres", PGPORT=here)  # the port of each host
+        works(f"postgres://postgres@127.0.0.2,127.0.0.1:{here}/postgres")  # the first has the default port
         works("postgres://postgres@127.0.0.1", PGPORT=here, PGDATABASE="postgres")
         works("postgres:///", PGHOSTADDR="127.0.0.1", PGPORT=here, PGUSER="postgres")
         services = server.folder / "services"

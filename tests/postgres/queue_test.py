@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How waiters ask, as the server sees it: queue_test.py HOLDFAST PUPPET.
+"""How waiters ask, from the server's point of view: queue_test.py HOLDFAST PUPPET.
 
-The clients are sessions that send what a client of holdfast would. A session that has locked the row of the name shows
-who needs that row; an open transaction shows what happens to those who come meanwhile."""
+The clients are sessions that send what a holdfast client would. Locking the row of the name from another session shows
+which requests need that row; an open transaction shows what happens to requests that arrive meanwhile."""
 import contextlib
 import sys
 import time
@@ -16,7 +16,7 @@ from servers.suite import equal, main, test
 
 FINE, LOCK_TIMEOUT = "00000", "55P03"
 ALL = 2147483647
-KINDS = {"exclusive": (2, ALL, ALL, ALL), "shared": (2, ALL, ALL, 1), "permits": (3, 5, 4, 2)}  # the last: of who waits last
+KINDS = {"exclusive": (2, ALL, ALL, ALL), "shared": (2, ALL, ALL, 1), "permits": (3, 5, 4, 2)}  # last: of the last waiter
 
 
 class Client(Session):
@@ -54,7 +54,7 @@ class Client(Session):
 
 @contextlib.contextmanager
 def queue(kind="exclusive", **options):
-    """A holder, and two who wait."""
+    """A holder, and two waiters."""
     kind_number, capacity, weight, last_weight = KINDS[kind]
     with Postgres() as server, contextlib.ExitStack() as stack:
         server.command(SCHEMA.read_text())
@@ -67,7 +67,7 @@ def queue(kind="exclusive", **options):
 
 @contextlib.contextmanager
 def row_locked(server, *impatient):
-    """Somebody else has locked the row of the name, and these do not wait for it for long."""
+    """Another session has locked the row of the name, and these do not wait for it for long."""
     with Session(server) as locker:
         for client in impatient:
             client.say("SET lock_timeout = '200ms'")
@@ -79,7 +79,7 @@ def row_locked(server, *impatient):
 
 
 def wait_for_waiting(server, where="true"):
-    """Until one of the sessions waits for another."""
+    """Waits until one of the sessions waits for another."""
     sql = f"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND {where}"
     wait_until(lambda: server.command(sql) == "1", "that somebody waits")
 
@@ -184,7 +184,8 @@ def a_turn_comes_to_a_waiter_that_has_just_asked():
 
 @test
 def an_attempt_that_asks_and_is_withdrawn_at_once_is_in_no_deadlock():
-    """Its client has lost a connection, and the server still executes what came over it. Meanwhile it is its turn."""
+    """A client has lost a connection, and the server still executes a request that came over it. Meanwhile its turn
+    comes."""
     with queue() as (server, holder, _, last), Session(server) as other:
         other.say("SELECT pg_backend_pid()")
         backend = other.rows[0]

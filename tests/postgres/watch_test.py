@@ -49,7 +49,7 @@ def a_watcher_that_was_forgotten_says_so_and_goes_on():
 
 @test
 def who_looked_before_the_watch_began_is_waited_for():
-    """Its change, which nobody reports, is done before the watch says that it is complete."""
+    """Its change, which is not announced, is done before the watch reports that it is complete."""
     with Postgres() as server, Session(server) as early:
         url = patient(server.url())
         run(url, "run", "x", "true")
@@ -58,7 +58,7 @@ def who_looked_before_the_watch_began_is_waited_for():
         with watching(url, "--json") as watch:
             wait_until(lambda: server.command("SELECT 1 FROM pg_stat_activity WHERE query ~ 'FROM pg_locks l'"
                                               " AND pid <> pg_backend_pid() LIMIT 1"), "the watcher waits")
-            run(url, "run", "x", "true")  # of which it does not hear yet
+            run(url, "run", "x", "true")  # it is not notified of this yet
             equal(early.say("COMMIT"), "00000")
             watch.expect("watching")
             equal(watch.expect("acquired", "early")["exact"], False)  # it looks again, and finds it

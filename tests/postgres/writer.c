@@ -5,8 +5,8 @@
  * LOCKS is the store, DATABASE has the table numbers (name, value), NAME is the lock and the row.
  * A blind writer does not check its token. STOP says when it stops itself (SIGSTOP): `never`,
  * `first`, when the transaction has begun, or `later`, between reading and writing. ISOLATION is
- * the transaction's level, with underscores. Its lease is short. It ends like a crash, without
- * releasing anything, so the lock goes to the next writer when the lease has ended.
+ * the transaction's level, with underscores. Its lease is short. It ends as if it had crashed,
+ * without releasing anything, so the lock goes to the next writer when the lease has ended.
  *
  * It ends with 0 if it has committed, 3 if its token was refused, 4 if the transaction must be
  * tried again, and 1 if anything else went wrong. */
@@ -56,7 +56,7 @@ static void must(int r) {
     _Exit(EXIT_FAILURE);
 }
 
-/* Takes the lock, again if a slow machine got it too late or lost it before there was a
+/* Takes the lock; tries again if a slow machine got it too late or lost it before there was a
  * statement. */
 static void acquire(const char *url, const char *name, char guard[HF_FENCE_SQL_SIZE]) {
     hf_client *client;

@@ -17,7 +17,7 @@ OBJECTS = {"counter": ("expiry",), "latch": ("count", "expiry"), "barrier": ("pa
 
 
 class Blocking:
-    """Each call on a thread of its own, since a step may begin one and go on."""
+    """Runs each call on its own thread, since a step may start one and continue."""
     has = {"recipes"}
     open = staticmethod(holdfast.open)
     call = staticmethod(asyncio.to_thread)
@@ -91,7 +91,7 @@ class Player:
             result.on_lost(lambda _: loop.call_soon_threadsafe(event.set))
 
     def same(self, actual, expected):
-        """Of an object only the fields that are given."""
+        """Of an object, compares only the fields that are given."""
         if isinstance(expected, dict):
             expected = self.kept[expected["of"]].token if "of" in expected else expected
         if isinstance(expected, dict):

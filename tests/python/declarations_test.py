@@ -1,4 +1,4 @@
-"""What the package says of the header is what a C compiler makes of it, and its types are sound."""
+"""The package's declarations match what a C compiler makes of the header, and its types are sound."""
 import ast
 import ctypes
 import os
@@ -61,7 +61,7 @@ def numbers_are_those_of_the_header():
 @test
 def each_error_has_its_exception():
     named = {int(number): name for name, number in re.findall(r"X\((\w+), (-\d+), ", HEADER.read_text())}
-    del named[_c.PENDING]  # which no call that has completed returns
+    del named[_c.PENDING]  # no completed call returns it
     ours = {each.code: each.__name__ for each in holdfast.Error.__subclasses__()}
     assert ours == {number: name.title().replace("_", "") for number, name in named.items()}, ours
     assert all(hasattr(holdfast, name) for name in ours.values())

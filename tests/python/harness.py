@@ -1,7 +1,7 @@
 """What the tests of the Python package share: the package of this tree over the library that the first argument names.
 
-A test is a function with @test; its name says what it shows. Each runs in a process of its own, with a store of its own
-(new_url) in a fresh folder, and ends after LIMIT_S at the latest."""
+A test is a function with @test; its name says what it shows. Each runs in its own process, with its own store (new_url)
+in a fresh folder, and ends after LIMIT_S at the latest."""
 import os
 import subprocess
 import sys
@@ -17,7 +17,7 @@ os.environ |= {"HOLDFAST_LIBRARY": LIBRARY, "PYTHONPATH": str(PACKAGE), "PYTHOND
 from support.children import run_tests
 
 LIMIT_S = 150
-PATIENCE_S = 40  # for what comes at once on a machine that is not busy
+PATIENCE_S = 40  # for things that happen at once on a machine that is not busy
 
 tests = []
 folder = ""
@@ -42,7 +42,7 @@ def path_of(name):
 
 
 def new_url():
-    """Of a store that other processes see."""
+    """The URL of a store that other processes see."""
     return f"sqlite:{path_of('locks.db')}"
 
 

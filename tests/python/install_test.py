@@ -5,7 +5,7 @@ import sys
 
 from harness import PACKAGE, ROOT, main, path_of, test
 
-DEBIANS = "/usr/bin/python3"  # whose packages the distribution manages
+DEBIANS = "/usr/bin/python3"  # the distribution manages its packages
 PROGRAM = """
 import holdfast, importlib.metadata
 with holdfast.open("memory:") as client, client.lock("job") as hold:

@@ -17,7 +17,7 @@ import holdfast
 import holdfast.aio
 from holdfast import _c
 
-# Waits in a thread would end by themselves after this long: a test that fails says so instead of hanging.
+# Waits in a thread end after this long: a failing test reports its failure instead of hanging.
 LONG_S = 100
 
 HOLDS = """
@@ -29,7 +29,7 @@ print(hold.token, flush=True)
 
 
 def waiting(client, name="job"):
-    """A thread that waits for the lock, and what came of it."""
+    """A thread that waits for the lock, and its result."""
     results = []
 
     def wait():
@@ -163,7 +163,7 @@ def ctrl_c_ends_a_wait_and_gives_up_the_place_in_the_queue():
 
 @test
 def an_interrupt_while_the_thread_of_a_recipe_starts_ends_the_recipe():
-    """With a thread that runs but that nobody waits for yet, and with one that has not begun."""
+    """Tries a thread that runs but that nobody waits for yet, and one that has not started."""
     class Interrupted(Exception):
         pass
 
@@ -390,7 +390,7 @@ def processes_of_multiprocessing_exclude_each_other():
 
 @test
 def the_exit_of_the_interpreter_releases_what_is_held():
-    """Not the death of the process: the store is told that this frees nothing (guard_pid)."""
+    """It is not the death of the process that frees it: with this guard_pid, the store does not count that."""
     url = new_url()
     done = subprocess.run([sys.executable, "-c", HOLDS + """
 import threading
@@ -435,7 +435,7 @@ def resident():
 
 
 def check_flat(work):
-    work(PAIRS // 5)  # what is allocated once
+    work(PAIRS // 5)  # for things that are allocated once
     before, descriptors = resident(), os.listdir("/proc/self/fd")
     work(PAIRS)
     assert os.listdir("/proc/self/fd") == descriptors

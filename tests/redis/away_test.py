@@ -22,7 +22,7 @@ def start(server, *words):
 
 @contextlib.contextmanager
 def never_started():
-    """A server that only has its port."""
+    """A server that is not running, with only its port reserved."""
     server = Redis()
     try:
         yield server
@@ -84,7 +84,7 @@ def run_waits_on_while_the_server_is_restarted():
         line = waiting.stderr.readline()
         assert "held by" in line, line
         server.kill()
-        time.sleep(1)  # it asks, and cannot reach it
+        time.sleep(1)  # it asks, and cannot reach the server
         server.restart()  # which has forgotten the holder
         equal(finish(waiting)[:2], (0, "ran\n"))
         holder.kill()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""No command of the Redis store is newer than Redis 6.2: commands_test.py. What scripts and sources call is looked for in
-them, and looked up in a real server's COMMAND DOCS."""
+"""No command of the Redis store is newer than Redis 6.2: commands_test.py. It searches the scripts and sources for
+commands, and looks each up in a real server's COMMAND DOCS."""
 import re
 import sys
 from pathlib import Path

@@ -46,7 +46,7 @@ def row_17_an_addition_whose_reply_was_lost_happens_once():
 
 @test
 def an_answer_that_was_not_kept_is_counted_again():
-    """So the test above can fail: here the repeat finds no answer."""
+    """Shows that the test above can fail: here the repeat finds no answer."""
     with Redis() as server, Proxy(server.port) as proxy, Process() as adder:
         run_adder(server.url(), "other", 1, 1)
         proxy.hold("up")
@@ -107,7 +107,8 @@ def a_counter_is_not_in_the_list_of_locks():
 
 @test
 def a_client_that_is_killed_leaves_no_counter_without_its_end():
-    """Killed when its request has gone out, each time at another moment: a counter that is there has its end."""
+    """A client is killed after its request has gone out, at a different moment each time: a counter that exists has its
+    expiry."""
     made = 0
     with Redis() as server, Proxy(server.port) as proxy:
         run_adder(server.url(), "other", 1, 1)

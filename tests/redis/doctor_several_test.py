@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""holdfast doctor on several servers together, a master with sentinels and a Cluster: each finding is made to happen, and
-to go away. doctor_several_test.py HOLDFAST"""
+"""holdfast doctor on several servers together, a master with sentinels and a Cluster: each finding is provoked, and
+goes away again. doctor_several_test.py HOLDFAST"""
 import sys
 from pathlib import Path
 

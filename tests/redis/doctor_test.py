@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""holdfast doctor on Redis: each finding is made to happen on a real server. doctor_test.py HOLDFAST PUPPET
+"""holdfast doctor on Redis: each finding is provoked on a real server. doctor_test.py HOLDFAST PUPPET
 """
 import contextlib
 import json
@@ -302,7 +302,7 @@ def whoever_has_no_rights_at_all_reads_all_that_are_missing():
         equal(code, 2)
         told = " ".join(found[name]["found"] for name in SEVERITY)
         missing = {right for right in rights_of(user) if right not in told.split()}
-        equal({right for right in missing if right[0] == "+"}, set())  # keys are looked at behind commands
+        equal({right for right in missing if right[0] == "+"}, set())  # keys are checked after commands
 
 
 @test
@@ -353,7 +353,7 @@ def a_renamed_config_is_a_note():
 
 @test
 def a_server_without_password_that_others_reach_is_a_warning():
-    """In a network of its own, where a local connection comes from another address than it goes to."""
+    """In a separate network, where a local connection comes from a different address than it goes to."""
     isolated = ["unshare", "-n", "-p", "--fork", "--mount-proc", "--kill-child", "sh", "-c"]
     need_rights_for(*isolated, "true")
     script = """

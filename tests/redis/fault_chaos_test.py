@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The Redis store under random faults for a while: fault_chaos_test.py HOLDFAST PUPPET; see servers/chaos.py. What the
-server acknowledged it keeps: appendfsync always.
+"""The Redis store under random faults for a while: fault_chaos_test.py HOLDFAST PUPPET; see servers/chaos.py. The
+server keeps what it has acknowledged: appendfsync always.
 """
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The Redis store on a Cluster: fault_cluster_test.py HOLDFAST PUPPET. Rows 10 and 46 of failures.md.
+"""The Redis store on a Cluster: fault_cluster_test.py HOLDFAST PUPPET. Rows 10 and 46 of FAILURES.md.
 
-HOLDFAST_CHAOS_S says for how many seconds slots are moved back and forth under load (60).
+HOLDFAST_CHAOS_S is how many seconds slots are moved back and forth under load (60).
 """
 import os
 import random
@@ -40,7 +40,8 @@ def name_at(cluster, node, but=()):
 
 
 def wait_for_replication(node):
-    """Until its replica has confirmed all that was written so far. (WAIT knows only what its own connection wrote.)"""
+    """Waits until its replica has confirmed everything written so far. (WAIT only knows what its own connection
+    wrote.)"""
     written = int(node.info("replication")["master_repl_offset"])
 
     def confirmed():
@@ -85,7 +86,7 @@ def row_10_a_promotion_means_lost_for_its_slots_and_no_others(how):
 @test
 @patient
 def row_10_clients_that_are_cut_off_with_a_node_lose_its_locks_and_the_others_go_on():
-    """Clients of the other nodes go on; clients of this one lose its locks, at their deadline at the latest."""
+    """Clients of the other nodes continue; clients of this one lose its locks, at their deadline at the latest."""
     with Cluster(proxied=True) as cluster, \
             puppets(3, cluster.url(), wait_lease_ms=WAIT_LEASE_MS) as (one, two, inside):
         old = cluster.nodes[1]
@@ -230,7 +231,7 @@ def row_46_while_a_slot_migrates_holds_are_renewed_and_released_and_others_wait(
             equal(one.renew("a"), "OK")
             equal(one.release("a"), "OK")
         line = two.wait("acquired b", "failed b", limit_s=LIMIT_S)
-        if line.words[0] == "failed":  # it had no answer within its time
+        if line.words[0] == "failed":  # it got no answer in time
             equal(line.words[2], "UNREACHABLE")
             two.acquire("b", name, kind="exclusive" if kind == "shared" else kind, wait_ms=-1)
             line = two.wait("acquired b", limit_s=LIMIT_S)
@@ -255,7 +256,7 @@ class Mover(threading.Thread):
                 target = random.choice([node for node in masters if node is not owner])
                 try:
                     source = self.cluster.begin_move(one, target)
-                except RedisError:  # nodes hear of the move before from each other
+                except RedisError:  # nodes learn of the previous move from each other
                     target.command("CLUSTER", "SETSLOT", one, "STABLE")
                     continue
                 time.sleep(random.choice((0, 0.05, 0.3)))
@@ -268,7 +269,7 @@ class Mover(threading.Thread):
             self.trouble = error
 
     def move_the_rest(self, one, source, target):
-        """A source that has keys again refuses to give the slot away."""
+        """A source that again has keys refuses to give the slot away."""
         while not self.finish or self.cluster.owner(one, source) is not target:
             self.cluster.move_keys(one, source, target)
             try:
@@ -281,7 +282,7 @@ class Mover(threading.Thread):
 
 
 class Player(threading.Thread):
-    """Takes one lock or several, keeps them for a while, and releases them: only a lack of time may make that fail."""
+    """Takes one lock or several, keeps them for a while, and releases them: this may fail only for lack of time."""
 
     def __init__(self, puppet, seed, names, history):
         super().__init__(daemon=True)

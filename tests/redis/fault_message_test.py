@@ -19,12 +19,12 @@ from servers.redis import Redis
 from servers.suite import equal, main, test
 
 WAIT_LEASE_MS = 1500  # a waiter asks again at a third of that
-PATIENCE_MS = 2000  # of one whose requests are stranded: long enough for a busy machine to answer the others
+PATIENCE_MS = 2000  # of a client whose requests are stranded: long enough for a busy machine to answer the others
 LIMIT = 1 << 53
 
 
 class Network:
-    """A server; a puppet `far` that reaches it through a proxy and waits so long for answers; and one that is `near`.
+    """A server; a puppet `far` that reaches it through a proxy and waits this long for answers; and a puppet `near`.
     """
 
     def __init__(self, patience_ms=LONG_MS):
@@ -51,7 +51,7 @@ class Network:
         assert dropped.wait(LIMIT_S)
 
     def let_late_arrive(self):
-        """What was stranded, and is the only thing that happens now."""
+        """Lets the stranded request through, which is the only thing that happens now."""
         before = script_calls(self.server)
         self.proxy.pass_all()
         wait_until(lambda: script_calls(self.server) > before, "what was late")
@@ -154,7 +154,7 @@ def row_18_an_acquire_that_arrives_after_its_withdrawal_ends_with_its_lease(kind
         assert left_ms_of(net.server, "free") <= lease_ms
         net.near.hold("a", "free", kind=KINDS[kinds][0], wait_ms=-1)
         equal(net.near.release("busy"), "OK")
-        net.near.hold("again", "busy", kind=KINDS[kinds][0], wait_ms=-1)  # a waiter that is gone costs its wait lease
+        net.near.hold("again", "busy", kind=KINDS[kinds][0], wait_ms=-1)  # a waiter that is gone blocks for its wait lease
 
 
 @test(*KINDS)
@@ -184,7 +184,7 @@ def row_18_a_late_repeat_neither_shortens_a_lease_nor_changes_its_token(kinds):
 @test(*KINDS)
 @patient
 def row_19_what_is_late_does_not_touch_the_next_owner(kinds):
-    """Its release, its renewal, and its repeated release."""
+    """Tries its release, its renewal, and its repeated release."""
     with Network(PATIENCE_MS) as net:
         lease_ms = PATIENCE_MS + 1000
         for name in ("release", "renew"):
@@ -205,7 +205,7 @@ def row_19_what_is_late_does_not_touch_the_next_owner(kinds):
         before = script_calls(net.server)
         net.proxy.pass_all()
         wait_until(lambda: script_calls(net.server) >= before + 2, "what was late")
-        net.far.inspect("none")  # so what came before it has been done, too
+        net.far.inspect("none")  # so everything before it has also been done
         net.far.lost("renew")
         equal([value_of(net.server, name) for name in tokens], values)
         for name, token in tokens.items():
@@ -264,7 +264,7 @@ def row_22_subscriptions_that_are_killed_at_once_are_restored_less_and_less_ofte
             accepted, started = proxy.accepted, time.monotonic()
             time.sleep(seconds)
             tries, seconds = proxy.accepted - accepted, time.monotonic() - started
-        most = count * (8 + 2 * seconds)  # as after a restart, but for one connection of each
+        most = count * (8 + 2 * seconds)  # as after a restart, but for one connection of each client
         assert tries <= most, f"{tries} connections in {seconds:.1f} s, of {most:.0f}"
 
 
@@ -317,7 +317,7 @@ def row_44_tokens_near_2_to_the_53_are_exact(kind):
             if number == 2:
                 equal(two.break_lock("x", token, "to see"), "OK")
                 equal(one.renew(number), "LOST")
-                start += 1  # a break takes one, too
+                start += 1  # a break also takes one
             else:
                 equal(one.release(number), "OK")
 

@@ -22,7 +22,7 @@ HELD = ("exclusive", "shared", "1/3")  # names and kinds
 
 
 def ask_in_trouble(one, two, broken, errors):
-    """Every operation has an outcome, and never the one that somebody else has taken the lock."""
+    """Every operation has an outcome, and it is never that somebody else has taken the lock."""
     two.acquire("new", "new", lease_ms=LEASE_MS)
     two.acquire("waited-for", "waited-for", lease_ms=LEASE_MS, wait_ms=1500)
     two.send("break", "break", broken, "to see")
@@ -59,12 +59,12 @@ def row_15_each_outcome_is_done_not_done_or_unknown_and_holds_survive(trouble):
         broken = hold_or_too_slow(three, "break", "break", lease_ms=LEASE_MS).token
         with TROUBLES[trouble](server) as errors:
             ask_in_trouble(one, two, broken, errors)
-            sleep_until(ends_us - LEASE_MS * 1000 // 2)  # so that automatic renewals are due and fail, too
+            sleep_until(ends_us - LEASE_MS * 1000 // 2)  # so that automatic renewals are due and also fail
         in_time(ends_us - LEASE_MS * 1000 // 4)
-        for name in HELD:  # which are renewed without being asked for
+        for name in HELD:  # these are renewed automatically
             wait_until(lambda: is_lost(one, name) or deadline_us(one, name)[0] > ends_us + 1000000, "a renewal")
             equal(is_lost(one, name), False)
-        for name in ("new", "waited-for", "release", "release-read"):  # what was left there ends with its lease
+        for name in ("new", "waited-for", "release", "release-read"):  # whatever is left there ends with its lease
             two.acquire(f"{name}-again", name, wait_ms=-1)
             two.granted(f"{name}-again")
         equal(is_lost(one, "exclusive"), False)
@@ -77,7 +77,7 @@ def row_15_each_outcome_is_done_not_done_or_unknown_and_holds_survive(trouble):
 
 @test
 def row_15_an_error_after_a_lost_reply_does_not_say_that_nothing_was_done():
-    """The acquire was done and its reply lost; its repeat is refused. What was granted must be released."""
+    """The acquire was done and its reply lost; its repeat is refused. The granted lock must be released."""
     with Redis() as server, Proxy(server.port) as proxy, Puppet(PUPPET, server.url(port=proxy.port)) as one, \
             Puppet(PUPPET, server.url()) as two:
         warm_up(server)

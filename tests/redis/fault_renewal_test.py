@@ -20,8 +20,8 @@ suite.LIMIT_S = 240  # for scenarios that are played again
 
 
 class Line:
-    """A server or a set of them, a way to each, and a puppet at the other end. What cuts the server, or a majority of
-    the set, is a method; mend() ends that."""
+    """A server or a set of them, a proxy for each, and a puppet at the other end. Each way to cut off the server, or
+    a majority of the set, is a method; mend() ends it."""
 
     def __init__(self, count):
         self.stack, self.count = contextlib.ExitStack(), count
@@ -171,7 +171,7 @@ def row_25_what_is_asked_for_while_the_store_is_gone_ends_in_time(place):
         assert boot_us() - started_us < 5000000 + SLACK_US, "the default is 2 s for each answer"
         for line in every.values():
             line.mend()
-        for line in every.values():  # what was not answered is released as soon as the store answers
+        for line in every.values():  # locks whose acquire was not answered are released as soon as the store answers
             for name in ("a", "b", "c"):
                 line.puppet.hold(f"{name}-again", name, wait_ms=-1, lease_ms=LONG_MS)
             line.puppet.quit()
@@ -179,8 +179,8 @@ def row_25_what_is_asked_for_while_the_store_is_gone_ends_in_time(place):
 
 @test
 def row_24_nothing_acts_on_a_hold_that_was_released():
-    """32 locks are taken, renewed by hand and by themselves, and released at once, while connections break and scripts
-    are forgotten, so that what is sent again overtakes."""
+    """32 locks are taken, renewed by hand and automatically, and released at the same time, while connections break
+    and scripts are forgotten, so that repeated requests overtake others."""
     names = [f"race{number}" for number in range(8)]
     with Redis() as server, Proxy(server.port) as proxy, puppets(2, server.url()) as near, \
             puppets(2, server.url(port=proxy.port)) as far, repeating(server, "SCRIPT", "FLUSH", every_s=0.02):
@@ -212,7 +212,7 @@ def row_24_nothing_acts_on_a_hold_that_was_released():
                         renewed += answer == "OK"
                     puppet.free(name)
             for number, puppet in enumerate(every):
-                puppet.inspect("none")  # what it sent before has been done
+                puppet.inspect("none")  # everything it sent before has been done
                 if puppet in near:
                     for name in names:
                         equal(server.command("EXISTS", keys(f"{name}-{number}")["K"]), 0)

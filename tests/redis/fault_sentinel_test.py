@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Redis store over Sentinel: fault_sentinel_test.py HOLDFAST PUPPET. Rows 10 and 11 of failures.md."""
+"""The Redis store over Sentinel: fault_sentinel_test.py HOLDFAST PUPPET. Rows 10 and 11 of FAILURES.md."""
 import contextlib
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ WAIT_LEASE_MS = 3000
 
 
 def hold_and_wait(scene, one, two, lease_ms=LONG_MS):
-    """One holds x and y, two waits for x; all of it is at the replica. Returns the tokens."""
+    """One holds x and y, two waits for x, and the replica has all of it. Returns the tokens."""
     tokens = [one.hold("x", "x", lease_ms=lease_ms).token, one.hold("y", "y", lease_ms=lease_ms).token]
     two.acquire("x", "x", wait_ms=-1)
     master, replica = scene.master, scene.replica
@@ -30,7 +30,7 @@ def hold_and_wait(scene, one, two, lease_ms=LONG_MS):
 
 
 def role_of(server):
-    """What it is; None while it hangs up on its clients, which it does when its role changes."""
+    """Its role; None while it disconnects its clients, as it does when its role changes."""
     try:
         return server.command("ROLE")[0]
     except OSError:
@@ -38,7 +38,7 @@ def role_of(server):
 
 
 def lose_all_and_go_on(one, two, tokens):
-    """The loss is reported, whatever the new master has; its release lets the waiter go on there."""
+    """The loss is reported, whatever the new master has; its release lets the waiter continue there."""
     for lock in ("x", "y"):
         assert "another server took over" in one.why_lost(lock, LIMIT_S)
         equal(one.check(lock), "LOST")
@@ -85,7 +85,8 @@ def row_10_a_fail_over_means_lost_also_where_the_lock_was_replicated(how):
 @test("a master that stops without replicas", "a master that goes on")
 @patient
 def row_10_a_client_that_is_cut_off_with_the_old_master_loses_its_lock_by_the_deadline(which):
-    """That client does not learn of the switch. Its hold ends at its deadline, or when it reaches the others again."""
+    """The cut-off client does not learn of the switch. Its hold ends at its deadline, or when it reaches the others
+    again."""
     stops, proxies = which == "a master that stops without replicas", {}
 
     def announce(stack, server):
@@ -169,7 +170,7 @@ def a_restart_of_the_master_loses_no_lock():
 
 @test
 def a_replica_that_a_sentinel_names_is_not_used():
-    """It says READONLY in the middle of a connection, and then by ROLE."""
+    """It answers READONLY in the middle of a connection, and then ROLE shows it."""
     with Sentinels() as scene, puppets(1, scene.url()) as (one,):
         one.hold("x", "x", lease_ms=LONG_MS)
         master, replica = scene.master, scene.replica
@@ -248,7 +249,7 @@ def servers_and_sentinels_have_passwords_of_their_own():
         scene.sentinels[0].kill()
         with Puppet(PUPPET, scene.url(password=password)) as one:
             one.acquire("x", "y")
-            equal(one.failed("x", LIMIT_S), "UNREACHABLE")  # which may pass
+            equal(one.failed("x", LIMIT_S), "UNREACHABLE")  # this may be temporary
         with Puppet(PUPPET, scene.url(options), env={"HOLDFAST_TEST_PASSWORD": "of-the-sentinels"}) as one:
             one.acquire("x", "y")
             equal(one.failed("x", LIMIT_S), "DENIED")

@@ -55,7 +55,7 @@ def row_9_tokens_rise_though_the_append_only_file_lost_its_tail():
             if number < 2:
                 equal(one.release(number), "OK")
         server.kill()
-        os.truncate(file, kept + 25)  # in the middle of what it wrote last
+        os.truncate(file, kept + 25)  # in the middle of its last write
         server.restart()
         assert int(server.command("HGET", keys("x")["S"], "t")) < last, "nothing was lost"
         token = two.hold("b", "x").token
@@ -84,7 +84,7 @@ def row_12_what_was_evicted_is_reported_at_the_next_renewal():
 
 # ---- Somebody deletes ----
 
-# Whose hold is gone with which key.
+# Which hold is lost with which key.
 LOST_WITH = {"exclusive": {"K", "all"}, "shared": {"K", "H", "all"}, "1/3": {"K", "H", "all"}}
 
 
@@ -93,7 +93,7 @@ def delete(server, name, what):
 
 
 def tell_holders(holders, name, lost):
-    """Each is notified of what happened to its hold."""
+    """Each holder is notified of what happened to its hold."""
     for holder in holders:
         equal(holder.renew(name), "LOST" if lost else "OK")
         equal(holder.check(name), "LOST" if lost else "OK")
@@ -101,7 +101,7 @@ def tell_holders(holders, name, lost):
 
 
 def pass_on(waiters, name, tokens):
-    """Each holder releases it, until all have had it, one at a time."""
+    """Each holder releases it, until all waiters have had it, one at a time."""
     left = list(waiters)
     while left:
         wait_until(lambda: any(is_there(waiter, name) for waiter in left), f"somebody who gets {name}")
@@ -182,7 +182,7 @@ def row_13_who_queues_again_after_a_deletion_is_not_overtaken_for_ever():
             equal(first.release("c"), "OK")
             first.free("c")
             first.acquire("c", "x", wait_ms=-1)
-            first.inspect("x")  # it has asked
+            first.inspect("x")  # by now it has asked
         raise AssertionError("it was overtaken in each of 10 turns")
 
 
@@ -225,7 +225,7 @@ def row_14_scripts_that_are_flushed_all_the_time_stop_nobody():
 
 @test
 def a_restart_under_many_clients_is_no_storm():
-    """The clients go on, and try to connect less often while it is away."""
+    """The clients continue, and try to connect less often while it is away."""
     count, down_s = 16, 3
     with Redis(config=AOF) as server, Proxy(server.port) as proxy, \
             puppets(1, server.url()) as (one,), puppets(count, server.url(port=proxy.port)) as every:
@@ -241,7 +241,7 @@ def a_restart_under_many_clients_is_no_storm():
         server.restart()
         down_s = time.monotonic() - started
         tries = proxy.accepted - accepted
-        # A connection waits for 10 to 20 ms, 20 to 40, ... 0.5 to 1 s: some 8 times in a second, then 2 in each.
+        # A connection waits for 10 to 20 ms, 20 to 40, ... 0.5 to 1 s: about 8 times in a second, then 2 in each.
         most = 2 * count * (8 + 2 * down_s)
         assert 2 * count * 3 < tries <= most, f"{tries} connections in {down_s:.1f} s, of {most:.0f}"
         wait_until(lambda: waiting(server, "x") == count, "waiters")

@@ -17,7 +17,7 @@ HOUR_S, DAY_S = 3600, 86400
 
 
 def patient_url(server, proxy):
-    """The URL of a client that waits for answers for as long as they take."""
+    """The URL of a client that waits for answers as long as they take."""
     return f"{server.url(port=proxy.port)}?timeout={LONG_MS}"
 
 
@@ -116,7 +116,7 @@ def row_4_a_clock_that_steps_forward_ends_leases_and_tokens_still_rise(kinds):
 
 @test("shared", "1/3")
 def row_4_shares_that_nobody_remembers_take_nothing_from_later_ones(kind):
-    """A process that shares a lock dies, and nobody uses the name for longer than its counter is kept."""
+    """A process that shares a lock dies, and the name stays unused for longer than its counter is kept."""
     with Redis(clock=SHIM) as server, puppets(3, server.url()) as (one, two, three):
         one.hold("a", "x", kind=kind, lease_ms=5000)
         one.kill()
@@ -174,7 +174,7 @@ def row_5_a_clock_that_is_days_behind_is_reported_where_tokens_would_need_it():
 @test
 @patient
 def row_6_no_two_holders_overlap_though_the_clock_runs_fast():
-    """By 0.9 %, with the default for what clocks may differ: 1 %."""
+    """By 0.9 %; by default, clocks may differ by 1 %."""
     names = [f"x{number}" for number in range(6)]
     kinds = list(KINDS.values()) * 2
     with Redis(clock=SHIM) as server, puppets(2, server.url()) as (one, two):

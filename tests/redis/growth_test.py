@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the server does for a lock does not grow with the number of waiters: growth_test.py HOLDFAST PUPPET."""
+"""The server's work for a lock does not grow with the number of waiters: growth_test.py HOLDFAST PUPPET."""
 import contextlib
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ from servers.suite import main, test
 
 FEW, MANY = 2, 500
 LONG_MS = 1800000  # nobody asks again or renews meanwhile, and nothing expires
-SLACK = 2  # once a second a script looks whether somebody watches
+SLACK = 2  # once a second a script checks whether somebody watches
 
 
 @contextlib.contextmanager
@@ -23,8 +23,8 @@ def server_and_client():
 
 
 def queue_up(puppet, server, count):
-    """Holds the lock, and lets so many others wait for it, in their order. Before that, a hand-off shows that the client is
-    subscribed: when that is confirmed, all waiters ask again, once."""
+    """Holds the lock, and lets this many others wait for it, in order. Before that, a hand-off shows that the client is
+    subscribed: when the subscription is confirmed, all waiters ask again, once."""
     puppet.hold("holder", "other", lease_ms=LONG_MS)
     puppet.acquire("waiter", "other", wait_ms=-1)
     wait_until(lambda: waiting(server, "other") == 1, "a waiter")
@@ -38,7 +38,7 @@ def queue_up(puppet, server, count):
 
 
 def calls(server):
-    """Commands that the server has run, including those of scripts; without PING, of which time makes more."""
+    """Commands that the server has run, including those of scripts; without PING, which is sent as time passes."""
     return sum(int(stats.split(",")[0].split("=")[1]) for name, stats in server.info("commandstats").items()
                if name not in ("cmdstat_info", "cmdstat_ping"))
 

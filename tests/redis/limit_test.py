@@ -29,7 +29,7 @@ for each in PROMISES:
     test(on_a_server(each))
 
 
-# ---- What ends the promise ----
+# ---- What breaks the promise ----
 
 
 @test

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Who holds a lock on Redis is notified as soon as somebody ends its hold: notice_test.py HOLDFAST PUPPET.
+"""The holder of a lock on Redis is notified as soon as somebody ends its hold: notice_test.py HOLDFAST PUPPET.
 
-Leases are so long that the next renewal cannot be what noticed it: the first is due after ten minutes.
+Leases are so long that it cannot be a renewal that notices: the first is due after ten minutes.
 """
 import contextlib
 import functools
@@ -30,7 +30,7 @@ def channels(server, pattern):
 
 
 def wait_listening(server, name=None):
-    """Until a client listens to its own channel, or for what happens to the key of this lock."""
+    """Waits until a client listens on its own channel, or for changes of this lock's key."""
     pattern = f"__keyspace@0__:{keys(name)['K']}" if name else "holdfast:@*"
     wait_until(lambda: channels(server, pattern), f"a subscription to {pattern}")
 
@@ -69,7 +69,7 @@ PLACES = {"a server": one_server, "a socket": lambda: one_server(unix=True), "TL
 
 @test(*PLACES)
 def a_break_is_reported_at_once(place):
-    """The first is broken before the client listens, the others when it does."""
+    """The first is broken before the client listens, the others while it does."""
     with PLACES[place]() as url, puppets(2, url, max_lease_ms=LEASE_MS) as (one, two):
         for kind in ("exclusive", "shared", "exclusive"):
             token = one.hold(kind, kind, kind=kind, lease_ms=LEASE_MS).token
@@ -106,7 +106,7 @@ def what_is_done_to_the_key_is_reported_at_once_where_the_server_publishes_it(de
 
 @test
 def a_message_about_an_earlier_hold_ends_nothing():
-    """Somebody sends it again. The hold is renewed at once, and stays."""
+    """The notice is published again. The hold is renewed at once, and stays."""
     with Redis() as server, puppets(1, server.url(), max_lease_ms=LEASE_MS) as (one,):
         for name, (kind, _) in KINDS.items():
             one.hold(name, name, kind=kind, lease_ms=LEASE_MS)
@@ -122,13 +122,13 @@ def a_message_about_an_earlier_hold_ends_nothing():
 
 @test("minority", "majority")
 def a_set_decides_by_its_quorum(which):
-    """What a minority lost is voted for again; what a majority lost is lost."""
+    """Votes that a minority lost are cast again; a lock that a majority lost is lost."""
     count = MINORITY if which == "minority" else MAJORITY
     with nodes(config=EVENTS) as servers, puppets(1, new_set(servers), max_lease_ms=LEASE_MS) as (one,):
         one.hold("a", "x", lease_ms=LEASE_MS)
         for server in servers:
             wait_listening(server, "x")
-        one.stop()  # or it would get the first votes back before the others are gone
+        one.stop()  # otherwise it would get the first votes back before the others are gone
         for server in servers[:count]:
             server.command("DEL", keys("x")["K"])
         one.cont()
@@ -140,7 +140,7 @@ def a_set_decides_by_its_quorum(which):
             equal(is_lost(one, "a"), False)
 
 
-# ---- Who listens ----
+# ---- Listening ----
 
 
 @test

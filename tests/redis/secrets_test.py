@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Passwords on their way to real Redis servers: whoever the command runs gets none of them, wherever they were
-kept, and no output has them. secrets_test.py HOLDFAST"""
+"""Passwords on their way to real Redis servers: no command that holdfast runs gets them, wherever they were
+kept, and no output shows them. secrets_test.py HOLDFAST"""
 import contextlib
 import json
 import os
@@ -93,7 +93,7 @@ def the_holder_in_the_background_shows_no_password():
 
 
 def holder_of(server):
-    """The pid of whoever holds x."""
+    """The pid of the holder of x."""
     code, out = holdfast("inspect", "x", "--json", HOLDFAST_URL=server.url().replace("://", f"://:{PASSWORD}@"))
     equal((code, out), (0, out))
     return json.loads(out)["holders"][0]["pid"]
@@ -104,8 +104,8 @@ def holder_of(server):
 
 @test
 def no_output_has_a_password():
-    """Of every command that knows one: when all is well, when the server refuses it, when it repeats it, and when
-    there is no server."""
+    """Covers every command that gets a password: success, a server that refuses it, a server that repeats it, and
+    no server."""
     with Redis(password=PASSWORD) as server, Redis(password=OTHER + "x") as denies, \
             Redis(config=['rename-command AUTH ""']) as repeats, secret_file() as (path, _):
         with Redis(password=PASSWORD) as gone:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """holdfast watch on Redis reports what happens as it happens: watch_test.py HOLDFAST PUPPET.
 
-It polls so seldom here that no poll can be what saw it."""
+It polls so rarely here that whatever it sees was pushed."""
 import sys
 import time
 from pathlib import Path
@@ -77,10 +77,10 @@ def a_watcher_that_is_killed_leaves_nothing_behind_for_long():
 
 @test
 def what_nobody_announces_is_found_by_polls():
-    """A lease that ends, and clients that are not holdfast."""
+    """Covers a lease that ends, and clients other than holdfast."""
     with Redis() as server, watching(server.url(), "--json", every="50ms") as watch:
         watch.expect("watching")
-        server.command("SET", "holdfast:x", "somebody", "PX", "3000")  # a poll must see it, on a busy machine, too
+        server.command("SET", "holdfast:x", "somebody", "PX", "3000")  # long enough for a poll to see it, even on a busy machine
         acquired, lost = watch.expect("acquired", "x"), watch.expect("lost", "x")
         equal((acquired["exact"], lost["exact"]), (False, False))
 

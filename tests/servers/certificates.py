@@ -46,7 +46,7 @@ def openssl(*words):
 
 
 def date(days):
-    """As openssl has it; whole days are also some time ago, so that no clock is just about to reach them."""
+    """In openssl's format. Dates are whole days away from now, so that no clock is just about to reach them."""
     at = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=days)
     return at.strftime("%Y%m%d%H%M%SZ")
 
@@ -71,13 +71,13 @@ class Authority:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def issue(self, name, names=HERE, start=-1, end=90, self_signed=False):
-        """names: as in subjectAltName; None: there is none, and the name is all. start, end: in days from now."""
+        """names: as in subjectAltName; None: there is none, only the common name. start, end: in days from now."""
         signing = ["-selfsign"] if self_signed else ["-cert", self.ca]
         cert, key = self.make(name, "of_host" if names else "of_nobody", signing, names or "DNS:unused", start, end)
         return Certificate(cert, key, cert if self_signed else self.ca)
 
     def make(self, name, kind, signing, names, start, end):
-        folder = self.folder if name == self.name else Path(tempfile.mkdtemp(dir=self.folder))  # tests run at once
+        folder = self.folder if name == self.name else Path(tempfile.mkdtemp(dir=self.folder))  # tests run in parallel
         cert, key, request, config = (folder / f"{name}.{end}" for end in ("crt", "key", "csr", "cnf"))
         config.write_text(CONFIG.format(folder=folder, name=name, names=names or "DNS:unused"))
         (folder / f"{name}.index").write_text("")

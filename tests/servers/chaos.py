@@ -1,6 +1,6 @@
-"""Clients that play under random faults for a while, and what must hold nevertheless: what the chaos tests share.
+"""Shared by the chaos tests: clients that play under random faults for a while, and what must still hold.
 
-HOLDFAST_CHAOS_S says for how many seconds, HOLDFAST_CHAOS_SEED repeats the choices of a run; its times are the machine's.
+HOLDFAST_CHAOS_S is how many seconds it lasts. HOLDFAST_CHAOS_SEED repeats the choices of a run, but not its timing.
 """
 import contextlib
 import os
@@ -20,7 +20,8 @@ suite.LIMIT_S = int(SECONDS) + 150
 
 
 class Chaos:
-    """One fault after the other. A test adds those of its servers; `faults` may name one twice, to have it more often."""
+    """Injects one fault after the other. A test adds those of its servers; `faults` may name one twice, to inject it more
+    often."""
 
     def __init__(self, players):
         self.players, self.random = players, random.Random(SEED)
@@ -53,7 +54,7 @@ class Chaos:
 
 
 class NetworkChaos(Chaos):
-    """With a proxy before the server."""
+    """The same with a proxy in front of the server."""
 
     def __init__(self, players, server, proxy):
         super().__init__(players)
@@ -100,15 +101,15 @@ class Massacre(Chaos):
 
 
 def endure(new_chaos, url, kinds, *, clients=8, seconds=SECONDS, least=4, last_url=None, **options):
-    """Never two at a time, tokens rise, all finish, and nothing outlives its lease. new_chaos(players) makes the chaos; kinds:
-    those of each name; least: how many holds there are at least, or the run shows nothing; last_url: for who looks in the
-    end; options: of clients."""
+    """Checks that there are never two holders at a time, tokens rise, all players finish, and nothing outlives its
+    lease. new_chaos(players) makes the chaos; kinds: those of each name; least: with fewer holds than this, the run
+    shows nothing; last_url: for the client that takes each lock at the end; options: of clients."""
     print(f"# HOLDFAST_CHAOS_SEED={SEED}")
     history = History()
     with contextlib.ExitStack() as stack:
         players = [Player(stack.enter_context(Puppet(PUPPET, url, **options)), SEED + number, history, kinds, LEASE_MS)
                    for number in range(clients)]
-        stack.callback(lambda: [player.puppet.__exit__() for player in players])  # some are no longer those of the start
+        stack.callback(lambda: [player.puppet.__exit__() for player in players])  # some have been replaced since the start
         chaos = new_chaos(players)
         with playing(players):
             until, played = time.monotonic() + seconds, []

@@ -8,7 +8,7 @@
 
     tests/servers/cluster.py [--tls] [--acl] -- program arguments
 
-The second form runs a program with it: every {url} in its arguments becomes its URL. --tls and --acl: as of redis.py.
+The second form runs a program with it: every {url} in its arguments becomes its URL. --tls and --acl: as in redis.py.
 """
 import argparse
 import contextlib
@@ -28,11 +28,11 @@ from servers.redis import Redis, RedisError, documented_user, patient
 from servers.sentinel import info, wait_until
 
 SLOTS = 16384
-CALM_MS, HURRY_MS = 30000, 1500  # of silence: a busy machine causes no fail-over; one comes soon
+CALM_MS, HURRY_MS = 30000, 1500  # of silence: too long for a busy machine to cause a fail-over; short, so that one comes soon
 
 
 def slot_of(key):
-    """As Redis has it: CRC16 of the {tag}, or of all."""
+    """Redis's hash slot: CRC16 of the {tag}, or of the whole key."""
     text = key.encode()
     start = text.find(b"{")
     end = text.find(b"}", start + 1) if start >= 0 else -1
@@ -48,7 +48,7 @@ def slot_of(key):
 
 
 class Node(Redis):
-    """proxied: everybody else comes to it through proxies, whose ports it announces."""
+    """proxied: everybody else reaches it through proxies, whose ports it announces."""
 
     def __init__(self, config, proxied=False, **options):
         super().__init__(config=config, **options)
@@ -92,7 +92,7 @@ class Node(Redis):
 
 
 class Cluster:
-    """config, users, tls: of each node, as of Redis. proxied: part() and heal() work."""
+    """config, users, tls: of each node, as in Redis. proxied: part() and heal() work."""
 
     def __init__(self, *, masters=3, replicas=1, config=(), proxied=False, users=(), tls=None):
         self.stack, self.proxied, self.tls = contextlib.ExitStack(), proxied, tls
@@ -122,7 +122,7 @@ class Cluster:
     def start(self):
         for number in range(self.master_count * (1 + self.replica_count)):
             self.add_node().command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-        self.hurry()  # who expects an answer soon meets the others soon
+        self.hurry()  # with a short timeout, a node also meets the others soon
         masters = self.nodes[:self.master_count]
         for number, master in enumerate(masters):
             first, end = (SLOTS * n // self.master_count for n in (number, number + 1))
@@ -158,7 +158,7 @@ class Cluster:
                   for words in self.view(node).values()} for node in self.alive()]
         return all(view == views[0] for view in views)
 
-    # ---- Who has what ----
+    # ---- Slots and their owners ----
 
     def owner(self, slot, asked=None):
         """The master of a slot, as a node that runs sees it."""
@@ -177,11 +177,11 @@ class Cluster:
             node.command("CONFIG", "SET", "cluster-node-timeout", ms)
 
     def hurry(self, ms=HURRY_MS):
-        """For a node that is about to fail: from now on, so much silence is a failure, until wait_for_promotion()."""
+        """For a node that is about to fail: this much silence counts as a failure, until wait_for_promotion()."""
         self.set_patience(self.alive(), ms)
 
     def wait_for_promotion(self, slot, old):
-        """Until all who run agree that another has the slot; returns it."""
+        """Waits until all running nodes agree that another one has the slot; returns it."""
         def is_promoted():
             others = [node for node in self.alive() if node is not old]
             owners = {self.owner(slot, node) for node in others}
@@ -194,7 +194,7 @@ class Cluster:
     # ---- Partition ----
 
     def part(self, inside):
-        """Cuts these nodes and clients off from all others, who are on the side of everybody else."""
+        """Cuts these nodes and clients off from all others."""
         for node in self.nodes:
             for proxy in node.proxies:
                 proxy.part(lambda address, is_inside=node in inside:

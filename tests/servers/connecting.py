@@ -8,7 +8,7 @@ from servers.suite import equal
 
 
 def run(url, secret=None, flags=(), **env):
-    """What the command says. secret: what can be read from the descriptor 5; flags: for the command."""
+    """The command's output. secret: what can be read from descriptor 5; flags: for the command."""
     keep = {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "PG"))}
     with_secret = ["bash", "-c", f'exec 5<<< "{secret}"; exec "$@"', "bash"] if secret else []
     return subprocess.run([*with_secret, HOLDFAST, "run", "-qn", *flags, "x", "--", "echo", "done"], capture_output=True,

@@ -1,6 +1,6 @@
 """Many threads of several processes that fight over a few locks (tests/support/contender.c), on any store.
 
-HOLDFAST_CONTENTION says how many acquires there are, HOLDFAST_CONTENTION_SEED repeats the choices of a run."""
+HOLDFAST_CONTENTION is the number of acquires, HOLDFAST_CONTENTION_SEED repeats the choices of a run."""
 import contextlib
 import os
 import random
@@ -16,12 +16,12 @@ SEED = int(os.environ.get("HOLDFAST_CONTENTION_SEED", random.SystemRandom().rand
 PROCESSES, THREADS = 4, 8
 LIMIT_S = 120 + ACQUIRES // 50
 suite.LIMIT_S = LIMIT_S + 30
-PATIENCE = "timeout=100000&connect_timeout=100000"  # longer than a contender waits: nothing is repaired by a new connection
+PATIENCE = "timeout=100000&connect_timeout=100000"  # longer than a contender waits: no new connection repairs anything
 
 
 def contend(url, make_old):
-    """Every acquire and release succeeds, or was given up by who asked. make_old(): the server has not heard of the names
-    that begin with "old" for a long time."""
+    """Checks that every acquire and release succeeds, or was given up by its caller. make_old(): makes the server see
+    the names that begin with "old" as unused for a long time."""
     print(f"# HOLDFAST_CONTENTION_SEED={SEED}")
     with contextlib.ExitStack() as stack:
         contenders = [stack.enter_context(Process()) for _ in range(PROCESSES)]

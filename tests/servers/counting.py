@@ -1,6 +1,6 @@
 """Clients that add to one counter at the same time (tests/support/adder.c), on any store, while replies are lost.
 
-HOLDFAST_COUNTING says how often each of them adds; 10000 is the full scale."""
+HOLDFAST_COUNTING is how often each of them adds; 10000 is the full scale."""
 import contextlib
 import os
 import subprocess
@@ -38,7 +38,8 @@ def run_adder(url, name, clients, adds, while_running=wait):
 
 
 def add_up(url, name, while_running=wait):
-    """The clients add, to a counter that nobody else changes, and each number is the answer to one of them. Returns the sum."""
+    """The clients add to a counter that nobody else changes, and each sum on the way is the answer to exactly one of them.
+    Returns the sum."""
     began = time.monotonic()
     answers = run_adder(url, name, CLIENTS, ADDS, while_running)
     total = CLIENTS * ADDS
@@ -48,8 +49,8 @@ def add_up(url, name, while_running=wait):
 
 
 def add_up_while_replies_are_lost(port, url, name, request, hang_up=True):
-    """The same through a proxy in front of `port`, url(its port), which loses the replies to requests that contain these
-    bytes: one of eight with its connection, and now and then all that are under way."""
+    """The same through a proxy in front of `port`, at url(its port), which loses replies to requests that contain these
+    bytes: one in eight together with its connection, and now and then all that are under way."""
     with Proxy(port) as proxy:
         lost = [proxy.drop_reply_to(request, hang_up=hang_up)]
 
@@ -81,16 +82,16 @@ def value_of(store, place, name="hits"):
 
 
 def answer_of(store, session):
-    """The word and the value of the answer to what the session was told."""
+    """The word and the value of the answer to the session's last statement."""
     suite.equal(session.answer(), store.fine)
     return tuple(store.cells(session.rows[0])[:2])
 
 
 @contextlib.contextmanager
 def counters(store):
-    """A database, and a function that counts there as a client would."""
+    """A database, and a function that counts in it as a client would."""
     with store.fresh() as place, store.session(place) as session:
-        run_adder(store.url(place), "other", 1, 1)  # the schema is there
+        run_adder(store.url(place), "other", 1, 1)  # this makes the schema
 
         def ask(seq, op, number=0, expected=None, **options):
             session.ask(store.count_call(seq, op, number, expected, **options))

@@ -1,5 +1,5 @@
-"""What the servers that are databases have in common: a page with SQL, clients that are told statement after statement,
-and a server that tests share, each with a database of its own."""
+"""Shared by the servers that are databases: the SQL on a store's page, clients that are sent one statement after the
+other, and a server that several tests share, each with its own database."""
 import contextlib
 import re
 import secrets
@@ -13,7 +13,7 @@ PAGES = Path(__file__).resolve().parents[2] / "docs/stores"
 
 
 def documented(store, title):
-    """The block of SQL of the store's page that has this title."""
+    """The SQL block with this title on the store's page."""
     page = PAGES / f"{store}.md"
     block = re.search(rf"^<!-- {title} -->\n+```[^\n]*\n(.*?)^```", page.read_text(), re.M | re.S)
     assert block, f"{page} has no code block behind <!-- {title} -->"
@@ -21,7 +21,7 @@ def documented(store, title):
 
 
 class Dialogue(Process, ABC):
-    """A client program that is told statement after statement, so that a transaction can stay open between them."""
+    """A client program that is sent one statement after the other, so that a transaction can stay open between them."""
 
     def __init__(self, words, environment):
         self.words, self.environment, self.rows = words, environment, []
@@ -54,19 +54,20 @@ class Dialogue(Process, ABC):
 
 
 class Shared(ABC):
-    """A server that tests share; each has a database of its own.
+    """A server that several tests share, each with its own database.
 
-    new_server: makes a server that is not shared. prefix: what the names of tables and functions begin with. listens: which
-    sessions listen. drop_all: what removes the schema. droppable: parts of it, of which each can be dropped. transaction:
-    what claims of one transaction have in common. fill: from then on the server says that its disk is full, until make_room.
+    new_server: makes a server that is not shared. prefix: of the names of tables and functions. listens: which sessions
+    listen. drop_all: the SQL that removes the schema. droppable: parts of it, each of which can be dropped.
+    transaction: what claims of one transaction have in common. fill: makes the server report a full disk, until
+    make_room.
     """
 
     new_server = None
     prefix = listens = drop_all = transaction = fill = make_room = ""
     droppable = ()
     writes_late = ()  # configuration with which a server writes to its disk only what it must
-    fine = 0  # what a Dialogue says of a statement without an error
-    expire = ""  # an assignment for an UPDATE: a counter's time has passed
+    fine = 0  # what a Dialogue returns for a statement without an error
+    expire = ""  # an assignment for an UPDATE that makes a counter expire
     documented = None  # database.documented of the store
     connections = 2  # of a client that waits
 
@@ -97,7 +98,8 @@ class Shared(ABC):
 
     @staticmethod
     def patient(url, timeout_ms=20000, scheme="lease"):
-        """With much time to answer, unless the test says otherwise: a machine that runs many tests is busy."""
+        """Gives the server much time to answer, unless the test says otherwise: a machine that runs many tests is
+        busy."""
         return url + ("&" if "?" in url else "?") + f"timeout={timeout_ms}&connect_timeout={timeout_ms}&scheme={scheme}"
 
     def url(self, name, timeout_ms=20000, scheme="lease", **options):

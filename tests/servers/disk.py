@@ -1,9 +1,9 @@
-"""A disk of its own for a server, which can stall: a small file system in a file, mounted and frozen. That needs root.
+"""A separate disk for a server, which can stall: a small file system in a file, mounted and frozen. This needs root.
 
     with Disk() as disk:
         ... disk.mount is a folder ...
         with disk.frozen():
-            ... whoever writes there waits, and can not even be killed ...
+            ... a process that writes there waits, and cannot even be killed ...
 """
 import contextlib
 import os
@@ -16,7 +16,7 @@ SIZE = 400 << 20  # etcd allocates 64 MB for each part of its log
 
 
 class NotPermitted(Exception):
-    """str() says what."""
+    """str() is the reason."""
 
 
 class Disk:

@@ -1,4 +1,4 @@
-"""What `holdfast doctor` says of a store, for tests of which the first argument is the command."""
+"""What `holdfast doctor` reports about a store, for tests whose first argument is the command."""
 import json
 import os
 import subprocess
@@ -33,7 +33,7 @@ def doctor(url, *words, env=None):
 
 
 def severities(found):
-    """Of what the store said and is not fine: {id: severity}."""
+    """The store's findings that are not fine: {id: severity}."""
     return {name: finding["severity"] for name, finding in found.items()
             if name not in OF_HOST and finding["severity"] != "ok"}
 
@@ -46,7 +46,7 @@ def contains(text, *words):
 # ---- Rights ----
 
 SEVERITY = {"rights": "problem", "wake-ups": "warning", "looking": "warning", "key-rights": "note",
-            "counter-rights": "note"}  # of a lack
+            "counter-rights": "note"}  # of a missing right
 
 
 def rights_of(user):

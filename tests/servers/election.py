@@ -1,7 +1,7 @@
-"""Fail-overs of an election, forced by kill -9, SIGSTOP and cut connections, on any store: two leaders never both have time
-left, and an observer sees each of them. What the tests of several stores share.
+"""Fail-overs of an election, forced by kill -9, SIGSTOP and cut connections, on any store: two leaders never both have
+time left, and an observer sees each of them. Shared by the tests of several stores.
 
-HOLDFAST_FAILOVERS says how many (6).
+HOLDFAST_FAILOVERS is how many there are (6).
 """
 import contextlib
 import json
@@ -31,7 +31,7 @@ class Reader(Process):
         self.rest = b""
 
     def lines(self):
-        """Those that are there now; none after its end."""
+        """The lines that have arrived; none after its end."""
         while select.select([self.child.stdout], [], [], 0)[0]:
             data = os.read(self.child.stdout.fileno(), 65536)
             if not data:
@@ -55,7 +55,7 @@ class Candidate(Reader):
 
 
 class Election:
-    """The candidates, and what they have said so far."""
+    """The candidates, and what they have printed so far."""
 
     def __init__(self, candidates):
         self.candidates = candidates
@@ -82,7 +82,7 @@ class Election:
         return found
 
     def leader(self):
-        """The latest term, if its leader has said that it has time left and has not lost it; else None."""
+        """The latest term, if its leader has reported time left and no loss; else None."""
         token = max(self.terms, default=None)
         term = self.terms.get(token)
         return token if term and term["until"] and not term["lost"] and "dead" not in term else None
@@ -91,7 +91,7 @@ class Election:
         return self.wait(lambda: (token := self.leader()) and token > after and token, "the next leader")
 
     def check(self):
-        """Nobody is elected while another has time left. Who was killed has none from then on."""
+        """Checks that nobody is elected while another has time left. A leader that was killed has none from then on."""
         ordered = sorted(self.terms)
         for before, after in zip(ordered, ordered[1:]):
             old, new = self.terms[before], self.terms[after]
@@ -122,7 +122,7 @@ class Observer(Reader):
         assert led == sorted(led), f"it saw an old leader after a new one: {led}"
 
 
-# ---- Faults: each ends the term of the leader, and returns what ends the fault ----
+# ---- Faults: each ends the term of the leader, and returns a function that ends the fault ----
 
 
 def killed(election, token):
@@ -130,7 +130,7 @@ def killed(election, token):
     candidate = term["by"]
     at_us = boot_us()
     candidate.kill()
-    election.read()  # what it had still said
+    election.read()  # the last lines it printed
     term["dead"] = at_us
     candidate.__enter__()
     return lambda: None
@@ -149,7 +149,7 @@ def cut(election, token):
 
 
 def fail_over(url, open_proxy=None):
-    """open_proxy() makes a proxy before the server, for one candidate; None: it has no connection that could be cut."""
+    """open_proxy() makes a proxy in front of the server, for one candidate; None: there is no connection to cut."""
     faults = [killed, stopped] + ([cut] if open_proxy else [])
     with contextlib.ExitStack() as stack:
         candidates = []

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real etcd clusters for tests, of one member or several, on loopback, each with ports and folders of their own.
+"""Real etcd clusters for tests, of one member or several, on loopback, each with its own ports and folders.
 
     with Etcd(members=3, tls=authority) as cluster:
         cluster.command("put", "a", "b")
@@ -10,7 +10,7 @@
 
 The second form runs a program with a cluster: every {url} in its arguments becomes the cluster's URL, and its exit status
 is passed on. The URL gives the cluster much time to answer: a machine that runs many tests is busy. With --role, the
-program is a user with the rights of docs/stores/etcd.md and no other.
+program's user has the rights of docs/stores/etcd.md and no others.
 """
 import argparse
 import contextlib
@@ -35,22 +35,22 @@ from servers.proxy import Proxy, owner_of
 
 PATIENCE = "timeout=20000&connect_timeout=20000"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "stores" / "etcd.md"
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a member that is killed loses nothing by that
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a member that is killed loses nothing there
 
 
 class EtcdError(Exception):
-    """What etcdctl answered: str() is its text."""
+    """An error of etcdctl: str() is its text."""
 
 
 class Member(Process):
-    """One of a cluster. It can be stopped, killed and started again, with its data."""
+    """One member of a cluster. It can be stopped, killed and started again, with its data."""
 
     def __init__(self, cluster, number):
         self.cluster, self.name = cluster, f"m{number}"
         self.folder = cluster.folder / self.name
         self.reserved, self.peer_reserved = reserve_port(), reserve_port()
         self.port, self.peer_port = self.reserved.getsockname()[1], self.peer_reserved.getsockname()[1]
-        self.proxy = Proxy(self.peer_port) if cluster.separable else None  # before it, for the others
+        self.proxy = Proxy(self.peer_port) if cluster.separable else None  # in front of it, for the others
         self.options = []
         self.log = cluster.folder / f"{self.name}.log"
 
@@ -78,7 +78,7 @@ class Member(Process):
         raise KeyError(name)
 
     def wipe(self):
-        """It is to join another cluster."""
+        """Makes it join another cluster."""
         shutil.rmtree(self.folder)
 
     def move_to(self, disk):
@@ -89,12 +89,12 @@ class Member(Process):
         self.start()
 
     def begin_write(self):
-        """Something is to be written through this member; nobody waits for it."""
+        """Starts a write through this member, without waiting for it."""
         subprocess.Popen(self.cluster.etcdctl("put", "noise", "noise", members=[self]), stdin=subprocess.DEVNULL,
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def start(self, options=()):
-        """Returns at once: alone, a member of several does not answer."""
+        """Returns at once: one member of several does not answer while it is alone."""
         cluster = self.cluster
         words = ["etcd", "--name", self.name, "--data-dir", self.folder, "--log-level", "error", "--logger", "zap",
                  "--log-outputs", "stderr", "--listen-client-urls", self.address(), "--advertise-client-urls", self.address(),
@@ -114,7 +114,7 @@ class Member(Process):
 
 class Etcd:
     """members: how many. tls: the Authority for certificates, of the members and of clients. options: of etcd. durable: on a
-    disk. separable: one can be cut off from the others."""
+    disk. separable: members can be cut off from the others."""
 
     def __init__(self, members=1, tls=None, options=(), durable=False, separable=False):
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-etcd-", dir=None if durable else MEMORY))
@@ -160,7 +160,7 @@ class Etcd:
             time.sleep(0.02)
 
     def url(self, ports=None, user=None, options=""):
-        """ports: of proxies that stand before the members."""
+        """ports: of proxies in front of the members."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports or [member.port for member in self.members])
         if self.mine:
             options = "&".join(filter(None, [f"ca={self.mine.ca}&cert={self.mine.cert}&key={self.mine.key}", options]))
@@ -194,7 +194,7 @@ class Etcd:
         return snapshot
 
     def restore(self, snapshot):
-        """Of one member: what was written since is gone."""
+        """Restores a cluster of one member: later writes are gone."""
         member, = self.members
         member.kill()
         member.wipe()
@@ -206,7 +206,7 @@ class Etcd:
         self.wait_ready()
 
     def leader(self):
-        """The member that leads, as it says itself."""
+        """The member that reports itself as the leader."""
         until = time.monotonic() + LIMIT_S
         while time.monotonic() < until:
             for member in self.members:
@@ -231,7 +231,7 @@ class Etcd:
             time.sleep(0.1)
 
     def cut(self, member):
-        """Nothing goes between this member and the others any more; its clients still reach it."""
+        """Cuts this member off from the others; its clients still reach it."""
         for other in self.members:
             if other is member:
                 other.proxy.blackhole()

@@ -3,9 +3,9 @@
     faults.add(Somewhere())             # row_17 and so on, for any store with a server
     database_faults.add(Database())     # for stores in SQL databases
 
-A store says with such an object where a test has its locks: fresh() gives it a place of its own, url(place) is how it is
-reached, through `port` if that is a proxy's, and port() is the server's own. seen(name) is how a name looks in a request. A
-database is a servers.database.Shared besides.
+With such an object, a store says where a test keeps its locks: fresh() returns a new place for it, url(place) is its
+URL, through `port` if that is a proxy's, and port() is the server's own. seen(name) is how a name looks in a request.
+For a database, the object is also a servers.database.Shared.
 """
 import contextlib
 import shutil
@@ -34,7 +34,7 @@ def waiters(puppet, name):
 
 
 def hold_shortly(puppet, name):
-    """Takes the lock for a lease that ends soon, and again if it was granted too late for that; returns it."""
+    """Takes the lock with a lease that ends soon, and tries again if it was granted too late for that; returns it."""
     for number in range(20):
         puppet.acquire(number, name, lease_ms=1000, flags="no_renew", wait_ms=-1)
         if outcome(puppet, number) == "OK":
@@ -49,7 +49,7 @@ def hold_shortly(puppet, name):
 def row_17_an_acquire_whose_reply_was_lost_finds_its_own_grant(store, kinds):
     with store.fresh() as place, Proxy(store.port()) as proxy, \
             Puppet(PUPPET, store.url(place, port=proxy.port)) as far, Puppet(PUPPET, store.url(place)) as near:
-        far.hold("other", "other", lease_ms=LONG_MS)  # it is connected, and has a lease
+        far.hold("other", "other", lease_ms=LONG_MS)  # connects it, with a lease
         for wait_ms in (0, -1):
             lock = f"lock{wait_ms}"
             proxy.refuse()  # so that it is not repeated yet
@@ -96,7 +96,7 @@ def row_23_an_outage_shorter_than_the_lease_loses_nothing(store):
     with store.fresh() as place, Proxy(store.port()) as proxy, \
             Puppet(PUPPET, store.url(place)) as near, \
             Puppet(PUPPET, store.url(place, port=proxy.port, timeout_ms=2000)) as far:
-        near.inspect("none")  # a database has its schema
+        near.inspect("none")  # makes the schema, in a database
         far.hold("lock", "lock", lease_ms=LONG_MS, wait_ms=-1)
         proxy.refuse()
         proxy.reset()
@@ -294,7 +294,7 @@ def row_35_a_lock_outlives_the_connections_of_its_holder(store):
         for _ in range(3):
             assert store.end_sessions(place) > 0
             for lock in KINDS:
-                one_of(one.renew(lock), ("OK", "UNREACHABLE"))  # the server may end the next connection, too
+                one_of(one.renew(lock), ("OK", "UNREACHABLE"))  # the server may also end the next connection
         for lock, token in tokens.items():
             wait_until(lambda: one.renew(lock) == "OK", "a renewal")
             assert not is_lost(one, lock)
@@ -354,7 +354,7 @@ def row_13_what_was_dropped_is_made_again_at_once(store):
 def a_request_that_was_given_up_leaves_no_session_behind(store):
     with store.fresh() as place, Puppet(PUPPET, store.url(place)) as other, \
             Puppet(PUPPET, store.url(place, timeout_ms=1000)) as one:
-        other.hold("first", "lock")  # it makes the schema, which may take longer
+        other.hold("first", "lock")  # this makes the schema, which may take longer
         equal(other.release("first"), "OK")
         other.close()
         with store.session(place) as locker:
@@ -376,7 +376,7 @@ def a_deadlock_with_somebody_elses_statements_is_repeated(store):
             before = store.deadlocks(place)
             one.hold(lock, "lock", lease_ms=LONG_MS)
             other.say("BEGIN")
-            other.say(f"INSERT INTO many VALUES {','.join(['(1)'] * 500)}")  # who has written less is rolled back
+            other.say(f"INSERT INTO many VALUES {','.join(['(1)'] * 500)}")  # the session that has written less is rolled back
             other.say(f"SELECT 1 FROM {store.claims} WHERE name = 'lock' FOR UPDATE")
             one.send("release", lock)
             wait_until(lambda: store.waits_for_row(place), "the release waits")

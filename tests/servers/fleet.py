@@ -1,4 +1,4 @@
-"""A fleet: processes that take one lock again and again, each in its own way, and notice if two work at a time.
+"""A fleet: processes that keep taking one lock, each in its own way, and notice if two work at a time.
 
     play("database", server.folder, [by_holdfast, by_insert], kills=range(2))
 
@@ -18,13 +18,13 @@ FLEET_S = float(os.environ.get("HOLDFAST_FLEET_S", 4))
 
 
 def rest():
-    """Between two turns: the lock is free for a while, also for those who ask for it less often."""
+    """Pauses between two turns, so that the lock is free for a while, even for processes that ask less often."""
     time.sleep(random.choice((0.005, 0.05)))
 
 
 class Member:
-    """A process that takes the lock again and again in its own way, and is a witness: the file is locked by whoever
-    works, and the kernel unlocks it with its death."""
+    """A process that keeps taking the lock in its own way, and is a witness: whichever process works has locked the
+    file, and the kernel unlocks it when that process dies."""
 
     def __init__(self, way, name, folder, finish):
         self.way, self.turns = way, folder / f"{way.__name__}.turns"
@@ -42,7 +42,7 @@ class Member:
 
     def work(self, folder):
         with open(folder / "witness", "ab") as witness:
-            fcntl.flock(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)  # or somebody else is at work
+            fcntl.flock(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if somebody else is at work
             time.sleep(random.choice((0, 0.001, 0.02)))
             with open(self.turns, "ab") as turns:
                 turns.write(b".")
@@ -51,7 +51,7 @@ class Member:
         return self.turns.stat().st_size
 
     def kill_at_work(self):
-        """When it has just worked, most likely with the lock still held; it is gone when this returns."""
+        """Kills it when it has just worked, most likely with the lock still held; it is gone when this returns."""
         count = self.count()
         wait_until(lambda: self.count() > count, "its next turn")
         os.kill(self.pid, signal.SIGKILL)
@@ -66,7 +66,7 @@ def alive(members):
 
 
 def play(name, folder, ways, kills=()):
-    """kills: the numbers of those who are killed at work, one after the other, and start again."""
+    """kills: the numbers of the processes that are killed at work, one after the other, and start again."""
     folder = folder / name
     folder.mkdir()
     finish = folder / "finish"
@@ -89,7 +89,7 @@ def play(name, folder, ways, kills=()):
 
 
 def is_noticed(name, folder, ways):
-    """Whether one that does not respect the lock is noticed."""
+    """Whether a process that does not respect the lock is noticed."""
     try:
         play(name, folder, ways)
     except AssertionError:

@@ -1,8 +1,9 @@
-"""The tests of scheme=for-update, where a hold is a row lock that ends with its connection, on any database that has it.
+"""The tests of scheme=for-update, where a hold is a row lock that ends with its connection, on any database that has
+this scheme.
 
     for_update.add(PostgresRows())
 
-A database says with such an object (Rows) how it is asked and how its sessions are ended.
+With such an object (Rows), a database says how to query it and how to end its sessions.
 """
 import os
 import subprocess
@@ -22,9 +23,9 @@ for_update = Tests()
 
 
 class Rows(ABC):
-    """What a servers.database.Shared says besides."""
+    """A servers.database.Shared with what these tests need in addition."""
 
-    draw = ""  # what the query that draws a token has in it
+    draw = ""  # a part of the query that draws a token
 
     def url(self, name, scheme="for-update", **options):
         return super().url(name, scheme=scheme, **options)
@@ -134,7 +135,7 @@ def a_crash_of_the_server_is_a_loss_that_is_reported(rows):
 def an_acquire_whose_token_was_not_answered_leaves_nothing_behind(rows):
     with rows.fresh() as name, Proxy(rows.port()) as proxy, \
             Puppet(PUPPET, rows.url(name, port=proxy.port)) as far, Puppet(PUPPET, rows.url(name)) as near:
-        far.inspect("none")  # it is connected
+        far.inspect("none")  # connects it
         dropped = proxy.drop_reply_to(rows.draw)
         far.acquire("lock", "lock", lease_ms=LONG_MS, wait_ms=-1)
         assert dropped.wait(LIMIT_S)
@@ -181,7 +182,7 @@ def a_waiter_whose_session_is_ended_asks_again(rows):
         two.granted("lock")
 
 
-# ---- What is refused, and what is said ----
+# ---- Refusals and reports ----
 
 
 @for_update.test

@@ -1,4 +1,4 @@
-"""Many clients that want one lock of a server that is slow (tests/support/herd.c), on any store."""
+"""Many clients that want one lock of a slow server (tests/support/herd.c), on any store."""
 import os
 import subprocess
 
@@ -6,7 +6,7 @@ from servers.process import Process
 from servers.scene import PUPPET
 
 CLIENTS, SECONDS = 80, 8
-HELD = 20  # at least; if each waiter that asks kept the others waiting, it would be one to four
+HELD = 20  # at least; it would be one to four if each waiter that asks kept the others waiting
 
 
 def jostle(url, make_slow):

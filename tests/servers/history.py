@@ -5,15 +5,15 @@ from servers.puppet import boot_us
 
 
 class History:
-    """Who held which lock, as far as that is certain: from when the puppet said "acquired" to the latest time for
-    which it was told that time is left, or to when its release was sent. Times that the test notes before it asks,
-    and puppets after they were answered, can only make this shorter."""
+    """Who held which lock, as far as that is certain: from when the puppet printed "acquired" until the latest
+    time for which it was promised time left, or until its release was sent. The test reads the clock before it
+    asks, and puppets after they were answered, which can only make this shorter."""
 
     def __init__(self):
         self.holds, self.lock = [], threading.Lock()
 
     def granted(self, name, token, at_us, shared=False):
-        """A dict, to be changed by what follows. token: None if it has none."""
+        """A dict, which later calls change. token: None if it has none."""
         hold = {"name": name, "token": token, "from_us": at_us, "until_us": 0, "shared": shared}
         with self.lock:
             self.holds.append(hold)
@@ -39,12 +39,13 @@ class History:
         return told
 
     def over(self):
-        """How many were released, whatever the answer."""
+        """How many holds were released, whatever the answer."""
         with self.lock:
             return sum("released" in hold for hold in self.holds)
 
     def check(self):
-        """Never two at a time, unless they share it; tokens of exclusive holds rise. Returns how many were compared."""
+        """Checks that there are never two holders at a time, unless they share the lock, and that tokens of exclusive
+        holds rise. Returns how many were compared."""
         sure = sorted((hold for hold in self.holds if hold["until_us"] > hold["from_us"]),
                       key=lambda hold: hold["from_us"])
         for number, hold in enumerate(sure):

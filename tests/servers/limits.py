@@ -1,8 +1,8 @@
-"""The rate limiter on any store, as processes use it: each caller is a `holdfast limit` of its own.
+"""The rate limiter on any store, as processes use it: each caller is a separate `holdfast limit`.
 
-What is checked are times. A store that pushes reports since when somebody has a permit, by its own clock (`holdfast watch`).
-The callers know only between which times that was, so `excess` finds only what is certain: more callers than the rate
-whose times all fit into one window. HOLDFAST_LIMIT_SECONDS says how long the crowd asks."""
+The tests check times. A store that pushes reports when a caller got its permit, by the store's clock (`holdfast
+watch`). A caller only knows between which times that was, so `excess` finds only what is certain: more callers than the
+rate whose times all fit into one window. HOLDFAST_LIMIT_SECONDS is how long the crowd keeps asking."""
 import collections
 import contextlib
 import json
@@ -24,7 +24,7 @@ TICK_S = 0.002  # the times are cut to milliseconds, and a clock may be slewed
 LONG = "1/1h"
 PATIENCE_S = 40
 suite.LIMIT_S = 60 + int(SECONDS)
-Pass = collections.namedtuple("Pass", "pid asked through")  # who was let through, and between which times
+Pass = collections.namedtuple("Pass", "pid asked through")  # a caller that was let through, and between which times
 
 
 def command(*words):
@@ -70,18 +70,18 @@ def waiter(url, *words, **options):
 
 
 def most_within(times, window_s):
-    """How many of these times there are in a window at most. It begins with one of them, and its end is not part of it."""
+    """The most of these times that lie in one window. A window begins at one of them, and excludes its end."""
     return max(sum(1 for time in times if first <= time < first + window_s) for first in times)
 
 
 def excess(passes, rate, window_s):
-    """Whether more than `rate` were certainly let through in a window."""
+    """Whether certainly more than `rate` were let through in a window."""
     return any(sum(1 for other in passes if one.asked <= other.asked and other.through < one.asked + window_s) > rate
                for one in passes)
 
 
 def ask(url, *words):
-    """A Pass, None if it was not let through."""
+    """A Pass; None if it was not let through."""
     asked = time.monotonic()
     with start(url, *words) as child:
         err = child.communicate(timeout=PATIENCE_S)[1]
@@ -90,7 +90,7 @@ def ask(url, *words):
 
 
 def crowd(url, name):
-    """All who were let through."""
+    """All callers that were let through."""
     passes, until = [], time.monotonic() + SECONDS
 
     def work():
@@ -110,7 +110,7 @@ def crowd(url, name):
 
 
 def a_crowd_never_gets_more_through_than_the_rate(url):
-    """A permit that comes when its window is nearly over is given back, and nobody is let through by it."""
+    """A permit that arrives when its window is nearly over is given back, and lets nobody through."""
     with watching(url, "--json", "x") as watch:
         watch.expect("watching")
         passes = crowd(url, "x")
@@ -128,7 +128,8 @@ def a_crowd_never_gets_more_through_than_the_rate(url):
 
 
 def around_an_edge(url, name, window_s, *words):
-    """One at the beginning of a window, then up to five, before and after its end, where three are permitted."""
+    """Whether too many get through: one at the beginning of a window, then up to five before and after its
+    end, where three are permitted."""
     rate = ("--rate", f"3/{window_s}s")
     passes = [ask(url, name, *rate, *words)]
     time.sleep(0.75 * window_s)
@@ -140,13 +141,13 @@ def around_an_edge(url, name, window_s, *words):
 
 
 def a_fixed_window_lets_more_through_around_its_end(url):
-    """So the check can fail; the limiter passes it in the same scene. A slow machine gets longer windows."""
+    """Shows that the check can fail; the limiter passes it in the same scene. A slow machine gets longer windows."""
     assert not around_an_edge(url, "smooth", 2)
     assert any(around_an_edge(url, f"fixed{window_s}", window_s, "--fixed") for window_s in (2, 4, 8, 16))
 
 
 def give_back(url, name):
-    """Ends the one permit that was taken, so that those who wait need not wait for its window."""
+    """Ends the one permit that was taken, so that waiters need not wait for its window."""
     env = {**os.environ, "HOLDFAST_URL": url}
     found = json.loads(subprocess.run([HOLDFAST, "--json", "inspect", name], env=env, stdout=subprocess.PIPE, check=True).stdout)
     subprocess.run([HOLDFAST, "break", "-y", name, "--token", str(found["holders"][0]["token"])], env=env, check=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real MariaDB servers for tests, on loopback, each with a port, a unix socket and a folder of its own.
+"""Real MariaDB servers for tests, on loopback, each with its own port, unix socket and folder.
 
     with MariaDB(config=["--sync-binlog=1"]) as server:
         server.command("SELECT 1")
@@ -9,10 +9,11 @@
 
 The second form runs a program with a server: every {url} in its arguments becomes the server's URL, and its exit
 status is passed on. The URL gives the server much time to answer: a machine that runs many tests is busy. With --role, the
-program's user has the documented rights, and no others; the schema is what the command prints, in the folder above
-that of the program.
+program's user has the documented rights, and no others; the schema is printed by the command, which lies in the folder
+above the program's.
 
-MariaDB refuses to run as root. So root runs it as nobody. New data are copied from a folder that is made once.
+MariaDB refuses to run as root. So root runs it as nobody. The data of a new server is copied from a folder that is made
+once.
 """
 import argparse
 import contextlib
@@ -42,7 +43,7 @@ PATIENCE = "timeout=20000&connect_timeout=20000"
 CONFIG = ["--bind-address=127.0.0.1", "--skip-name-resolve", "--max-connections=300", "--skip-ssl",
           "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M", "--innodb-fast-shutdown=2", "--aria-pagecache-buffer-size=1M",
           "--key-buffer-size=1M", "--performance-schema=OFF",
-          "--innodb-flush-method=nosync"]  # a server that is killed loses nothing by that
+          "--innodb-flush-method=nosync"]  # a server that is killed loses nothing by this
 REPLICATED = ["--log-bin=binlog", "--server-id=1"]
 
 
@@ -50,18 +51,18 @@ documented = functools.partial(database.documented, "mysql")
 
 
 class MariaDBError(Exception):
-    """What the server, or the tool, answered: str() is its text."""
+    """An error of the server, or of the tool: str() is its text."""
 
 
 def nobody():
-    """Who runs servers if the tests run as root; None: whoever runs the tests."""
+    """The user who runs servers if the tests run as root; None: the user who runs the tests."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
 
 def as_user():
     user = nobody()
     return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--pdeathsig", "KILL",
-            "--"] if user else []  # a change of user resets what a process gets when its parent dies
+            "--"] if user else []  # a change of user resets the signal that a process gets when its parent dies
 
 
 def program(name):
@@ -83,9 +84,9 @@ def version():
 
 
 class MariaDB(Process):
-    """config: options to add. clock: the shim with which its clock can be changed (servers.redis.Clock). tls: its
-    certificate (servers.certificates). follows: a server with the options of REPLICATED whose replica this one is, which
-    it reaches at `through`, the port of a proxy, if that is given."""
+    """config: options to add. clock: the shim that can change its clock (servers.redis.Clock). tls: its certificate
+    (servers.certificates). follows: makes this one a replica of that server, which has the options of REPLICATED;
+    through: the port of a proxy by which it is reached."""
 
     def __init__(self, config=(), clock=None, tls=None, follows=None, through=None):
         self.config = list(config)
@@ -153,7 +154,7 @@ class MariaDB(Process):
             time.sleep(0.02)
 
     def follow(self):
-        """From the first event of the server's log on."""
+        """Replicates from the first event of the server's log."""
         self.command(f"CHANGE MASTER TO master_host = '127.0.0.1', master_port = {self.through or self.follows.port},"
                      f" master_user = 'holder', master_password = '{PASSWORD}', master_use_gtid = slave_pos; START SLAVE",
                      database="mysql")
@@ -174,16 +175,16 @@ class MariaDB(Process):
             self.child.wait(LIMIT_S)
 
     def crash(self):
-        """kill -9, as if its host had lost power, but for what the kernel had."""
+        """kill -9, as if its host had lost power, except that the kernel keeps what it had."""
         self.kill()
 
     def restart(self):
-        """On the same port and folder."""
+        """Restarts it on the same port and folder."""
         self.shut_down()
         self.start()
 
     def restore(self, copy):
-        """Puts a copy of the data in their place; the server is shut down."""
+        """Replaces the data by a copy; the server must be shut down."""
         shutil.rmtree(self.data)
         copy.rename(self.data)
         self.own(self.data, *self.data.rglob("*"))
@@ -191,7 +192,7 @@ class MariaDB(Process):
     # ---- Talking to it ----
 
     def url(self, user=f"holder:{PASSWORD}", unix=False, port=None, database=DATABASE, scheme="mysql"):
-        """port: of a proxy that stands before the server."""
+        """port: of a proxy in front of the server."""
         if unix:
             return f"{scheme}://{user}@/{database}?socket={self.socket}"
         return f"{scheme}://{user}@127.0.0.1:{port or self.port}/{database}"
@@ -206,7 +207,8 @@ class MariaDB(Process):
         return done.stdout.rstrip("\n")
 
     def make_role(self, holdfast, database=DATABASE):
-        """A user, app, with exactly the documented rights, in the schema that the command prints; returns the user."""
+        """Makes the user "app" with exactly the documented rights, in the schema that the command prints; returns the
+        user."""
         printed = subprocess.run([holdfast, "schema", "--dialect", "mariadb"], capture_output=True, text=True, check=True,
                                  timeout=LIMIT_S).stdout
         self.command(printed, database=database)
@@ -227,7 +229,7 @@ class MariaDB(Process):
 
 
 class Session(database.Dialogue):
-    """mariadb, as a client that is told statement after statement.
+    """mariadb, as a client that is sent one statement after the other.
 
         with Session(server) as one:
             one.say("BEGIN")
@@ -240,7 +242,7 @@ class Session(database.Dialogue):
                           f"--user={user}", f"--password={password}", database], server.environment)
 
     def ask(self, sql):
-        """Only a statement that uses a table makes the server forget the errors before it."""
+        """Only a statement that uses a table makes the server forget earlier errors."""
         forget = "SELECT 1 FROM information_schema.schemata WHERE false"
         self.tell(f"{sql};\nSHOW ERRORS;\n{forget};\nSELECT '@';\n")
 

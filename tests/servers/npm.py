@@ -1,4 +1,4 @@
-"""Other people's locks that are packages of npm, for tests and measurements: those that interop/package.json names.
+"""Other people's locks from npm, for tests and measurements: the packages that interop/package.json names.
 
 To change their versions, edit that file and run `npm install --package-lock-only --omit-lockfile-registry-resolved`
 beside it.
@@ -19,7 +19,7 @@ class NpmError(Exception):
 
 
 def install(folder):
-    """Installs what interop/package.json says, once, in a folder, and returns the path for NODE_PATH."""
+    """Installs the packages of interop/package.json in a folder, once, and returns the path for NODE_PATH."""
     files = [OTHERS / name for name in ("package.json", "package-lock.json")]
     version = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     place = Path(folder) / f"interop-npm-{version}"
@@ -33,7 +33,7 @@ def install(folder):
         subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline"],
                        cwd=fresh, check=True, timeout=INSTALL_S, stdin=subprocess.DEVNULL,
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        if not modules.exists():  # which another run may have done meanwhile
+        if not modules.exists():  # another run may have done it meanwhile
             os.rename(fresh, place)
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "output", None) or b"").decode(errors="replace")

@@ -1,5 +1,5 @@
-"""What a command that runs under a lock, or anybody who reads what is printed, could find of a password. For tests
-whose first argument is HOLDFAST."""
+"""Looks for passwords where a command that runs under a lock, or a reader of the output, could find them. For
+tests whose first argument is HOLDFAST."""
 import contextlib
 import os
 import re
@@ -42,13 +42,13 @@ def holdfast(*words, fd=None, prefix=(), **env):
 
 
 def check_hidden(text):
-    """No password, no variable that had one, no descriptor of its file."""
+    """Checks that there is no password, no variable that had one, no descriptor of its file."""
     found = re.search(rf"{PASSWORD}|{OTHER}|(?m:^PW2?=.|-> .*/pw$)", text.replace("\0", "\n"))
     assert not found, f"{found[0]!r} is in {text!r}"
 
 
 def check_child(*words, **options):
-    """The lock is taken, so the password was right, and the command finds none."""
+    """Checks that the lock is taken, so the password was right, and that the command finds none."""
     code, out = holdfast("run", *words, "x", "--", "sh", "-c", LOOK, **options)
     equal((code, out), (0, out))
     check_hidden(out)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Passwords on their way to the servers of each store but Redis, which has tests of its own: whoever the command runs
-gets none of them, and no output has them. passwords_test.py HOLDFAST"""
+"""Passwords on their way to the servers of each store (except Redis, which has its own tests): no command that
+holdfast runs gets them, and no output shows them. passwords_test.py HOLDFAST"""
 import contextlib
 import sys
 from pathlib import Path
@@ -66,7 +66,7 @@ def a_command_finds_no_password(store):
 
 @test(*SERVERS)
 def no_output_has_a_password(store):
-    """When all is well, when the server refuses it, and when there is no server."""
+    """Covers success, a server that refuses the password, and no server."""
     with SERVERS[store]() as url, secret_file() as (path, _):
         good, bad = (url.replace("@", f":{word}@") for word in (PASSWORD, OTHER))
         for words in COMMANDS:

@@ -1,4 +1,4 @@
-"""pgbouncer before a PostgreSQL server, which gives each transaction, or statement, some connection of a few."""
+"""pgbouncer in front of a PostgreSQL server: it gives each transaction, or statement, any one of a few connections."""
 import shutil
 import subprocess
 

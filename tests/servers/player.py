@@ -11,8 +11,8 @@ from servers.suite import equal
 
 
 class Player(threading.Thread):
-    """Until it is told to finish; then its puppet ends, too. kinds: those of each name. A puppet that is killed is replaced
-    by another. `trouble` is what went wrong."""
+    """Plays until it is told to finish; its puppet then also ends. kinds: those of each name. A puppet that is killed
+    is replaced by another. `trouble` is what went wrong."""
 
     def __init__(self, puppet, seed, history, kinds, lease_ms):
         super().__init__(daemon=True)

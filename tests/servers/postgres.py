@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real PostgreSQL servers for tests, on loopback, each with a port, a unix socket and a folder of its own.
+"""Real PostgreSQL servers for tests, on loopback, each with its own port, unix socket and folder.
 
     with Postgres(config=["synchronous_commit = off"]) as server:
         server.command("SELECT 1")
@@ -8,10 +8,11 @@
     tests/servers/postgres.py [--unix|--tls|--pooler] [--role] [--scheme SCHEME] [--config LINE] -- program arguments
 
 The second form runs a program with a server: every {url} in its arguments becomes the server's URL for holdfast,
-{database} that for libpq, and its exit status is passed on. The URL for holdfast gives the server much time to answer: a
-machine that runs many tests is busy.
+{database} the one for libpq, and its exit status is passed on. The URL for holdfast gives the server much time to
+answer: a machine that runs many tests is busy.
 
-PostgreSQL refuses to run as root. So root runs it as nobody. New data are copied from a folder that is made once.
+PostgreSQL refuses to run as root. So root runs it as nobody. The data of a new server is copied from a folder that is
+made once.
 """
 import argparse
 import contextlib
@@ -41,11 +42,11 @@ USER = "postgres"
 PATIENCE = "timeout=20000&connect_timeout=20000"
 CONFIG = ["listen_addresses = '127.0.0.1'", "max_connections = 200", "shared_buffers = '16MB'",
           "dynamic_shared_memory_type = mmap",  # files of its folder, which are removed with it
-          "fsync = off"]  # a server that is killed loses nothing by that
+          "fsync = off"]  # a server that is killed loses nothing by this
 
 
 class PostgresError(Exception):
-    """What the server, or the tool, answered: str() is its text."""
+    """An error of the server, or of the tool: str() is its text."""
 
 
 documented = functools.partial(database.documented, "postgres")
@@ -53,15 +54,15 @@ documented = functools.partial(database.documented, "postgres")
 
 @functools.cache
 def programs():
-    """The folder of initdb, postgres and psql. Debian has psql in the PATH, too: as a script that looks for it."""
+    """The folder of initdb, postgres and psql. (The psql in Debian's PATH is a script that looks for the real one.)"""
     folders = [Path(folder) for folder in os.environ["PATH"].split(":")]
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name), reverse=True)
     return next((folder / "initdb").resolve().parent for folder in folders if (folder / "initdb").exists())
 
 
 class Postgres(Process):
-    """config: lines to add to postgresql.conf. clock: the shim with which its clock can be changed (servers.redis.Clock).
-    follows: a server whose standby this one is, which it reaches at `through`, the port of a proxy, if that is given.
+    """config: lines to add to postgresql.conf. clock: the shim that can change its clock (servers.redis.Clock).
+    follows: makes this one a standby of that server; through: the port of a proxy by which it is reached.
     """
 
     def __init__(self, config=(), clock=None, follows=None, through=None):
@@ -146,8 +147,9 @@ class Postgres(Process):
             self.child.wait(LIMIT_S)
 
     def crash(self):
-        """kill -9 of every process of the server, as if its host had lost power, but for what the kernel had. The first
-        goes first, since it could start another; and all must be gone before the next start, which refuses otherwise."""
+        """kill -9 of every process of the server, as if its host had lost power, except that the kernel keeps what it
+        had. The main process goes first, since it could start another; all must be gone before the next start, which
+        otherwise fails."""
         self.kill()
         while left := self.processes():
             for pid in left:
@@ -156,7 +158,7 @@ class Postgres(Process):
             time.sleep(0.01)
 
     def processes(self):
-        """All that work in the folder of the data, as each process of the server does."""
+        """All processes whose working directory is the data folder, as it is for each process of the server."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cwd"):
             with contextlib.suppress(OSError):
@@ -165,12 +167,12 @@ class Postgres(Process):
         return found
 
     def restart(self):
-        """On the same port and folder."""
+        """Restarts it on the same port and folder."""
         self.shut_down()
         self.start()
 
     def use_tls(self, certificate):
-        """From now on, with this certificate, on all but the unix socket. It starts again."""
+        """Restarts it with this certificate, on everything except the unix socket."""
         owner = self.folder.stat()
         for name in ("cert", "key"):
             path = shutil.copy(getattr(certificate, name), self.folder / name)
@@ -181,7 +183,7 @@ class Postgres(Process):
         self.restart()
 
     def make_role(self):
-        """A user with exactly the documented rights, and the schema that it needs: its name."""
+        """Makes a user with exactly the documented rights, and the schema that it needs; returns its name."""
         self.command(SCHEMA.read_text())
         self.command("CREATE ROLE app LOGIN;" + documented("rights"))
         return "app"
@@ -191,7 +193,7 @@ class Postgres(Process):
         self.command(f"SELECT pg_promote(true, {LIMIT_S})")
 
     def restore(self, copy):
-        """Puts a copy of the data in their place; the server is shut down."""
+        """Replaces the data by a copy; the server must be shut down."""
         owner = self.data.stat()
         shutil.rmtree(self.data)
         copy.rename(self.data)
@@ -201,7 +203,7 @@ class Postgres(Process):
     # ---- Talking to it ----
 
     def url(self, user=USER, unix=False, port=None, database="postgres"):
-        """port: of a proxy that stands before the server."""
+        """port: of a proxy in front of the server."""
         if unix:
             return f"postgres://{user}@/{database}?host={self.folder}&port={self.port}"
         return f"postgres://{user}@127.0.0.1:{port or self.port}/{database}"
@@ -217,7 +219,7 @@ class Postgres(Process):
 
 
 class Session(database.Dialogue):
-    """psql, as a client that is told statement after statement.
+    """psql, as a client that is sent one statement after the other.
 
         with Session(server) as one:
             one.say("BEGIN")

@@ -1,8 +1,8 @@
 """A process that a test starts, stops, continues and ends, always by its pid.
 
-Nothing outlives its test: what is started here is killed when its `with` block is left, however that happens,
-and by the kernel (PR_SET_PDEATHSIG) when the test itself is killed. The kernel looks at the thread that
-started it: start from the main thread, or from one that lives as long.
+Nothing outlives its test: a process that is started here is killed when its `with` block is left, however
+that happens, and by the kernel (PR_SET_PDEATHSIG) when the test itself is killed. The kernel looks at the
+thread that started it: start from the main thread, or from one that lives as long.
 """
 import os
 import signal
@@ -16,7 +16,8 @@ class Process:
     child = None
 
     def launch(self, words, **options):
-        """In a group of its own, as shells do: a terminal's Ctrl-C and hang-up are for the test alone."""
+        """Starts it in its own process group, as shells do: a terminal's Ctrl-C and hang-up only reach the
+        test."""
         assert not self.running(), f"{words[0]} runs already"
         self.child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *map(str, words)],
                                       process_group=0, **options)
@@ -57,9 +58,9 @@ class Process:
 
 
 def reserve_port():
-    """A socket that keeps a free loopback port for its owner without listening: connecting is refused, and
-    the kernel gives the port to nobody, but who asks for this one with SO_REUSEADDR, as servers do, may
-    listen on it. So a server that restarts finds its port free."""
+    """A socket that reserves a free loopback port without listening: connections are refused, and the
+    kernel gives the port to nobody else, but a server that asks for exactly this port with SO_REUSEADDR,
+    as servers do, may listen on it. So a server that restarts finds its port free."""
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""A TCP proxy that disturbs connections as networks do, when the test says so.
+"""A TCP proxy that disturbs connections as networks do, on the test's command.
 
     with Redis() as server, Proxy(server.port) as proxy:
         client = Puppet(program, server.url(port=proxy.port))
@@ -7,17 +7,18 @@
         proxy.let_go()                        # ... and arrive late
 
 A direction is "up" (client to server), "down" (replies) or "both". It does one thing at a time: pass, delay, hold or
-drop; what a command says holds from its return on, for the bytes that are under way in the proxy, too. The ends of
-connections travel like bytes: whoever closes while a direction is held or dropped is not noticed on the other side.
+drop. When a command returns, it has taken effect, also for the bytes that are under way in the proxy. The ends of
+connections travel like bytes: if one side closes while a direction is held or dropped, the other side does not
+notice.
 
-part() cuts off some clients, by their addresses, and nobody else: with a proxy before each of several servers, which
-know each other by its port, and owner_of(), that is a partition.
+part() cuts off some clients, by their addresses, and nobody else. This makes a partition, together with owner_of()
+and a proxy in front of each server, if the servers know each other by the proxies' ports.
 
-A network never leaves a hole in a stream. So connections of which something was dropped are reset as soon
-as their direction passes again.
+A network never leaves a hole in a stream. So a connection that lost bytes is reset as soon as its
+direction passes again.
 
-Design: one thread, over a selector. Everything belongs to whoever has the lock; the thread lets go of it while it
-waits for events. Each direction of a connection is a Flow: a queue of pieces, each with the time when it is due.
+Design: one thread, over a selector. All state is protected by the lock, which the thread releases while it waits
+for events. Each direction of a connection is a Flow: a queue of pieces, each with the time when it is due.
 """
 import collections
 import contextlib
@@ -54,11 +55,11 @@ class Mode:
     """What happens in one direction."""
 
     def __init__(self, delay_s=0.0, drop=False):
-        self.delay_s, self.drop = delay_s, drop  # held is delayed for ever
+        self.delay_s, self.drop = delay_s, drop  # held means delayed forever
 
 
 class Trap:
-    """Lets so many requests or replies pass, and catches all that follow; several proxies may share one."""
+    """Lets a number of requests or replies pass, and catches all that follow; several proxies may share one."""
 
     def __init__(self, direction, count):
         self.direction, self.left = direction, count
@@ -93,12 +94,12 @@ class Connection:
         self.flows = (self.up, self.down)
         self.up.blocked = True  # until it is connected
         self.last = None  # the direction of the bytes that came last
-        self.cut = None  # the event to set when its next reply was swallowed
+        self.cut = None  # the event to set when its next reply has been swallowed
 
 
 class Proxy:
     """Counters for the test: accepted and open (connections, ever and now); bytes (delivered), swallowed and held, by
-    direction. Whoever has received a byte finds it counted."""
+    direction. A byte is counted before its receiver can see it."""
 
     def __init__(self, server_port):
         self.server_port = server_port
@@ -114,7 +115,7 @@ class Proxy:
         self.cut_at = None  # (bytes of a request, event, how many such requests pass)
         self.hang_up = True
         self.trap = None
-        self.is_parted = None  # of a client's address; None: nobody is
+        self.is_parted = None  # a function of a client's address; None: nobody is
         self.accept_count = 0
         self.sent_bytes = {"up": 0, "down": 0}
         self.lost_bytes = {"up": 0, "down": 0}
@@ -139,7 +140,7 @@ class Proxy:
     # ---- Commands ----
 
     def pass_all(self):
-        """Ends every disturbance. What was held or delayed goes on its way at once."""
+        """Ends every disturbance. Held and delayed bytes are sent at once."""
         with self.changed:
             self.cut_at = self.trap = self.is_parted = None
             self.let_pass("both")
@@ -161,8 +162,8 @@ class Proxy:
         self.drop("both")
 
     def part(self, is_parted):
-        """Swallows what goes to and from the clients of whose address this says so, over old connections and new ones,
-        until pass_all()."""
+        """Swallows what goes to and from the clients whose addresses this function selects, over old connections and
+        new ones, until pass_all()."""
         with self.changed:
             self.is_parted = is_parted
             for connection in self.connections:
@@ -176,10 +177,10 @@ class Proxy:
                     piece[0] = NEVER
 
     def hold_after(self, count, direction="up", others=()):
-        """Lets so many requests pass, or replies if the direction is "down", and holds from the next one on, until
-        let_go(). Returns an event that is set when that one is held. A reply is what the server sends on a connection
-        after a request, and a request what a client sends after a reply, or as its first: bytes that it sends without
-        waiting for a reply are one request. others: proxies that count together with this one."""
+        """Lets this many requests pass, or replies if the direction is "down", and holds everything from the next one
+        on, until let_go(). Returns an event that is set when that one is held. A reply is what the server sends on a
+        connection after a request; a request is what a client sends after a reply, or first of all. Bytes that it
+        sends without waiting for a reply are one request. others: proxies that count together with this one."""
         trap = Trap(direction, count)
         for proxy in (self, *others):
             with proxy.changed:
@@ -187,14 +188,14 @@ class Proxy:
         return trap.sprung
 
     def let_go(self):
-        """Delivers what is held, in its order, and holds no more."""
+        """Delivers the held bytes in order, and stops holding."""
         with self.changed:
             for direction, mode in self.modes.items():
                 if mode.delay_s == NEVER:
                     self.let_pass(direction)
 
     def reset(self):
-        """An RST to both sides of every connection."""
+        """Sends an RST to both sides of every connection."""
         with self.changed:
             for connection in list(self.connections):
                 self.abort(connection)
@@ -219,11 +220,11 @@ class Proxy:
                 self.selector.register(self.listener, READ)
 
     def drop_reply_to(self, request, after=0, hang_up=True):
-        """The next request that contains these bytes, after so many others that do, reaches the server, whose reply is
-        swallowed (with what comes with it); then the client gets an RST. Returns an event that is set when that has
+        """The next request that contains these bytes, after this many others that do, reaches the server; its reply is
+        swallowed (with whatever comes with it), and the client gets an RST. Returns an event that is set when that has
         happened. Requests that were sent before it on the same connection must have been answered. hang_up=False: the
-        server is not told that the client has gone. One that speaks HTTP/2 sends something before its reply, and drops the
-        requests of a client that goes."""
+        server does not notice that the client is gone. A server that speaks HTTP/2 sends something before its reply,
+        and drops the requests of a client that leaves."""
         with self.changed:
             for flow in self.flows_of("up"):
                 flow.recent = b""
@@ -261,7 +262,7 @@ class Proxy:
                     for direction in ("up", "down")}
 
     def wait(self, condition, limit_s=LIMIT_S):
-        """Until the condition, of what this object counts, is true."""
+        """Waits until the condition, on this object's counters, is true."""
         with self.changed:
             assert self.changed.wait_for(condition, limit_s), "the proxy waited in vain"
 
@@ -293,13 +294,13 @@ class Proxy:
     def connect(self):
         try:
             client, address = self.listener.accept()
-        except OSError:  # it went away in the queue
+        except OSError:  # the client left while in the queue
             return
         server = socket.socket()
         for side in (client, server):
             side.setblocking(False)
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        server.connect_ex(("127.0.0.1", self.server_port))  # reading or writing shows how it went
+        server.connect_ex(("127.0.0.1", self.server_port))  # reading or writing shows the result
         connection = Connection(client, server, address)
         self.part_if_due(connection)
         self.connections.append(connection)
@@ -327,7 +328,7 @@ class Proxy:
         side.close()
 
     def look_after(self, connection):
-        """Asks the selector for what matters now."""
+        """Asks the selector for the events that matter now."""
         for incoming, outgoing in (connection.flows, connection.flows[::-1]):
             side = incoming.source
             if side.fileno() < 0:
@@ -360,7 +361,7 @@ class Proxy:
             flow.pieces.append([time.monotonic() + mode.delay_s, piece])
 
     def look_for_turn(self, connection, direction):
-        """A hold that begins here leaves alone what came before, even if it is not delivered yet."""
+        """A hold that begins here does not affect earlier bytes, even if they are not delivered yet."""
         begins = (connection.last == "up") == (direction == "down")
         connection.last = direction
         if begins and self.trap and self.trap.catches(direction):
@@ -372,8 +373,8 @@ class Proxy:
         self.lost_bytes[flow.direction] += len(piece or b"")
 
     def cut_off(self, connection, flow, piece):
-        """The reply is here: the client is reset, the server sees an orderly end, so that it does all that it was sent.
-        The server's side stays, without a reader, until it ends, too."""
+        """The reply has arrived: the client is reset, and the server sees an orderly end, so that it still executes
+        everything it was sent. The server's side stays, without a reader, until it also ends."""
         self.lost_bytes["down"] += len(piece or b"")
         self.close(connection.client, reset=True)
         connection.up.ended = connection.up.done = True

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The fault proxy, before a server that answers every line with "you said LINE"."""
+"""The fault proxy, in front of a server that answers every line with "you said LINE"."""
 import contextlib
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""A process of a program that uses holdfast (tests/support/puppet.c), which a test commands.
+"""A process of a program that uses holdfast (tests/support/puppet.c), controlled by a test.
 
     with Puppet(program, "sqlite:/tmp/locks.db") as one, Puppet(program, "sqlite:/tmp/locks.db") as two:
         one.acquire("a", "report")
@@ -9,9 +9,9 @@
         one.cont()
         late_us = one.lost("a")
 
-Acquires are only started; their results, like all lines of the puppet, are waited for when they are asked for, and
-stay until then. Everything else waits for its own line: to have it in flight, send() it and wait() later. Times
-are CLOCK_BOOTTIME in us, noted by the puppet when it wrote the line.
+Acquires are only started. Their results, like all lines of the puppet, are kept until the test asks for them,
+which waits if necessary. Every other command waits for its own line: to have it in flight, send() it and wait()
+later. Times are CLOCK_BOOTTIME in us, noted by the puppet when it wrote the line.
 """
 import collections
 import os
@@ -65,8 +65,8 @@ class Puppet(Process):
         self.child.stdin.write(line.encode(errors="surrogateescape") + b"\n")
 
     def wait(self, *starts, limit_s=LIMIT_S):
-        """The words of the first line that begins with one of these starts, and was not returned yet. A start is
-        a tuple of words, or a string of them."""
+        """The words of the first line that begins with one of these starts and has not been returned yet. A
+        start is a tuple of words, or a string of them."""
         starts = [start.split() if isinstance(start, str) else [str(word) for word in start]
                   for start in starts]
         until = time.monotonic() + limit_s
@@ -89,7 +89,7 @@ class Puppet(Process):
         return None
 
     def read(self):
-        """What has come: blocks until something has."""
+        """Reads what has arrived; blocks until something has."""
         data = os.read(self.child.stdout.fileno(), 65536)
         assert data, f"the puppet ended with {self.child.wait(LIMIT_S)}; there is {self.lines}"
         *lines, self.rest = (self.rest + data).split(b"\n")
@@ -114,7 +114,7 @@ class Puppet(Process):
         self.wait("closed")
 
     def quit(self):
-        """Ends it in order; fails if it does not (a leak that a sanitizer found)."""
+        """Ends it in an orderly way; fails if that fails (a sanitizer found a leak)."""
         self.send("quit")
         status = self.child.wait(LIMIT_S)
         assert status == 0, f"the puppet ended with {status}"
@@ -122,8 +122,8 @@ class Puppet(Process):
     # ---- Acquiring ----
 
     def acquire(self, lock, name, kind="exclusive", lease_ms=None, wait_ms=0, flags=None, min_left_ms=None):
-        """kind: mutex, read, write, "2/5", or all, of several names with commas between them, and so of tokens; flags:
-        "barge,no_renew"; wait_ms: -1 is for ever."""
+        """kind: mutex, read, write, "2/5", or all, with several names, and so several tokens, separated by commas;
+        flags: "barge,no_renew"; wait_ms: -1 is forever."""
         self.send("acquire", lock, name, kind, lease_ms, wait_ms, flags, min_left_ms)
 
     def granted(self, lock, limit_s=LIMIT_S):
@@ -138,12 +138,12 @@ class Puppet(Process):
         return line.words[2]
 
     def hold(self, lock, name, **options):
-        """Acquires and waits for it."""
+        """Acquires, and waits for the grant."""
         self.acquire(lock, name, **options)
         return self.granted(lock)
 
     def cancel(self, lock):
-        """The acquire's own result says how it went."""
+        """The result is in the line of the acquire."""
         self.send("cancel", lock)
 
     # ---- The hold ----
@@ -168,7 +168,7 @@ class Puppet(Process):
         return self.wait(("lost", lock), limit_s=limit_s).at_us
 
     def why_lost(self, lock, limit_s=LIMIT_S):
-        """Waits until the loss is reported; returns what the program is told of its cause."""
+        """Waits until the loss is reported; returns the cause that is reported to the program."""
         return " ".join(self.wait(("lost", lock), limit_s=limit_s).words[2:])
 
     def fd_is_readable(self, lock):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real Redis servers for tests, on loopback, each with a port, a unix socket and a folder of its own.
+"""Real Redis servers for tests, on loopback, each with its own port, unix socket and folder.
 
     with Redis(config=["appendonly yes"]) as server:
         server.command("SET", "key", "value")
@@ -9,11 +9,11 @@
 
 The second form runs a program with a server: every {url} in its arguments becomes the server's URL, every {port} its
 port, and its exit status is passed on. With --acl the URL names the user whose rights docs/stores/redis.md recommends: the first
-of the code block that follows its line "<!-- acl -->". With --tls the server takes nothing else at its port, and
-the URL names the CA of its certificate. With --nodes there are as many servers, and the URL names a new set of them.
-The URL gives the servers much time to answer: a machine that runs many tests is busy.
+of the code block that follows its line "<!-- acl -->". With --tls the server accepts nothing else at its port, and the
+URL names the CA of its certificate. With --nodes there are that many servers, and the URL names a new set of them. The
+URL gives the servers much time to answer: a machine that runs many tests is busy.
 
-Import it as servers.redis, with tests/ in sys.path: "redis" alone is also the name of a package of Python's.
+Import it as servers.redis, with tests/ in sys.path: "redis" alone is also the name of a Python package.
 """
 import argparse
 import contextlib
@@ -38,14 +38,14 @@ if __name__ == "__main__":
 from servers.certificates import Authority
 from servers.process import LIMIT_S, Process, reserve_port
 
-REDIS_PORT = 6379  # somebody's real one may be there
+REDIS_PORT = 6379  # somebody's real server may be there
 ANSWER_S = 10
 PATIENCE = "timeout=10000&connect_timeout=10000"  # of a program that may be slow, as may the servers beside it
 PAGE = Path(__file__).resolve().parents[2] / "docs/stores/redis.md"
 
 
 class RedisError(Exception):
-    """What the server answered with '-': str() is its text."""
+    """An error reply of the server ('-'): str() is its text."""
 
 
 class Connection:
@@ -108,9 +108,9 @@ class Connection:
 
 class Redis(Process):
     """config: lines of redis.conf, which come last and thus win. users: lines "user NAME RULES..." of the same;
-    with users, nobody else gets in (but command() does). password: that of the default user, who has all rights. clock:
-    the path of clock_shim.so, to run the server by a clock that step_clock() and clock_rate() change. tls: a Certificate
-    (certificates.py) for the port to be one of TLS, which asks for no client certificates."""
+    with users, nobody else gets in (except command()). password: that of the default user, who has all rights. clock:
+    the path of clock_shim.so, to run the server by a clock that step_clock() and clock_rate() change. tls: a
+    Certificate (certificates.py) for the port to be one of TLS, which asks for no client certificates."""
 
     def __init__(self, *, config=(), users=(), password=None, clock=None, tls=None):
         self.users = [shlex.split(user)[1:] for user in users]
@@ -172,7 +172,7 @@ class Redis(Process):
             time.sleep(0.005)
 
     def restart(self, wipe=False):
-        """On the same port and folder, after a shut-down in order if it runs; wipe: with nothing left."""
+        """Restarts it on the same port and folder, after an orderly shutdown if it runs; wipe: without its data."""
         if self.running():
             self.terminate()
         if wipe:
@@ -182,7 +182,7 @@ class Redis(Process):
     # ---- Talking to it ----
 
     def url(self, user=None, db=0, unix=False, port=None):
-        """port: of a proxy that stands before the server."""
+        """port: of a proxy in front of the server."""
         who = ""
         if user:
             password = self.password_of(user)
@@ -198,14 +198,14 @@ class Redis(Process):
         return next((rule[1:] for rule in rules if rule.startswith(">")), None)
 
     def connect(self):
-        """A connection of one's own, with all rights, for what command() cannot do: MULTI, SUBSCRIBE, SELECT."""
+        """A separate connection with all rights, for what command() cannot do: MULTI, SUBSCRIBE, SELECT."""
         connection = Connection(self.socket)
         if self.password:
             connection.command("AUTH", self.password)
         return connection
 
     def command(self, *words):
-        """One command over a connection of its own; an error raises RedisError."""
+        """Runs one command over a new connection; an error raises RedisError."""
         with self.connect() as connection:
             return connection.command(*words)
 
@@ -224,8 +224,9 @@ class Redis(Process):
 
 
 class Clock:
-    """What clock_shim.c reads: count, then one line for each change ever made, the last of which holds. The shift
-    from the host's clock is shift_us at since_us (CLOCK_MONOTONIC), and grows by ppm from there."""
+    """The file that clock_shim.c reads: a count, then one line for each change ever made, the last of which is in
+    effect. The shift from the host's clock is shift_us at since_us (CLOCK_MONOTONIC), and grows by ppm from
+    there."""
     LINES_MOST = 1000
 
     def __init__(self, shim, path):
@@ -253,7 +254,7 @@ class Clock:
 
 
 def documented_users(page=PAGE, title="acl"):
-    """The users of the page's code block behind this title, as lines of redis.conf. The page may write "user NAME
+    """The users in the page's code block after this title, as lines of redis.conf. The page may write "user NAME
     RULES..." or "[redis-cli] ACL SETUSER NAME RULES...", and go on in indented lines."""
     if not page.exists():
         sys.exit(f"{page} does not exist: --acl takes the rights from there")
@@ -271,7 +272,7 @@ def documented_users(page=PAGE, title="acl"):
 
 
 def documented_user(addition):
-    """The first user, with what the page adds to it behind another title."""
+    """The first user, with what the page adds to it under another title."""
     (user, *_), (more,) = documented_users(), documented_users(title=addition)
     assert user.split()[:2] == more.split()[:2], more
     return " ".join([user, *more.split()[2:]])
@@ -293,7 +294,7 @@ def run_with_server(words, unix, users, tls):
 
 
 def set_url(servers, options="", name="test"):
-    """Of a set of these servers, which may be reached in several ways unless it has no name."""
+    """The URL of a set of these servers, which may be reached in several ways unless it has no name."""
     hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
     return f"quorum+redis://{hosts}?{options}" + (f"&id={name}" if name else "")
 

@@ -199,7 +199,8 @@ def near(actual, expected):
 
 
 def check_rate(server, rate):
-    """The server's clock runs at this rate, as far as the times before and after each look at it tell."""
+    """Checks that the server's clock runs at this rate, as far as the times before and after each look at it
+    show."""
     def look():
         asked = time.monotonic()
         seconds, us = map(int, server.command("TIME"))

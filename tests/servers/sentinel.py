@@ -6,8 +6,8 @@
 
     tests/servers/sentinel.py [--tls] [--acl] -- program arguments
 
-The second form runs a program with them: every {url} in its arguments becomes their URL. --tls and --acl: as of redis.py,
-for the sentinels, too.
+The second form runs a program with them: every {url} in its arguments becomes their URL. --tls and --acl: as in
+redis.py, and also for the sentinels.
 """
 import argparse
 import contextlib
@@ -28,7 +28,7 @@ from servers.process import LIMIT_S, Process
 from servers.redis import Redis, RedisError, documented_user, documented_users, patient
 
 SERVICE = "orders"
-CALM_MS, HURRY_MS = 30000, 1000  # of silence: a busy machine causes no fail-over; one comes soon
+CALM_MS, HURRY_MS = 30000, 1000  # of silence: too long for a busy machine to cause a fail-over; short, so that one comes soon
 PASSWORD = "HOLDFAST_TEST_PASSWORD"  # the variable
 
 
@@ -53,7 +53,7 @@ def info(server, section):
 
 
 class Sentinel(Redis):
-    """One of them, which watches a master: "127.0.0.1 6379"."""
+    """One sentinel, which watches a master: "127.0.0.1 6379"."""
 
     def __init__(self, master, quorum, config=(), **options):
         super().__init__(**options, config=[f"sentinel monitor {SERVICE} {master} {quorum}",
@@ -65,7 +65,7 @@ class Sentinel(Redis):
         self.data.mkdir(exist_ok=True)
         self.socket.unlink(missing_ok=True)
         path = self.folder / "redis.conf"
-        if not path.exists():  # it writes down there what it knows
+        if not path.exists():  # it keeps its state there
             lines = ["bind 127.0.0.1", f"unixsocket {self.socket}", f"dir {self.data}", "daemonize no",
                      *self.port_lines(), *self.config]
             lines += [f"requirepass {self.password}"] if self.password else []
@@ -80,10 +80,10 @@ class Sentinel(Redis):
 
 
 class Sentinels:
-    """config: of the servers; sentinel_config: of the sentinels. users, tls: of the servers, as of Redis; sentinel_users:
-    of the sentinels, which have the same tls. The passwords are those of the default users. announce: called with an
-    ExitStack and a server, says under which port everybody sees it (a proxy's). host: as what the sentinels know
-    the master."""
+    """config: of the servers; sentinel_config: of the sentinels. users, tls: of the servers, as in Redis;
+    sentinel_users: of the sentinels, which have the same tls. The passwords are those of the default users. announce:
+    called with an ExitStack and a server, returns the port by which everybody sees it (a proxy's). host: the
+    sentinels' name for the master."""
 
     def __init__(self, *, replicas=1, sentinels=3, config=(), sentinel_config=(), announce=None,
                  users=(), server_password=None, sentinel_users=(), sentinel_password=None, tls=None, host="127.0.0.1"):
@@ -162,11 +162,11 @@ class Sentinels:
                 sentinel.command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", ms)
 
     def hurry(self):
-        """For a master that is about to fail: until wait_for_switch(), a little silence is a failure."""
+        """For a master that is about to fail: until wait_for_switch(), a short silence counts as a failure."""
         self.set_patience(HURRY_MS)
 
     def wait_for_switch(self, old):
-        """Until most of the sentinels name another master, and that is one; returns it."""
+        """Waits until most of the sentinels name another master, and it is one; returns it."""
         def is_switched():
             named = [sentinel.names() for sentinel in self.sentinels if sentinel.running()]
             return all(port != self.seen_port(old) for port in named) and \

@@ -27,7 +27,7 @@ def test(*arguments):
 
 
 class Tests:
-    """Tests that several programs run, each with a server or store of its own as the first argument:
+    """Tests that several programs run, each with its own server or store as the first argument:
 
         faults = Tests()
 

@@ -1,4 +1,4 @@
-"""The data of a new server, made once for each version of the server, and copied from then on."""
+"""The data of a new server, made once for each server version and copied from then on."""
 import fcntl
 import os
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def template(kind, version, make):
-    """The folder with such data, which is kept. make(folder) fills a folder that is new."""
+    """The folder with such data, which is kept. make(folder) fills a new one."""
     base = Path(tempfile.gettempdir()) / f"holdfast-{kind}-{os.geteuid()}"
     base.mkdir(mode=0o755, exist_ok=True)
     assert base.stat().st_uid == os.geteuid(), f"{base} is somebody else's"

@@ -1,12 +1,12 @@
-"""`holdfast watch` for tests: what it reports, event after event.
+"""`holdfast watch` for tests: its reports, one event after the other.
 
     with watching(url, "--json") as watch:
         watch.expect("watching")
         run(url, "run", "x", "true")
         watch.expect("acquired", "x")
 
-By default it polls so seldom that no poll can be what saw something. At the end are scenarios that are the same on every
-store that pushes.
+By default it polls so rarely that whatever it sees was pushed. The scenarios at the end are the same for every store
+that pushes.
 """
 import contextlib
 import json
@@ -72,7 +72,7 @@ def sees_what_is_taken_and_released_between_two_polls(url):
 
 
 def says_that_it_lost_its_connection_and_goes_on(url, wait_for_both, cut):
-    """`cut` cuts the connections of all that watch; `wait_for_both` returns when two do."""
+    """`cut` cuts the connections of all watchers; `wait_for_both` returns when there are two."""
     with watching(url, "--json") as watch, watching(url) as text:
         watch.expect("watching")
         wait_for_both()

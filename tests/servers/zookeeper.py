@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real ZooKeeper servers for tests, on loopback, each with ports and a folder of its own.
+"""Real ZooKeeper servers for tests, on loopback, each with its own ports and folder.
 
     with Zookeeper() as server:
         ... server.url() ... server.stop() ... server.cont() ... server.crash() ... server.start()
@@ -40,12 +40,12 @@ JAVA = ["java", "-Xms48m", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel
         "-Xshare:auto", "-Djava.net.preferIPv4Stack=true", "-Dzookeeper.admin.enableServer=false",
         "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=0", "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NIOServerCnxnFactory",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        "-Dzookeeper.fastleader.maxNotificationInterval=1000",  # who waits for votes asks again; 60 s by default
+        "-Dzookeeper.fastleader.maxNotificationInterval=1000",  # a server that waits for votes asks again; 60 s by default
         "-cp", ":".join(f"/usr/share/java/{jar}.jar" for jar in JARS)]
 
 class Zookeeper(Process):
     """One server. config: lines to add to its configuration. tls: a CA (servers.certificates) that gives it a
-    certificate; its clients then use TLS, and prove who they are if client_auth is "need"."""
+    certificate; its clients then use TLS, and need certificates if client_auth is "need"."""
 
     def __init__(self, config=(), tick_ms=500, tls=None, client_auth="none"):
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-zookeeper-"))
@@ -80,7 +80,7 @@ class Zookeeper(Process):
         (self.folder / "data").mkdir()
 
     def use_tls(self, client_auth):
-        """Which needs Netty, a key in one PEM file with its certificate, and a port of its own."""
+        """Sets up TLS, which needs Netty, a PEM file with both key and certificate, and a separate port."""
         self.reserved.append(reserve_port())
         self.secure_port = self.reserved[-1].getsockname()[1]
         certificate = self.tls.issue("zookeeper")
@@ -103,7 +103,7 @@ class Zookeeper(Process):
         self.kill()
 
     def fill(self):
-        """From now on its disk is full: no file of its log can grow. It notices when it writes."""
+        """Makes its disk full from now on: no log file can grow. It notices when it writes."""
         resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
 
     def restart(self):
@@ -119,7 +119,7 @@ class Zookeeper(Process):
             time.sleep(0.05)
 
     def word(self, word):
-        """The answer to one of its commands of four letters; "": there is none."""
+        """The answer to one of its four-letter commands; "" if there is none."""
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 2) as connection:
             connection.sendall(word.encode())
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
@@ -131,7 +131,7 @@ class Zookeeper(Process):
         return lines[0].removeprefix("Mode: ") if lines else ""
 
     def url(self, port=None, login="", path="", others=()):
-        """port: of a proxy that stands before the server. others: members of the same ensemble."""
+        """port: of a proxy in front of the server. others: members of the same ensemble."""
         if self.tls:
             hosts = ",".join(f"localhost:{server.secure_port}" for server in (self, *others))
             return f"zookeepers://{login}{hosts}{path}?ca={self.tls.ca}"
@@ -140,13 +140,13 @@ class Zookeeper(Process):
 
 
 class Ensemble:
-    """Several servers that elect a leader. separable: between them are proxies, so that one can be cut off from the others
-    while its clients still reach it."""
+    """Several servers that elect a leader. separable: there are proxies between them, so that one can be cut off from
+    the others while its clients still reach it."""
 
     def __init__(self, count=3, config=(), tick_ms=500, sync_limit=10, tls=None, separable=False):
         self.members = [Zookeeper(["initLimit=20", f"syncLimit={sync_limit}", *config], tick_ms, tls) for _ in range(count)]
         self.separable = separable
-        self.proxies = []  # for each member, before its two ports for the others
+        self.proxies = []  # for each member, in front of its two ports for the others
         self.stack = contextlib.ExitStack()
 
     def __enter__(self):
@@ -181,13 +181,13 @@ class Ensemble:
                 member.config.append(f"server.{other}=127.0.0.1:{here}:{there}")
 
     def wait_ready(self):
-        """Until there is a leader, and whoever runs follows it."""
+        """Waits until there is a leader, and every running member follows it."""
         for member in self.members:
             if member.running():
                 member.wait_ready()
 
     def members_that(self, mode):
-        """Who is that now, or soon: one that is busy may not answer at once."""
+        """The leader, now or soon: a busy member may not answer at once."""
         until = time.monotonic() + LIMIT_S
         while not (found := [member for member in self.members if member.mode() == mode]):
             assert time.monotonic() < until, f"no {mode}"
@@ -200,7 +200,7 @@ class Ensemble:
         return self.members_that("follower")
 
     def cut(self, member):
-        """Nothing goes between this member and the others any more."""
+        """Cuts this member off from the others."""
         assert self.separable
         for other, proxies in zip(self.members, self.proxies):
             for proxy in proxies:
@@ -210,7 +210,7 @@ class Ensemble:
                     proxy.part(lambda address: owner_of(address, [member]) is not None)
 
     def lag(self, lag_ms):
-        """What the leader says reaches the others this much later."""
+        """Delays what the leader sends to the others by this much."""
         self.proxies[self.members.index(self.leader())][0].delay(lag_ms, "down")
 
     def heal(self):
@@ -266,7 +266,7 @@ class Nodes:
         return struct.pack(">i", len(text.encode())) + text.encode()
 
     def claims(self, lock):
-        """The nodes of those who hold the lock or wait for it, in their order."""
+        """The nodes of the lock's holders and waiters, in order."""
         error, rest = self.ask(self.CHILDREN, self.text(f"{self.parent}/{lock}") + b"\0")
         names = []
         for _ in range(0 if error else struct.unpack(">i", rest[:4])[0]):

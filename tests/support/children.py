@@ -1,7 +1,7 @@
-"""Runs the tests of a Python program as check.h runs those of a C program: each in a process of its own, several
-at once, with their results as TAP in the order of the file.
+"""Runs the tests of a Python program as check.h runs those of a C program: each in its own process, several at
+once, with their results as TAP in the order of the file.
 
-A test fails by raising, or when its time is over, and is skipped by raising Skipped. What it prints stands above its
+A test fails by raising, or when its time is over, and is skipped by raising Skipped. Its output is printed above its
 result. tests/run sets two variables: HOLDFAST_TEST_JOBS is how many tests run at once, and HOLDFAST_TEST_ONLY is the
 whole name of the one test to run.
 """
@@ -61,7 +61,7 @@ class Child:
                 os._exit(1)
 
     def run(self, function, limit_s):
-        """In the child, which gets a SIGTERM when its parent dies, and then still cleans up."""
+        """Runs in the child, which gets a SIGTERM when its parent dies, and then still cleans up."""
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         for stream in (1, 2):
             os.dup2(self.output.fileno(), stream)

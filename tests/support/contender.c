@@ -6,7 +6,7 @@
  * wake-up: the waiter's next request, which would repair that, comes later.
  *
  * It prints what happened in one line, "acquired 120 gave_up 30 longest_ms 81", and ends with
- * status 1 at the first error that nobody expects. */
+ * status 1 at the first unexpected error. */
 #include <holdfast/holdfast.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -91,7 +91,7 @@ static int acquire_old(struct chance *chance, hf_acquire_options *options, hf_ho
     return hf_acquire(client, name, options, ret_hold);
 }
 
-/* All processes have these in common, and renew them together. */
+/* All processes share these, and renew them together. */
 static int acquire_room(struct chance *chance, hf_acquire_options *options, hf_hold **ret_hold) {
     char name[16];
     snprintf(name, sizeof(name), "room%u", draw(chance, ROOMS));

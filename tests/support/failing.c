@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { QUIET_RUNS = 3 }; /* without a failure, after which every call has had its turn */
+enum { QUIET_RUNS = 3 }; /* after this many without a failure, every call has had its turn */
 
 static _Thread_local struct {
     bool armed, happened;

@@ -38,7 +38,7 @@ void fail_resume(void);
 long fail_calls(void);
 bool fail_happened(void);
 
-/* For a wrapper: counts the call. True, with errno set, if it must fail. */
+/* For a wrapper: counts the call. Returns true, with errno set, if it must fail. */
 bool fail_now(int error);
 
 #define FAILING_CALL(type, name, error, failure, parameters, arguments) \

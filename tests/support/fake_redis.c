@@ -45,7 +45,7 @@ static int script_of(const struct seen *seen) {
                   : strcmp(seen->arguments[1], script->sha1) == 0)
             return i;
     }
-    return -1; /* one that only tests the permission to run scripts */
+    return -1; /* a script that only tests the permission to run scripts */
 }
 
 const char *next_command(struct fake_stream *stream) {
@@ -102,7 +102,8 @@ static void answer_script(struct fake_stream *stream, const struct seen *seen, i
     }
 }
 
-/* Answers what is asked only of one of several servers. False: this command is another one. */
+/* Answers commands that only a server that is one of several gets. False: this is not such a
+ * command. */
 static bool answer_for_all(struct rig *rig, struct fake_stream *stream, const struct seen *seen) {
     static const char info[] = "role:master\r\nslave0:ip=m3,port=1,state=online,offset=1,lag=9";
     static const char nodes[] = "A na:7001@1 master - 0 0 1 connected 0-8191\n"

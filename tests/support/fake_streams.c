@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More than any test does at one and the same time. */
+/* More than any test does without time passing. */
 enum { ROUNDS_AT_ONCE = 20000, LOOKS_AT_CLOCK = 1000000 };
 
 struct fake {

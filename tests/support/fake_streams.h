@@ -34,8 +34,8 @@ void fake_answer(struct fake_stream *stream, const void *bytes, size_t size);
 void fake_answer_text(struct fake_stream *stream, const char *text);
 void fake_hang_up(struct fake_stream *stream, const char *why);
 
-/* A server that works by itself: `serve` is called, with `context`, for each stream that is open or
- * being opened whenever there is something new. It may call the functions above for that stream.
+/* A server that works on its own: `server` is called, with `context`, for each stream that is open
+ * or being opened whenever there is something new. It may call the functions above for that stream.
  * NULL: none from now on. */
 void fake_serve(struct world *world, void (*server)(struct fake_stream *stream), void *context);
 

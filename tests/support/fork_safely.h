@@ -1,8 +1,7 @@
 /* A fork that a sanitizer survives. The allocators of AddressSanitizer and ThreadSanitizer are not
- * prepared for one: if another thread allocates at that moment, as one that is starting does, they
- * stay locked in the child, which then hangs when it allocates, frees, or looks for leaks as it
- * exits. Tests with threads that are busy on purpose use fork(), and their children do none of
- * this. */
+ * prepared for a fork: if another thread allocates at that moment, as a thread does when it starts,
+ * they stay locked in the child, which then hangs when it allocates, frees, or checks for leaks on
+ * exit. Tests whose threads are busy on purpose use fork(), and their children do none of this. */
 #ifndef TESTS_SUPPORT_FORK_SAFELY_H
 #define TESTS_SUPPORT_FORK_SAFELY_H
 
@@ -15,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How often this process's other threads have gone to sleep, if they all sleep; -1: one does not.
- * One that ends just now does not. */
+/* How often this process's other threads have gone to sleep, if they all sleep; -1 if one does not.
+ * A thread that is just ending counts as awake. */
 __attribute__((unused)) static int64_t sleeps_of_others(void) {
     DIR *tasks = opendir("/proc/self/task");
     CHECK(tasks);
@@ -40,7 +39,7 @@ __attribute__((unused)) static int64_t sleeps_of_others(void) {
     return sleeps;
 }
 
-/* For tests whose other threads wake again and again, and allocate nothing then. */
+/* For tests whose other threads keep waking up, but allocate nothing when they do. */
 __attribute__((unused)) static pid_t fork_while_asleep(void) {
     while (sleeps_of_others() < 0)
         usleep(1000);
@@ -49,7 +48,8 @@ __attribute__((unused)) static pid_t fork_while_asleep(void) {
     return child;
 }
 
-/* Not while they only wait for each other, or for the next message of a server. */
+/* Waits until the others stay asleep: threads that only wait for each other, or for a server's next
+ * message, do not count. */
 __attribute__((unused)) static pid_t fork_safely(void) {
     enum { LOOKS = 5, PAUSE_US = 5000 };
     int64_t before = -1;

@@ -1,8 +1,8 @@
 /* A process with many clients that want one lock: herd URL CLIENTS SECONDS.
  *
- * It prints "ready" when each client is connected, reads a line, and then each client takes the
- * lock and releases it again and again. After SECONDS it prints "held 120 failed 3" and ends: how
- * many acquires succeeded, and how many did not. Wait leases have their default. */
+ * It prints "ready" when each client is connected, reads a line, and then each client keeps taking
+ * and releasing the lock. After SECONDS it prints "held 120 failed 3" and ends: how many acquires
+ * succeeded, and how many did not. Wait leases are the default. */
 #include <holdfast/holdfast.h>
 #include <pthread.h>
 #include <stdatomic.h>

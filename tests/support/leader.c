@@ -1,5 +1,5 @@
-/* A candidate that campaigns until it is killed: leader URL NAME VALUE LEASE_MS. It prints what
- * tests/servers/election.py compares, each on a line with times of CLOCK_BOOTTIME in us:
+/* A candidate that campaigns until it is killed: leader URL NAME VALUE LEASE_MS. It prints lines
+ * that tests/servers/election.py compares, with times of CLOCK_BOOTTIME in us:
  *
  *     elected TOKEN AT      when it had learned of it
  *     until TOKEN DEADLINE  it has seen that this much time is left; again when that is longer

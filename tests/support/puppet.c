@@ -1,4 +1,4 @@
-/* A program that uses the public API as tests tell it to, so that they can hold locks in several
+/* A program that makes calls of the public API on command, so that tests can hold locks in several
  * real processes, and stop and kill them. It reads commands from stdin, one on a line:
  *
  *    open URL [MAX_LEASE_MS] [WAIT_LEASE_MS] [DRIFT_PPM] [TOKEN_FLOOR]
@@ -18,10 +18,10 @@
  *    inspected NAME OK kind=N capacity=N token=N holders=TOKEN:PID:LEFT_MS,... waiters=...
  *              broken=TOKEN:REASON
  *
- * ERROR is the word behind HF_. What the store must be asked never blocks the program: it is one
- * loop over stdin and hf_fd, and a cancelled or closed call still has its line. A command that it
- * does not understand ends it with status 2; quit, or the end of stdin, closes and frees
- * everything, and ends it with 0. */
+ * ERROR is the word after HF_. Requests to the store never block the program: it is one loop over
+ * stdin and hf_fd, and a cancelled or closed call still has its line. A command that it does not
+ * understand ends it with status 2; quit, or the end of stdin, closes and frees everything, and
+ * ends it with 0. */
 #include <assert.h>
 #include <holdfast/holdfast.h>
 #include <inttypes.h>
@@ -149,7 +149,7 @@ static struct task **find_acquire(const char *id) {
     return at;
 }
 
-/* The line of a call's end. */
+/* Prints the line for a call that has ended. */
 static void say_end(const char *what, const char *id, int error, const char *text) {
     if (error == HF_OK)
         say("%s %s OK", what, id);
@@ -214,7 +214,7 @@ static void say_acquired(struct task *task) {
     say("acquired %s %s %" PRId64, lock->id, tokens, hf_hold_left_ms(lock->hold));
 }
 
-/* Says how a task ended, and frees it. */
+/* Prints how a task ended, and frees it. */
 static void finish(struct task **at) {
     struct task *task = *at;
     bool is_acquire = strcmp(task->what, "acquired") == 0;
@@ -455,7 +455,7 @@ static void obey(char *line) {
     not_understood(words[0]);
 }
 
-/* Reads what there is and executes each complete line. */
+/* Reads what has arrived and executes each complete line. */
 static void read_commands(void) {
     static char buffer[LINE_MAX_BYTES];
     static size_t used;
@@ -482,7 +482,7 @@ int main(void) {
             {.fd = client ? hf_fd(client) : -1, .events = POLLIN},
         };
         if (poll(fds, 2, -1) < 0)
-            continue; /* a signal, as when it was stopped */
+            continue; /* a signal, for example when it was stopped */
         if (fds[0].revents)
             read_commands();
         if (client) {

@@ -29,7 +29,7 @@ struct rig {
     size_t served;        /* commands that it answered */
 };
 
-/* One operation, and how often it completed: more than once ends the program. */
+/* One operation, and how often it completed. If it completes twice, the program ends. */
 struct asked {
     union {
         struct store_op op;
@@ -43,7 +43,7 @@ struct asked {
 /* Opens a store by its URL; HF_OK or the error, with *ret_text as the driver's. The client is
  * 00112233…eeff. */
 int rig_open_url(struct rig *rig, const char *url, char **ret_text);
-/* The same, which must not fail. */
+/* The same; it must not fail. */
 void rig_open(struct rig *rig, const char *url);
 /* Makes it a node of the set test/3/2/60000. */
 void rig_join(struct rig *rig, void (*freed)(struct store_host *host, const char *name));
@@ -51,7 +51,7 @@ void rig_join(struct rig *rig, void (*freed)(struct store_host *host, const char
 void rig_close_store(struct rig *rig);
 void rig_close(struct rig *rig);
 
-/* Submits; what was submitted must live until the store is closed. `name` and the like are kept by
+/* Submits an operation, which must live until the store is closed. `name` and the like are kept by
  * reference. Writes go out at the end of the call, except with rig_submit. */
 void rig_submit(struct rig *rig, struct asked *asked);
 void ask_acquire(struct rig *rig, struct asked *asked, const char *name, unsigned flags);

@@ -1,7 +1,7 @@
-/* An allocation that fails, at every index of what a store in an SQL database does, with a real
- * server: each operation completes once, with a clear outcome, nothing leaks (AddressSanitizer
- * looks), and no lock stays held that nobody knows of. The store is linked into the test program,
- * which is given a URL for each scheme. */
+/* Fails each allocation in turn that a store in an SQL database makes, with a real server: each
+ * operation completes once, with a clear outcome, nothing leaks (AddressSanitizer checks), and no
+ * lock stays held that nobody knows of. The store is linked into the test program, which is given a
+ * URL for each scheme. */
 #ifndef TESTS_SUPPORT_SQL_NO_MEMORY_H
 #define TESTS_SUPPORT_SQL_NO_MEMORY_H
 
@@ -72,7 +72,7 @@ static inline struct store_op make(enum store_op_type type, uint64_t seq, uint8_
                              .limit = 10};
 }
 
-/* An operation that lacks memory says so, or that its outcome is unknown, or that it was not
+/* An operation that lacks memory reports this, or that its outcome is unknown, or that it was not
  * sent. */
 static inline enum store_outcome try(struct asker *asker, struct store_op *op) {
     enum store_outcome outcome = ask(asker, op);
@@ -89,8 +89,8 @@ static inline enum store_outcome try(struct asker *asker, struct store_op *op) {
     return outcome;
 }
 
-/* Releases what may be held until the answer is certain, as the engine does. A refused release was
- * not done. */
+/* Releases a lock that may be held, again until the answer is certain, as the engine does. A
+ * refused release was not done. */
 static inline void let_go_of(struct asker *asker, const struct store_op *hold) {
     bool is_held = hold->outcome == STORE_DONE;
     struct store_op op = *hold;

@@ -1,6 +1,7 @@
-"""TAP for test scripts: check(name, problem) reports one test, which passes if there is no problem to
-tell, or is skipped if the problem is a Skipped with the reason why it cannot be tried on this machine;
-run(command) runs something and gives its output, or raises Failed with it; done() ends the script."""
+"""TAP for test scripts: check(name, problem) reports one test, which passes if there is no problem, or
+is skipped if the problem is a Skipped with the reason why it cannot be tried on this machine;
+run(command) runs something and returns its output, or raises Failed with it; done() ends the
+script."""
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ class Skipped(Exception):
 
 
 def need_rights_for(*command):
-    """Skips the test if this machine does not permit a command, which is harmless in itself."""
+    """Skips the test if this machine does not permit a command, which must be harmless."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode:
         said = done.stderr.splitlines() or [f"{command[0]} ended with {done.returncode}"]

@@ -1,6 +1,6 @@
 /* A store module of the smallest kind, for the tests of the registry: it loads, it opens, and it
- * refuses whatever is asked of it with HF_DENIED. Built with another TEST_MODULE_ABI it is one that
- * must not be loaded; with a TEST_MODULE_SYMBOL of its own, a library that is no module at all. */
+ * refuses whatever is asked of it with HF_DENIED. Built with another TEST_MODULE_ABI, it must not
+ * be loaded; built with another TEST_MODULE_SYMBOL, it is a library that is no module at all. */
 #include "store/store.h"
 
 #include <stdlib.h>

@@ -98,8 +98,8 @@ void tls_peer_free(struct tls_peer *peer) {
     free(peer);
 }
 
-/* Clears OpenSSL's error queue, which is the thread's: the client would take the errors for its
- * own. */
+/* Clears OpenSSL's error queue, which is shared by the whole thread: the client would take the
+ * errors for its own. */
 void tls_peer_feed(struct tls_peer *peer, const void *bytes, size_t size) {
     size_t taken;
     must(!size || BIO_write_ex(peer->in, bytes, size, &taken));

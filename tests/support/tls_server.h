@@ -1,6 +1,6 @@
 /* The server's side of TLS, in memory, for tests of the client's: a certificate that is its own CA,
- * and for each connection what came, what is to be sent, and what was said. Names and times are the
- * test's; nothing is a secret. */
+ * and for each connection the received bytes, the bytes to send, and what the client said. The test
+ * chooses names and times; nothing is secret. */
 #ifndef TESTS_SUPPORT_TLS_SERVER_H
 #define TESTS_SUPPORT_TLS_SERVER_H
 
@@ -34,7 +34,7 @@ void tls_peer_free(struct tls_peer *peer);
 /* Takes what the client sent; `said` grows. */
 void tls_peer_feed(struct tls_peer *peer, const void *bytes, size_t size);
 void tls_peer_say(struct tls_peer *peer, const void *bytes, size_t size);
-/* What is to be sent to the client, taken out; to be freed. */
+/* Takes out the bytes to send to the client; the caller frees them. */
 char *tls_peer_take(struct tls_peer *peer, size_t *ret_size);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More than any test does at one time: beyond this, some timer is due and stays due. */
+/* More than any test does without time passing: beyond this, some timer is due and stays due. */
 enum { STEPS_AT_ONCE = 1000000 };
 
 struct virtual {

@@ -13,11 +13,11 @@
 
 #include <holdfast/holdfast.h>
 
-/* Opens a client in a new virtual world; NULL when that failed, with hf_last_error set. Close it
- * with hf_client_close. */
+/* Opens a client in a new virtual world; NULL on failure, with hf_last_error set. Close it with
+ * hf_client_close. */
 hf_client *virtual_client(const char *url, const hf_client_options *options);
 
-/* A world without a client, for tests of what is below. Close it with world_close. */
+/* A world without a client, for tests of the layers below. Close it with world_close. */
 struct world *virtual_world(void);
 
 /* The time since the test began. */
@@ -29,7 +29,7 @@ void virtual_pass_us(int64_t us);
 /* No client runs for this long, and then all do: all clocks jump. */
 void virtual_suspend_us(int64_t us);
 
-/* Moves one clock by itself, forwards or back. */
+/* Moves only this clock, forwards or back. */
 void virtual_step_host_us(int64_t us);
 void virtual_step_wall_us(int64_t us);
 

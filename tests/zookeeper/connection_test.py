@@ -36,7 +36,7 @@ def tls_verifies_both_sides():
 
 @test
 def passwords_come_from_where_the_url_says():
-    """Whoever has the right one can use the lock that the first has created."""
+    """A client with the right password can use the lock that the first has created."""
     with Zookeeper() as server, tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "password"
         file.write_text("secret\n")

@@ -9,7 +9,7 @@ from servers.counting import CLIENTS, add_up, add_up_while_replies_are_lost, wai
 from servers.suite import equal, main, test
 from servers.zookeeper import Ensemble, Nodes, Zookeeper, patient
 
-shared = Zookeeper()  # for tests that leave it alone; each has a chroot of its own
+shared = Zookeeper()  # for tests that leave it alone; each has its own chroot
 QUICKLY = "?timeout=3000&connect_timeout=3000"
 
 
@@ -46,7 +46,7 @@ def additions_go_on_after_the_leader_was_killed():
         leader, follower = ensemble.leader(), ensemble.followers()[0]
         total = add_up(ensemble.url() + QUICKLY, "hits", kill_once)
         with Nodes(follower, "/holdfast/counters") as nodes:
-            nodes.write("hits", nodes.read("hits"))  # after which it has all that was done before
+            nodes.write("hits", nodes.read("hits"))  # after this, it has everything that was done before
             equal(nodes.read("hits"), str(total))
     assert killed and killed[0] < total, killed
 

@@ -43,7 +43,7 @@ def serve_as(version, server, client):
 
 @contextlib.contextmanager
 def as_version(version, server):
-    """A port at which the server says that it is of this version."""
+    """A port at which the server claims to have this version."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         def accept():
             with contextlib.suppress(OSError):
@@ -56,7 +56,7 @@ def as_version(version, server):
 
 
 def judge(server, version):
-    """What is said of a member of this version: its severity and the bug."""
+    """What doctor reports about a member of this version: the severity and the bug."""
     with as_version(version, server) as port:
         found = examine(server, port=port)["version"]
     equal(found["found"], f"ZooKeeper {version}")

@@ -22,7 +22,7 @@ QUICKLY = "?timeout=1000&connect_timeout=1000"
 
 
 def proposals(leader):
-    """How many it has made."""
+    """How many proposals it has made."""
     return next(line for line in leader.word("mntr").splitlines() if line.startswith("zk_proposal_count\t"))
 
 
@@ -34,14 +34,14 @@ def claims(server, lock):
 @test
 @patient
 def row_47_a_member_that_is_cut_off_with_its_client_does_not_keep_the_lock():
-    """The member answers pings for twenty ticks more, and the leader ends the session after five seconds."""
+    """The member answers pings for another twenty ticks, but the leader ends the session after five seconds."""
     with Ensemble(sync_limit=20, separable=True) as ensemble:
         cut, leader = ensemble.followers()[0], ensemble.leader()
         with Puppet(PUPPET, cut.url() + QUICKLY) as far, Puppet(PUPPET, slowly(leader.url())) as near:
             token = hold_or_too_slow(far, "lock", "lock", lease_ms=2000).token
             near.acquire("lock", "lock", wait_ms=-1)
             wait_until(lambda: len(claims(leader, "lock")) == 2, "the waiter")
-            time.sleep(3)  # so that the holder lives by renewals alone
+            time.sleep(3)  # so that only renewals keep the hold alive
             deadline_us(far, "lock")  # it is still held
             ensemble.cut(cut)
             lost = far.wait("lost lock")
@@ -63,7 +63,7 @@ def row_23_holds_and_places_outlive_the_leader(fault):
         leader = ensemble.leader()
         getattr(leader, fault)()
         others = [member for member in ensemble.members if member is not leader]
-        # A renewal is a write: at the next one, a leader whose disk is full ends, or follows another.
+        # A renewal is a write: at the next one, a leader whose disk is full exits, or follows another.
         wait_until(lambda: one.renew("exclusive") in ("OK", "LOST") and any(other.mode() == "leader" for other in others),
                    "a renewal, and another leader", 3 * LIMIT_S)
         for lock, token in tokens.items():
@@ -76,7 +76,7 @@ def row_23_holds_and_places_outlive_the_leader(fault):
 @test
 @patient
 def row_47_a_member_that_lags_shows_no_claim_too_few():
-    """A follower learns of everything some time after the leader has granted it."""
+    """A follower learns of everything a while after the leader has granted it."""
     with Ensemble(separable=True) as ensemble:
         behind, leader = ensemble.followers()[0], ensemble.leader()
         with Puppet(PUPPET, slowly(behind.url())) as far, Puppet(PUPPET, slowly(leader.url())) as near, \
@@ -130,8 +130,8 @@ def row_27_a_node_that_the_leader_is_still_deciding_on_is_not_created_again():
             url = slowly(f"zookeeper://127.0.0.1:{first.port},127.0.0.1:{second.port}")
             with Puppet(PUPPET, url) as client:
                 client.hold("before", "lock", lease_ms=LONG_MS)
-                equal(client.release("before"), "OK")  # so the lock's node is there
-                ensemble.lag(1000)  # so long does a decision take
+                equal(client.release("before"), "OK")  # so the lock's node exists
+                ensemble.lag(1000)  # a decision takes this long
                 before = proposals(leader)
                 client.acquire("lock", "lock", lease_ms=LONG_MS, wait_ms=-1)
                 wait_until(lambda: proposals(leader) != before, "the node's proposal")
@@ -165,5 +165,5 @@ def row_8_all_members_crash_and_the_lock_is_granted_once_they_are_back():
         assert grant.token > token and grant.at_us >= lost.at_us, (grant, lost)
 
 
-os.environ["HOLDFAST_TEST_JOBS"] = "1"  # each has three servers, whose elections take long where many compute
+os.environ["HOLDFAST_TEST_JOBS"] = "1"  # each has three servers, whose elections take long on a busy machine
 main()

@@ -33,12 +33,12 @@ def claims(lock, server=shared):
 
 
 def hold(puppet, lock, **options):
-    """Takes it under its own name; returns the token."""
+    """Takes the lock, under an id equal to its name; returns the token."""
     return puppet.hold(lock, lock, **options).token
 
 
 def session_timeout_ms(lock, server=shared):
-    """Of the session that the lock's only claim belongs to."""
+    """The timeout of the session that the lock's only claim belongs to."""
     session = next(part for part in server.word("dump").split("0x") if f"/{lock}/" in part).split(":")[0]
     return int(re.search(rf"sid=0x{session},.*?to=(\d+)", server.word("cons"))[1])
 
@@ -148,9 +148,9 @@ def row_7_the_deadline_counts_from_the_request_for_the_session():
         equal(near.release(lock), "OK")  # so the lock's node is there
         proxy.delay(delay_us // 1000, "down")
         grant = far.hold("first", lock, lease_ms=6000, wait_ms=-1)
-        asked_us = grant.at_us - 2 * delay_us  # or before: the answers for the session and for the claim were late
+        asked_us = grant.at_us - 2 * delay_us  # or earlier: the answers for the session and for the claim were late
         proxy.delay(0, "down")
-        far.hold("second", fresh(), lease_ms=LONG_MS, wait_ms=-1)  # which gets what is left of the session
+        far.hold("second", fresh(), lease_ms=LONG_MS, wait_ms=-1)  # it gets what is left of the session
         earliest_us, _ = deadline_us(far, "second")
         assert earliest_us <= asked_us + 6000000 * 5 // 2, (earliest_us, asked_us)
 
@@ -218,8 +218,8 @@ def row_19_a_late_release_does_not_touch_the_next_owner():
 @test
 @patient
 def row_6_the_lease_allows_for_the_drift_since_the_session_was_last_known_to_be_kept():
-    """Which is half of its timeout ago, or more. So half of the session is left, and a quarter if clocks may differ by a half;
-    the holder counts on a half of that."""
+    """That was half of its timeout ago, or more. So half of the session is left, and a quarter if clocks may differ by
+    a half; the holder counts on half of that."""
     with Puppet(PUPPET, slowly(shared.url()), drift_ppm=500000) as one:
         hold_or_too_slow(one, "first", fresh(), lease_ms=3000)
         session_ms = 3000 * 5 // 2
@@ -339,9 +339,9 @@ def row_15_a_full_disk_ends_the_server_and_grants_nothing_twice():
     with Zookeeper() as server, Puppet(PUPPET, server.url() + "?timeout=1000&connect_timeout=1000") as one, \
             Puppet(PUPPET, slowly(server.url())) as two:
         token = hold_or_too_slow(one, "lock", "lock", lease_ms=2000).token
-        two.inspect("lock")  # it knows the server, so it waits for it
+        two.inspect("lock")  # it has reached the server, so it waits for it
         server.fill()
-        two.acquire("lock", "lock", wait_ms=3 * LIMIT_S * 1000)  # it was never answered, so "forever" would not be that long
+        two.acquire("lock", "lock", wait_ms=3 * LIMIT_S * 1000)  # it was never answered, so it would not wait forever
         lost = one.wait("lost lock")
         wait_until(lambda: not server.running(), "the server's end")
         server.start()  # with room again
@@ -353,7 +353,7 @@ def row_15_a_full_disk_ends_the_server_and_grants_nothing_twice():
 
 
 def wake_ups(server):
-    """Notices of deleted nodes that the server has sent, and how many watches wait for theirs."""
+    """How many notices of deleted nodes the server has sent, and how many watches still wait for theirs."""
     values = dict(line.split("\t") for line in server.word("mntr").splitlines())
     return int(float(values["zk_sum_node_deleted_watch_count"])), int(values["zk_watch_count"])
 
@@ -397,7 +397,8 @@ def row_13_a_deleted_node_is_reported_and_not_made_again(kinds):
 @test
 @patient
 def row_13_a_node_deleted_during_a_renewal_costs_no_other_hold():
-    """One request renews both holds. The notice that the first node is gone overtakes the answer, which says so too."""
+    """One request renews both holds. The notice that the first node is gone overtakes the answer, which says the
+    same."""
     deleted, kept = fresh(), fresh()
     with Proxy(shared.port) as proxy, Puppet(PUPPET, slowly(shared.url(port=proxy.port))) as one, Nodes(shared) as nodes:
         hold(one, fresh(), lease_ms=LONG_MS)  # so that its session is a long one
@@ -442,7 +443,7 @@ def row_30_tokens_rise_although_the_locks_node_was_deleted():
         equal(one.release(lock), "OK")
         assert nodes.delete(lock)
         assert one.hold("again", lock).token > token
-        assert nodes.claims(lock)[0].endswith("-0000000000")  # the number began again
+        assert nodes.claims(lock)[0].endswith("-0000000000")  # the numbers started again
 
 
 @test
@@ -485,7 +486,7 @@ def row_16_a_restored_copy_does_not_turn_tokens_back_below_a_floor():
             raised = hold(one, "lock")
             assert raised >= token + 1000, (raised, token)
             equal(one.release("lock"), "OK")
-            assert hold(two, "lock") > raised  # without a floor of its own
+            assert hold(two, "lock") > raised  # without its own floor
 
 
 if __name__ == "__main__":

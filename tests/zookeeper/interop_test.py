@@ -2,12 +2,12 @@
 """Our locks on ZooKeeper and those of others exclude each other, both ways: interop_test.py HOLDFAST PUPPET.
 
 The others are Curator's InterProcessMutex and InterProcessReadWriteLock, and kazoo's Lock, ReadLock and WriteLock. For
-each library there is a program in interop/ that has one lock at a time. It reads lines and answers each with "yes" or
-"no":
+each library there is a program in interop/ that handles one lock at a time. It reads lines and answers each with "yes"
+or "no":
 
     acquire KIND PATH | wait KIND PATH | has | release
 
-KIND is mutex, read or write. "has" asks the server whether the lock's node is there. "no" is also the answer if the
+KIND is mutex, read or write. "has" asks the server whether the lock's node exists. "no" is also the answer if the
 session has ended.
 """
 import contextlib
@@ -35,12 +35,12 @@ from servers.suite import equal, main, test
 from servers.zookeeper import JAVA, Nodes, Zookeeper, patient
 
 suite.LIMIT_S = 150  # a session that is killed lives on for a while
-LEASE_MS = 2400  # of ours; so the session's is
+LEASE_MS = 2400  # of our locks, and so of the session
 SESSION_MS = 6000
 CLASSES = Path(PUPPET).parent / "curator"
-JARS = "/usr/share/java/curator-recipes.jar:/usr/share/java/slf4j-nop.jar"  # which name those that they need
+JARS = "/usr/share/java/curator-recipes.jar:/usr/share/java/slf4j-nop.jar"  # these name the jars that they need
 
-# Which of their kinds excludes which of ours, and by which it is excluded.
+# Which of their kinds and which of ours exclude each other.
 LAYOUTS = {
     "curator": {("mutex", "exclusive"): True},
     "curator-rw": {("write", "exclusive"): True, ("write", "shared"): True, ("read", "exclusive"): True,
@@ -51,7 +51,7 @@ LAYOUTS = {
 
 
 def compile_curator():
-    """Once; several tests may do it at the same time."""
+    """Compiles it once; several tests may do it at the same time."""
     source = HERE / "interop/Curator.java"
     if CLASSES.exists() and CLASSES.stat().st_mtime > source.stat().st_mtime:
         return
@@ -106,14 +106,14 @@ def url_of(layout, server, path="/app/locks"):
 
 @contextlib.contextmanager
 def meeting(layout):
-    """A server, a client of theirs and one of ours, and the nodes of the locks."""
+    """A server, one of their clients and one of ours, and the nodes of the locks."""
     with Zookeeper() as server, Other(layout, server) as other, Puppet(PUPPET, url_of(layout, server)) as ours, \
             Nodes(server, "/app/locks") as nodes:
         yield server, other, ours, nodes
 
 
 def tried(puppet, lock, kind):
-    """How trying once ends; what is granted is released."""
+    """The outcome of trying once; a granted lock is released."""
     puppet.acquire("try", lock, kind=kind)
     result = outcome(puppet, "try")
     if result == "OK":
@@ -183,7 +183,7 @@ def a_lock_of_another_kind_at_the_same_path_is_refused():
 
 @test
 def the_node_of_a_lock_goes_away_but_not_under_a_kazoo_client():
-    """Which makes it once, and relies on it."""
+    """A kazoo client makes it once, and then relies on it."""
     server = Zookeeper()
     server.java.insert(1, "-Dznode.container.checkIntervalMs=100")
     with server, Nodes(server, "/app/locks") as nodes:

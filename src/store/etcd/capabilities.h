@@ -1,4 +1,4 @@
-/* What the etcd store can do, for its driver and for the list of schemes, which is there without
+/* What the etcd store can do, for its driver and for the list of schemes, which exists even without
  * the module. */
 #ifndef ETCD_CAPABILITIES_H
 #define ETCD_CAPABILITIES_H

@@ -1,25 +1,27 @@
-/* Reports changes of locks to watchers: one more watcher on the stream, for all keys of the prefix.
+/* Reports changes of locks to watchers: an additional watcher on the stream, for all keys of the
+ * prefix.
  *
  * Design notes.
  *
- * etcd keeps its history, so nothing is missed while a connection is down: the watcher goes on from
- * the last revision that was reported (watch.c says why not from the next one). Only if that was
- * compacted meanwhile, or if the cluster was restored from a backup and its revisions have gone
+ * etcd keeps its history, so nothing is missed while a connection is down: the watcher continues
+ * from the last revision that was reported (watch.c says why not from the next one). Only if that
+ * was compacted meanwhile, or if the cluster was restored from a backup and its revisions have gone
  * back, is something missing.
  *
- * A stream that says nothing proves nothing: the member may be gone, or cut off from the others. So
- * the cluster is asked for its revision now and then, which a majority must confirm. The link gives
- * up a member that cannot answer.
+ * A silent stream proves nothing: the member may be gone, or cut off from the others. So the
+ * cluster is asked for its revision now and then, which a majority must confirm. The link abandons
+ * a member that cannot answer.
  *
- * What an event means. A key that is written is a claim that waits or holds. One that is deleted
- * was released, has left the queue, or was broken; then the record of the break was written in the
- * same transaction, right after it. But etcd also deletes it when its lease ends, and its events do
- * not say so. Therefore the lease of a hold that is gone is asked for: if it lives, the hold was
- * released. Changes that follow wait for the answer, to keep their order. If the lease is over,
- * nobody did anything, unless the event is old: then the lease may have ended since, and the
- * watcher says that it does not know.
+ * What an event means. A key that is written is a claim that waits or holds. A claim whose key is
+ * deleted was released, has left the queue, or was broken; if it was broken, the record of the
+ * break was written in the same transaction, right after the deletion. But etcd also deletes a key
+ * when its lease ends, and its events do not say so. So when a hold is gone, etcd is asked about
+ * its lease: if that is alive, the hold was released. Later changes wait for the answer, to keep
+ * their order. If the lease is over, it was the lease that ended the hold, unless the event is old:
+ * then the lease may have ended since, and the watcher reports that it does not know.
  *
- * Locks of etcd's own clients are left to polls: whether such a key holds depends on others. */
+ * Locks of etcd's own clients are left to polls: whether such a key holds the lock depends on other
+ * keys. */
 #include "base/error.h"
 #include "store/etcd/etcd.h"
 
@@ -28,7 +30,7 @@
 
 enum { PROBE_US = 3000000, RETRY_US = 500000 };
 
-/* A change that is to be reported. */
+/* A change to report. */
 struct entry {
     struct list link;
     struct store_change change;
@@ -102,7 +104,7 @@ static void time_answered(struct etcd *etcd, struct etcd_call *call) {
     entry->is_void = is_known && seconds <= 0 && !entry->is_old;
     entry->is_unknown = !is_known || (seconds <= 0 && entry->is_old);
     if (list_empty(&entry->link))
-        entry_free(entry); /* the watch has ended, or has begun again */
+        entry_free(entry); /* the watch has ended, or has started again */
     else
         report_known(etcd);
 }
@@ -115,8 +117,8 @@ static void ask_lease(struct etcd *etcd, struct entry *entry, int64_t lease) {
         etcd_send(etcd, call, etcd_now_us(etcd) + etcd->timeout_us);
 }
 
-/* The break that the next event reports, if it is that of this name and of the same transaction;
- * to be freed. */
+/* The break that the next event reports, if it belongs to this name and the same transaction; to be
+ * freed. */
 static Etcd__Break *read_break(struct etcd *etcd, const Etcd__WatchResponse *response, size_t index,
                                const char *name) {
     const Etcd__KeyValue *gone = response->events[index]->kv,
@@ -188,7 +190,7 @@ static bool read_event(struct etcd *etcd, const Etcd__WatchResponse *response, s
     Etcd__RangeResponse one = ETCD__RANGE_RESPONSE__INIT;
     struct claims claims;
     if (event->kv && event->kv->mod_revision < etcd->changes.next)
-        return true; /* it was reported */
+        return true; /* already reported */
     if (!event->kv || !kv)
         return false;
     one.kvs = &kv;

@@ -1,6 +1,6 @@
 /* Keys whose deletion goes wrong, and those that do not get the lease they should: the lease that
- * they share with other attempts must not keep them for ever, and a hold must not be taken for
- * lost. The failures are rows 18, 24 and 29 of failures.md. */
+ * they share with other attempts must not keep them forever, and a hold must not be taken for lost.
+ * The failures are rows 18, 24 and 29 of FAILURES.md. */
 #include "store/etcd/etcd_test.h"
 
 static struct rig rig;
@@ -68,7 +68,7 @@ static void release(struct asked *release, const struct asked *hold) {
     CHECK_EQ_INT(release->completions, 1);
 }
 
-/* The requests of the first connection that were not answered are executed only now. */
+/* The unanswered requests of the first connection are executed only now. */
 static void take_late(const char *name) {
     CHECK(!has_key(name));
     for (struct request *late = server.connections[0].requests; late; late = late->next) {
@@ -118,7 +118,7 @@ TEST(a_place_whose_release_was_lost_is_deleted_with_the_next_keep_alive) {
     server.is_silent = false;
     fake_pass_us(rig.world, 3 * S);
     size_t before = server.count;
-    rig_submit(&rig, &b); /* which keeps the lease of both */
+    rig_submit(&rig, &b); /* this keeps the lease of both */
     fake_settle(rig.world);
     CHECK_EQ_INT(b.op.outcome, STORE_QUEUED);
     CHECK_EQ_INT(server.count, before + 1);
@@ -126,7 +126,7 @@ TEST(a_place_whose_release_was_lost_is_deleted_with_the_next_keep_alive) {
     over();
 }
 
-/* The first request is executed when the lock has been refused on another connection, and is free
+/* The first request is executed after the lock has been refused on another connection and is free
  * again. */
 TEST(a_refused_attempt_that_takes_the_lock_late_is_deleted) {
     connected();
@@ -143,8 +143,8 @@ TEST(a_refused_attempt_that_takes_the_lock_late_is_deleted) {
     over();
 }
 
-/* The first request asks for the lease of a hold, which "kept" has as well. The place in the queue
- * has another one, and nobody keeps that. */
+/* The first request asks for the lease of a hold, which "kept" also has. The place in the queue has
+ * another one, which nobody keeps alive. */
 TEST(a_released_place_that_takes_the_lock_late_is_deleted_whatever_its_lease) {
     connected();
     struct etcd_key other = take_as_another("x");
@@ -163,7 +163,7 @@ TEST(a_released_place_that_takes_the_lock_late_is_deleted_whatever_its_lease) {
     over();
 }
 
-/* There is a lease of the right length, which another hold has, but the key cannot be written. */
+/* There is a lease of the right length, used by another hold, but the key cannot be written. */
 TEST(a_hold_whose_longer_lease_is_refused_is_still_held) {
     connected();
     make_acquire(&b, "long", 0);

@@ -1,4 +1,4 @@
-/* What happens once and what does not, and what becomes of a counter's lease. */
+/* Which operations take effect, and only once; and what becomes of a counter's lease. */
 #include "store/etcd/etcd_test.h"
 
 #define COUNTER "holdfast/\0count/x"
@@ -94,7 +94,7 @@ TEST(a_request_that_comes_after_a_later_one_does_nothing) {
     over();
 }
 
-/* The counter is as it was when the request was sent, but the answer is not. */
+/* The counter is the same as when the request was sent, but the answer is not. */
 TEST(a_request_that_arrives_after_its_repeat_was_answered_does_nothing) {
     connected();
     server.delays_a_put = true;

@@ -135,7 +135,8 @@ static int read_prefix(struct etcd *etcd, const struct url *url, char **ret_text
     return etcd->prefix ? HF_OK : HF_NO_MEMORY;
 }
 
-/* The time to connect is shared by all members, so that one that is away leaves time for others. */
+/* All members share the time to connect, so that a member that is away leaves time for the
+ * others. */
 static int read_peers(struct etcd *etcd, const struct url *url, char **ret_text) {
     int64_t connect_us = INT64_C(1000) * DEFAULT_TIMEOUT_MS;
     if (!url->host_count || (url->path[0] && url->path[1])) {

@@ -15,12 +15,12 @@
  * Keys, all below the URL's prefix:
  *
  *   NAME/OWNER      an attempt: a place in the queue, or a hold; its value is a Claim (etcd.proto).
- *                   With '!' before OWNER if it barges. Whatever else is at NAME/ID, where ID is
+ *                   With '!' before OWNER if it barges. Any other key NAME/ID, where ID is
  *                   the key's lease in hex, is a lock of etcd's own clients.
  *   \0base          what is added to revisions to make tokens
  *   \0broken/NAME   the last break of a name, for a week
  *   \0count/NAME    a counter: the number in decimal digits
- *   \0counted/NAME/CLIENT   the last answer to this client, for some minutes
+ *   \0counted/NAME/CLIENT   the last answer to this client, for a few minutes
  *
  * No name contains a NUL. */
 #ifndef ETCD_ETCD_H
@@ -61,7 +61,7 @@ struct etcd_attempt {
     uint64_t seq;
     int64_t until_us; /* when its own lease, or its place in the queue, ends */
     bool held, queued;
-    unsigned users;           /* operations that are being carried out, with it or on it */
+    unsigned users;           /* operations under way, with it or on it */
     struct map_node by_name;  /* while it is being released */
     bool is_released;         /* and only kept until its key is certainly gone */
     bool may_be_late;         /* a request that writes its key may still be under way */
@@ -85,9 +85,9 @@ struct etcd_changes {
     int64_t watch;      /* the id of its watcher; 0: none */
     int64_t next;       /* the first revision that was not reported; 0: not known */
     int64_t asked_next; /* the same, when the cluster was asked for its revision */
-    int64_t old_until;  /* revisions up to this one were there before the watcher */
+    int64_t old_until;  /* revisions up to this one are older than the watcher */
     bool is_asked, is_live;
-    struct list queue; /* of changes, in their order */
+    struct list queue; /* of changes, in order */
     struct world_timer timer;
 };
 
@@ -105,8 +105,8 @@ struct etcd {
     struct etcd_link **probes; /* to each member, once it was examined; NULL: none was */
     bool is_closing;
     struct map attempts; /* by seq */
-    /* Requests on one connection are not executed in order. So operations at a name wait for the
-     * releases of it that are on their way. */
+    /* Requests on one connection are not executed in order. So operations on a name wait for its
+     * releases that are under way. */
     struct map releasing;  /* attempts by the hash of the name */
     struct list held_back; /* operations */
     struct list leases;
@@ -122,7 +122,7 @@ struct etcd {
     struct list young;
     struct world_timer young_timer;
     struct etcd_changes changes;
-    struct list counting; /* counts that pause, since others change the counter too */
+    struct list counting; /* counts that pause because others also change the counter */
 };
 
 /* ---- txn.c ---- */
@@ -154,7 +154,7 @@ ProtobufCBinaryData etcd_bytes(const struct etcd_key *key);
 void etcd_end_of(const struct etcd_key *key, struct etcd_key *ret_end);
 
 /* The keys that begin with `key`: from it to `ret_end`. etcd accepts no empty key, so an empty one
- * becomes the first that there can be. */
+ * becomes the first possible key. */
 void etcd_range_of(struct etcd_key *key, struct etcd_key *ret_end);
 
 /* Conditions on the create or mod revision of a key, or of each key in a range. */
@@ -221,7 +221,7 @@ void etcd_key_set(struct etcd *etcd, struct etcd_key *ret, const char *kind, con
                   const char *end);
 void etcd_base_key(struct etcd *etcd, struct etcd_key *ret);
 void etcd_break_key(struct etcd *etcd, const char *name, struct etcd_key *ret);
-/* Of a counter, and of this client's last answer from it. */
+/* The keys of a counter, and of this client's last answer from it. */
 void etcd_counter_keys(struct etcd *etcd, const char *name, struct etcd_key *ret_counter,
                        struct etcd_key *ret_answer);
 void etcd_send(struct etcd *etcd, struct etcd_call *call, int64_t give_up_us);
@@ -231,13 +231,13 @@ int64_t etcd_now_us(const struct etcd *etcd);
 void etcd_fail(struct etcd *etcd, struct store_op *op, const struct etcd_call *call,
                bool may_have_acted);
 
-/* Sends a call to one of the URL's members, over a connection of its own. False: no memory, or the
- * store is being closed; the call is freed. The second is called when it was answered: the
- * connection is then of no more use. */
+/* Sends a call to one of the URL's members, over a separate connection. False: no memory, or the
+ * store is being closed; the call is freed. The second function is called when it was answered: the
+ * connection is then no longer needed. */
 bool etcd_probe(struct etcd *etcd, size_t host, struct etcd_call *call);
 void etcd_probe_done(struct etcd *etcd, size_t host);
 
-/* A release has been answered: operations that waited for it are carried out. */
+/* A release has been answered: starts the operations that waited for it. */
 void etcd_resume(struct etcd *etcd);
 
 /* ---- claims.c ---- */
@@ -254,7 +254,7 @@ void etcd_attempt_free(struct etcd *etcd, struct etcd_attempt *attempt);
 /* Deletes its key, again with each keep-alive until that is confirmed, and then frees it. */
 void etcd_attempt_end(struct etcd *etcd, struct etcd_attempt *attempt);
 
-/* Gives a hold a longer lease. `done` says how that ended; of STORE_REFUSED also why. False: no
+/* Gives a hold a longer lease. `done` reports the outcome; for STORE_REFUSED also why. False: no
  * memory. */
 typedef void etcd_lengthened(struct etcd *etcd, void *context, size_t index, enum store_outcome how,
                              int reason);
@@ -263,8 +263,8 @@ bool etcd_lengthen(struct etcd *etcd, struct etcd_attempt *attempt, int64_t leas
 
 /* ---- lease.c ---- */
 
-/* Somebody who waits for a lease. `granted` is called with NULL if there is none, and with the call
- * that failed. */
+/* An operation that waits for a lease. If there is none, `granted` is called with NULL, and with
+ * the call that failed. */
 struct etcd_tenant {
     struct list link;
     void (*granted)(struct etcd *etcd, struct etcd_tenant *tenant, struct etcd_lease *lease,
@@ -308,16 +308,17 @@ void etcd_watch_close(struct etcd *etcd);
  * `revision`. */
 void etcd_watch_blocker(struct etcd *etcd, struct etcd_attempt *attempt,
                         const Etcd__KeyValue *blocker, bool puts, int64_t revision);
-/* Watches for the end of a hold that was there at `revision`, if it lasts longer than a moment. */
+/* Watches for the end of a hold that existed at `revision`, if it lasts longer than a moment. */
 void etcd_watch_hold(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision);
-/* The hold was seen to be there at `revision`. */
+/* The hold was seen to exist at `revision`. */
 void etcd_watch_again(struct etcd *etcd, struct etcd_attempt *attempt, int64_t revision);
 void etcd_watch_stop(struct etcd *etcd, struct etcd_attempt *attempt);
 /* Creates a watcher on the stream: sets its id in `create` and returns it. 0: it cannot be done
  * now. */
 int64_t etcd_watch_create(struct etcd *etcd, Etcd__WatchCreateRequest *create);
 void etcd_watch_cancel(struct etcd *etcd, int64_t watch);
-/* Of the link: it is connected, it has lost its connection; of the stream: it has ended. */
+/* Called when the link is connected, when it has lost its connection, and when the stream has
+ * ended. */
 void etcd_watch_up(struct etcd *etcd);
 void etcd_watch_down(struct etcd *etcd);
 void etcd_watch_ended(struct etcd *etcd);
@@ -328,19 +329,20 @@ int etcd_changes_init(struct etcd *etcd);
 void etcd_changes_close(struct etcd *etcd);
 void etcd_watch_changes(struct etcd *etcd, struct store_op *op);
 void etcd_unwatch_changes(struct etcd *etcd, struct store_op *op);
-/* Of the stream: its watcher's messages, and that it was lost. */
+/* Called by the stream: with messages of its watcher, and when the stream was lost. */
 void etcd_changes_came(struct etcd *etcd, const Etcd__WatchResponse *response);
 void etcd_changes_lost(struct etcd *etcd);
 
 /* ---- counters.c ---- */
 
 void etcd_count(struct etcd *etcd, struct store_op *op);
-/* Completes those that pause. */
+/* Completes the operations that pause. */
 void etcd_counters_close(struct etcd *etcd);
 
 /* ---- look.c, examine.c ---- */
 
-/* Adds who has a claim, or the last break, to the lock that was added last. False: no memory. */
+/* Adds the owner of a claim, or the last break, to the lock that was added last. False: no
+ * memory. */
 bool etcd_add_party(const struct etcd *etcd, struct hf_locks *locks, const struct claim *claim,
                     enum locks_role role, int64_t left_ms);
 bool etcd_add_break(struct hf_locks *locks, const Etcd__Break *record);

@@ -1,6 +1,6 @@
 /* An etcd over streams that lead to the test (support/rig.h): keys with revisions, leases that
- * never end, transactions and watches, as far as the store uses them. It says yes to every login.
- * The test can make it silent or full, or have it refuse a kind of request. */
+ * never end, transactions and watches, as far as the store uses them. It accepts every login. The
+ * test can make it silent or full, or make it refuse a kind of request. */
 #ifndef ETCD_ETCD_TEST_H
 #define ETCD_ETCD_TEST_H
 
@@ -11,12 +11,12 @@
 
 #include <nghttp2/nghttp2.h>
 
-/* Not every test uses every word. */
+/* Not every test uses every function. */
 #pragma GCC diagnostic ignored "-Wunused-function"
 
 enum { S = 1000000, EVENTS_MAX = 4000, CONNECTIONS_MAX = 4000, TERM = 3 };
 
-/* What was written, in its order: the newest of a key is its present state. */
+/* Everything that was written, in order: the newest entry of a key is its present state. */
 struct written {
     bool is_deleted;
     struct etcd_key key;
@@ -54,7 +54,7 @@ static struct server {
     int64_t revision, last_lease;
     struct connection connections[CONNECTIONS_MAX];
     size_t connection_count;
-    bool is_silent;      /* it reads, and says nothing */
+    bool is_silent;      /* it reads, and answers nothing */
     bool is_full;        /* it grants no lease, and executes no transaction that puts a key */
     const char *refused; /* requests whose path has this fail with this status and these words */
     const char *status, *why;
@@ -65,11 +65,11 @@ static struct server {
     const char *alarm;   /* NULL: none */
     bool has_no_leader, is_learner;
     int64_t db_size, db_size_in_use, elections; /* elections: how many before each answer */
-    int64_t compacted;          /* what was deleted at this revision is forgotten, too */
+    int64_t compacted;          /* what was deleted at this revision is also forgotten */
     void (*before_watch)(void); /* is called before the next watcher is created; NULL: nothing */
     void (*on_grant)(void);
     bool loses_puts;    /* what puts a key is done, and not answered */
-    unsigned overtakes; /* how many transactions come right after somebody else adds 10 */
+    unsigned overtakes; /* before this many transactions, another client adds 10 */
     bool delays_a_put;  /* the next transaction that puts a key is `late`, and not yet done */
     Etcd__TxnRequest *late;
 } server;
@@ -81,7 +81,7 @@ static int compare_keys(const uint8_t *a, size_t a_size, const uint8_t *b, size_
     return r ? r : (a_size > b_size) - (a_size < b_size);
 }
 
-/* From `key` to `end`, or `key` alone. */
+/* From `key` to `end`, or only `key`. */
 static bool is_in(const struct etcd_key *at, ProtobufCBinaryData key, ProtobufCBinaryData end) {
     int r = compare_keys(at->bytes, at->size, key.data, key.len);
     if (!end.len)
@@ -448,7 +448,7 @@ static void watch(struct request *request, const Etcd__WatchRequest *asked) {
     }
 }
 
-/* The messages that have come whole. */
+/* Reads the messages that have arrived completely. */
 static void read_watch_requests(struct request *request) {
     while (request->in_size >= 5) {
         size_t size = (size_t)request->in[3] << 8 | request->in[4];
@@ -653,7 +653,7 @@ static struct connection *connection_of(struct fake_stream *stream) {
     return connection;
 }
 
-/* What it has to say; to be freed. */
+/* The bytes that it has to send; to be freed. */
 static char *take_output(struct connection *connection, size_t *ret_size) {
     const uint8_t *bytes;
     char *all = NULL;

@@ -2,8 +2,8 @@
  *
  * A message is a byte that says whether it is compressed, four bytes with its length, and its
  * bytes. A call's answer is response headers, messages and trailers, which have the status; an
- * answer without messages may be trailers only. A status that is missing is GRPC_UNKNOWN, a stream
- * that was reset GRPC_UNAVAILABLE.
+ * answer without messages may have only trailers. A missing status counts as GRPC_UNKNOWN, a stream
+ * that was reset as GRPC_UNAVAILABLE.
  *
  * Everything that the server sends is bounded: a message by GRPC_MESSAGE_MAX, headers by HTTP/2's
  * own limits (nghttp2 ends a connection whose headers exceed 64 kB). */
@@ -247,7 +247,7 @@ bool grpc_start(struct grpc *grpc, struct grpc_call *call, const struct grpc_req
     headers[count++] = header(":authority", grpc->host);
     headers[count++] = header("te", "trailers");
     headers[count++] = header("content-type", "application/grpc");
-    headers[count++] = header("hasleader", "true"); /* else a member that is cut off would wait */
+    headers[count++] = header("hasleader", "true"); /* or a member that is cut off would wait */
     if (request->token) {
         headers[count] = header("token", request->token);
         headers[count++].flags = NGHTTP2_NV_FLAG_NO_INDEX;

@@ -4,8 +4,8 @@
  *
  * A call is one request to the server. Its answer is one message and a status. A call with
  * `message` set is a stream instead: each message is passed on when it comes, and more can be sent.
- * A call that has ended waits in a list until its owner takes it (grpc_take_ended), so that nothing
- * is called back in the middle of the bytes except `message`. */
+ * A call that has ended waits in a list until its owner takes it (grpc_take_ended), so that the
+ * only callback while bytes are processed is `message`. */
 #ifndef ETCD_GRPC_H
 #define ETCD_GRPC_H
 
@@ -41,16 +41,16 @@ struct grpc_buffer {
 };
 
 struct grpc_call {
-    /* Of a stream: a message has come. Nothing but grpc_start, grpc_send and grpc_cancel may be
-     * called. */
+    /* Of a stream: called for each message. It may call only grpc_start, grpc_send and
+     * grpc_cancel. */
     void (*message)(struct grpc_call *call, const uint8_t *bytes, size_t size);
-    /* The rest is the connection's. */
+    /* The rest belongs to the connection. */
     struct list link;  /* among the calls, or those that have ended */
     struct grpc *grpc; /* NULL: not sent, or ended and taken */
     int32_t stream;
-    int status;              /* enum grpc_status; below 0: the server has not said it */
+    int status;              /* enum grpc_status; below 0: the server has not sent it */
     char why[GRPC_WHY_SIZE]; /* the server's words, or our own */
-    struct grpc_buffer in;   /* what came; of a call that ended with GRPC_OK, its message */
+    struct grpc_buffer in;   /* what has arrived; of a call that ended with GRPC_OK, its message */
     struct grpc_buffer out;  /* what is still to be sent */
     bool has_answer;         /* the server has answered with the right headers */
     bool has_message;
@@ -58,12 +58,12 @@ struct grpc_call {
     bool is_deferred; /* HTTP/2 waits for more to send */
 };
 
-/* NULL: no memory. `host` is what the server is called in requests. */
+/* NULL: no memory. `host` is the server's name in requests. */
 struct grpc *grpc_new(const char *host);
 /* Calls that are left are forgotten; their owner still has them. */
 void grpc_free(struct grpc *grpc);
 
-/* What a call begins with. */
+/* What a call starts with. */
 struct grpc_request {
     const char *path;       /* "/etcdserverpb.KV/Txn" */
     const char *token;      /* of the login; NULL: none */
@@ -79,18 +79,18 @@ bool grpc_start(struct grpc *grpc, struct grpc_call *call, const struct grpc_req
 /* Sends another message on a stream. False: no memory; nothing was sent. */
 bool grpc_send(struct grpc_call *call, const uint8_t *message, size_t size);
 
-/* Ends the call, if it has not ended, and frees what it has. It may be used again. */
+/* Ends the call, if it has not ended, and frees its memory. It may be used again. */
 void grpc_cancel(struct grpc_call *call);
 
 /* Takes bytes from the server. False: it does not speak HTTP/2, or there is no memory; the
- * connection cannot be used any more. */
+ * connection is no longer usable. */
 bool grpc_feed(struct grpc *grpc, const char *bytes, size_t size);
 
 /* The next bytes to send, valid until the next call; 0: none. Below 0: as for grpc_feed. */
 ptrdiff_t grpc_output(struct grpc *grpc, const uint8_t **ret_bytes);
 
 /* The next call that has ended, NULL: none. `status` and `why` say how; of GRPC_OK, `in` is the
- * message. It is the caller's again, and must be cancelled to free what it has. */
+ * message. It belongs to the caller again, and must be cancelled to free its memory. */
 struct grpc_call *grpc_take_ended(struct grpc *grpc);
 
 /* The server accepts no new calls, and will hang up. */

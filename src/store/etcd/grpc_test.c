@@ -1,5 +1,5 @@
-/* gRPC as bytes: calls, streams, what a server may refuse, and malicious servers. The server is
- * libnghttp2's, or bytes that a test has made. */
+/* gRPC as bytes: calls, streams, refusals by the server, and malicious servers. The server is
+ * libnghttp2's, or bytes made up by a test. */
 #include "store/etcd/grpc.h"
 
 #include "check.h"
@@ -21,10 +21,10 @@ struct server {
     uint8_t body[1 << 21];
     size_t body_size;
     int32_t stream;
-    bool is_complete; /* the client has said all */
+    bool is_complete; /* the client has sent everything */
     uint32_t reset;   /* the client has ended the stream with this */
     struct answer answer;
-    size_t piece; /* in which the client gets its bytes; 0: as they come */
+    size_t piece; /* the size in which the client gets its bytes; 0: as they come */
 };
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
@@ -88,7 +88,7 @@ static bool feed(struct server *server, const uint8_t *bytes, size_t size) {
     return true;
 }
 
-/* Passes bytes on until neither has anything to say. */
+/* Passes bytes on until neither side has anything to send. */
 static void pump(struct server *server) {
     const uint8_t *bytes;
     for (bool is_busy = true; is_busy;) {

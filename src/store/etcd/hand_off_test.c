@@ -1,5 +1,5 @@
 /* A hand-off: a waiter that was woken takes the lock in one transaction, if nobody is ahead of it.
- * Also the watches that wake waiters, and that notify a holder of its end. */
+ * Also the watches that wake waiters, and those that notify a holder when its hold ends. */
 #include "store/etcd/etcd_test.h"
 
 static struct rig rig;
@@ -29,7 +29,7 @@ static void release(const struct asked *of) {
     CHECK_EQ_INT(release.op.outcome, STORE_DONE);
 }
 
-/* Asks again, as one that was woken does. */
+/* Asks again, as a waiter that was woken does. */
 static enum store_outcome ask_again(const struct asked *waiter) {
     CHECK_EQ_INT(rig.woken_count, 1);
     CHECK_EQ_INT(rig.woken[0], waiter->op.seq);
@@ -78,7 +78,7 @@ TEST(a_place_that_has_ended_is_no_claim) {
     release(&holds);
     ask_acquire(&rig, &last, "x", 0);
     CHECK_EQ_INT(last.op.outcome, STORE_DONE);
-    CHECK_EQ_INT(ask_again(&waits), STORE_QUEUED); /* it begins again, at the end of the queue */
+    CHECK_EQ_INT(ask_again(&waits), STORE_QUEUED); /* it starts again, at the end of the queue */
     over();
 }
 
@@ -117,7 +117,7 @@ TEST(a_waiter_is_woken_by_a_release_that_was_compacted_before_it_watched) {
     over();
 }
 
-/* Its watcher begins after what was written, which might have been the end of the hold. */
+/* Its watcher starts after a write, which might have been the end of the hold. */
 TEST(a_waiter_that_watches_while_others_write_looks_again_once) {
     start_with(write_something);
     ask_acquire(&rig, &waits, "x", STORE_WAIT);

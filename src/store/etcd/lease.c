@@ -5,22 +5,22 @@
  * (until_us): if it is not renewed while the others are, its key is deleted with the next
  * keep-alive (sweep). If the client dies, the lease ends for all.
  *
- * What a keep-alive is worth. etcd's leader keeps the times of leases by itself, without a
- * majority. A leader that is cut off, or whose disk stalls, goes on answering keep-alives while a
- * successor counts the lease down. So a keep-alive counts, from its sending, only together with a
- * linearizable answer of the same member that was also asked for after that time, and whose term is
- * not above the term in the answer to the keep-alive. The reasons:
+ * What a keep-alive is worth. etcd's leader keeps the times of leases on its own, without a
+ * majority. A leader that is cut off, or whose disk stalls, keeps answering keep-alives while a
+ * successor counts the lease down. So a keep-alive counts, from when it was sent, only together
+ * with a linearizable answer of the same member that was also asked for after that time, and whose
+ * term is not above the term in the answer to the keep-alive. The reasons:
  *
- *  - A member writes the term of the last entry that it has applied into its answers, and into that
- *    of a keep-alive before it passes it on. So the keep-alive went to the leader of that term, or
- *    of a later one: a leader of an earlier term that has applied an entry of this one has ceased
- *    to be leader.
+ *  - A member writes the term of the last entry that it has applied into its answers, and into the
+ *    answer to a keep-alive before it passes that on. So the keep-alive went to the leader of that
+ *    term, or of a later one: a leader of an earlier term that has applied an entry of this one has
+ *    ceased to be leader.
  *  - A linearizable answer with the term T that was asked for after t0 had a majority that
  *    followed the leader of T after t0. So no leader of a later term was elected before t0.
  *  - A leader that is elected after t0 gives all leases their full time from then on.
  *
- * A transaction is a linearizable answer too. A grant of a lease needs none of this: it is an entry
- * in the log, and each leader counts it from when it applied it, or from its election. */
+ * A transaction is also a linearizable answer. A grant of a lease needs none of this: it is an
+ * entry in the log, and each leader counts it from when it applied it, or from its election. */
 #include "base/error.h"
 #include "store/etcd/etcd.h"
 
@@ -68,7 +68,7 @@ static bool may_be_over(const struct etcd_lease *lease, int64_t now_us) {
     return lease->is_over || (lease->id && lease->until_us <= now_us);
 }
 
-/* Forgets leases that have ended and that nobody needs. */
+/* Forgets leases that have ended and are not needed. */
 static void forget_old(struct etcd *etcd, int64_t now_us) {
     list_each_safe(node, &etcd->leases) {
         struct etcd_lease *lease = container_of(node, struct etcd_lease, link);
@@ -366,7 +366,7 @@ static int64_t lease_of(const Etcd__ResponseOp *response) {
 }
 
 /* The answer to a request that moved it to another lease was lost: the next renewal keeps that
- * lease. */
+ * lease alive. */
 static void find_moved(struct etcd *etcd, struct etcd_attempt *attempt, struct item *item,
                        int64_t id) {
     struct etcd_lease *lease = etcd_lease_find(etcd, id);
@@ -376,7 +376,7 @@ static void find_moved(struct etcd *etcd, struct etcd_attempt *attempt, struct i
     item->outcome = STORE_UNKNOWN;
 }
 
-/* A hold that is there is watched, even if it was acquired before the stream was lost. */
+/* A hold that exists is watched, even if it was acquired before the stream was lost. */
 static void read_keys(struct etcd *etcd, struct chunk *chunk, const Etcd__TxnResponse *response) {
     struct renewing *job = chunk->job;
     size_t at = 0;
@@ -418,7 +418,7 @@ static void lengthened(struct etcd *etcd, void *context, size_t index, enum stor
     renewed_some(etcd, job);
 }
 
-/* What is to be done with one of the holds. */
+/* Decides what to do with one of the holds. */
 static void sort_out(struct etcd *etcd, struct renewing *job, size_t index) {
     struct store_renewal *renewal = &job->op->renewals[index];
     const struct store_op *of = renewal->of;
@@ -478,7 +478,7 @@ void etcd_renew(struct etcd *etcd, struct store_op *op) {
         store_refuse(etcd->host, op, HF_NO_MEMORY, NULL);
         return;
     }
-    job->pending = 1; /* until all is sent */
+    job->pending = 1; /* until everything is sent */
     for (size_t i = 0; i < job->count; i++)
         sort_out(etcd, job, i);
     send_keep_alives(etcd, job);

@@ -2,14 +2,14 @@
  *
  * States: DOWN → CONNECTING → LOGIN (with a user) → READY, and from each back to DOWN. After a
  * failure the next member is tried, at once for the first round of all members and after a pause
- * (net/backoff.h) from then on. Only an answer ends a row of failures: a member that accepts
- * connections and cannot serve is a failure too.
+ * (net/backoff.h) from then on. Only an answer ends a series of failures: a member that accepts
+ * connections but cannot serve also counts as a failure.
  *
  * A call that was never sent is refused as soon as all members have failed, since nobody can have
- * acted on it. One that was sent waits for the next connection until its time is over.
+ * acted on it. A call that was sent waits for the next connection until its time is over.
  *
- * A connection on which a call waited for the whole timeout is given up, even if other answers come
- * over it: a member whose disk stalls answers some requests, and never those that matter. */
+ * A connection on which a call waited for the whole timeout is abandoned, even if other answers
+ * come over it: a member whose disk stalls answers some requests, but never those that matter. */
 #include "store/etcd/link.h"
 
 #include "store/etcd/etcd.h"
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls on the way at the same time. More would only wait in the server. */
+/* Calls under way at the same time. More would only wait in the server. */
 enum { SENT_MAX = 256 };
 
 static struct etcd_call *call_at(struct list *node) {
@@ -57,7 +57,7 @@ bool etcd_call_may_have_acted(const struct etcd_call *call) {
     return call->sends > refused;
 }
 
-/* The call comes back, and is freed. */
+/* Returns the call, and frees it. */
 static void return_call(struct etcd_link *link, struct etcd_call *call, int reason, int status,
                         const char *why) {
     list_remove(&call->link);
@@ -194,7 +194,7 @@ static void flush(struct world_flusher *flusher) {
         ok = net_wire_send(&link->wire, bytes, (size_t)size) == HF_OK;
     if (size < 0 || !ok) {
         link->unfit =
-            true; /* the next event on the link gives it up: this may be within a call of ours */
+            true; /* the next event on the link closes it: this may be within a call of ours */
         world_timer_set(link->world, &link->timer, world_now_us(link->world));
     }
 }
@@ -254,8 +254,8 @@ static void log_in(struct etcd_link *link) {
     etcd_link_flush(link);
 }
 
-/* Whether the server wants a login, which may succeed: it does not know the token (any more), has
- * begun to ask for one, or has changed its users since. */
+/* Whether the server wants a login that may succeed: it does not know the token (any more), has
+ * started to require one, or has changed its users since. */
 static bool wants_login(const struct etcd_link *link, const struct etcd_call *call) {
     return link->login->user && call->logins < 2 && call->answered != logged_in &&
            (call->status == GRPC_UNAUTHENTICATED || says(call, "user name is empty") ||
@@ -290,8 +290,8 @@ static bool is_unfit(const struct etcd_call *call) {
     return call->status == GRPC_UNAVAILABLE || call->status == GRPC_DEADLINE_EXCEEDED;
 }
 
-/* A request that the server's own time-out ends, as while a leader is elected, has no status of its
- * own: only its text says so. */
+/* A request that ends by the server's own time-out, for example while a leader is elected, has no
+ * distinct status: only its text says so. */
 static int status_of(const struct etcd_call *call) {
     bool gave_up = call->grpc.status == GRPC_UNKNOWN &&
                    (says(call, "context deadline exceeded") || says(call, "context canceled"));
@@ -386,7 +386,7 @@ static void wire_closed(struct net_wire *wire, int reason, const char *why) {
 
 static const struct net_wire_events events = {wire_opened, wire_received, wire_closed};
 
-/* ---- The door ---- */
+/* ---- The entry points ---- */
 
 static void open_if_wanted(struct etcd_link *link) {
     int64_t now_us = world_now_us(link->world);
@@ -470,7 +470,7 @@ void etcd_link_close(struct etcd_link *link) {
     take_back_sent(link);
     grpc_free(link->grpc);
     link->grpc = NULL;
-    link->state = ETCD_CONNECTING; /* for ever: what is submitted now waits for this to end */
+    link->state = ETCD_CONNECTING; /* forever: what is submitted now waits for the close */
     while (!list_empty(&link->waiting))
         return_call(link, call_at(link->waiting.next), HF_UNREACHABLE, -1, "the client was closed");
     world_flusher_drop(&link->flusher);

@@ -1,11 +1,11 @@
-/* A connection to one member of the cluster, that is restored whenever it is lost: calls go in, and
- * each comes out once, with its answer or without.
+/* A connection to one member of the cluster that is restored whenever it is lost: calls go in, and
+ * each comes out once, with an answer or without.
  *
- * The link opens when there is something to send. If it cannot connect, if its member does not
- * answer in time or says that it cannot serve, it goes on to the next member of the URL. Calls
- * without an answer are sent again there until their time is over; every call may be repeated. With
- * a user, the link logs in first; it does so again when the server no longer knows its token, or
- * has begun to ask for one. */
+ * The link opens when there is something to send. If it cannot connect, or if its member does not
+ * answer in time or reports that it cannot serve, the link moves on to the next member of the URL.
+ * Calls without an answer are sent again there until their time is over; every call may be
+ * repeated. With a user, the link logs in first; it does so again when the server no longer knows
+ * its token, or has started to require one. */
 #ifndef ETCD_LINK_H
 #define ETCD_LINK_H
 
@@ -30,8 +30,8 @@ struct etcd_call {
     const char *path;
     int64_t give_up_us;
     int64_t sent_us; /* when it was sent last */
-    unsigned sends;  /* how often it was sent and may have been executed */
-    unsigned logins; /* that it has caused */
+    unsigned sends;  /* how often it was sent, and may have been executed */
+    unsigned logins; /* logins that it has caused */
     /* The answer. */
     int reason;      /* an hf_error; HF_OK: `message` is it */
     int status;      /* the server's, enum grpc_status; below 0: there was no answer */
@@ -70,7 +70,7 @@ struct etcd_link {
 /* HF_OK or HF_NO_MEMORY. `peers`, `security` and `login` live as long as the link. */
 int etcd_link_init(struct etcd_link *link, struct etcd *etcd, const struct world_peer *peers,
                    size_t peer_count, const struct net_security *security);
-/* Every call that is left comes back without an answer. */
+/* Every remaining call is returned without an answer. */
 void etcd_link_close(struct etcd_link *link);
 
 /* A call with this request. NULL: no memory. */
@@ -81,11 +81,11 @@ struct etcd_call *etcd_call_new(const char *path, const ProtobufCMessage *reques
  * may have done it. */
 bool etcd_call_may_have_acted(const struct etcd_call *call);
 
-/* Sends it, now or as soon as it can, and frees it when it was answered. It calls nothing back
+/* Sends the call, now or as soon as it can, and frees it when it was answered. It makes no callback
  * before it returns. `give_up_us` is when to return it without an answer. */
 void etcd_link_submit(struct etcd_link *link, struct etcd_call *call, int64_t give_up_us);
 
-/* Has the connection closed as soon as the caller returns to the link; a call that is left opens
+/* Closes the connection as soon as the caller returns to the link; a remaining call opens
  * another. */
 void etcd_link_hang_up(struct etcd_link *link);
 

@@ -1,5 +1,5 @@
-/* The link: calls that each come back once, whatever happens to connections and members. The
- * failures are rows 15 and 17 of failures.md. */
+/* The link: each call is returned once, whatever happens to connections and members. The failures
+ * are rows 15 and 17 of FAILURES.md. */
 #include "store/etcd/etcd_test.h"
 
 static struct rig rig;
@@ -109,7 +109,7 @@ TEST(a_member_that_cannot_serve_is_left_for_the_next) {
     left_for_the_next("14", "etcdserver: no leader");
 }
 
-/* What etcd answers when its own time-out ends a request, as while a leader is elected. */
+/* What etcd answers when its own time-out ends a request, for example while a leader is elected. */
 TEST(a_member_that_gave_up_is_left_for_the_next) {
     left_for_the_next("2", "context deadline exceeded");
 }
@@ -145,7 +145,7 @@ TEST(a_login_is_repeated_when_the_server_does_not_know_the_token) {
     CHECK_EQ_INT(server.logins, 1);
     refuse_txns("16", "etcdserver: invalid auth token");
     ask_acquire(&rig, &a, "x", 0);
-    CHECK_EQ_INT(a.op.reason, HF_DENIED); /* after some logins, and not for ever */
+    CHECK_EQ_INT(a.op.reason, HF_DENIED); /* after a few logins, and not forever */
     CHECK_EQ_INT(server.logins, 3);
     server.refused = NULL;
     ask_acquire(&rig, &b, "y", 0);

@@ -137,7 +137,7 @@ static size_t count_same(const struct looking *job, size_t first) {
     return count;
 }
 
-/* Claims of one name, in their order; none: it is remembered for its last break only. */
+/* Claims of one name, in order; none: the name is remembered only for its last break. */
 static bool add_lock(struct looking *job, const char *name, const struct claim *claims,
                      size_t count) {
     Etcd__Break *record = find_break(job, name);

@@ -1,6 +1,6 @@
-/* An allocation that fails, at every index of what the etcd store does, libnghttp2's and
- * protobuf-c's included: each operation completes once, with a clear outcome, nothing leaks
- * (AddressSanitizer looks), nothing spins. */
+/* Fails each allocation in turn that the etcd store makes, including those of libnghttp2 and
+ * protobuf-c: each operation completes once, with a clear outcome, nothing leaks (AddressSanitizer
+ * checks), nothing spins. */
 #define TEST_TIMEOUT_S 200
 #include "store/etcd/etcd_test.h"
 
@@ -78,7 +78,7 @@ static void release_as(struct asked *release, const struct asked *hold) {
     fake_settle(rig.world);
 }
 
-/* What was refused is certainly not done. */
+/* A refused operation was certainly not done. */
 static void check_refused(const struct asked *acquire) {
     struct etcd_key key = {0}, end;
     key.size =
@@ -181,7 +181,7 @@ TEST(renewing_survives_failed_allocations) {
     fail_at_every_index(renew);
 }
 
-/* A longer lease than the hold has. */
+/* Asks for a longer lease than the hold has. */
 static void lengthen(void) {
     open_unfailing();
     asked[0] = (struct asked){.op = {.type = STORE_RENEW}};
@@ -269,7 +269,7 @@ static void watch_locks(void) {
     check_completed(3);
     fail_pause();
     fake_pass_us(rig.world, 20 * S);
-    /* However much failed, it is complete when there is memory again. */
+    /* However much failed, the report is complete once there is memory again. */
     size_t before = rig.change_count;
     ask_acquire(&rig, &asked[0], "y", 0);
     fake_pass_us(rig.world, S);
@@ -295,7 +295,7 @@ static void count(void) {
     list_init(&asked[2].op.link);
     rig_submit(&rig, &asked[2]);
     fake_settle(rig.world);
-    ask_count(&rig, &asked[3], "y", STORE_COUNT_GET, 0); /* it has a life */
+    ask_count(&rig, &asked[3], "y", STORE_COUNT_GET, 0); /* the counter has an expiry */
     server.overtakes = 3;
     ask_count(&rig, &asked[4], "x", STORE_COUNT_ADD, 1);
     check_completed(5);

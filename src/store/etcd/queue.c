@@ -1,10 +1,10 @@
 /* The claims on a name, as they are in etcd, and whose turn it is.
  *
  * Claims queue in the order of their keys' create revisions. A claim that is held has its weight
- * for as long as it exists; those that wait are served in order, and those that barge before those
- * that do not. So a claim fits if it fits together with all that are ahead of it. Locks of etcd's
- * own clients go by the create revision only: they wait for all claims that were created before
- * them, and block all that were created after them, even those that barge. */
+ * for as long as it exists; those that wait are served in order, and those that barge come before
+ * those that do not. So a claim fits if it fits together with all claims ahead of it. Locks of
+ * etcd's own clients go by the create revision only: they wait for all claims that were created
+ * before them, and block all that were created after them, even those that barge. */
 #include "store/etcd/etcd.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ static bool read_owner(const uint8_t *text, size_t size, struct claim *ret) {
     return true;
 }
 
-/* The lock of a client of etcd's own: its key ends with its lease. */
+/* The lock of one of etcd's own clients: its key ends with its lease. */
 static bool is_foreign(const Etcd__KeyValue *kv, const uint8_t *id, size_t size) {
     char lease[20];
     int length = snprintf(lease, sizeof(lease), "%llx", (unsigned long long)kv->lease);
@@ -58,7 +58,7 @@ static void release(void *no_memory, void *memory) {
     free(memory);
 }
 
-/* False: it is no claim, or there is no memory. */
+/* False: it is not a claim, or there is no memory. */
 static bool read_claim(const Etcd__KeyValue *kv, size_t prefix_size, size_t range_size,
                        struct claim *ret, bool *no_memory) {
     ProtobufCAllocator allocator = {allocate, release, no_memory};

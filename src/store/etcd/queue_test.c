@@ -122,8 +122,8 @@ TEST(the_key_of_another_client_ends_with_its_lease) {
 #define SHARED STORE_LOCK, STORE_ALL, 1
 #define PERMITS(weight) STORE_PERMITS, 5, (weight)
 
-/* The verdict on the claim with this index, or on one that has no key yet (-1). `blocker` is an
- * index, too; -1: none. */
+/* The verdict on the claim with this index, or on one that has no key yet (-1). `blocker` is also
+ * an index; -1: none. */
 static void judge(const struct given *given, size_t count, int own, const struct given *wanted,
                   bool fits, bool is_head, int blocker) {
     for (size_t i = 0; i < count; i++)

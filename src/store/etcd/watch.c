@@ -1,19 +1,19 @@
 /* The one stream on which etcd reports what happens to keys.
  *
- * Each waiting attempt has a watcher on it, for the one claim that is in its way, and so has each
- * hold that lasts longer than a moment, for its own key. What comes is a hint for those that wait.
- * For a hold, the end of its key is its own end: the key has a name that nobody else writes.
+ * Each waiting attempt has a watcher on it, for the one claim that is in its way, and so does each
+ * hold that lasts longer than a moment, for its own key. For waiters, an event is a hint. For a
+ * hold, the end of its key is its own end: the key has a name that nobody else writes.
  *
- * Where a watcher begins. It should report what happened after the revision R that was read. But
+ * Where a watcher starts. It should report what happened after the revision R that was read. But
  * etcd serves watchers of the past only ten times a second, and a waiter's turn may come sooner. So
- * the watcher of a waiter begins when it is created. If something was written between R and then,
+ * the watcher of a waiter starts when it is created. If something was written between R and then,
  * which may have been the end of what it waits for, the attempt looks again.
  *
- * The watcher of a hold begins at R, and events of R are ignored: if the history is compacted at
+ * The watcher of a hold starts at R, and events of R are ignored: if the history is compacted at
  * exactly R + 1, etcd accepts a watch from there on and has forgotten the keys that R + 1 deleted.
  *
- * When the stream has ended, something may have been missed. Those that wait are woken, and holds
- * are checked, when there is a connection again; their next answers bring the new watchers. */
+ * When the stream has ended, something may have been missed. When there is a connection again,
+ * waiters are woken, and holds are checked; their next answers bring the new watchers. */
 #include "store/etcd/etcd.h"
 
 #include <stdlib.h>
@@ -56,7 +56,7 @@ void etcd_watch_cancel(struct etcd *etcd, int64_t watch) {
     cancel.watch_id = watch;
     request.request_case = ETCD__WATCH_REQUEST__REQUEST_CANCEL;
     request.cancel = &cancel;
-    send_request(etcd, &request); /* if there is no memory, nobody uses what it reports */
+    send_request(etcd, &request); /* if there is no memory, its reports are ignored */
 }
 
 void etcd_watch_stop(struct etcd *etcd, struct etcd_attempt *attempt) {
@@ -86,7 +86,7 @@ static void happened(struct etcd *etcd, struct etcd_attempt *attempt,
     }
 }
 
-/* The server has dropped a watcher. If the revision that it should begin at was compacted, asking
+/* The server has dropped a watcher. If the revision that it should start at was compacted, asking
  * again helps; if watching is not permitted, it does not. */
 static void cancelled(struct etcd *etcd, struct etcd_attempt *attempt, bool is_compacted) {
     forget_watch(etcd, attempt);
@@ -96,7 +96,7 @@ static void cancelled(struct etcd *etcd, struct etcd_attempt *attempt, bool is_c
         etcd->host->check(etcd->host, attempt->seq);
 }
 
-/* The watcher of a waiter begins here: it does not report what happened before. */
+/* The watcher of a waiter starts here: it does not report what happened before. */
 static void created(struct etcd *etcd, struct etcd_attempt *attempt, const Etcd__Header *header) {
     if (attempt->queued && (!header || header->revision > attempt->revision))
         etcd->host->wake(etcd->host, attempt->seq);

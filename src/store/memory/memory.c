@@ -9,7 +9,7 @@
  * frees to the waiters (advance). The host's clock is the store's clock.
  *
  * With lease_limit=MS in its URL a client is granted leases of that length at most, however long a
- * lease it asks for. So the negotiation of leases can be tested without a server that has such a
+ * lease it asks for. This is for testing the negotiation of leases without a server that has such a
  * limit.
  *
  * Threads: one mutex for each space. A client calls with its own mutex held, so this code must
@@ -34,7 +34,7 @@
 
 #define LEASE_LIMIT_MAX_MS 86400000
 
-/* The spaces of a process. A forked child makes its own: its parent's may be locked for ever. */
+/* The spaces of a process. A forked child makes its own: its parent's may stay locked. */
 struct spaces {
     uint64_t epoch;
     struct spaces *parents;
@@ -66,7 +66,7 @@ struct session {
     struct store_identity identity;
     struct world_bell bell;
     int64_t lease_limit_us;
-    const struct store_set *set; /* NULL: it is no node */
+    const struct store_set *set; /* NULL: it is not a node */
     struct list inbox;           /* claims that the client must be notified of */
     struct list voter;           /* in the space's voters */
     struct list freed;           /* names that were released, for its set */
@@ -81,7 +81,7 @@ struct lock {
     struct map_node by_name;
     struct list idle;
     struct list holders; /* held and reserved, the first to expire first */
-    struct list queue;   /* waiting, first come first */
+    struct list queue;   /* waiting, first come, first served */
     uint64_t token;
     int64_t idle_since_us;
     uint32_t used, capacity;
@@ -203,7 +203,7 @@ static void claim_free(struct claim *claim) {
     session_free_if_done(session);
 }
 
-/* Takes the claim from its lock; it is not freed. */
+/* Removes the claim from its lock; does not free it. */
 static void detach(struct claim *claim, int64_t now_us) {
     struct lock *lock = claim->lock;
     struct space *space = claim->session->space;
@@ -258,7 +258,7 @@ static void announce(struct session *by, const char *name) {
     }
 }
 
-/* ---- Those who watch ---- */
+/* ---- Watchers ---- */
 
 struct change {
     struct list link;
@@ -284,7 +284,7 @@ static struct change *change_new(const struct claim *claim, hf_change_type type,
     return NULL;
 }
 
-/* Reports what happens to a claim, before it ends, to all who watch. */
+/* Reports what happens to a claim, before it ends, to all watchers. */
 static void report(const struct claim *claim, hf_change_type type, int64_t now_us) {
     struct space *space = claim->session->space;
     list_each(node, &space->watchers) {
@@ -409,7 +409,7 @@ static struct lock *lock_for(struct session *session, struct store_op *op, int64
 /* What the token of a grant depends on, besides the counter. */
 struct terms {
     uint64_t floor, base;
-    uint64_t retaken; /* the token of a hold whose vote was lost; 0: it is no RETAKE */
+    uint64_t retaken; /* the token of a hold whose vote was lost; 0: it is not a RETAKE */
     bool raises;      /* only if it is held already */
 };
 

@@ -1,5 +1,5 @@
-/* What tests/contract, which tests the rules of store.h, does not show about the memory store:
- * exact times, on a virtual clock; voting; what it forgets, and what it costs. */
+/* The memory store beyond the rules of store.h, which tests/contract tests: exact times, on a
+ * virtual clock; voting; what it forgets, and what it costs. */
 #include "contract/asker.h"
 #include "store/voting.h"
 #include "support/virtual_world.h"

@@ -1,9 +1,9 @@
 /* See batch.h.
  *
  * The procedures take JSON, with a list for each member, made from the arguments that the member
- * would send alone; what is the same for all is an argument of its own. A member stays a request,
- * with its own time limit and its count of sends, to which those of the batch are added. So what an
- * answer or the lack of one means is decided as for any other request. */
+ * would send alone; values that are the same for all are separate arguments. A member stays a
+ * request, with its own time limit and its own count of sends, to which those of the batch are
+ * added. So the meaning of an answer, or of no answer, is decided as for any other request. */
 #include "store/mysql/batch.h"
 
 #include "store/mysql/mysql.h"
@@ -40,8 +40,8 @@ const struct my_batch my_release_batch = {MY_RELEASE_QUIET, {0, 2, -1}, {1, -1},
 
 /* ---- Answers ---- */
 
-/* The row of the result that is about this member; -1: there is none. As a rule the rows come in
- * the order of the members, so the search begins at `likely`. */
+/* The row of the result that is about this member; -1: there is none. Rows usually come in the
+ * order of the members, so the search starts at `likely`. */
 static long row_of(const struct my_result *result, size_t likely, const struct my_request *member) {
     size_t count = mysql_has_rows(result, 2) ? result->rows : 0;
     for (size_t i = 0; i < count; i++) {
@@ -52,8 +52,8 @@ static long row_of(const struct my_result *result, size_t likely, const struct m
     return -1;
 }
 
-/* What was certainly not done goes alone. So does the rest after an error, which may concern all of
- * them, or only the batch. */
+/* Members that were certainly not done are sent alone. So are the rest after an error, which may
+ * concern all of them, or only the batch. */
 static void batch_answered(struct mysql *my, struct my_request *batch,
                            const struct my_result *result, const char *why) {
     bool is_clear = result && mysql_fault_of(result->error) != MY_UNCLEAR;

@@ -8,7 +8,7 @@
 struct my_batch;
 extern const struct my_batch my_acquire_batch, my_release_batch;
 
-/* Takes the members, which are all on the list. NULL: no memory; then the list is as it was. */
+/* Takes the members, which are all on the list. NULL: no memory; the list is then unchanged. */
 struct my_request *my_batch_new(struct mysql *my, const struct my_batch *type,
                                 struct list *members);
 

@@ -1,5 +1,5 @@
-/* What the MySQL store can do, for its driver and for the list of schemes, which is there without
- * the module. */
+/* What the MySQL store can do, for its driver and for the list of schemes, which exists even
+ * without the module. */
 #ifndef MYSQL_CAPABILITIES_H
 #define MYSQL_CAPABILITIES_H
 

@@ -1,6 +1,6 @@
 /* Acquire, renew, release, break: from operations to requests, and from results to outcomes. The
- * rules are in schema.sql; here its procedures are called, and nothing is decided that they did not
- * say. A renewal is plain SQL, since it names any number of holds. */
+ * rules are in schema.sql; here its procedures are called, and nothing is decided beyond what they
+ * answer. A renewal is plain SQL, since it can name any number of holds. */
 #include "base/error.h"
 #include "store/mysql/mysql.h"
 #include "store/sql/sql.h"
@@ -122,7 +122,7 @@ static void list_seqs(FILE *out, const struct sql_renewing *renewing, int64_t le
         fprintf(out, "%s%" PRIu64, comma, renewal->seq);
         comma = ",";
     }
-    fputs(*comma ? "" : "0", out); /* which is no attempt's number */
+    fputs(*comma ? "" : "0", out); /* no attempt has this number */
 }
 
 static bool is_first_with_its_lease(const struct sql_renewing *renewing, size_t index) {
@@ -133,8 +133,9 @@ static bool is_first_with_its_lease(const struct sql_renewing *renewing, size_t 
     return true;
 }
 
-/* An update for each length of lease, of which there are few, and then a query for those that hold.
- * An update finds only those that have not ended, so whatever holds afterwards was renewed. */
+/* One update for each length of lease, of which there are few, and then a query for those that
+ * hold. An update finds only holds that have not ended, so all that exist afterwards were
+ * renewed. */
 static char *write_renewal(const struct mysql *my, const struct sql_renewing *renewing) {
     char *sql = NULL;
     size_t size;

@@ -1,5 +1,5 @@
 -- What advance.sql, forget.sql, sweep.sql and wake.sql use.
-DECLARE now_us, used BIGINT DEFAULT 0; -- the time; the weight of those who hold it
+DECLARE now_us, used BIGINT DEFAULT 0; -- the time; the weight of the holders
 DECLARE next_client BINARY(16);
 DECLARE next_seq, next_until_us BIGINT;
 DECLARE next_weight INT;

@@ -1,4 +1,4 @@
--- Forgets some names that nobody used for a week, and what is left of claims on them. A counter
+-- Forgets some names that were not used for a week, and what is left of claims on them. A counter
 -- ahead of the clock is kept: the next token's floor would be below it.
 forgetting: LOOP
     SET old_name = NULL;
@@ -19,5 +19,5 @@ forgetting: LOOP
         SELECT name INTO dead_name FROM holdfast_rows WHERE name = old_name FOR UPDATE SKIP LOCKED;
         DELETE FROM holdfast_rows WHERE name = dead_name;
     END IF;
-    UPDATE holdfast_locks SET used_day = today WHERE name = old_name; -- in use: do not look at it every time
+    UPDATE holdfast_locks SET used_day = today WHERE name = old_name; -- in use: do not check it every time
 END LOOP;

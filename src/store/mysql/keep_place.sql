@@ -1,12 +1,12 @@
 -- Extends the place of a waiter while somebody else is in front of it, without the row of the name.
--- Otherwise a hand-off would wait for everybody who asks meanwhile, and many waiters ask often. Sets
--- answer and number, or leaves answer NULL if the row is needed.
+-- Otherwise a hand-off would wait for all waiters that ask meanwhile, and many waiters ask often.
+-- Sets answer and number, or leaves answer NULL if the row is needed.
 --
 -- This is safe for the reasons that the schema of the PostgreSQL store gives (keep_place). A claim that
--- waits is granted nothing by asking, and advance.sql would do nothing. One statement looks at all of
--- that. The update finds the claim as it is after whoever has locked it, and advance.sql waits for the
--- update. If the update finds that it is the waiter's turn, the transaction ends, so that nothing is
--- locked when the next one waits for the row of the name.
+-- waits is granted nothing by asking, and advance.sql would do nothing. One statement checks all of
+-- that. The update waits for a transaction that has locked the claim and finds what it left, and
+-- advance.sql waits for the update. If the update finds that it is the waiter's turn, the transaction
+-- ends, so that nothing is locked when the next one waits for the row of the name.
 IF wait_us AND NOT barges THEN
     --#include now.sql
     SELECT held.first_us INTO ends_us FROM holdfast_claims mine

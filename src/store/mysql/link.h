@@ -1,9 +1,9 @@
 /* A connection to the server that is restored whenever it is lost: requests go in, and each comes
- * out once, with its result or without.
+ * out once, with a result or without.
  *
  * A link opens when there is something to send (or when it is `wanted`). It logs in, prepares the
- * session, and finds or makes the schema. Then it sends what waits in one write. The server
- * executes queries in their order, each in a transaction of its own, and results are matched to
+ * session, and finds or makes the schema. Then it sends all waiting requests in one write. The
+ * server executes queries in order, each in its own transaction, and results are matched to
  * requests by their order. Acquires and releases take turns (turn.h).
  *
  * When the connection is lost, requests without a result are sent again over the next one until
@@ -34,11 +34,11 @@ struct my_request {
     bool in_turn;                /* the next turn waits for its result */
     struct list members;         /* of a batch: the requests that it is for … */
     const struct my_batch *type; /* … and what it does */
-    my_answered *answered;       /* NULL: it was given up, and keeps its place among the results */
+    my_answered *answered;       /* NULL: it was abandoned, and keeps its place among the results */
     struct store_op *op;
     void *context;
     char *sql;           /* the query, or the arguments of a call */
-    int procedure;       /* enum my_procedure; -1: it is no call */
+    int procedure;       /* enum my_procedure; -1: it is not a call */
     int64_t patience_us; /* the time it needs beyond the timeout */
     int64_t give_up_us;
     int64_t sent_us; /* when it was sent last */
@@ -57,20 +57,20 @@ struct my_link {
     struct my_reader reader;
     struct my_answer answer;
     struct my_greeting greeting;
-    bool greeted;          /* LOGIN: the server has spoken */
+    bool greeted;          /* LOGIN: the server has sent its greeting */
     uint8_t number;        /* LOGIN: of the next packet */
     int step;              /* GREETING: which */
     const char *statement; /* GREETING: of the schema, to be executed next */
     int64_t connect_by_us;
     struct list waiting; /* requests to send */
     struct list sent;    /* requests without a result, in order */
-    unsigned in_turn;    /* how many of both are of this turn */
+    unsigned in_turn;    /* how many of both belong to this turn */
     bool wanted;         /* keep it open even if nothing waits */
     bool listens;        /* to wake-ups: needs no schema */
     bool is_over;        /* of a session: its connection has ended */
-    /* Of a session: called once, after all requests have come back. NULL: of no session. */
+    /* Of a session: called once, after all requests have been returned. NULL: no session. */
     void (*ended)(struct my_link *link);
-    bool heard;      /* this connection has been of use */
+    bool heard;      /* this connection has been useful */
     bool incomplete; /* a request has found a table of the schema missing */
     struct net_backoff backoff;
     int64_t retry_at_us; /* DOWN: when to connect again */
@@ -81,13 +81,13 @@ struct my_link {
 /* HF_OK or HF_NO_MEMORY. */
 int my_link_init(struct my_link *link, struct mysql *my);
 
-/* Every request that is left comes back without a result. */
+/* Every remaining request is returned without a result. */
 void my_link_close(struct my_link *link);
 
 /* Opens the link if it is down, and is wanted or has something to send; not before retry_at_us. */
 void my_link_want(struct my_link *link);
 
-/* Gives the connection up; the next one is opened as after any loss. */
+/* Abandons the connection; the next one is opened as after any loss. */
 void my_link_break(struct my_link *link, int reason, const char *why);
 
 /* Sends a request, now or as soon as it can, and frees it when it was answered. */

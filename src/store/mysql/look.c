@@ -11,7 +11,7 @@
     " l.broken_reason, HEX(c.client), c.seq, c.state, c.token, c.weight, c.since_us DIV 1000," \
     " COALESCE((c.until_us - " MYSQL_NOW ") DIV 1000, -1), c.pid, c.host, c.command, c.label"
 
-/* Who holds and who waits, and which of them count. */
+/* The table of holders and waiters, and which of its rows count. */
 struct claims {
     const char *table, *lives;
 };
@@ -52,7 +52,7 @@ static void look_answered(struct mysql *my, struct my_request *request,
     store_refuse(my->host, op, HF_NO_MEMORY, NULL);
 }
 
-/* A break ends the session before it commits what it has done. So with scheme=for-update, the first
+/* A break ends the session before it commits its own changes. So with scheme=for-update, the first
  * statement waits for that commit. */
 static char *write_inspect(const struct claims *claims, const struct store_op *op) {
     char *name = mysql_quote(op->name), *sql = NULL, *wait = strdup("");

@@ -7,7 +7,7 @@
  * Options are timeout and connect_timeout in ms, password_file, password_env and password_fd,
  * scheme, and those of net/security.h.
  *
- * A client has two links: commands, and the listener, whose session waits until somebody wakes it
+ * A client has two links: commands, and the listener, whose session waits until it is woken
  * (listen.c). With scheme=for-update there is a link for each hold instead (sessions.c). */
 #include "store/mysql/mysql.h"
 
@@ -33,8 +33,8 @@ void mysql_send(struct mysql *my, struct my_request *request, struct store_op *o
         store_refuse(my->host, op, HF_NO_MEMORY, NULL);
 }
 
-/* What the server's errors mean. All of these say that the request was rolled back. Any other
- * proves nothing: it may be of a statement after the commit. */
+/* What the server's errors mean. With all of these, the request was rolled back. Any other error
+ * proves nothing: it may come from a statement after the commit. */
 static const struct {
     unsigned error;
     enum my_fault fault;
@@ -42,7 +42,7 @@ static const struct {
     const char *text; /* NULL: the server's own */
 } errors[] = {
     {1205, MY_CONFLICT, 0, NULL}, /* a row was locked for too long */
-    {1213, MY_CONFLICT, 0, NULL}, /* a deadlock, which Galera reports for other reasons, too */
+    {1213, MY_CONFLICT, 0, NULL}, /* a deadlock, which Galera also reports for other reasons */
     {1146, MY_NO_TABLE, HF_BAD_STORE, NULL},
     {1305, MY_NO_PROCEDURE, HF_DENIED,
      "the procedures of holdfast are missing: let an "

@@ -23,7 +23,7 @@ struct mysql {
     char *server, *database, *socket; /* server: the name in `peer` */
     struct sql_sessions sessions;     /* with scheme=for-update */
     int64_t timeout_us;
-    bool spells_out; /* the procedures are not there, or not permitted */
+    bool spells_out; /* the procedures do not exist, or are not permitted */
     char client[33]; /* its id, in hex as the server writes it: user locks are case-sensitive */
 };
 
@@ -67,7 +67,7 @@ char *mysql_write_break(const struct mysql *my, const struct store_op *op);
 void mysql_ended(struct mysql *my, struct my_request *request, const struct my_result *result,
                  const char *why);
 
-/* sessions.c: the same with scheme=for-update, where each hold has a session of its own. */
+/* sessions.c: the same with scheme=for-update, where each hold has its own session. */
 extern const struct sql_session_driver mysql_sessions;
 void mysql_session_acquire(struct mysql *my, struct store_op *op);
 void mysql_session_renew(struct mysql *my, struct store_op *op);
@@ -98,7 +98,7 @@ bool mysql_for_update(const struct mysql *my);
 /* Sends the request, or refuses its operation if it is NULL. */
 void mysql_send(struct mysql *my, struct my_request *request, struct store_op *op);
 
-/* What an error of the server says about the request. */
+/* What an error of the server means for the request. */
 enum my_fault {
     MY_FINE,         /* there was none */
     MY_REFUSED,      /* it was not done */
@@ -116,7 +116,7 @@ bool mysql_is_denied(unsigned error);
  * on. */
 bool mysql_spells_out(struct mysql *my);
 
-/* What a result that is an error means, or the lack of one. */
+/* The meaning of an error result, or of no result. */
 enum store_outcome mysql_explain(const struct my_request *request, const struct my_result *result,
                                  const char *why, int *ret_reason, char **ret_text);
 /* Completes the operation with that. */

@@ -1,4 +1,4 @@
-/* An allocation that fails, at every index of what the MySQL store does, with a real server: see
+/* Fails each allocation in turn that the MySQL store makes, with a real server: see
  * sql_no_memory.h. */
 #define TEST_TIMEOUT_S 300
 #define TEST_JOBS_MOST 1

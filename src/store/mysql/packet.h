@@ -1,8 +1,8 @@
 /* The protocol between MySQL or MariaDB and its clients, as far as it is needed: packets, the
- * greeting and the login, queries and their results in text. It knows bytes and nothing else.
+ * greeting and the login, queries and their results in text. It deals only with bytes.
  *
  * Why not libmariadb: it blocks in the TLS handshake, even in its non-blocking calls. It verifies
- * the certificate against the name that it looks up itself, which blocks, too. And it sends one
+ * the certificate against the name that it looks up itself, which also blocks. And it sends one
  * query at a time. */
 #ifndef MYSQL_PACKET_H
 #define MYSQL_PACKET_H
@@ -38,7 +38,7 @@ enum my_next my_reader_next(struct my_reader *reader, struct my_packet *ret_pack
 /* ---- The login ---- */
 
 struct my_greeting {
-    char version[64]; /* MariaDB's without the "5.5.5-" that it puts before it */
+    char version[64]; /* MariaDB's without its prefix "5.5.5-" */
     uint32_t session; /* its number */
     bool is_mariadb;
     uint32_t capabilities;
@@ -49,7 +49,7 @@ struct my_greeting {
 /* False: this is not a greeting. */
 bool my_read_greeting(const struct my_packet *packet, struct my_greeting *ret);
 
-/* A server that wants another kind of proof says which, with another nonce. */
+/* A server that wants another kind of proof names it, with another nonce. */
 bool my_read_switch(const struct my_packet *packet, struct my_greeting *greeting);
 
 bool my_offers_tls(const struct my_greeting *greeting);
@@ -61,8 +61,8 @@ enum { MY_TLS_REQUEST_SIZE = MY_HEADER + 32, MY_PROOF_MAX = 32 };
 void my_write_tls_request(uint32_t capabilities, uint8_t number,
                           uint8_t ret_bytes[MY_TLS_REQUEST_SIZE]);
 
-/* The proof that the client knows the password; its size, or -1 for a plugin that is not known. An
- * empty password has an empty proof. */
+/* The proof that the client knows the password; its size, or -1 for an unknown plugin. An empty
+ * password has an empty proof. */
 int my_prove(const char *plugin, const char *password, const uint8_t nonce[MY_NONCE],
              uint8_t ret_proof[MY_PROOF_MAX]);
 
@@ -78,11 +78,11 @@ void my_write_header(char ret_bytes[MY_HEADER], size_t size, uint8_t number);
 
 /* An error, or the rows of a query. Without columns, the query gave no rows. */
 struct my_result {
-    unsigned error; /* 0: it is none */
+    unsigned error; /* 0: no error */
     char text[200]; /* of the error */
     unsigned columns;
     size_t rows;
-    size_t *cells; /* where each value begins in `bytes`, where it ends with a 0 */
+    size_t *cells; /* where each value begins in `bytes`; it ends with a 0 */
     size_t cell_count, cell_room;
     char *bytes;
     size_t size, room;
@@ -97,8 +97,8 @@ int64_t my_number(const struct my_result *result, size_t row, unsigned column);
 
 void my_read_error(const struct my_packet *packet, struct my_result *ret);
 
-/* How far the answer to a query has come. A query may have several statements, and a call several
- * results; the rows that are kept are those of the last that has some. */
+/* How much of the answer to a query has arrived. A query may have several statements, and a call
+ * several results; the rows that are kept are those of the last that has some. */
 struct my_answer {
     enum { MY_AT_START, MY_AT_COLUMNS, MY_AT_ROWS } at;
     uint64_t columns_left;

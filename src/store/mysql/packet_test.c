@@ -1,4 +1,4 @@
-/* The protocol's bytes: what is read of them, and that no bytes do harm. */
+/* The protocol's bytes: how they are read, and that no bytes do harm. */
 #include "check.h"
 #include "store/mysql/packet.h"
 #include "support/failing.h"
@@ -63,7 +63,7 @@ TEST(the_greeting_of_mariadb_is_read) {
     CHECK(memcmp(greeting.nonce, NONCE_1 NONCE_2, MY_NONCE) == 0);
     for (size_t size = 0; size < sizeof(GREETING); size++) {
         packet.size = size;
-        my_read_greeting(&packet, &greeting); /* which AddressSanitizer watches */
+        my_read_greeting(&packet, &greeting); /* AddressSanitizer watches this */
     }
 }
 

@@ -1,6 +1,6 @@
--- The schema of the MySQL store: memory.c in SQL. Each operation but a renewal is one call of one of
--- these procedures, in one transaction. Statements end with a line //. An included file stands where
--- its name is.
+-- The schema of the MySQL store: memory.c in SQL. Each operation except a renewal is one call of one
+-- of these procedures, in one transaction. Statements end with a line //. An included file replaces
+-- the line that names it.
 --
 -- holdfast_locks has a row for each name that is in use or was within a week; holdfast_claims has
 -- one for each hold and each place in a queue. A procedure that changes the claims of a name first
@@ -15,17 +15,17 @@
 --
 -- holdfast_acquire_free and holdfast_release_quiet do many requests in one transaction, and leave out
 -- those that would have to wait: they skip rows that somebody else has locked. So they keep no other
--- name waiting for longer than their commit takes, and cannot be part of a deadlock. They find
--- every row by its key, in the order of what is asked (STRAIGHT_JOIN): a scan would lock others.
+-- name waiting for longer than their commit takes, and cannot be part of a deadlock. They find every
+-- row by its key, in the order of the requests (STRAIGHT_JOIN): a scan would lock others.
 --
 -- Everything relies on READ COMMITTED, which each session of holdfast sets: it makes InnoDB lock
--- rows and not the gaps between them, where other names would be. For the same reason no index but
--- the primary keys is unique, and nothing but a SELECT reads: in the condition of an IF or of a
--- DELETE, InnoDB locks each row that it looks at. Rows to be locked are found by a key; a search
--- through the table would lock those of other names on its way.
+-- rows and not the gaps between them, where other names would be. For the same reason no index
+-- except the primary keys is unique, and only SELECT statements read: in the condition of an IF or
+-- of a DELETE, InnoDB locks each row that it looks at. Rows to be locked are found by a key; a
+-- search through the table would lock those of other names on its way.
 --
--- Times are in microseconds since 1970, by the server's clock, whatever the time zone is. The time
--- is read by a statement of its own, since it stands still within a statement.
+-- Times are in microseconds since 1970, by the server's clock, whatever the time zone is. A
+-- separate statement reads the time, since it stands still within a statement.
 CREATE TABLE IF NOT EXISTS holdfast_locks (
     name VARBINARY(255) NOT NULL PRIMARY KEY, -- names are bytes
     kind TINYINT NOT NULL, -- 2 a lock, 3 permits
@@ -58,8 +58,8 @@ CREATE TABLE IF NOT EXISTS holdfast_claims (
     KEY by_name (name, state, ticket)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
 //
--- The largest token that guarded transactions have shown, for each name. One that shows a smaller
--- token writes 0, and fails.
+-- The largest token that guarded transactions have shown, for each name. A transaction that shows a
+-- smaller token writes 0, and fails.
 CREATE TABLE IF NOT EXISTS holdfast_fences (
     name VARBINARY(255) NOT NULL PRIMARY KEY,
     token BIGINT NOT NULL,
@@ -94,11 +94,11 @@ CREATE TABLE IF NOT EXISTS holdfast_sessions (
 CREATE TABLE IF NOT EXISTS holdfast_counters (
     name VARBINARY(255) NOT NULL PRIMARY KEY,
     value BIGINT NOT NULL,
-    until_us BIGINT NOT NULL DEFAULT 9223372036854775807, -- end of its life; this: it has none
+    until_us BIGINT NOT NULL DEFAULT 9223372036854775807, -- end of its life; this value: no end
     KEY by_end (until_us)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
 //
--- The last answer that a client was given for a counter: it is the answer to a repeat, too.
+-- The last answer that a client was given for a counter: a repeat gets the same answer.
 CREATE TABLE IF NOT EXISTS holdfast_answers (
     client BINARY(16) NOT NULL,
     name VARBINARY(255) NOT NULL,
@@ -169,7 +169,8 @@ BEGIN
                 DELETE FROM holdfast_claims WHERE client = me AND seq = my_seq;
             END IF;
             --#include now.sql
-            -- Whoever asks late keeps its place, or its turn, if nobody has found that its time has passed.
+            -- A client that asks late keeps its place, or its turn, unless somebody has noticed that its time has
+            -- passed.
             IF my_state = 3 AND wait_us THEN
                 UPDATE holdfast_claims SET until_us = now_us + wait_us WHERE client = me AND seq = my_seq;
             END IF;
@@ -215,7 +216,7 @@ BEGIN
                 INSERT INTO holdfast_claims VALUES (me, my_seq, the_name, 3, my_ticket, the_weight,
                     now_us + wait_us, 0, now_us, my_pid, my_host, my_command, my_label);
             END IF;
-            -- The holder may have renewed since, and nobody has more left than a whole lease.
+            -- The holder may have renewed since, and no holder has more left than a whole lease.
             --#include now.sql
             SET number = COALESCE(ends_us - now_us, 0);
         END IF;
@@ -227,13 +228,13 @@ END
 //
 DROP PROCEDURE IF EXISTS holdfast_acquire_free
 //
--- Takes locks that nobody holds or waits for, for many attempts at once, each with a name of its own.
+-- Takes locks that nobody holds or waits for, for many attempts at once, each with a different name.
 -- `asked` is JSON, [[name, kind, capacity, weight, seq, lease_us, barges, proposed, label], ...] with
 -- bytes in hex. Answers with the number and the token of each attempt that was granted its lock. The
 -- others have to ask holdfast_acquire: those whose names are new or in use, whose rows are locked, and
 -- whose tokens are not plain.
 --
--- A separate statement locks the rows, since only the next one sees what holds after that.
+-- A separate statement locks the rows, since only the next statement sees the state after that.
 CREATE PROCEDURE holdfast_acquire_free (
     asked LONGTEXT,
     me BINARY(16),
@@ -382,8 +383,8 @@ END
 //
 DROP PROCEDURE IF EXISTS holdfast_draw
 //
--- Takes the token for a session that has locked the row of a name, and writes who it is. A session
--- cannot commit anything while it holds the lock, so another one calls this.
+-- Takes the token for a session that has locked the row of a name, and records the holder. A
+-- session cannot commit anything while it holds the lock, so another one calls this.
 --
 -- Answers 'done' with the token; 'clock' and 'spent' as holdfast_acquire does; 'scheme': somebody
 -- holds a lease on the name.
@@ -455,7 +456,7 @@ BEGIN
         AND IS_USED_LOCK(CONCAT('holdfast.', HEX(client), '.', session)) = session LIMIT 1;
     IF holder IS NOT NULL THEN
         BEGIN
-            DECLARE CONTINUE HANDLER FOR 1094 BEGIN END; -- it has just ended by itself
+            DECLARE CONTINUE HANDLER FOR 1094 BEGIN END; -- it has just ended on its own
             KILL IS_USED_LOCK(holder_lock);
         END;
         WHILE IS_USED_LOCK(holder_lock) IS NOT NULL DO
@@ -480,12 +481,12 @@ DROP PROCEDURE IF EXISTS holdfast_count
 -- its answer is not kept: a repeat reads again.
 --
 -- Answers 'done' or 'mismatch' with the value, NULL if there is no counter, and the microseconds that are
--- left of its life, -1 if it has no end; 'range': the sum is no BIGINT; 'late': a later request of this
--- client has been answered already. Only 'done' has changed something.
+-- left of its life, -1 if it has no end; 'range': the sum does not fit a BIGINT; 'late': a later request
+-- of this client has been answered already. Only 'done' has changed something.
 --
 -- It locks the row of the client's last answer first, so that two sends of one request are executed one
--- after the other, and then the row of the counter. Nobody locks more than one of each, and what has
--- expired is removed only if nobody has locked it, so there can be no deadlock.
+-- after the other, and then the row of the counter. No transaction locks more than one of each, and
+-- expired rows are removed only if nobody has locked them, so there can be no deadlock.
 CREATE PROCEDURE holdfast_count (
     the_name VARBINARY(255),
     op TINYINT,
@@ -549,6 +550,6 @@ BEGIN
     SELECT answer, number, left_us;
 END
 //
--- The last step: a client that finds this version finds everything else, too.
+-- The last step: a client that finds this version also finds everything else.
 ALTER TABLE holdfast_locks COMMENT = 'holdfast schema 7'
 //

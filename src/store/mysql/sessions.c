@@ -1,13 +1,13 @@
-/* The sessions of scheme=for-update: what each step is in MySQL and MariaDB. What an attempt does
- * with its session is in store/sql/sessions.c.
+/* The sessions of scheme=for-update: what each step is in MySQL and MariaDB. How an attempt uses
+ * its session is in store/sql/sessions.c.
  *
  * The server ends a silent session by wait_timeout, in whole seconds, which is set again when the
  * row is asked for, and by every beat. A beat also returns to a savepoint, which changes nothing,
  * but fails if the transaction that has locked the row has ended. So a beat after the token has
  * been drawn proves that the row was still locked then.
  *
- * The server does not notice that the client of a session that waits for a row has gone. So nobody
- * waits for more than LONG_WAIT wait leases at a time, and then asks again.
+ * The server does not notice that the client of a session that waits for a row has gone. So a
+ * session waits for at most LONG_WAIT wait leases at a time, and then asks again.
  *
  * Inserting a row that exists waits for the session that has locked it. So the row is inserted only
  * if it cannot be seen. If another session inserts and locks it at the same moment, the wait is
@@ -48,7 +48,7 @@ static struct sql_reply reply_to(const struct my_request *request, const struct 
     return reply;
 }
 
-/* On the session's own connection, any error says that the row is not locked, or soon will not be:
+/* On the session's own connection, any error means that the row is not locked, or soon will not be:
  * the session is ended. */
 static void answered(struct mysql *my, struct my_request *request, const struct my_result *result,
                      const char *why) {
@@ -115,8 +115,8 @@ static bool submit(struct my_link *link, my_answered *answered_, char *sql, stru
     return true;
 }
 
-/* Only now is the transaction ended. So if the connection ends before this, the server has taken
- * the lock away, and nobody has released it. */
+/* Only now is the transaction ended. So if the connection ends before this, it was the server that
+ * took the lock away; it was not released. */
 static void forgotten(struct mysql *my, struct my_request *request, const struct my_result *result,
                       const char *why) {
     struct sql_call *call = request->context;
@@ -133,7 +133,7 @@ static int64_t whole_seconds(int64_t us) {
     return (us + SECOND_US - 1) / SECOND_US;
 }
 
-/* MySQL's and MariaDB's words for a shared lock are different if it must not wait. */
+/* MySQL and MariaDB have different words for a shared lock that must not wait. */
 static const char *lock_words(bool is_shared, bool waits) {
     if (waits)
         return is_shared ? "LOCK IN SHARE MODE" : "FOR UPDATE";

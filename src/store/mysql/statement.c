@@ -1,8 +1,8 @@
 /* The text of queries. All values in them are numbers, or bytes in hex, so nothing needs to be
  * escaped, whatever the session's mode and character set are.
  *
- * Where the procedures cannot be called, the text of one is sent instead, which MariaDB accepts as
- * a block. It takes longer to parse, and does the same. */
+ * If the procedures cannot be called, the text of one is sent instead, which MariaDB accepts as a
+ * block. It takes longer to parse, but does the same. */
 #include "store/mysql/mysql.h"
 
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 -- Removes what is left of sessions that have ended, on the name dead_name. They are found without a lock
--- and removed by their primary key, as by a session that releases its lock at the same time.
+-- and removed by their primary key, just as by a session that releases its lock at the same time.
 sweeping: LOOP
     SET next_client = NULL;
     SELECT client, seq INTO next_client, next_seq FROM holdfast_sessions WHERE name = dead_name

@@ -1,6 +1,6 @@
 -- After the commit: ends the wait of the clients whose turn it is, or whose hold was broken. Each
--- has a session that owns a lock with the client's name, and waits; listen.c. It is a hint: a
--- session of another user cannot be woken without a further right, and that is no error.
+-- has a session that owns a lock with the client's name, and waits (listen.c). This is only a hint:
+-- a session of another user cannot be woken without an additional right, and that is not an error.
 IF woken THEN
     BEGIN
         DECLARE whom BINARY(16);

@@ -2,8 +2,8 @@
  *
  * The functions of the schema take an array for each parameter that differs between the members,
  * made from the values that the members would send alone. A member stays a request, with its own
- * time limit and its count of sends, to which those of the batch are added. So what an answer or
- * the lack of one means is decided as for any other request. */
+ * time limit and its own count of sends, to which those of the batch are added. So the meaning of
+ * an answer, or of no answer, is decided as for any other request. */
 #include "store/postgres/batch.h"
 
 #include "store/postgres/postgres.h"
@@ -63,8 +63,8 @@ const struct pg_batch pg_release_batch = {
 
 /* ---- Answers ---- */
 
-/* The row of the result that is about this member; -1: there is none. As a rule the rows come in
- * the order of the members, so the search begins at `likely`. */
+/* The row of the result that is about this member; -1: there is none. Rows usually come in the
+ * order of the members, so the search starts at `likely`. */
 static int row_of(const PGresult *result, int likely, const struct pg_request *member) {
     int count = postgres_has_rows(result, 2) ? PQntuples(result) : 0;
     for (int i = 0; i < count; i++) {
@@ -81,7 +81,7 @@ static struct pg_request *take_member(struct pg_request *batch) {
     return member;
 }
 
-/* An error concerns all of them, or only the batch: each goes alone, and finds out. */
+/* An error concerns all of them, or only the batch: each is sent alone, to find out. */
 static void batch_answered(struct postgres *pg, struct pg_request *batch, const PGresult *result,
                            const char *why) {
     int likely = 0;

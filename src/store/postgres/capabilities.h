@@ -1,4 +1,4 @@
-/* What the PostgreSQL store can do, for its driver and for the list of schemes, which is there
+/* What the PostgreSQL store can do, for its driver and for the list of schemes, which exists even
  * without the module. */
 #ifndef POSTGRES_CAPABILITIES_H
 #define POSTGRES_CAPABILITIES_H

@@ -1,6 +1,6 @@
 /* Acquire, renew, release, break: from operations to requests, and from results to outcomes. The
- * rules are in schema.sql; here its functions are called, and nothing is decided that they did not
- * say. */
+ * rules are in schema.sql; here its functions are called, and nothing is decided beyond what they
+ * answer. */
 #include "store/postgres/postgres.h"
 #include "store/sql/sql.h"
 
@@ -47,11 +47,11 @@ void postgres_acquire(struct postgres *pg, struct store_op *op) {
 
 /* ---- Release, break ----
  *
- * A release does not wait until its commit is on disk. If the server crashes right then, the
- * release is forgotten, and the lock is free when its lease ends, as if the holder had died.
+ * A release does not wait until its commit is on disk. If the server crashes at that moment, the
+ * release is forgotten, and the lock becomes free when its lease ends, as if the holder had died.
  * Nothing else can happen: the log is written in order, and a later grant is reported only once it
- * is durable, also on the standbys that grants wait for. The release before it is then durable as
- * well. If the release reserves the lock for the next waiter, that one's own request is the
+ * is durable, also on the standbys that grants wait for. The release before it is then also
+ * durable. If the release reserves the lock for the next waiter, that waiter's own request is the
  * grant. */
 
 /* If the reply to an earlier send was lost, that send may be why the claim is "not mine" now. */
@@ -103,7 +103,7 @@ static void renew_answered(struct postgres *pg, struct pg_request *request, cons
     sql_renewing_finish(pg->host, request->op, renewing);
 }
 
-/* "{1,2,3}" of the numbers of those that have not ended, and of their leases. */
+/* Writes "{1,2,3}": the numbers of those that have not ended, and their leases. */
 static void list_renewals(const struct sql_renewing *renewing, char *seqs, char *leases) {
     size_t at = 0, lease_at = 0;
     for (size_t i = 0; i < renewing->count; i++) {

@@ -1,6 +1,6 @@
 /* COUNT: one step on a counter. The function in schema.sql decides, and recognises a repeat. Its
- * commit waits for the disk, and for the standbys that grants wait for: an answer that was given is
- * not forgotten. */
+ * commit waits for the disk, and for the standbys that grants wait for: no answer is forgotten once
+ * it was given. */
 #include "store/postgres/postgres.h"
 #include "store/sql/sql.h"
 

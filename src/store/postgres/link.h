@@ -1,11 +1,11 @@
 /* A connection to the server, by libpq, that is restored whenever it is lost: requests go in, and
- * each comes out once, with its result or without.
+ * each comes out once, with a result or without.
  *
  * libpq never waits here. Names are looked up by the world, the addresses are tried in turn, each
  * for its share of the time, and the world watches the socket. Once the schema has been found or
  * made, the connection is in pipeline mode, so that the operations of many threads share a round
- * trip. Each request has a sync of its own, which makes it a transaction of its own: one that fails
- * does not concern the others.
+ * trip. Each request has its own sync, which makes it a separate transaction: if it fails, the
+ * others are not affected.
  *
  * Acquires and releases take turns (turn.h).
  *
@@ -39,7 +39,7 @@ struct pg_request {
     bool in_turn;                /* the next turn waits for its result */
     struct list members;         /* of a batch: the requests that it is for … */
     const struct pg_batch *type; /* … and what it does */
-    pg_answered *answered;       /* NULL: it was given up, and keeps its place among the replies */
+    pg_answered *answered;       /* NULL: it was abandoned, and keeps its place among the replies */
     struct store_op *op;
     void *context;
     const char *sql;
@@ -48,7 +48,7 @@ struct pg_request {
     int sizes[PG_VALUES_MAX];
     int formats[PG_VALUES_MAX]; /* 1: the bytes themselves, for a bytea */
     PGresult *result;           /* that came, but is not committed yet */
-    int64_t give_up_us;         /* WORLD_NEVER: it may take as long as it takes */
+    int64_t give_up_us;         /* WORLD_NEVER: it may take any time */
     int64_t sent_us;            /* when it was sent last */
     int reason;
     unsigned sends; /* how often it was sent */
@@ -85,18 +85,18 @@ struct pg_link {
     int64_t target_by_us;      /* this target */
     struct list waiting;       /* requests to send */
     struct list sent;          /* requests without a result, in order */
-    unsigned in_turn;          /* how many of both are of this turn */
+    unsigned in_turn;          /* how many of both belong to this turn */
     bool wanted;               /* keep it open even if nothing waits, and ping the server */
     bool listens;              /* to notifications */
     bool was_ready;            /* it has been open before */
     bool is_over;              /* of a session: its connection has ended … */
-    bool was_ended;            /* … by the server, which said so */
-    /* Of a session: called once, after all requests have come back. NULL: of no session. */
+    bool was_ended;            /* … by the server, which announced it */
+    /* Of a session: called once, after all requests have been returned. NULL: no session. */
     void (*ended)(struct pg_link *link);
-    bool heard;      /* this connection has been of use */
+    bool heard;      /* this connection has been useful */
     bool creating;   /* GREETING: the schema is being made */
-    bool created;    /* making it was tried */
-    bool incomplete; /* a request has found something of the schema missing */
+    bool created;    /* it has tried to make the schema */
+    bool incomplete; /* a request has found a part of the schema missing */
     struct net_backoff backoff;
     int64_t retry_at_us; /* DOWN: when to connect again */
     int64_t heard_us;
@@ -107,7 +107,7 @@ struct pg_link {
 /* HF_OK or HF_NO_MEMORY. */
 int pg_link_init(struct pg_link *link, struct postgres *pg);
 
-/* Every request that is left comes back without a result. */
+/* Every remaining request is returned without a result. */
 void pg_link_close(struct pg_link *link);
 
 /* Opens the link if it is down, and is wanted or has something to send; not before retry_at_us. */
@@ -116,7 +116,7 @@ void pg_link_want(struct pg_link *link);
 /* Sends a request, now or as soon as it can, and frees it when it was answered. */
 void pg_link_submit(struct pg_link *link, struct pg_request *request);
 
-/* The same, ahead of those that wait: what it would do was not done, and can be tried again. */
+/* The same, ahead of those that wait: the request was not done, and can be tried again. */
 void pg_link_try_again(struct pg_link *link, struct pg_request *request);
 
 /* A request. `types` has a letter for each parameter: i int64_t, u uint64_t, f bool (as int), s
@@ -134,7 +134,7 @@ void pg_request_free(struct pg_request *request);
 void pg_request_end(struct postgres *pg, struct pg_request *request, const PGresult *result,
                     int reason, const char *why);
 
-/* The SQLSTATE of a result that is an error; "" for one that is none. */
+/* The SQLSTATE of a result that is an error; "" for any other. */
 const char *pg_sqlstate(const PGresult *result);
 
 #endif

@@ -29,7 +29,7 @@ static const char list_sql[] =
     " JOIN holdfast.claims c ON c.name = l.name AND c.until > clock_timestamp()"
     " ORDER BY l.name, c.state, c.ticket";
 
-/* The same with scheme=for-update. A break ends the session before it commits what it has done, so
+/* The same with scheme=for-update. A break ends the session before it commits its own changes, so
  * INSPECT waits for that commit, by locking the row. */
 #define SESSIONS                                                                               \
     "(SELECT client, seq, name, 1 AS state, token, weight, since, NULL::timestamptz AS until," \

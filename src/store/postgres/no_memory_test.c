@@ -1,5 +1,5 @@
-/* An allocation that fails, at every index of what the PostgreSQL store does, with a real server:
- * see sql_no_memory.h. libpq's own allocations fail where it is asked for something new. */
+/* Fails each allocation in turn that the PostgreSQL store makes, with a real server: see
+ * sql_no_memory.h. libpq's own allocations fail where it is asked for something new. */
 #define TEST_TIMEOUT_S 300
 #define TEST_JOBS_MOST 1
 #include "support/sql_no_memory.h"
@@ -20,7 +20,7 @@ TEST(row_locks_survive_failed_allocations) {
     fail_everywhere(story, "&scheme=for-update");
 }
 
-/* Whatever failed, the watch is complete when there is memory again. */
+/* Whatever failed, the watch is complete once there is memory again. */
 static void watch_story(void) {
     struct asker *asker = open_store(url_of_test());
     if (!asker)
@@ -43,7 +43,7 @@ TEST(watching_survives_failed_allocations) {
     fail_everywhere(watch_story, "");
 }
 
-/* A waiter is woken, though the memory to listen was missing at first. */
+/* A waiter is woken, although there was no memory to listen at first. */
 static void listen_story(void) {
     struct asker *asker = open_store(url_of_test());
     if (!asker)

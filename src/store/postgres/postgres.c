@@ -10,7 +10,8 @@
  * A client has two links: commands, and the one that listens to its channel. Wake-ups are hints:
  * when the second link is restored, all waiters of the client are woken and all holds checked,
  * since it may have missed something. A pooler does not pass notifications on; behind one, waiters
- * ask again now and then. The second link also listens to what others do, if the client watches. */
+ * ask again now and then. If the client watches, the second link also listens for changes that
+ * others make. */
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
@@ -37,8 +38,8 @@ void postgres_send(struct postgres *pg, struct pg_request *request, struct store
         store_refuse(pg->host, op, HF_NO_MEMORY, NULL);
 }
 
-/* What the server's errors mean: all say that the transaction was rolled back. A shorter code
- * stands for its class. What is not in the table is passed on. */
+/* What the server's errors mean: with all of them, the transaction was rolled back. A shorter code
+ * stands for its class. Errors that are not in the table are passed on. */
 static const struct {
     const char *state;
     int reason;
@@ -46,7 +47,7 @@ static const struct {
 } errors[] = {
     {"42501", HF_DENIED, NULL},
     {"25006", HF_UNREACHABLE, "the server is a standby, or read only, and takes no locks"},
-    {"25000", HF_BAD_STORE, NULL}, /* the isolation level: schema.sql */
+    {"25000", HF_BAD_STORE, NULL}, /* the isolation level: see schema.sql */
     {"53100", HF_STORE_FULL, "the server's disk is full"},
     {"53", HF_UNREACHABLE, NULL},
     {"57", HF_UNREACHABLE, NULL},
@@ -95,9 +96,9 @@ bool postgres_has_rows(const PGresult *result, int columns) {
 
 /* ---- Holds that may have ended ----
  *
- * A break is announced on the client's channel. Whatever else ends a hold (a standby that was
- * promoted without it, a restored copy, a break while nobody listened) comes with the end of a
- * connection. So, once a connection has been restored, all holds are renewed at once. */
+ * A break is announced on the client's channel. Everything else that ends a hold (a standby that
+ * was promoted without it, a restored copy, a break while nobody listened) also ends a connection.
+ * So, once a connection has been restored, all holds are renewed at once. */
 
 void postgres_granted(struct postgres *pg) {
     pg->commands.wanted = true;
@@ -118,13 +119,13 @@ static void listening(struct postgres *pg, struct pg_request *request, const PGr
     pg->host->check(pg->host, STORE_ALL_HELD);
 }
 
-/* The statement takes no parameters: the channel is in its text, which has the life of the
+/* The statement takes no parameters: the channel is in its text, which lives as long as the
  * store. */
 static void listen_soon(struct postgres *pg) {
     struct pg_request *request = pg_request_new(pg, NULL, listening, pg->listen, "");
     pg->is_deaf = !request;
     if (request) {
-        request->give_up_us = WORLD_NEVER; /* its connection is given up, not the request */
+        request->give_up_us = WORLD_NEVER; /* its connection is abandoned, not the request */
         pg_link_submit(&pg->listener, request);
     } else {
         world_timer_set(pg->host->world, &pg->poll, world_now_us(pg->host->world) + POLL_US);
@@ -284,8 +285,8 @@ static int read_hosts(struct postgres *pg, const PQconninfoOption *options) {
     return HF_OK;
 }
 
-/* Asks libpq what it makes of the parameters, the environment and a service file. It only says so
- * about a connection, so one is started with a wrong parameter: that fails before libpq
+/* Asks libpq what it makes of the parameters, the environment and a service file. libpq only tells
+ * this about a connection, so one is started with a wrong parameter: it fails before libpq
  * connects. */
 static int expand(struct postgres *pg, char **ret_text) {
     size_t n = pg->parameter_count;
@@ -440,7 +441,7 @@ static int open_links(struct postgres *pg) {
 
 static int postgres_open(struct store_host *host, const struct url *url, struct store **ret_store,
                          char **ret_text) {
-    /* libpq uses it. At exit, threads of the client may still do so. */
+    /* libpq uses OpenSSL. At exit, threads of the client may still do so. */
     if (!OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL))
         return HF_NO_MEMORY;
     struct postgres *pg = calloc(1, sizeof(*pg));

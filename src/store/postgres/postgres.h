@@ -10,8 +10,8 @@
 extern const char postgres_schema[];
 enum { POSTGRES_SCHEMA = 8 }; /* its version */
 
-/* Those of a URL, and some more; PG_TARGET_PARAMETERS of them are for a target and the NULL at the
- * end. */
+/* The parameters of a URL, and some more; PG_TARGET_PARAMETERS of them are for a target and the
+ * NULL at the end. */
 enum { PG_TARGET_PARAMETERS = 5, PG_PARAMETERS_MAX = URL_OPTIONS_MAX + 16 + PG_TARGET_PARAMETERS };
 
 /* The state of a watch; see watch.c. From LISTENING to SETTLING, changes may be missed. */
@@ -19,8 +19,8 @@ enum watch_state { WATCH_OFF, WATCH_LISTENING, WATCH_MARKING, WATCH_SETTLING, WA
 
 struct watching {
     enum watch_state state;
-    uintptr_t round;          /* how often it began; answers from earlier rounds are ignored */
-    struct world_timer timer; /* LIVE: the lease must be extended; otherwise: begin again */
+    uintptr_t round;          /* how often it started; answers from earlier rounds are ignored */
+    struct world_timer timer; /* LIVE: the lease must be extended; otherwise: start again */
 };
 
 struct postgres {
@@ -60,7 +60,7 @@ void postgres_end(struct postgres *pg, struct pg_request *request, bool was_ther
 void postgres_ended(struct postgres *pg, struct pg_request *request, const PGresult *result,
                     const char *why);
 
-/* sessions.c: the same with scheme=for-update, where each hold has a session of its own. */
+/* sessions.c: the same with scheme=for-update, where each hold has its own session. */
 extern const struct sql_session_driver postgres_sessions;
 void postgres_session_acquire(struct postgres *pg, struct store_op *op);
 void postgres_session_renew(struct postgres *pg, struct store_op *op);
@@ -69,7 +69,7 @@ void postgres_session_break(struct postgres *pg, struct store_op *op);
 
 /* look.c */
 void postgres_look(struct postgres *pg, struct store_op *op);
-/* The bytes of a bytea, which the server sends as "\\x" and hex digits; in place of those. */
+/* Converts a bytea, which the server sends as "\\x" and hex digits, into its bytes, in place. */
 const char *postgres_bytes(char *text);
 
 /* count.c */
@@ -80,10 +80,10 @@ int postgres_open_watch(struct postgres *pg);
 void postgres_close_watch(struct postgres *pg);
 void postgres_watch(struct postgres *pg, struct store_op *op);
 void postgres_unwatch(struct postgres *pg, struct store_op *op);
-/* The listener is connected; it has lost its connection. */
+/* Called when the listener is connected, and when it has lost its connection. */
 void postgres_watch_connected(struct postgres *pg);
 void postgres_watch_lost(struct postgres *pg, const char *why);
-/* Somebody has reported a change. */
+/* A change has been reported. */
 void postgres_watch_notified(struct postgres *pg, char *text);
 
 /* examine.c */
@@ -97,7 +97,7 @@ bool postgres_for_update(const struct postgres *pg);
 /* Sends the request, or refuses its operation if it is NULL. */
 void postgres_send(struct postgres *pg, struct pg_request *request, struct store_op *op);
 
-/* What a result that is an error means, or the lack of one. */
+/* The meaning of an error result, or of no result. */
 enum store_outcome postgres_explain(const struct pg_request *request, const PGresult *result,
                                     const char *why, int *ret_reason, char **ret_text);
 /* Completes the operation with that. */

@@ -19,8 +19,8 @@
 -- A function that changes a claim reports the change to watchers, but only if there is a row in
 -- watchers whose time has not passed. It looks for one after it has locked the row of the name. So a
 -- transaction that looked too early to see a new watcher has a number, and the watcher can wait for
--- it (watch.c). Notifications arrive in the order of the commits, and the
--- row's lock makes that the order in which things happened to a name.
+-- it (watch.c). Notifications arrive in the order of the commits, and the row's lock makes that the
+-- order of the changes of a name.
 --
 -- Everything is one transaction, and two clients may run it at once: the second waits for the
 -- first, and then finds everything there.
@@ -78,7 +78,7 @@ CREATE TABLE IF NOT EXISTS holdfast.counters (
     until timestamptz NOT NULL DEFAULT 'infinity' -- end of its life
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
--- The last answer that a client was given for a counter: it is the answer to a repeat, too.
+-- The last answer that a client was given for a counter: a repeat gets the same answer.
 CREATE TABLE IF NOT EXISTS holdfast.answers (
     client uuid NOT NULL,
     name bytea NOT NULL,
@@ -118,8 +118,8 @@ CREATE TABLE IF NOT EXISTS holdfast.sessions (
     PRIMARY KEY (client, seq)
 );
 
--- Creating an index, even IF NOT EXISTS, waits for all transactions that write to its table. If the
--- schema exists already, they may in turn wait for a table that is locked here.
+-- Creating an index, even with IF NOT EXISTS, waits for all transactions that write to its table.
+-- If the schema exists already, they may in turn wait for a table that is locked here.
 DO $$ BEGIN
     IF to_regclass('holdfast.locks_by_day') IS NULL THEN
         CREATE INDEX locks_by_day ON holdfast.locks (used_day);
@@ -138,7 +138,7 @@ DO $$ BEGIN
     END IF;
 END $$;
 
--- Whether a transaction is open. One that is not known yet is from before a backup was restored.
+-- Whether a transaction is open. A number that is not known yet is from before a backup was restored.
 CREATE OR REPLACE FUNCTION holdfast.is_open(xact bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN coalesce(txid_status(xact) = 'in progress', false);
@@ -146,12 +146,12 @@ EXCEPTION WHEN invalid_parameter_value THEN
     RETURN false;
 END $$;
 
--- Sends a hint to a client: 'w', it is the turn of an attempt; 'g', its hold may be gone.
+-- Sends a hint to a client: 'w', an attempt's turn has come; 'g', its hold may be gone.
 CREATE OR REPLACE FUNCTION holdfast.tell(client uuid, word text, seq bigint) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('holdfast_' || replace(client::text, '-', ''), word || to_hex(seq))
 $$;
 
--- Bytes as text without spaces, and not too many of them: a notification has 8000 bytes at most.
+-- Bytes as text without spaces, cut to a limit: a notification has at most 8000 bytes.
 CREATE OR REPLACE FUNCTION holdfast.hex(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT E'\\x' || encode(substr(bytes, 1, 600), 'hex')
 $$;
@@ -213,7 +213,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Forgets some names that nobody used for a week, and what is left of claims on them. A counter
+-- Forgets some names that were not used for a week, and what is left of claims on them. A counter
 -- ahead of the clock is kept: the next token's floor would be below it.
 CREATE OR REPLACE FUNCTION holdfast.forget_some(today integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -231,7 +231,7 @@ BEGIN
             DELETE FROM holdfast.rows WHERE name IN (
                 SELECT name FROM holdfast.rows WHERE name = old.name FOR UPDATE SKIP LOCKED);
         END IF;
-        UPDATE holdfast.locks SET used_day = today WHERE name = old.name; -- in use: do not look at it every time
+        UPDATE holdfast.locks SET used_day = today WHERE name = old.name; -- in use: do not check it every time
     END LOOP;
 END $$;
 
@@ -273,21 +273,23 @@ BEGIN
 END $$;
 
 -- Extends the place of a waiter while somebody else is in front of it, without the row of the name.
--- Otherwise a hand-off would wait for everybody who asks meanwhile, and many waiters ask often. Returns
--- what acquire answers as its number, or NULL if acquire has to look.
+-- Otherwise a hand-off would wait for all waiters that ask meanwhile, and many waiters ask often.
+-- Returns what acquire answers as its number, or NULL if acquire has to look.
 --
 -- Why this is safe:
 -- - Nothing is granted. A claim that waits gets the lock only by its turn, which advance gives it. So all
 --   that acquire would do here is to call advance, and to extend the place.
--- - advance can be left to others. Whatever makes room calls it. When a holder's time has passed, every
---   waiter that asks calls it; when that of a waiter in front has, the first one that is alive does.
+-- - advance can be left to others. Every function that makes room calls it. When a holder's time has
+--   passed, every waiter that asks calls it; when the time of a waiter in front has passed, the first
+--   one that is alive does.
 -- - The answer is true: one statement looks at everything, so there was a moment when it all held.
--- - A turn that comes at the same time is not missed. The update waits for whoever has locked the
---   claim, and finds it in state 2, or deleted; or it is first, and advance then waits for it, gives
---   the turn to what it wrote, and does not delete a claim whose time it has extended.
+-- - A turn that comes at the same time is not missed. Either the update waits for the transaction
+--   that has locked the claim, and finds it in state 2, or deleted; or the update is first, and
+--   advance then waits for it, gives the turn to the updated claim, and does not delete a claim
+--   whose time was extended.
 -- - There is no deadlock. Before the update nothing is locked, and after it nothing is waited for. An
---   update that found the claim in another state has locked it nevertheless: the subtransaction is
---   rolled back, and the claim with that unlocked, before acquire waits for the row of the name.
+--   update that finds the claim in another state has still locked it: the subtransaction is rolled
+--   back, which unlocks the claim, before acquire waits for the row of the name.
 CREATE OR REPLACE FUNCTION holdfast.keep_place(the_name bytea, me uuid, my_seq bigint, wait_us bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -333,7 +335,7 @@ DECLARE
     now timestamptz;
     now_us bigint;
     today integer;
-    used bigint := 0; -- the weight of those who hold it
+    used bigint := 0; -- the weight of its holders
     ends timestamptz; -- the first of their leases
     head bigint; -- the first waiter's ticket
     my_ticket bigint;
@@ -358,7 +360,7 @@ BEGIN
     IF is_used THEN
         SELECT * INTO mine FROM holdfast.claims WHERE client = me AND seq = my_seq FOR UPDATE;
         now := clock_timestamp();
-        -- Whoever asks late keeps its place, or its turn, if nobody has found that its time has passed.
+        -- A client that asks late keeps its place, or its turn, unless somebody has noticed that its time has passed.
         IF mine.state = 3 AND wait_us > 0 THEN
             UPDATE holdfast.claims SET until = now + wait_us * interval '1 microsecond' WHERE client = me AND seq = my_seq;
         END IF;
@@ -367,7 +369,7 @@ BEGIN
             now := clock_timestamp(); -- a hold begins after the end of those that advance has ended
             SELECT * INTO mine FROM holdfast.claims WHERE client = me AND seq = my_seq;
         END IF;
-        -- Nobody knows when a client of plain will end, so those who wait for it look again soon.
+        -- It is not known when a client of plain will end, so waiters look again soon.
         SELECT coalesce(sum(weight), 0), min(least(until, CASE WHEN seq = 0 THEN now + interval '1 second' END))
         INTO used, ends FROM holdfast.claims WHERE name = the_name AND state < 3;
         SELECT ticket INTO head FROM holdfast.claims WHERE name = the_name AND state = 3 ORDER BY ticket LIMIT 1;
@@ -412,7 +414,7 @@ BEGIN
         RETURN;
     END IF;
 
-    -- Not from `now`: the holder may have renewed since, and nobody has more left than a whole lease.
+    -- Not from `now`: the holder may have renewed since, and no holder has more left than a whole lease.
     number := coalesce(extract(epoch FROM ends - clock_timestamp()) * 1000000, 0);
     IF wait_us = 0 THEN
         answer := 'busy';
@@ -431,13 +433,13 @@ BEGIN
     END IF;
 END $$;
 
--- Takes locks that nobody holds or waits for, for many attempts at once, each with a name of its own.
+-- Takes locks that nobody holds or waits for, for many attempts at once, each with a different name.
 -- Answers with the number and the token of each attempt that was granted its lock. The others have to
 -- ask acquire: those whose names are new or in use, whose rows are locked, whose tokens are not plain,
 -- and all of them if somebody watches.
 --
--- A separate statement locks the rows, since only the next one sees what holds after that. With these
--- settings the server finds every row by its key, whatever the statistics say.
+-- A separate statement locks the rows, since only the next statement sees the state after that. With
+-- these settings the server finds every row by its key, whatever the statistics say.
 CREATE OR REPLACE FUNCTION holdfast.acquire_free(
     names bytea[], kinds smallint[], capacities integer[], weights integer[], me uuid, seqs bigint[],
     leases_us bigint[], barging boolean[], proposals bigint[], base bigint,
@@ -520,8 +522,8 @@ BEGIN
 END $$;
 
 -- Ends the claims of many attempts at once, where nobody waits. Answers with the number of each that
--- has ended, and whether its time had not passed. The others have to ask release, for reasons such as
--- those of acquire_free.
+-- has ended, and whether its time had not passed. The others have to ask release, for the same kind
+-- of reasons as in acquire_free.
 CREATE OR REPLACE FUNCTION holdfast.release_quiet(names bytea[], me uuid, seqs bigint[])
 RETURNS TABLE (released bigint, was_mine boolean) LANGUAGE plpgsql
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -572,9 +574,9 @@ BEGIN
     RETURN true;
 END $$;
 
--- For clients that know nothing but SQL: one row for each exclusive hold that such a client has. An
--- insert takes the lock, an update renews it or takes over one that has expired, a delete releases
--- it. Its claims have the number 0, which no other claim has.
+-- For clients that know only SQL: one row for each exclusive hold that such a client has. An insert
+-- takes the lock, an update renews it or takes over one that has expired, a delete releases it. Its
+-- claims have the number 0, which no other claim has.
 CREATE OR REPLACE VIEW holdfast.plain AS
     SELECT name, convert_from(label, 'UTF8') AS owner, token AS version, until, since, client AS id
     FROM holdfast.claims WHERE seq = 0;
@@ -634,7 +636,7 @@ DROP TRIGGER IF EXISTS changed ON holdfast.plain;
 CREATE TRIGGER changed INSTEAD OF INSERT OR UPDATE OR DELETE ON holdfast.plain
     FOR EACH ROW EXECUTE FUNCTION holdfast.plain_changed();
 
--- The first statement of a guarded transaction: fails if a larger token has been there. It writes
+-- The first statement of a guarded transaction: fails if a larger token has been seen. It writes
 -- the row even if the token stays the same. A later transaction whose snapshot is older than this
 -- one's commit, at repeatable read or above, then fails with serialization_failure; otherwise it
 -- would not see what this one wrote.
@@ -651,9 +653,9 @@ END $$;
 
 -- ---- scheme=for-update ----
 --
--- A hold is a lock on the row of its name in rows, in a transaction that stays open on a connection
--- of its own. PostgreSQL ends both together. The transaction cannot commit anything while it holds
--- the lock, so the token and who holds the lock are committed on another connection, by draw.
+-- A hold is a lock on the row of its name in rows, in a transaction that stays open on a separate
+-- connection. PostgreSQL ends both together. The transaction cannot commit anything while it holds
+-- the lock, so the token and the holder are committed on another connection, by draw.
 
 -- Takes the token for the session that has locked the row of a name in the transaction my_xact. The
 -- token is drawn first, and the check that the transaction is still open comes after that. So a
@@ -725,11 +727,11 @@ END $$;
 -- ---- Counters ----
 --
 -- count locks the row of the client's last answer first, so that two sends of one request are executed
--- one after the other, and then the row of the counter. Nobody locks more than one of each, and what
--- has expired is removed only if nobody has locked it, so there can be no deadlock.
+-- one after the other, and then the row of the counter. No transaction locks more than one of each,
+-- and expired rows are removed only if nobody has locked them, so there can be no deadlock.
 --
--- No update of a counter or an answer changes an indexed column, except where the row of an expired
--- counter is used again, and once a minute.
+-- No update of a counter or an answer changes an indexed column, except when the row of an expired
+-- counter is reused, and once a minute.
 
 -- Locks the row of a client's last answer, and adds it if there is none. Adding one also removes up
 -- to four that are at least two minutes old.
@@ -775,8 +777,8 @@ END $$;
 -- its answer is not kept: a repeat reads again.
 --
 -- Answers 'done' or 'mismatch' with the value, NULL if there is no counter, and the microseconds that are
--- left of its life, -1 if it has no end; 'range': the sum is no bigint; 'late': a later request of this
--- client has been answered already. Only 'done' has changed something.
+-- left of its life, -1 if it has no end; 'range': the sum does not fit a bigint; 'late': a later request
+-- of this client has been answered already. Only 'done' has changed something.
 CREATE OR REPLACE FUNCTION holdfast.count(
     the_name bytea, op smallint, operand bigint, expected bigint, -- NULL: no counter
     new_life_us bigint, -- of a counter that this creates; 0: no end

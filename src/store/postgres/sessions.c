@@ -1,4 +1,4 @@
-/* The sessions of scheme=for-update: what each step is in PostgreSQL. What an attempt does with its
+/* The sessions of scheme=for-update: what each step is in PostgreSQL. How an attempt uses its
  * session is in store/sql/sessions.c.
  *
  * The server ends a silent session by idle_in_transaction_session_timeout, which every statement
@@ -112,7 +112,7 @@ static bool submit(struct pg_link *link, struct pg_request *request, void *conte
 
 /* The last statement of a step, whose answer is the call's. */
 static bool submit_last(struct session *s, struct pg_request *request, struct sql_call *call) {
-    if (request && s->link.is_over) { /* it ended with the statement before */
+    if (request && s->link.is_over) { /* it ended with the previous statement */
         free(request);
         sql_answered(call, (struct sql_reply){.said = SQL_ENDED});
         return true;
@@ -120,7 +120,7 @@ static bool submit_last(struct session *s, struct pg_request *request, struct sq
     return submit(&s->link, request, call);
 }
 
-/* How long the server keeps the session if it hears nothing: text for the setting, in ms. */
+/* How long the server keeps a silent session: text for the setting, in ms. */
 static const char *silence(char *text, size_t size, int64_t us) {
     snprintf(text, size, "%" PRId64, (us + 999) / 1000);
     return text;

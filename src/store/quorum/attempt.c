@@ -1,13 +1,13 @@
-/* Attempts: what the set knows of each, from its first ballot until it has nothing at the nodes;
- * who among them waits, and which holds were ended at nodes by others.
+/* Attempts: what the set knows about each, from its first ballot until it has nothing at the nodes;
+ * which of them wait; and which holds were ended at nodes by others.
  *
- * That a lock is free is announced to all clients that wait. If they asked at once, they would
- * split its votes again and again. So each asks after a random delay, from a range that doubles
- * with each split vote and halves with each ballot that is won. Where two contend the range is next
- * to nothing; where many do, the first has its votes before the second asks.
+ * When a lock becomes free, that is announced to all waiting clients. If they all asked at once,
+ * they would split its votes again and again. So each asks after a random delay, from a range that
+ * doubles with each split vote and halves with each ballot that is won. If two contend, the range
+ * is next to nothing; if many do, the first has its votes before the second asks.
  *
  * The engine repeats a release until it is confirmed or every lease must have ended. It does not
- * say when it gives up, so an attempt whose release nobody confirmed is forgotten after that
+ * report when it gives up, so an attempt whose release nobody confirmed is forgotten after that
  * time. */
 #include "store/quorum/quorum.h"
 
@@ -132,7 +132,7 @@ void quorum_attempt_refused(struct quorum *q, uint64_t seq, const struct node *b
         attempt->refused |= bit;
 }
 
-/* Who is woken by a node's announcement: the first attempt, or those that share with it. (Names
+/* The next attempt that a node's announcement wakes: the first, or one that shares with it. (Names
  * with the same hash are treated as one.) */
 static struct quorum_attempt *first_refused(struct quorum *q, const struct node *by,
                                             const char *name, bool shares) {
@@ -169,7 +169,7 @@ enum { ENDED_MAX = 1024 };
 struct ended_hold {
     struct map_node by_ballot;
     uint64_t ballot_id;
-    uint32_t nodes; /* that said so */
+    uint32_t nodes; /* that reported it */
 };
 
 static struct ended_hold *find_ended(struct quorum *q, uint64_t ballot_id) {
@@ -183,8 +183,8 @@ static void forget_ended(struct quorum *q, struct ended_hold *ended) {
     free(ended);
 }
 
-/* A hold has ended when so many nodes say so that the others are no quorum. The last of them may
- * say so after the hold was released; such notes stay, and their number is bounded. */
+/* A hold has ended when so many nodes report it that the others are not a quorum. The last reports
+ * may come after the hold was released; such notes stay, and their number is bounded. */
 void quorum_gone(struct store_host *host, uint64_t ballot_id) {
     struct node *node = container_of(host, struct node, host);
     struct quorum *q = node->quorum;

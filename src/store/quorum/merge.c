@@ -1,5 +1,5 @@
-/* Inspecting a set: what its nodes have, put together; for a single lock also side by side. A party
- * is shown once, with the number of its votes. One that has a quorum of votes holds the lock. The
+/* Inspecting a set: what its nodes have, merged; for a single lock also side by side. A party is
+ * shown once, with the number of its votes. One that has a quorum of votes holds the lock. The
  * others are about to get or to lose it. */
 #include "store/locks.h"
 #include "store/quorum/quorum.h"

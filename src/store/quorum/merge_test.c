@@ -71,7 +71,7 @@ TEST(a_node_that_forgot_the_lock_and_one_that_is_free_of_it_are_told_apart) {
     }
     check_done(&op, STORE_DONE);
     const hf_lock_info *info = hf_locks_at(op.locks, 0);
-    CHECK_EQ_INT(info->holder_count, 0); /* two votes are no hold, */
+    CHECK_EQ_INT(info->holder_count, 0); /* two votes are not a hold, */
     CHECK_EQ_INT(info->waiter_count, 1);
     CHECK_EQ_INT(info->waiters[0]->votes, 2);
     CHECK_EQ_INT(info->waiters[0]->token, 0);

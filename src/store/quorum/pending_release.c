@@ -3,7 +3,7 @@
  * A hold that is released, and a ballot that was lost, are released at all nodes that may have a
  * vote of them, including those that did not answer. A release is repeated until each node confirms
  * it or every lease must have ended: at longer and longer intervals, and as soon as a silent node
- * answers again. A silent node may receive the request for its vote late and begin the lease only
+ * answers again. A silent node may receive the request for its vote late and start the lease only
  * then, so leases count from the last time that it was silent.
  *
  * A request may have to be sent twice (NOSCRIPT), so a vote may be given after its release. The

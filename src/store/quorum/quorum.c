@@ -22,7 +22,7 @@ static void breaking_answered(struct round *round, struct node_request *request)
     breaking->no += request->op.outcome == STORE_NOT_YOURS;
 }
 
-/* It is broken when the nodes that may still have it are no quorum. */
+/* It is broken when the nodes that may still have it are not a quorum. */
 static void breaking_decide(struct round *round, bool time_is_up) {
     struct breaking *breaking = container_of(round, struct breaking, round);
     struct quorum *q = round->quorum;

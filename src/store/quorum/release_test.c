@@ -44,7 +44,7 @@ TEST(a_node_that_may_have_released_it_before_is_not_counted_as_one_that_lost_it)
     submit(&op);
     submit(&next);
     answer(0, STORE_RELEASE, STORE_UNKNOWN);
-    grant(0, 50); /* it is back, and asked to release once more */
+    grant(0, 50); /* it is back, and asked to release again */
     answer(0, STORE_RELEASE, STORE_NOT_YOURS);
     answer(3, STORE_RELEASE, STORE_NOT_YOURS);
     answer(4, STORE_RELEASE, STORE_NOT_YOURS);

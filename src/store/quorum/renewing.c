@@ -1,9 +1,9 @@
 /* Renewing.
  *
  * A hold may end while its renewal is in flight, and the nodes may still read it then. So each
- * renewal is of a copy. If a quorum renews a hold, a node that has lost its vote is asked to retake
- * it, also if its answer comes late; but not if the hold was released in the meantime, because the
- * vote would come after its release. */
+ * renewal uses a copy of the hold. If a quorum renews a hold, a node that has lost its vote is
+ * asked to retake it, even if its answer comes late; but not if the hold was released in the
+ * meantime, because the vote would come after its release. */
 #include "store/quorum/quorum.h"
 
 struct renewing {
@@ -102,8 +102,8 @@ static void renewed(struct renewing *renewing, size_t index) {
 }
 
 /* Some nodes may still have it. Their votes stay until the program releases the hold, or until they
- * end: the program was told that time is left, and may not know of the loss yet. If they were given
- * back now, somebody else could get the lock before that time is over. */
+ * end: the program counts on the time that it has left, and may not know of the loss yet. If the
+ * votes were given back now, somebody else could get the lock before that time is up. */
 static void lost(struct renewing *renewing, size_t index) {
     struct quorum *q = renewing->round.quorum;
     quorum_end_votes(q, renewing->holds[index].seq);

@@ -1,4 +1,4 @@
-/* Renewing at a quorum of nodes, which the test plays: who counts, and what is retaken. */
+/* Renewing at a quorum of nodes, which the test plays: which nodes count, and what is retaken. */
 #include "set_test.h"
 
 static void check_retaken(size_t node, uint64_t token) {
@@ -64,7 +64,7 @@ TEST(nodes_that_were_away_at_first_are_taken_when_they_are_back_and_count_from_t
     for (size_t i = 0; i < 3; i++)
         answer_renewal(i, STORE_DONE);
     answer_renewal(3, STORE_NOT_YOURS);
-    answer_renewal(4, STORE_DONE); /* it had voted, and nobody knows who it is */
+    answer_renewal(4, STORE_DONE); /* it had voted, and nobody knows which node it is */
     for (size_t i = 3; i < NODES; i++) {
         check_retaken(i, 50);
         grant(i, 50);
@@ -142,8 +142,8 @@ TEST(a_hold_is_lost_only_when_a_quorum_cannot_be) {
     set_close();
 }
 
-/* Three nodes have forgotten their votes, so the hold is lost, but the program may still rely on
- * the time that it was told was left. */
+/* Three nodes have forgotten their votes, so the hold is lost, but the program may still count on
+ * the time that it had left. */
 TEST(votes_of_a_lost_hold_stay_until_it_is_released) {
     set_open();
     struct store_op hold = held(NODES);

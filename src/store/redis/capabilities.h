@@ -1,5 +1,5 @@
-/* What the Redis store can do, for its driver and for the list of schemes, which is there without
- * the module. */
+/* What the Redis store can do, for its driver and for the list of schemes, which exists without the
+ * module. */
 #ifndef REDIS_CAPABILITIES_H
 #define REDIS_CAPABILITIES_H
 

@@ -254,7 +254,7 @@ void redis_add_set_key(struct redis *redis) {
     command_append(&redis->command, "}.set", 5);
 }
 
-/* The refusals that only votes have. False: it is none of them. */
+/* The refusals that only votes get. False: it is none of them. */
 static bool refuse_vote(struct redis *redis, struct store_vote *vote, const struct reply *reply) {
     const struct reply *word = reply_at(reply, 0), *what = reply_at(reply, 1);
     const char *text = what->type == REPLY_STRING ? what->text : "?";

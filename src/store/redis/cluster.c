@@ -1,11 +1,11 @@
 /* The masters of a Cluster, and which of them serves each slot, by CLUSTER SLOTS.
  *
  * Some of the known nodes, and of those in the URL, are asked at once, and the first answer counts;
- * the next time, others are asked. That happens when a node is lost, when a node says that a slot
- * has MOVED (then the node that it moved to is asked), when the Cluster is down, and now and then
- * while something is held. ASK sends a request once to the node that its key has already moved to.
- * TRYAGAIN, which every request with several keys gets while its slot migrates, makes the request
- * wait; a release then makes do with one key (claims.c).
+ * the next time, others are asked. That happens when a node is lost, when a node reports that a
+ * slot has MOVED (then the node that it moved to is asked), when the Cluster is down, and now and
+ * then while something is held. ASK sends a request once to the node that its key has already moved
+ * to. TRYAGAIN, which every request with several keys gets while its slot migrates, makes the
+ * request wait; a release then makes do with one key (claims.c).
  *
  * If a slot has another master than before, it was either migrated between two masters, or a
  * replica was promoted: a fail-over, in which the holds in that slot are lost. It was a migration
@@ -138,7 +138,7 @@ static struct node *find_by_address(struct cluster *cluster, const char *host, u
 static struct node *get_node(struct cluster *cluster, const char *id, const char *host,
                              uint16_t port) {
     struct node *node = id[0] ? find_by_id(cluster, id) : find_by_address(cluster, host, port);
-    if (!node && id[0]) { /* it may have been named by its address alone */
+    if (!node && id[0]) { /* it may have been named only by its address */
         node = find_by_address(cluster, host, port);
         node = node && !node->id[0] ? node : NULL;
     }

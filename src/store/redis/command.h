@@ -34,13 +34,13 @@ void command_start_script(struct command *command, enum redis_script_id script, 
  * cannot.) */
 bool command_is_companion(const char *key);
 
-/* The name of the lock whose S this key is, if the prefix is empty; false: it is no S. */
+/* The name of the lock whose S this key is, if the prefix is empty; false: it is not an S. */
 enum { COMMAND_NAME_SIZE = 256 };
 bool command_name_of_state(const char *key, char ret_name[COMMAND_NAME_SIZE]);
 
 /* Adds keys of a lock: `which` are some of "KSQWHI" (scripts/state.lua says what they are). K is
- * the prefix and the name. All are in the slot of K, whatever braces it has. A counter has a K too,
- * and an A (scripts/count.lua) for each client, whose id the caller appends. */
+ * the prefix and the name. All are in the slot of K, whatever braces it has. A counter also has a
+ * K, and an A (scripts/count.lua) for each client, whose id the caller appends. */
 void command_add_keys(struct command *command, const char *prefix, const char *name,
                       const char *which);
 

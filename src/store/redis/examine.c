@@ -1,12 +1,12 @@
 /* Examining: finding out what the server, its settings and our permissions mean for locks. report.c
- * makes findings of it.
+ * turns that into findings.
  *
- * First comes, in one write, everything whose order does not matter: INFO, the settings that INFO
- * lacks, and whether each command that the store uses is permitted. Then follow one by one: the
+ * Everything whose order does not matter is asked first, in one write: INFO, the settings that INFO
+ * lacks, and whether each command that the store uses is permitted. Then come, one by one, the
  * clock, some writes that are measured, and a subscription. No request changes anything: commands
  * are tried with arguments that they refuse, or on keys that do not exist; the key that is written
- * is nobody's lock, expires, and is deleted. What may not be asked is reported as unknown; nothing
- * depends on permission to see a server's configuration.
+ * is nobody's lock, expires, and is deleted. Anything that may not be asked is reported as unknown;
+ * nothing depends on permission to see a server's configuration.
  *
  * SUBSCRIBE turns a connection into one that takes no other commands. So it comes last, and the
  * link is broken afterwards, which sends again whatever else was under way. */

@@ -1,4 +1,4 @@
-/* An examination under way: what examine.c found out, for report.c to make findings of. */
+/* An examination under way: what examine.c found out, for report.c to turn into findings. */
 #ifndef REDIS_EXAMINE_H
 #define REDIS_EXAMINE_H
 
@@ -24,7 +24,7 @@ struct examining {
     bool known[EXAMINE_SETTINGS];
     bool from_elsewhere; /* without a password, and over the network */
     struct rights rights;
-    int64_t set_since_us;           /* when the server began to vote, by its clock */
+    int64_t set_since_us;           /* when the server started to vote, by its clock */
     int64_t asked_us;               /* when the request that is measured was sent */
     int64_t ahead_us, uncertain_us; /* of the server's clock; uncertain -1: not known */
     int64_t us[EXAMINE_WRITES];
@@ -37,7 +37,7 @@ struct examining {
     hf_examination *out;
 };
 
-/* Makes findings, in x->out, of all that was found out; sets x->no_memory if there is none. */
+/* Turns all that was found out into findings, in x->out; sets x->no_memory if there is none. */
 void examine_report(struct examining *x);
 
 #endif

@@ -1,4 +1,4 @@
-/* How a connection to a Redis server begins: AUTH, SELECT, whether the server is the master (ROLE),
+/* How a connection to a Redis server starts: AUTH, SELECT, whether the server is the master (ROLE),
  * and boot.lua if it votes in a set. If none of these is needed, nothing is sent, or a PING if it
  * is not known yet whether the server talks to us: over TLS, and after a connection over which
  * nothing came.
@@ -15,7 +15,7 @@
 bool redis_greet(struct redis_link *link);
 int redis_greeted(struct redis_link *link, const struct reply *reply, char **ret_text);
 
-/* From now on, the connections of the link for commands, including the one that it has, begin with
+/* From now on, the connections of the link for commands, including the current one, start with
  * boot.lua. Until then, a client that only looks needs no permission for it, and changes
  * nothing. */
 void redis_begin_to_vote(struct redis *redis);

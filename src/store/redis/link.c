@@ -6,17 +6,17 @@
  *
  * A request that was never sent is refused as soon as a connection fails, since the server
  * certainly did not act on it. One that was sent waits for the next connection until its time is
- * over.
+ * up.
  *
- * A request whose time is over comes back without a reply. Its connection is closed only when a
+ * A request whose time is up comes back without a reply. Its connection is closed only when a
  * request has waited on that connection for the whole timeout. If requests that were sent again
- * could close the next connection as well, a slow link that is never idle would reconnect for ever
+ * could close the next connection as well, a slow link that is never idle would reconnect forever
  * without seeing a reply. A request that is given up earlier leaves a stand-in, so that replies
  * still match requests.
  *
- * All requests have the same timeout, so the first in each list is the first whose time is over.
- * The exceptions are requests that were sent again with the text of their script, and those behind
- * a stand-in (early_us). */
+ * All requests have the same timeout, so the first in each list is the first whose time is up. The
+ * exceptions are requests that were sent again with the text of their script, and those behind a
+ * stand-in (early_us). */
 #include "store/redis/link.h"
 
 #include "store/redis/command.h"
@@ -84,7 +84,7 @@ static void set_timer(struct redis_link *link) {
 
 /* ---- Down ---- */
 
-/* Requests whose time is over come back. */
+/* Requests whose time is up come back. */
 static void end_overdue(struct redis_link *link, const char *why) {
     int64_t now_us = world_now_us(world_of(link));
     list_each_safe(node, &link->waiting) {
@@ -315,7 +315,7 @@ static void wire_closed(struct net_wire *wire, int reason, const char *why) {
 
 static const struct net_wire_events events = {wire_opened, wire_received, wire_closed};
 
-/* ---- The door ---- */
+/* ---- The owner's calls ---- */
 
 static void open_if_due(struct redis_link *link) {
     int64_t now_us = world_now_us(world_of(link));
@@ -377,7 +377,7 @@ static bool is_silent(struct redis_link *link, int64_t now_us) {
     return first && first->sent_us + link->setup->timeout_us <= now_us;
 }
 
-/* Gives up requests that were sent and whose time is over. False: no memory. */
+/* Gives up requests that were sent and whose time is up. False: no memory. */
 static bool give_up_overdue(struct redis_link *link, int64_t now_us, const char *why) {
     struct redis_request *first = first_of(&link->sent);
     if (!first || (first->give_up_us > now_us && link->early_us > now_us))

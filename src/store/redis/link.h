@@ -4,7 +4,7 @@
  * A link opens when there is something to send (or when it is `wanted`). Its owner greets the
  * server; once that is answered, the link sends what waits in one write, and matches replies to
  * requests by their order. When the connection is lost, requests without a reply are sent again
- * over the next one until their time is over; every request may be repeated. After a failure to
+ * over the next one until their time is up; every request may be repeated. After a failure to
  * connect, the link waits before it tries again (net/backoff.h).
  *
  * It sees bytes and the world's time, and nothing else. */

@@ -1,6 +1,6 @@
 /* The link: requests that each come back once, whatever happens to connections. The tests play the
  * server, over streams that lead nowhere. The failures are rows 14, 15, 17 and 19 of
- * failures.md. */
+ * FAILURES.md. */
 #include "check.h"
 #include "support/fake_redis.h"
 

@@ -2,8 +2,8 @@
  * database, in portions, and then a look at each name of the page. SCAN has no order, so the
  * smallest names after `after` are kept while all keys pass by; that takes the memory of one page.
  *
- * The keys K are scanned. With an empty prefix, any string in the database might be a K. So then
- * the keys S are scanned, which only locks of holdfast have. */
+ * The keys K are scanned. With an empty prefix, any string in the database might be a K, so the
+ * keys S are scanned instead, which only locks of holdfast have. */
 #include "base/error.h"
 #include "store/locks.h"
 #include "store/redis/redis.h"

@@ -1,4 +1,4 @@
-/* What answers become: an outcome for each operation, and never a guess. (failures.md: 15, 44) */
+/* What answers become: an outcome for each operation, and never a guess. (FAILURES.md: 15, 44) */
 #include "check.h"
 #include "store/locks.h"
 #include "support/fake_redis.h"
@@ -76,7 +76,7 @@ static void answer_error(size_t i) {
     fake_answer_text(server, text);
 }
 
-/* Refused, for this reason, with words: not done, for certain, and above all not "not yours". */
+/* Refused, for this reason, with words: certainly not done, and in particular not "not yours". */
 static void check_error(const struct asked *asked, size_t i) {
     CHECK_EQ_INT(asked->completions, 1);
     if (asked->op.outcome != STORE_REFUSED)
@@ -522,7 +522,7 @@ TEST(counters_are_kept_once_a_day_while_a_lock_is_held) {
         asked_clear(&a);
         ask_renew(&rig, &a, (struct asked *[]){&b}, 1);
         CHECK_EQ_INT(a.op.outcome, STORE_DONE);
-        CHECK_EQ_INT(rig.served - before, 1); /* the renewal alone */
+        CHECK_EQ_INT(rig.served - before, 1); /* only the renewal */
         asked_clear(&a);
         fake_pass_us(rig.world, INT64_C(90000) * S);
         before = rig.served;

@@ -8,7 +8,7 @@
  *   look.c     inspect and list
  *   examine.c  what doctor asks: rights.c, about permissions; deployment.c, about several servers
  *   report.c   what doctor says about it
- *   link.c     a connection that is restored whenever it is lost; greeting.c: how it begins
+ *   link.c     a connection that is restored whenever it is lost; greeting.c: how it starts
  *   route.c    which of several servers a request goes to; sentinel.c, cluster.c: how to find out
  *   command.c  requests as bytes, and the keys of a lock
  *   reply.c    replies from bytes
@@ -29,7 +29,7 @@ enum { REDIS_COMPANIONS = 6 };
 /* The holds of this client, as the subscription needs them. (subscription.c) */
 struct listening {
     struct map by_name;
-    struct list young, older; /* held since the last turn of the timer, and the one before */
+    struct list young, older; /* held since the last turn of the timer, and the previous one */
     struct world_timer timer;
     bool confirmed; /* the server has answered the subscription */
 };

@@ -86,7 +86,7 @@ void rights_note(struct rights *rights, size_t which, const struct reply *reply)
         rights->denied_channel = true;
     else if (of_channel && argument && argument[1] == '#')
         rights->denied_key_channel = true;
-    else if (which != RIGHTS - 1) /* its command is that of the one before it */
+    else if (which != RIGHTS - 1) /* it has the same command as the previous one */
         rights->denied[which] = true;
 }
 

@@ -4,7 +4,7 @@
  *
  * A request is placed on the link of the server that serves it. If none is known, or that server is
  * gone or turns it away, the request waits at the route while the route asks again, and is placed
- * again, until its time is over. If nobody can be asked, requests that were never sent are refused.
+ * again, until its time is up. If nobody can be asked, requests that were never sent are refused.
  *
  * The client is notified of a fail-over (store_host.forgot) before anything is sent to the new
  * server. */

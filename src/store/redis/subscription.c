@@ -1,8 +1,8 @@
 /* The subscription: a connection on which the server sends what concerns this client.
  *
- * The client's own channel has the messages of other clients: it is its turn (w), or somebody broke
- * its hold (g). Where the server publishes keyspace events, the channel of a lock's key says that
- * somebody deleted or overwrote it, or that it expired.
+ * The client's own channel carries the messages of other clients: it is this client's turn (w), or
+ * somebody broke its hold (g). Where the server publishes keyspace events, the channel of a lock's
+ * key says that somebody deleted or overwrote it, or that it expired.
  *
  * Design notes.
  *
@@ -17,7 +17,7 @@
  * turns a second.
  *
  * There may be many holds, so they are found in one way only, by name: a few that have the same
- * name are told apart by their numbers.
+ * name are distinguished by their numbers.
  *
  * Whatever happened before the server confirmed the subscription was missed. So then all waiters
  * ask again, and all holds are checked.
@@ -161,7 +161,7 @@ void redis_subscribe(struct redis *redis) {
     link_want(&redis->subscription);
 }
 
-/* Without memory, the subscription begins again. */
+/* Without memory, the subscription starts again. */
 void redis_subscribe_to_watch(struct redis *redis) {
     redis_subscribe(redis);
     if (redis->subscription.state != LINK_READY)
@@ -228,7 +228,7 @@ static void subscription_pushed(struct redis_link *link, const struct reply *rep
                        *message = reply_at(reply, 2);
     const char *name = name_of_key(redis, channel);
     link->heard |=
-        !reply_is(word, "subscribe"); /* which alone does not show that the connection is of use */
+        !reply_is(word, "subscribe"); /* only others show that the connection is of use */
     if (reply->type == REPLY_ERROR && !redis->listening.confirmed) {
         link->heard = false;
         link_break(link, HF_DENIED, reply->text);
@@ -256,8 +256,8 @@ static void set_timer(struct redis *redis) {
     world_timer_set(world, &redis->listening.timer, world_now_us(world) + TURN_US);
 }
 
-/* Listens for the holds that were young at the last turn and are still there. Without memory for
- * the command, their keys are not listened to until the next connection. */
+/* Listens for the holds that were young at the last turn and still exist. Without memory for the
+ * command, their keys are not listened to until the next connection. */
 static void timer_due(struct world_timer *timer) {
     struct redis *redis = container_of(timer, struct redis, listening.timer);
     struct listening *l = &redis->listening;

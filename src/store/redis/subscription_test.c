@@ -1,5 +1,5 @@
 /* The subscription: waiters are woken, lost holds are reported, and silence is noticed.
- * (failures.md: 22) */
+ * (FAILURES.md: 22) */
 #include "check.h"
 #include "support/fake_redis.h"
 

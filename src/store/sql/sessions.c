@@ -1,22 +1,21 @@
 /* Design notes.
  *
  * A session is IDLE → LOCKING → (WAITING →) LOCKED → TAKING → HELD → ENDING → IDLE, for the next
- * attempt. The row is first asked for without a wait. If somebody else has it and the attempt wants
+ * attempt. It first asks for the row without waiting. If somebody else has it and the attempt wants
  * to wait, the answer is QUEUED, and the session waits in the server's own queue. When it has the
  * row, the attempt is woken, and its next ACQUIRE takes the lock. A wait is ended by cancelling its
  * statement, through the connection for requests.
  *
- * The token is drawn through the connection for requests, once the row is locked: what the session
- * itself writes is not visible to others before it releases the lock. The lock counts as held only
- * if the row was still locked after that. So the next session that locks the row draws a larger
- * token.
+ * The token is drawn through the connection for requests, once the row is locked: nothing that the
+ * session itself writes is visible to others before it releases the lock. The lock counts as held
+ * only if the row was still locked after that. So the next session that locks the row draws a
+ * larger token.
  *
  * The server ends a session that has been silent for the lease (or the wait lease, before the lock
- * is taken). Each renewal is a BEAT, which makes this time begin again: when the server has
- * received the BEAT, which is later than the engine's count begins. The time is the longest lease
- * that was asked for, since a renewal must not shorten it. The server may be late, or count whole
- * seconds, so it may still have a session whose lease has ended. Such a session is not renewed any
- * more.
+ * is taken). Each renewal is a BEAT, which restarts this time when the server receives it, so later
+ * than the engine's own count starts. The time is the longest lease that was asked for, since a
+ * renewal must not shorten it. The server may be late, or count whole seconds, so it may still have
+ * a session whose lease has ended. Such a session is no longer renewed.
  *
  * A session that is over stays in memory until the reaper comes, because the code of its connection
  * may still be running when it reports the end. Calls on the connection for requests outlive the
@@ -33,7 +32,7 @@
 enum {
     TRIES_MAX = 5,      /* to begin an attempt in another session */
     IDLE_MAX = 4,       /* sessions that are kept for the next attempts */
-    LATER_US = 1000000, /* when the row may be free: nobody knows */
+    LATER_US = 1000000, /* when the row may be free is not known */
 };
 
 static struct sql_session *session_of(struct list *node) {
@@ -53,8 +52,8 @@ static void reap(struct world_timer *timer) {
     }
 }
 
-/* Nothing refers to it any more, and its connection will be closed. The operation that waited for
- * it is the caller's. */
+/* Nothing refers to the session any more, and its connection will be closed. The operation that
+ * waited for it belongs to the caller. */
 static struct store_op *retire(struct sql_session *s) {
     struct sql_sessions *sessions = s->of;
     struct store_op *op = s->op;
@@ -91,7 +90,7 @@ void sql_session_failed(struct sql_session *s, int reason, char *text) {
         free(text);
         return;
     }
-    /* A release ends with the connection, if not before. */
+    /* A release takes effect with the end of the connection, if not before. */
     retire_with(s, s->state == SQL_ENDING ? STORE_UNKNOWN : STORE_REFUSED, reason, text);
     if (asks_again)
         host->wake(host, seq);
@@ -161,7 +160,8 @@ static struct sql_session *find(struct sql_sessions *sessions, uint64_t seq) {
     return NULL;
 }
 
-/* It has ended its transaction, and is kept for another attempt unless there are enough. */
+/* The session has ended its transaction, and is kept for another attempt unless there are
+ * enough. */
 static void become_idle(struct sql_session *s) {
     int count = 0;
     list_each(node, &s->of->open)
@@ -180,8 +180,8 @@ static bool is_aside(enum sql_step step) {
     return step == SQL_DRAW || step == SQL_CANCEL;
 }
 
-/* False: no memory. It may have been answered by the time this returns, and the session may be
- * over. */
+/* False: no memory. By the time this returns, the call may have been answered, and the session may
+ * be over. */
 static bool send_call(struct sql_session *s, struct sql_call call) {
     struct sql_call *sent = malloc(sizeof(*sent));
     if (!sent)
@@ -340,7 +340,7 @@ static void row_answered(struct sql_session *s, const struct sql_reply *reply) {
             host->wake(host, s->seq);
         else
             take(s, s->op);
-    } else if (s->state == SQL_WAITING) { /* nobody used the name for long: its row was deleted */
+    } else if (s->state == SQL_WAITING) { /* the name was unused for long: its row was deleted */
         uint64_t seq = s->seq;
         retire(s);
         host->wake(host, seq);
@@ -459,7 +459,7 @@ void sql_session_renew(struct sql_sessions *sessions, struct store_op *op) {
 /* ---- Release ---- */
 
 /* Leaves the server's queue. `op` completes when that is done; NULL: nobody waits for it. If there
- * is no memory to cancel the wait, the server notices the end of the connection by itself. */
+ * is no memory to cancel the wait, the server will notice the end of the connection. */
 static void withdraw(struct sql_session *s, struct store_op *op) {
     s->state = SQL_ENDING;
     s->op = op;

@@ -1,8 +1,8 @@
-/* scheme=for-update: a hold is the lock on a row, in a transaction that stays open on a connection
- * of its own, its session. The database ends all three together.
+/* scheme=for-update: a hold is the lock on a row, in a transaction that stays open on a separate
+ * connection, its session. The database ends all three together.
  *
- * This is what an attempt does with its session, in any database. The database's part is to send
- * the statements of a step, to report their answers and to say when a connection has ended. */
+ * This code does what an attempt needs from its session, in any database. The database's part is to
+ * send the statements of a step, and to report their answers and the end of a connection. */
 #ifndef SQL_SESSIONS_H
 #define SQL_SESSIONS_H
 
@@ -16,9 +16,9 @@ enum sql_step {
     SQL_LOCK,     /* begin a transaction, and lock the row if it is free */
     SQL_AWAIT,    /* the same, but wait for the row in the server's queue */
     SQL_BEAT,     /* keep the session for another `lease_us` of silence */
-    SQL_COMMIT,   /* remove who holds the lock, and end the transaction */
+    SQL_COMMIT,   /* remove the holder's record, and end the transaction */
     SQL_ROLLBACK, /* end the transaction */
-    SQL_DRAW,     /* take the token for `op`, and write who holds the lock */
+    SQL_DRAW,     /* take the token for `op`, and write the holder's record */
     SQL_CANCEL,   /* end the statement of SQL_AWAIT */
 };
 
@@ -32,7 +32,7 @@ struct sql_call {
 
 enum sql_said {
     SQL_DONE,
-    SQL_FAILED, /* the database says that it was not done */
+    SQL_FAILED, /* the database reports that it was not done */
     SQL_SILENT, /* it may have been done: there was no answer in time */
     SQL_ENDED,  /* the session's connection has ended */
 };
@@ -42,7 +42,7 @@ struct sql_reply {
     bool has_row;       /* LOCK, AWAIT: the row is locked */
     const char *answer; /* DRAW: "done", "clock", "spent", "scheme", "gone" */
     int64_t number;     /* DRAW: the token, or the server's time */
-    bool is_repeat;     /* DRAW: it was sent more than once, and may be executed again */
+    bool is_repeat;     /* DRAW: it was sent more than once, and may still be executed again */
     int reason;         /* FAILED, SILENT: an hf_error … */
     char *text;         /* … and particulars, malloc'd; or NULL */
 };
@@ -67,7 +67,7 @@ struct sql_sessions {
     struct store_host *host;
     const struct sql_session_driver *driver;
     struct list open, ended;
-    struct world_timer reaper; /* frees those that have ended */
+    struct world_timer reaper; /* frees sessions that have ended */
 };
 
 enum sql_session_state {
@@ -80,19 +80,19 @@ enum sql_session_state {
     SQL_ENDING
 };
 
-/* A driver's session begins with this. What a step needs is here. */
+/* A driver's session begins with this, and finds here what a step needs. */
 struct sql_session {
     struct list node; /* in `open` or `ended` */
     struct sql_sessions *of;
     enum sql_session_state state;
     bool is_over;
     bool is_shared;
-    bool was_used;          /* by another attempt before, so its connection may be an old one */
+    bool was_used;          /* by an earlier attempt, so its connection may be an old one */
     bool is_spoilt;         /* a DRAW of this attempt may come late: no other attempt can use it */
     bool has_beaten;        /* TAKING: the session has answered … */
     uint64_t token;         /* … and the token, 0 if it is not there yet */
     bool has_left;          /* ENDING: the server may have ended the transaction for us */
-    int tries;              /* sessions that the attempt had before */
+    int tries;              /* sessions that the attempt has used before */
     uint64_t seq;           /* whose it is */
     char *name;             /* of the lock */
     struct store_op *op;    /* that waits for it: an ACQUIRE, or a RELEASE */
@@ -110,14 +110,14 @@ void sql_session_acquire(struct sql_sessions *sessions, struct store_op *op);
 void sql_session_renew(struct sql_sessions *sessions, struct store_op *op);
 void sql_session_release(struct sql_sessions *sessions, struct store_op *op);
 
-/* The answer to a call, which is freed, and so is the reply's text. */
+/* Reports the answer to a call. Frees the call and the reply's text. */
 void sql_answered(struct sql_call *call, struct sql_reply reply);
 
-/* Something that is part of a step, or of connecting, failed. Takes `text`, which may be NULL. */
+/* A part of a step, or of connecting, has failed. Takes `text`, which may be NULL. */
 void sql_session_failed(struct sql_session *session, int reason, char *text);
 
-/* The connection has ended, and with it whatever the session had. `is_certain`: what the server has
- * not answered was not done. */
+/* The connection has ended, and with it everything the session had. `is_certain`: what the server
+ * has not answered was not done. */
 void sql_session_ended(struct sql_session *session, int reason, const char *why, bool is_certain);
 
 #endif

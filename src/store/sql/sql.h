@@ -22,8 +22,8 @@ bool sql_find_for_update(hf_examination *out);
     (STORE_CAN_SHARE | STORE_CAN_LEASE_EACH | STORE_CAN_FLOOR | STORE_CAN_LOOK | \
      STORE_CAN_EXAMINE | STORE_SESSION_BOUND | STORE_IN_ORDER | STORE_CAN_COUNT)
 
-/* The connection that listens has so many times as long to connect as others have: nobody waits
- * for it, and all waiters of a lock may connect at once. */
+/* The connection that listens has this many times as long to connect as others: nobody waits for
+ * it, and all waiters of a lock may connect at once. */
 enum { SQL_LISTENER_PATIENCE = 5 };
 
 /* ---- Acquire ---- */
@@ -58,7 +58,7 @@ struct sql_renewing {
 /* NULL: no memory. */
 struct sql_renewing *sql_renewing_new(const struct store_op *op);
 
-/* The database says that this attempt still holds its lock. */
+/* The database reports that this attempt still holds its lock. */
 void sql_renewing_note(struct sql_renewing *renewing, uint64_t seq);
 
 /* Completes the operation, and frees the list. */
@@ -77,7 +77,7 @@ bool sql_count_answered(struct store_host *host, struct store_op *op,
 
 /* ---- Look ---- */
 
-/* The columns of a row: a lock, and one who holds it or waits for it. */
+/* The columns of a row: a lock, and one of its holders or waiters. */
 enum {
     SQL_LOCK_NAME,
     SQL_LOCK_KIND,

@@ -1,4 +1,4 @@
-/* What the texts that a database answers mean, without a database. */
+/* What a database's answers, as texts, mean; tested without a database. */
 #include "store/sql/sql.h"
 
 #include "check.h"

@@ -6,9 +6,9 @@
 
 /* ---- Names ----
  *
- * A set that may seem to have names that it does not have: a Bloom filter with two bits for each
- * name. With 100 names in it, about one in 7,000 others seems to be there; its request then goes
- * alone for no reason. */
+ * A set that may seem to contain names that it does not: a Bloom filter with two bits for each
+ * name. With 100 names in it, about one in 7,000 others seems to be in it; its request is then sent
+ * alone without need. */
 
 enum { WORDS = 256, BITS = 64 * WORDS };
 

@@ -1,11 +1,11 @@
-/* What a link sends together. Commits on a connection follow each other, and each waits for the
- * disk. So acquires and releases take turns: those that arrive while one turn is under way go
- * together in the next, as one request for many (batch.c of each store).
+/* Which requests a link sends together. Commits on a connection follow each other, and each waits
+ * for the disk. So acquires and releases take turns: those that arrive while one turn is under way
+ * go together in the next, as one request (batch.c of each store).
  *
  * Which of the requests for different names comes first does not matter. A name that is asked for
- * more than once is contended: its requests go alone, in their order. What follows them waits for
- * the next turn. So, when a batch has left a request undone, nothing that came later for its name
- * has overtaken it. */
+ * more than once is contended: its requests are sent alone, in order. Later requests wait for the
+ * next turn. So if a batch has left a request undone, no later request for its name has overtaken
+ * it. */
 #ifndef SQL_TURN_H
 #define SQL_TURN_H
 
@@ -21,7 +21,7 @@ struct sql_turn {
 
 enum { SQL_TURN_MAX = 128 };
 
-/* Moves requests from the front of those that wait, SQL_TURN_MAX at most. */
+/* Takes requests from the front of `waiting`, SQL_TURN_MAX at most. */
 void sql_turn_take(struct sql_turn *turn, struct list *waiting, sql_op_of *op_of);
 
 #endif

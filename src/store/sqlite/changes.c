@@ -1,4 +1,4 @@
-/* Watching: who watches, and the log of what happens to locks.
+/* Watching: the watchers, and the log of what happens to locks.
  *
  * Design notes.
  *
@@ -13,7 +13,7 @@
  *
  * A watcher's row is leased. When the lease of the last one has ended, the next change deletes all
  * rows and the log instead of being logged. So if a watcher finds its row, nothing is missing, and
- * if not (it was stopped for too long, or the file was replaced) it begins again. The log keeps
+ * if not (it was stopped for too long, or the file was replaced) it starts again. The log keeps
  * LOG_MAX changes; a watcher that is further behind finds a gap. */
 #include "store/locks.h"
 #include "store/sqlite/sqlite.h"
@@ -181,7 +181,7 @@ static void look(struct world_timer *timer) {
             mark(s);
         more = w->is_live && report_some(s);
     }
-    free(text); /* the watch begins, or goes on, when the file can be used */
+    free(text); /* the watch starts, or goes on, when the file can be used */
     world_timer_set(world, timer, world_now_us(world) + (more ? 0 : LOOK_US));
     session_leave();
 }

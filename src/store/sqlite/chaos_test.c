@@ -154,7 +154,7 @@ static pid_t start_worker(struct worker *worker) {
     return spawn(work, worker);
 }
 
-/* A worker that ended by itself has failed and said why. */
+/* A worker that ended on its own has failed and reported why. */
 static void check_alive(pid_t child) {
     if (waitpid(child, NULL, WNOHANG) == child)
         test_fail(__FILE__, __LINE__, "a worker has ended");
@@ -186,7 +186,7 @@ static int stopped_count(const struct ring *ring) {
     return count;
 }
 
-/* A random worker; every other time one that holds a lock just now, if a few tries find one. */
+/* A random worker; every other time one that holds a lock right now, if a few tries find one. */
 static int pick_victim(struct ring *ring) {
     int victim = pick(&ring->seed, WORKERS);
     for (int i = pick(&ring->seed, 2) * 100000; i > 0; i--) {
@@ -200,7 +200,7 @@ static int pick_victim(struct ring *ring) {
 
 static void do_harm(struct ring *ring) {
     int i = pick_victim(ring);
-    /* Most stopped workers must find out by themselves what they have lost. */
+    /* Most stopped workers must find out on their own what they have lost. */
     if (pick(&ring->seed, ring->wake_ms[i] ? 8 : 2) == 0) {
         atomic_store(&ring->w->doomed[i], true);
         kill_hard(ring->children[i]);

@@ -3,8 +3,8 @@
  * of it happened.
  *
  * This is memory.c in SQL, with one addition: a claim also ends when its process has certainly
- * ended (process.c). Finding that out costs system calls, so it is checked only by those who would
- * have to wait: the head of the queue checks the holders, and every other waiter the one just
+ * ended (process.c). Finding that out costs system calls, so only clients that would have to wait
+ * check it: the head of the queue checks the holders, and every other waiter checks the one just
  * before it. */
 #include "store/locks.h"
 #include "store/sqlite/sqlite.h"
@@ -170,8 +170,9 @@ static bool has_died(struct session *s, const struct claim *claim, int64_t now_u
     return process_is_dead(&s->facts, &process);
 }
 
-/* Removes those holders for which `ended` is true, and the first waiter if it is for that one. True
- * if there were any: their share has then been handed on, and the lock must be read again. */
+/* Removes the holders for which `ended` is true, and the first waiter if it is true for that one.
+ * Returns true if there were any: their share has then been handed on, and the lock must be read
+ * again. */
 static bool end_those(struct session *s, ended_fn *ended, int64_t now_us) {
     struct lock *lock = &s->lock;
     bool any = false;
@@ -391,7 +392,8 @@ static int64_t left_us(const struct lock *lock, int64_t now_us) {
     return lock->holder_count ? first_us - now_us : 0;
 }
 
-/* Notes whom the waiter must watch: the one before it in the queue, or the holders. */
+/* Notes which processes the waiter must watch: that of the waiter just before it, or those of the
+ * holders. */
 static void note_those_before(struct session *s, const struct claim *before) {
     struct lock *lock = &s->lock;
     s->in_front_count = 0;

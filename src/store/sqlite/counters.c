@@ -4,9 +4,9 @@
  * A commit whose outcome is unknown may reappear. So an operation that changes a counter stores its
  * answer in the same transaction, and a repeat finds it. One that changes nothing stores none.
  *
- * A counter outlives a reboot, so its expiry is by the wall clock. An answer does not have to, so
- * its expiry is by the clock that leases use. Each change also removes a few expired counters and
- * answers, more than it adds. */
+ * A counter outlives a reboot, so it expires by the wall clock. An answer need not, so it expires
+ * by the clock that leases use. Each change also removes a few expired counters and answers, more
+ * than it adds. */
 #include "store/counts.h"
 #include "store/sqlite/sqlite.h"
 

@@ -244,7 +244,7 @@ TEST(what_cannot_be_written_to_is_denied) {
     check_ends_well(spawn(open_as_nobody, (void *)path));
 }
 
-/* A file system of this test's own. */
+/* A file system for this test only. */
 static void mount_small(const char *path, const char *options) {
     CHECK(mkdir(path, 0700) == 0);
     if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
@@ -277,7 +277,7 @@ static int fill_with_locks(hf_client *client, int most) {
     return HF_OK;
 }
 
-/* failures.md 9: with a full disk nothing is granted, and no hold is lost. */
+/* FAILURES.md 9: with a full disk nothing is granted, and no hold is lost. */
 TEST(a_full_disk_is_reported_and_loses_nothing) {
     const char *small = in_folder("small"), *file = in_folder("small/locks.db");
     mount_small(small, "size=512k,mode=0700");
@@ -321,7 +321,7 @@ TEST(a_limit_on_the_size_of_files_is_reported) {
     _exit(0);
 }
 
-/* failures.md 13: a hold that was deleted with the file is lost; a renewal does not restore it. */
+/* FAILURES.md 13: a hold that was deleted with the file is lost; a renewal does not restore it. */
 TEST(a_deleted_file_loses_its_locks_and_is_created_again) {
     hf_client *client = open_client();
     hf_hold *hold = get_now(client, "x");
@@ -443,7 +443,7 @@ TEST(a_claim_that_was_just_written_is_not_of_an_earlier_boot) {
     hf_client_close(client);
 }
 
-/* failures.md 16. */
+/* FAILURES.md 16. */
 TEST(a_token_floor_outlasts_a_restored_backup) {
     hf_client *client = open_client();
     let_go(get_now(client, "x"));

@@ -118,7 +118,7 @@ TEST(a_writer_gets_the_lock_when_one_reader_is_killed_and_the_other_releases) {
     hf_client_close(client);
 }
 
-/* ---- Evidence: failures.md 43 ---- */
+/* ---- Evidence: FAILURES.md 43 ---- */
 
 TEST(a_claim_whose_pid_was_reused_counts_as_dead) {
     struct other *other;
@@ -381,7 +381,7 @@ TEST(a_hold_of_a_time_namespace_that_is_ahead_is_not_of_an_earlier_boot) {
     kill_hard(child);
 }
 
-/* ---- Who is stopped: failures.md 1 ---- */
+/* ---- Who is stopped: FAILURES.md 1 ---- */
 
 struct stopped {
     atomic_int state;
@@ -656,7 +656,7 @@ TEST(sockets_of_the_dead_are_removed) {
     CHECK_EQ_INT(sockets(path), 0);
 }
 
-/* ---- Descriptors: failures.md 38 to 40 ---- */
+/* ---- Descriptors: FAILURES.md 38 to 40 ---- */
 
 TEST(an_executed_program_inherits_no_descriptors) {
     bool before[1024];

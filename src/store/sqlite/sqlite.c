@@ -3,15 +3,15 @@
  * Design notes.
  *
  * The model is memory.c's. The database has a row for each name and one for each claim
- * (database.c); each operation is one transaction, a renewal of many holds too. BEGIN IMMEDIATE
- * takes the file's one write lock, for some ten microseconds. No notification is sent before the
+ * (database.c); each operation is one transaction, even a renewal of many holds. BEGIN IMMEDIATE
+ * takes the file's one write lock, for about ten microseconds. No notification is sent before the
  * commit. All operations complete inside `submit`.
  *
- * Time is the host's CLOCK_BOOTTIME. Wall clocks are for tokens and people. That clock also tells
- * boots apart, since it starts at 0 with each. A claim that was written at a time still in the
- * future is from an earlier boot, and void. Any other claim from an earlier boot looks like a
- * current one, and ends with its lease. (The boot id would not work: a container sees one of its
- * own, and would void what the host's processes hold.)
+ * Time is the host's CLOCK_BOOTTIME. Wall clocks are for tokens, the expiry of counters, and
+ * people. CLOCK_BOOTTIME also tells boots apart, since it starts at 0 with each. A claim that was
+ * written at a time still in the future is from an earlier boot, and void. Any other claim from an
+ * earlier boot looks like a current one, and ends with its lease. (The boot id would not work: a
+ * container sees its own, and would void what the host's processes hold.)
  *
  * SQLite does not survive a fork. The child's copy of its memory says that it has locks on the
  * file, but the kernel does not pass locks on to a child, and a connection that the child opened

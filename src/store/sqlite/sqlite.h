@@ -24,9 +24,9 @@ struct file {
 };
 
 /* Finds the file that the URL's path names ("": the default one) and checks that it may be used.
- * Creates it, empty, if it does not exist, and in the default place its folder, too. On failure an
+ * Creates it, empty, if it does not exist; in the default place, also its folder. On failure an
  * hf_error and particulars. No other thread of this process may open or close the file meanwhile
- * (POSIX locks: failures.md 38). */
+ * (POSIX locks: FAILURES.md 38). */
 int file_find(const char *url_path, struct file *ret, char **ret_text);
 void file_drop(struct file *file);
 
@@ -224,7 +224,7 @@ struct session {
     struct file file;
     struct database db;
     struct host_facts facts;
-    int64_t wall_us; /* when the transaction began: `since` and the lease begin together */
+    int64_t wall_us; /* when the transaction started: `since` and the lease start together */
     struct lock lock;
     struct note *notes;
     size_t note_count, note_room;

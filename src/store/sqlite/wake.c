@@ -3,21 +3,21 @@
  * Beside the database is a folder of sockets, FILE-wake/, one for each client that waits for a lock
  * or has held one for some time, named after the client's id in hex. A client that hands on or
  * breaks a lock sends a datagram there after the commit: WAKE or GONE and the number of the
- * attempt. Datagrams are hints. If one is lost, the waiter asks again by itself, only later; one
- * that says GONE is checked against the database. The kernel keeps some ten of them for a client
- * that does not read them. Those that do not fit are sent together a little later, until the waiter
- * must have asked by itself. Sockets are addressed through /proc/self/fd, since the address of a
- * socket is too short for most paths. A client that finds a socket refused, because its owner died,
- * removes its file.
+ * attempt. Datagrams are hints. If one is lost, the waiter asks again anyway, only later; GONE is
+ * checked against the database. The kernel keeps about ten of them for a client that does not read
+ * them. Those that do not fit are sent together a little later, until the waiter must have asked
+ * anyway. Sockets are addressed through /proc/self/fd, since the address of a socket is too short
+ * for most paths. A client whose datagram is refused, because the socket's owner died, removes the
+ * socket's file.
  *
  * A socket is a file. Creating one costs an eighth of what `holdfast run x true` takes on ext4. A
  * waiter needs its socket before its place in the queue is committed. A holder is notified only of
- * a break, so it creates its socket LISTEN_AFTER_US later, and then checks that its hold is still
- * there.
+ * a break, so it creates its socket LISTEN_AFTER_US later, and then checks that its hold still
+ * exists.
  *
  * When a process is killed, it sends no datagram. So each waiter watches the process just before
- * it: the one before it in the queue, or, at the head, the holders. When that process ends, the
- * waiter asks again, finds it dead, and removes its claims. */
+ * it: that of the waiter before it in the queue or, at the head, those of the holders. When that
+ * process ends, the waiter asks again, finds it dead, and removes its claims. */
 #include "store/sqlite/sqlite.h"
 
 #include "base/error.h"
@@ -289,7 +289,7 @@ static bool deliver(struct session *s, const uint8_t id[16], const struct messag
 }
 
 /* Puts the notes that did not fit back at `at`, unless they are too old. Returns how many. Watchers
- * need no second hint: what fills their socket are hints too, and they look by themselves. */
+ * need no second hint: their socket is already full of hints, and they also look without one. */
 static size_t keep_notes(struct session *s, size_t at, struct note *notes, size_t count) {
     int64_t now_us = world_now_us(s->host->world);
     size_t kept = 0;

@@ -1,4 +1,4 @@
-/* What the ZooKeeper store can do, for its driver and for the list of schemes, which is there
+/* What the ZooKeeper store can do, for its driver and for the list of schemes, which exists even
  * without the module. */
 #ifndef ZOOKEEPER_CAPABILITIES_H
 #define ZOOKEEPER_CAPABILITIES                                                                    \

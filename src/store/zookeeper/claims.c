@@ -137,7 +137,7 @@ static void expire_at(struct zookeeper *zk, int64_t at_us) {
 
 void claim_hold_until(struct zk_claim *claim, int64_t until_us) {
     if (until_us < claim->until_us)
-        return; /* its owner counts on the time that it was given before */
+        return; /* its owner relies on the time that it was given earlier */
     claim->until_us = until_us;
     expire_at(claim->zk, until_us);
 }
@@ -147,8 +147,8 @@ void claim_end_later(struct zk_claim *claim) {
     expire_at(zk, world_now_us(zk->host->world) + RETRY_US);
 }
 
-/* Ends holds that were not renewed, although the session goes on, and claims that could not be
- * deleted before. */
+/* Ends holds that were not renewed although the session continues, and claims that could not be
+ * deleted earlier. */
 void zookeeper_expire(struct zookeeper *zk) {
     int64_t now_us = world_now_us(zk->host->world), next_us = WORLD_NEVER;
     list_each_safe(node, &zk->claim_list) {

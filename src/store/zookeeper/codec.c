@@ -120,7 +120,7 @@ void codec_connect(struct codec_out *out, const struct codec_session *session) {
     put_int(out, session->timeout_ms);
     put_long(out, session->id);
     put_bytes(out, session->password, sizeof(session->password));
-    put_bool(out, false); /* not read only: a member that has lost the others is no good */
+    put_bool(out, false); /* not read only: a member that has lost the others is of no use */
     end_frame(out);
 }
 
@@ -384,7 +384,7 @@ struct codec_event codec_event(struct codec_in *in) {
     return event;
 }
 
-/* Servers before 3.4 do not say whether they are read only, which is the last field. */
+/* Servers before 3.4 do not send the last field, which says whether they are read only. */
 struct codec_session codec_connected(struct codec_in *in) {
     struct codec_session session = {0};
     codec_int(in);

@@ -6,8 +6,8 @@
  * code. Only the first frame of a connection, in each direction, has no such header.
  *
  * Nothing that a server sends is trusted: a frame is at most CODEC_FRAME_MAX bytes, every length
- * inside it is checked against what is left, and a field that is not there makes the rest of the
- * frame unreadable (`failed`), never something else. */
+ * inside it is checked against what is left, and a missing field makes the rest of the frame
+ * unreadable (`failed`), and has no other effect. */
 #ifndef ZOOKEEPER_CODEC_H
 #define ZOOKEEPER_CODEC_H
 
@@ -51,7 +51,7 @@ struct codec_session {
 void codec_connect(struct codec_out *out, const struct codec_session *session);
 void codec_ping(struct codec_out *out);
 void codec_auth(struct codec_out *out, const char *scheme, const char *credentials);
-/* Sets watches again, on nodes and on the children of nodes, and has the server report what has
+/* Sets watches again, on nodes and on the children of nodes, and makes the server report what has
  * happened to them since `last_zxid`. */
 struct codec_paths {
     const char *const *paths;
@@ -74,7 +74,7 @@ void codec_set_data(struct codec_out *out, int32_t xid, const char *path, const 
                     int32_t version);
 void codec_get_children(struct codec_out *out, int32_t xid, const char *path, bool watch);
 
-/* Operations that are done all together or not at all. */
+/* Operations of which either all are done or none. */
 void codec_multi_begin(struct codec_out *out, int32_t xid);
 void codec_multi_check(struct codec_out *out, const char *path, int32_t version);
 void codec_multi_create(struct codec_out *out, const char *path, const char *data,
@@ -128,7 +128,7 @@ struct codec_header {
 struct codec_stat {
     int64_t czxid, mzxid, ctime_ms, mtime_ms;
     int32_t version, cversion, aversion;
-    int64_t owner; /* the session of an ephemeral node; 0: it is none */
+    int64_t owner; /* the session of an ephemeral node; 0: it is not ephemeral */
     int32_t data_size, child_count;
     int64_t pzxid;
 };

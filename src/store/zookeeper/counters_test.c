@@ -1,4 +1,4 @@
-/* What happens once and what does not, and what is left of answers and of counters. */
+/* Which operations take effect, and only once; and what is left of answers and of counters. */
 #include "store/zookeeper/zookeeper_test.h"
 
 #define COUNTER "/holdfast/counters/x"
@@ -104,7 +104,7 @@ TEST(what_is_not_a_number_is_not_touched) {
     over();
 }
 
-/* Otherwise a request that is under way could take the next counter for this one. */
+/* Otherwise a request that is under way could mistake the next counter for this one. */
 TEST(a_removed_counter_leaves_its_node_and_its_version) {
     connected();
     ask_count(&rig, &a, "x", STORE_COUNT_ADD, 5);
@@ -140,7 +140,7 @@ TEST(a_count_that_others_overtake_goes_on) {
     over();
 }
 
-/* What is read counts only if it is still so when the ensemble has agreed. */
+/* What was read counts only if it is still true when the ensemble has agreed. */
 TEST(a_read_is_confirmed) {
     connected();
     ask_count(&rig, &b, "x", STORE_COUNT_ADD, 1);

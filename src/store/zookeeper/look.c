@@ -1,6 +1,6 @@
-/* INSPECT, LIST and BREAK. Each reads locks in two steps: the claims on each lock, then what each
- * claim's node says. A member that lags behind catches up first, so that everybody who was granted
- * a lock before is found. Only BREAK changes something. */
+/* INSPECT, LIST and BREAK. Each reads locks in two steps: the claims on each lock, then the data of
+ * each claim's node. A member that lags behind catches up first, so that every earlier grant is
+ * found. Only BREAK changes something. */
 #include "store/zookeeper/look.h"
 
 #include "base/error.h"
@@ -54,7 +54,7 @@ static int digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The value of a word; "": it has none. What is too long is cut. */
+/* The value of a word; "": it has none. A value that is too long is cut. */
 static const char *value_of(const char *data, const char *word, char ret_value[VALUE_SIZE]) {
     size_t size = strlen(word), used = 0;
     const char *line = data;
@@ -110,7 +110,7 @@ uint64_t look_number(struct codec_text text) {
 
 struct party {
     struct codec_stat stat;
-    char *data; /* NULL: it has gone meanwhile */
+    char *data; /* NULL: it is gone by now */
 };
 
 struct view {
@@ -283,7 +283,7 @@ static void read_node(struct zk_task *task, uint64_t part, const char *path) {
     task_send(task, request);
 }
 
-/* Reads the locks of the views, then goes on with `then`. */
+/* Reads the locks of the views, then continues with `then`. */
 static void read_views(struct zk_task *task, zk_step *then) {
     struct looking *l = task->work;
     bool has_base = !task->zk->layout->is_foreign;
@@ -336,7 +336,7 @@ static bool add_party(struct looking *l, const struct view *view, size_t index) 
                            claim->seq);
 }
 
-/* The largest token that may have been granted: nobody's is beyond the last change. */
+/* The largest token that may have been granted: no token is beyond the last change. */
 static uint64_t last_token(const struct looking *l, const struct view *view) {
     uint64_t token = 0;
     for (size_t i = 0; i < view->holders; i++) {
@@ -527,7 +527,7 @@ static char *format_break(const struct zk_task *task) {
     return text;
 }
 
-/* In the layout of another library, somebody may keep something else there. */
+/* In the layout of another library, something else may be stored there. */
 static bool has_room_for_break(const struct view *view) {
     return !view->data || !*view->data || number_of(view->data, "broken_us") > 0;
 }

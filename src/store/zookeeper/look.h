@@ -1,5 +1,5 @@
-/* What nodes say about locks, and operations that read it. The data of a node are lines of text, a
- * word and a value each; in values, bytes that do not print are %XX. */
+/* The data of nodes about locks, and operations that read it. A node's data is lines of text, each
+ * with a word and a value; in values, bytes that are not printable are %XX. */
 #ifndef ZOOKEEPER_LOOK_H
 #define ZOOKEEPER_LOOK_H
 
@@ -8,7 +8,7 @@
 struct store_host;
 struct store_op;
 
-/* The data of a claim: who it is, and what its token is counted from. To be freed; NULL: no
+/* The data of a claim: its owner, and what its token is counted from. To be freed; NULL: no
  * memory. */
 char *look_format_party(const struct store_host *host, const struct store_op *op, uint64_t base);
 uint64_t look_base(struct codec_text data);

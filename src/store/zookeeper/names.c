@@ -7,7 +7,7 @@
 
 static const char digits[] = "0123456789abcdef";
 
-/* "." and ".." are no names of nodes. */
+/* "." and ".." are not valid names of nodes. */
 void names_encode(const char *name, char ret_node[NAMES_LOCK_SIZE]) {
     bool is_dots = strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
     char *to = ret_node;
@@ -54,7 +54,7 @@ const struct names_layout names_layouts[] = {
     {"holdfast", {"x-", "-"}, {"s-", "-"}, false, false},
     {"curator", {"_c_", "-lock-"}, {0}, true, false},
     {"curator-rw", {"_c_", "-__WRIT__"}, {"_c_", "-__READ__"}, true, false},
-    /* A kazoo client makes the lock's node once, and fails if that has gone later. */
+    /* A kazoo client makes the lock's node once, and fails if it is gone later. */
     {"kazoo", {"", "__lock__"}, {"", "__rlock__"}, true, true},
     {0},
 };
@@ -120,7 +120,7 @@ static bool parse_permits(const char *text, struct names_claim *ret) {
     return parse_ours(text + used, &(struct names_form){"", "-"}, ret);
 }
 
-/* A claim of another library has its words before the number. */
+/* A claim of another library has that library's words before the number. */
 static bool parse_theirs(const char *text, const struct names_form *form, struct names_claim *ret) {
     const char *number = NULL;
     for (const char *at = form->after ? strstr(text, form->after) : NULL; at;

@@ -8,8 +8,8 @@
  *
  * CLIENT and SEQ are the attempt id in hex. The server adds NUMBER, which gives the order.
  *
- * Other libraries have the same recipe with other names. To exclude their locks, and be excluded by
- * them, our claims are named as theirs (struct names_layout):
+ * Other libraries have the same recipe with different names. To exclude their locks, and be
+ * excluded by them, our claims are named like theirs (struct names_layout):
  *
  *    _c_CLIENT-SEQ-lock-NUMBER       Curator's InterProcessMutex
  *    _c_CLIENT-SEQ-__WRIT__NUMBER    Curator's InterProcessReadWriteLock, __READ__ for readers
@@ -23,13 +23,13 @@
 #include "store/zookeeper/codec.h"
 
 struct names_form {
-    const char *before, *after; /* the attempt id; what is after it says whose claim this is */
+    const char *before, *after; /* the attempt id; `after` says whose claim this is */
 };
 
 struct names_layout {
     const char *word; /* in the URL */
     struct names_form exclusive, shared;
-    bool is_foreign;  /* others than holdfast have claims here */
+    bool is_foreign;  /* clients other than holdfast have claims here */
     bool keeps_locks; /* the nodes of locks are not containers: they stay */
 };
 
@@ -49,7 +49,7 @@ void names_format_claim(const struct names_layout *layout, const struct store_op
 
 struct names_claim {
     uint8_t kind;    /* enum store_kind */
-    bool is_foreign; /* not of holdfast: it has no attempt id */
+    bool is_foreign; /* not holdfast's: it has no attempt id */
     bool is_unknown; /* not of this layout either: its client ignores our claims */
     uint32_t capacity, weight;
     uint8_t client[16];
@@ -67,8 +67,8 @@ bool names_parse_claim(const struct names_layout *layout, struct codec_text node
 int names_read_claims(const struct names_layout *layout, struct codec_in *in,
                       struct names_claim **ret_claims, size_t *ret_count);
 
-/* How many of these hold the lock: as many as fit, from the first on, and none behind a claim of
- * another kind. So a holder goes on holding it when claims before it go away. */
+/* How many of these hold the lock: as many as fit, starting with the first, and none after a claim
+ * of another kind. So a holder keeps holding it when claims before it go away. */
 size_t names_holders(const struct names_claim *claims, size_t count);
 
 #endif

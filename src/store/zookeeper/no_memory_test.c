@@ -1,6 +1,6 @@
-/* An allocation that fails, at every index of what the ZooKeeper store does: each operation
- * completes once, with a clear outcome, nothing leaks (AddressSanitizer looks), nothing spins, and
- * no claim stays behind that nobody knows of. */
+/* Fails each allocation in turn that the ZooKeeper store makes: each operation completes once, with
+ * a clear outcome, nothing leaks (AddressSanitizer checks), nothing spins, and no claim stays
+ * behind that nobody knows of. */
 #define TEST_TIMEOUT_S 200
 #include "store/zookeeper/zookeeper_test.h"
 
@@ -52,7 +52,7 @@ static void release_as(struct asked *release, const struct asked *hold) {
     fake_settle(rig.world);
 }
 
-/* What was refused leaves nothing behind, once there is memory again. */
+/* A refused operation leaves nothing behind, once there is memory again. */
 static void check_left_behind(const char *name, const struct asked *acquire) {
     fail_pause();
     fake_pass_us(rig.world, 5 * S);
@@ -225,7 +225,7 @@ static void lose_connections(void) {
     hang_up_all();
     ask_inspect(&rig, &asked[2], "other");
     check_completed(3);
-    CHECK_EQ_INT(rig.gone_count, 0); /* the session goes on */
+    CHECK_EQ_INT(rig.gone_count, 0); /* the session continues */
     over();
 }
 
@@ -265,7 +265,7 @@ TEST(counting_survives_failed_allocations) {
     fail_at_every_index(count);
 }
 
-/* So many that some of them look for old answers. */
+/* Counts so often that some of the counts look for old answers. */
 static void count_often(void) {
     open_unfailing();
     for (int i = 0; i < 40; i++) {

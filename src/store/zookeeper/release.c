@@ -1,7 +1,7 @@
-/* Release: a claim is deleted, whether it holds or waits. Nobody else could do it as long as this
- * client's session lives. So once a release was asked for (or a hold has ended because it was not
+/* Release: a claim is deleted, whether it holds or waits. Nobody else could do that while this
+ * client's session lives. So once a release was requested (or a hold has ended because it was not
  * renewed), the deletion is tried again on every connection until the ensemble confirms it or the
- * session ends, even if nobody waits for that any more. */
+ * session ends, even if nobody waits for it any more. */
 #include "store/zookeeper/zookeeper.h"
 
 #include <stdlib.h>
@@ -105,7 +105,7 @@ void zookeeper_release(struct zookeeper *zk, struct store_op *op) {
     struct zk_claim *claim = claim_find(zk, op->seq);
     if (!claim) {
         store_complete(zk->host, op, STORE_NOT_YOURS);
-    } else if (claim->task) { /* a task deletes it already, and nobody waits for that */
+    } else if (claim->task) { /* a task is already deleting it, and nobody waits for that */
         claim->task->op = op;
         claim->task->give_up_us = world_now_us(zk->host->world) + zk->setup.timeout_us;
     } else {

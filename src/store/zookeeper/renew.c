@@ -1,4 +1,4 @@
-/* Renew: one write that checks that the nodes of all these holds are there. Its answer moves the
+/* Renew: one write that checks that the nodes of all these holds exist. Its answer moves the
  * session's deadline (session.c), and with it that of each hold. */
 #include "store/zookeeper/zookeeper.h"
 
@@ -6,7 +6,7 @@
 
 struct renewing {
     int32_t error;
-    size_t failed; /* which of the checks */
+    size_t failed; /* which check failed */
     size_t count;
     uint64_t seqs[]; /* in the order of the operation's list; 0: it has its outcome, and no check */
 };
@@ -65,7 +65,7 @@ static void renew_answered(struct zk_request *request, const struct codec_header
     task_answered(task);
 }
 
-/* What is not among the checks is not ours (any more). */
+/* A hold that is not among the checks is not ours (any more). */
 static void renew_start(struct zk_task *task) {
     struct renewing *r = task->work;
     struct zk_request *request = task_request(task, renew_answered, 0);

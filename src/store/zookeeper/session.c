@@ -2,32 +2,32 @@
  *
  * Until when does the ensemble keep a session? Its leader alone decides. It ends a session when it
  * has not heard of it for the session's timeout T. An answer from the member that we are connected
- * to is no proof that the leader has: a member answers pings by itself. It notes which sessions
+ * to does not prove that the leader has: a member answers pings on its own. It notes which sessions
  * were active, and reports them when the leader pings it, which is twice in each tick. If it is cut
- * off, it goes on answering for syncLimit ticks, while the leader ends the session and gives its
+ * off, it keeps answering for syncLimit ticks, while the leader ends the session and gives its
  * locks to others. Nor does a request that is forwarded to the leader touch the session there.
  *
- * What counts is therefore the anchor: the latest time for which we know that the leader has heard
- * of something that was sent then or later. There are two ways to know:
+ * So we count from the anchor: the latest time for which we know that the leader has heard of
+ * something that was sent then or later. There are two ways to know:
  *
  *  - A member that resumes a session asks the leader, which touches the session at once; a new
- *    session is a transaction. So opening the connection counts from its request.
+ *    session is a transaction. So an opened connection counts from its request.
  *  - Reports and forwarded requests go to the leader over one connection, in order. If an exchange
  *    with the member was over by the time t, and a write was sent T/2 or more after t and was
  *    answered, then the leader has pinged the member in between (a server's shortest timeout is two
  *    ticks, so T/2 has two pings), the report went ahead of the write, and the exchange counts from
  *    when it was sent.
  *
- * Both count only with a write that was answered on the same connection. (A sync is no write: a
- * leader that has lost its majority answers it.) A majority has such a write, so no other leader
- * was elected before it was sent; and a new leader begins with a whole timeout for every session.
- * So whoever is leader, now or later, keeps the session until the anchor plus T.
+ * Both count only with a write that was answered on the same connection. (A sync is not a write: a
+ * leader that has lost its majority still answers it.) A majority has such a write, so no other
+ * leader was elected before it was sent; and a new leader starts with a whole timeout for every
+ * session. So any leader, now or later, keeps the session until the anchor plus T.
  *
- * What remains: a leader that does not ping a member for a whole tick and then goes on as its
- * leader. Pings are sent by a thread of the leader that does nothing else.
+ * One case remains: a leader that does not ping a member for a whole tick and then continues as its
+ * leader. The leader's pings are sent by a thread that does nothing else.
  *
- * Requests without a reply come back when the connection is lost. Those that were never sent wait
- * for another connection until every member has been tried. */
+ * Requests without a reply are returned when the connection is lost. Those that were never sent
+ * wait for another connection until every member has been tried. */
 #include "store/zookeeper/session.h"
 
 #include "base/error.h"
@@ -40,7 +40,7 @@
 enum {
     PINGS = 20,        /* in a session's timeout */
     CONNECT_PARTS = 8, /* of the timeout, for one member */
-    SILENCE_PARTS = 4, /* of the timeout, until a member that does not answer is left */
+    SILENCE_PARTS = 4, /* of the timeout, until a member that does not answer is abandoned */
     CONNECT_LEAST_US = 250000,
     WATCHES_SIZE = 65536 /* of the paths in one request */
 };
@@ -107,7 +107,8 @@ static void return_all(struct list *list) {
 
 /* ---- The anchor ---- */
 
-/* Exchanges that are close to the one before are left out, so that the ring covers the timeout. */
+/* Exchanges that are close to the previous one are left out, so that the ring covers the
+ * timeout. */
 static void note_exchange(struct zk_session *session, int64_t sent_us) {
     struct zk_exchange *ring = session->exchanges;
     size_t count = session->exchange_count;
@@ -144,7 +145,7 @@ static int64_t silence_us(const struct zk_session *session) {
                       : session->setup->timeout_us;
 }
 
-/* When the oldest of what was sent will have waited too long for an answer. */
+/* When the oldest unanswered request will have waited too long. */
 static int64_t silent_at_us(struct zk_session *session) {
     struct zk_request *first = first_of(&session->sent);
     int64_t since_us = first ? first->sent_us : WORLD_NEVER;
@@ -241,7 +242,7 @@ static void send_waiting(struct zk_session *session) {
     }
 }
 
-/* Sets the watches again that the last connection had, in requests of limited size. */
+/* Sets the watches of the last connection again, in requests of limited size. */
 static bool send_watches(struct zk_session *session) {
     const char **paths = calloc(session->watches.count + 1, sizeof(*paths));
     bool ok = paths != NULL;
@@ -317,7 +318,7 @@ static bool greeted(struct zk_session *session, struct codec_in *in) {
         return false;
     if (!granted.id) {
         if (!session->is_new)
-            session->state = ZK_READY; /* the connection did its work: no failure to connect */
+            session->state = ZK_READY; /* the connection worked: not a failure to connect */
         forget(session);
         break_off(session, HF_UNREACHABLE, "the session has expired");
         return true;
@@ -359,12 +360,12 @@ static bool answer_first(struct zk_session *session, const struct codec_header *
                          struct codec_in *in) {
     struct zk_request *request = first_of(&session->sent);
     if (!request || request->xid != header->xid)
-        return false; /* it answers no request of ours */
+        return false; /* it does not answer any request of ours */
     note_exchange(session, request->sent_us);
     if (request->writes && header->error == ZK_OK)
         note_write(session, request->sent_us);
     return_request(request, header, in);
-    /* The next connection tells what became of the session. */
+    /* The next connection shows what became of the session. */
     if ((header->error == ZK_EXPIRED || header->error == ZK_MOVED) &&
         net_wire_is_open(&session->wire))
         break_off(session, HF_UNREACHABLE, codec_error_text(header->error));
@@ -428,7 +429,7 @@ static void wire_closed(struct net_wire *wire, int reason, const char *why) {
 
 static const struct net_wire_events events = {wire_opened, wire_received, wire_closed};
 
-/* ---- The door ---- */
+/* ---- The entry points ---- */
 
 static void open_wire(struct zk_session *session) {
     struct world_peer *peer = &session->setup->peers[session->peer];

@@ -1,10 +1,10 @@
 /* A session with a ZooKeeper ensemble, over one connection at a time. Requests go in, and each
- * comes out once, with its reply or without.
+ * comes out once, with a reply or without.
  *
  * A session opens when there is something to send. It tries the members of the ensemble in turn.
  * When a connection is lost, the session continues at another member, watches included, as long as
- * the ensemble has not ended it. Requests without a reply come back then: a create must not be sent
- * twice. An open connection is kept alive by pings.
+ * the ensemble has not ended it. Requests without a reply are returned then: a create must not be
+ * sent twice. An open connection is kept alive by pings.
  *
  * It also knows until when the ensemble keeps the session (zk_session_valid_until_us); session.c
  * says how. */
@@ -29,7 +29,7 @@ struct zk_request {
     struct list link;
     zk_answered *answered;
     void *context;
-    uint64_t part; /* of what the context does */
+    uint64_t part; /* of the context's work */
     int32_t xid;
     bool writes; /* a majority has it when it is answered */
     bool was_sent;
@@ -37,7 +37,8 @@ struct zk_request {
     struct codec_out out;
 };
 
-/* A watch that the server has, or will have on the next connection. It is gone once it fired. */
+/* A watch that the server has, or will have on the next connection. It is gone once it has
+ * fired. */
 struct zk_watch {
     struct map_node node;
     char *path; /* NULL: it is not set */
@@ -78,14 +79,14 @@ struct zk_session {
     struct map watches;
     int64_t wanted_timeout_us; /* of a new session */
     int32_t next_xid;
-    size_t peer;     /* that is connected to, or is next */
+    size_t peer;     /* the one that is connected, or is next */
     size_t failures; /* to connect, since the last success */
     struct net_backoff backoff;
     int64_t retry_at_us;
     int64_t greeted_us;   /* when this connection's session was asked for */
     int64_t last_sent_us; /* anything */
     int64_t pinged_us;    /* a ping without an answer; 0: none */
-    int64_t anchor_us;    /* the ensemble keeps the session for its timeout from this, or longer */
+    int64_t anchor_us;    /* the ensemble keeps the session at least for its timeout from here */
     struct zk_exchange exchanges[ZK_EXCHANGES]; /* a ring */
     size_t exchange_count;
     bool keeps; /* there is something to lose: reconnect even if nothing waits */
@@ -96,14 +97,14 @@ struct zk_session {
 
 /* HF_OK or HF_NO_MEMORY. */
 int zk_session_init(struct zk_session *session, const struct zk_session_setup *setup);
-/* Every request comes back without a reply. `end`: tell the server that the session is over, if
- * that can be done without waiting. */
+/* Every request is returned without a reply. `end`: tell the server that the session is over, if
+ * that is possible without waiting. */
 void zk_session_close(struct zk_session *session, bool end);
 
 /* A request to fill in (`out`, with this xid); NULL: no memory. */
 struct zk_request *zk_request_new(struct zk_session *session, zk_answered *answered, void *context,
                                   uint64_t part);
-/* Sends it, now or as soon as it can, and frees it when it was answered. */
+/* Sends the request, now or as soon as it can, and frees it when it was answered. */
 void zk_session_submit(struct zk_session *session, struct zk_request *request);
 
 /* Whether to reconnect even if nothing waits to be sent, so that the session does not expire. */
@@ -111,7 +112,7 @@ void zk_session_keep(struct zk_session *session, bool keep);
 
 /* The session timeout that the server granted; 0: there is no session. */
 int64_t zk_session_timeout_us(const struct zk_session *session);
-/* No other session can own what this one's ephemeral nodes stand for before this time. */
+/* Before this time, no other session can own what this one's ephemeral nodes stand for. */
 int64_t zk_session_valid_until_us(const struct zk_session *session);
 
 /* The server is being asked to set this watch. False: no memory. */

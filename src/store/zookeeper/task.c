@@ -59,7 +59,7 @@ void task_refuse(struct zk_task *task, int reason, char *text) {
     end(task, STORE_REFUSED, reason, text);
 }
 
-/* An earlier request without a reply may have acted, so "refused" would say too much. */
+/* An earlier request without a reply may have acted, so "refused" would claim too much. */
 static void fail(struct zk_task *task, int reason, char *text) {
     end(task, task->uncertain ? STORE_UNKNOWN : STORE_REFUSED, reason, text);
 }
@@ -92,7 +92,7 @@ static char *why(const struct zookeeper *zk) {
     return zk->session.why[0] ? error_format("%s", zk->session.why) : NULL;
 }
 
-/* A deletion goes on until it is confirmed, but nobody waits for that any longer. */
+/* A deletion continues until it is confirmed, but nobody waits for it any longer. */
 static void leave_alone(struct zk_task *task) {
     struct zookeeper *zk = task->zk;
     struct store_op *op = task->op;
@@ -147,10 +147,10 @@ static void caught_up(struct zk_request *request, const struct codec_header *hea
     task_answered(request->context);
 }
 
-/* A write that changes nothing. It has its place in the order of all writes even if it fails,
- * because this client may not read the node that it checks. A `sync` would not do: a leader answers
- * its own clients at once, while what it has proposed is still under way, and so does one that was
- * replaced and does not know it. */
+/* A write that changes nothing. It has its place in the order of all writes even if it fails
+ * because this client may not read the node that it checks. A `sync` would not be enough: a leader
+ * answers its own clients at once, while its proposals are still under way, and so does a leader
+ * that was replaced and does not know it. */
 void task_catch_up(struct zk_task *task) {
     struct zk_request *request = task_request(task, caught_up, 0);
     if (!request)
@@ -165,7 +165,7 @@ void task_catch_up(struct zk_task *task) {
 bool task_has_reply(struct zk_request *request, const struct codec_header *header) {
     struct zk_task *task = request->context;
     task->was_sent |= request->was_sent;
-    /* The session has moved or ended meanwhile: the next connection will tell. */
+    /* The session has moved or ended meanwhile: the next connection will show which. */
     bool is_void = !header || header->error == ZK_EXPIRED || header->error == ZK_MOVED;
     task->lost |= is_void;
     return !is_void;

@@ -9,7 +9,7 @@ static const char *const spelled[WORDS_COUNT] = {"srvr", "conf"};
 
 /* ---- One word ---- */
 
-/* The task goes on from the timer: no wire may be dropped while it reports something. */
+/* The task continues from the timer: no wire may be dropped while it reports something. */
 static void is_over(struct words_answer *answer) {
     struct words *words = answer->words;
     if (answer->is_over)

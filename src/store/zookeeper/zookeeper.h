@@ -9,7 +9,7 @@
 
 struct zookeeper;
 
-/* A place in the queue of a lock, or a hold: an attempt that the ensemble may know. It lives until
+/* A place in the queue of a lock, or a hold: an attempt that the ensemble may know. It exists until
  * its node is known to be gone. */
 struct zk_claim {
     struct list link;
@@ -23,7 +23,7 @@ struct zk_claim {
     int64_t until_us;              /* held: until when it was renewed; 0: it is not held */
     char prefix[NAMES_CLAIM_SIZE]; /* of the name of its node */
     struct zk_watch own, ahead;    /* on its node; on what it waits for */
-    struct zk_task *task;          /* that works on it; NULL: none */
+    struct zk_task *task;          /* the task that works on it; NULL: none */
     bool may_exist;                /* a create was sent and not answered */
     bool is_expected;              /* its owner knows that it may exist, and will release it */
     bool waited;                   /* it was in the queue */
@@ -57,7 +57,7 @@ typedef void zk_step(struct zk_task *task);
 
 /* An operation in progress. It is made of steps, each with some requests that are sent together.
  * When all of them have been answered, `next` is called. If one has no reply, `again` is called
- * instead, which starts over; or the operation fails, if its time is over or nothing of it was ever
+ * instead, which starts over; or the operation fails, if its time is over or none of it was ever
  * sent. */
 struct zk_task {
     struct list link;
@@ -67,7 +67,7 @@ struct zk_task {
     void *work; /* of the operation; free_work frees it */
     void (*free_work)(void *work);
     zk_step *next, *again;
-    zk_step *cancel; /* for what it waits for besides requests; NULL: nothing */
+    zk_step *cancel; /* ends what it waits for besides requests; NULL: nothing */
     int64_t started_us, give_up_us;
     unsigned pending; /* requests, and the step while it is being made */
     bool lost;        /* one of them had no reply */
@@ -81,7 +81,7 @@ struct zk_task *task_new(struct zookeeper *zk, struct store_op *op, zk_step *aga
 /* Each completes the operation, if there is one, and frees the task. */
 void task_done(struct zk_task *task, enum store_outcome outcome);
 void task_refuse(struct zk_task *task, int reason, char *text);
-/* By an error of the server that has no meaning for this operation in particular. */
+/* Fails by an error of the server that has no special meaning for this operation. */
 void task_fail(struct zk_task *task, int32_t error);
 
 /* A step: task_step, requests (each made by task_request, filled in, and passed to task_send), and
@@ -90,9 +90,10 @@ void task_step(struct zk_task *task, zk_step *next);
 struct zk_request *task_request(struct zk_task *task, zk_answered *answered, uint64_t part);
 void task_send(struct zk_task *task, struct zk_request *request);
 void task_sent(struct zk_task *task);
-/* The requests that follow see everything that the ensemble has answered, or begun, before. */
+/* Later requests see everything that the ensemble has answered, or started, before. */
 void task_catch_up(struct zk_task *task);
-/* How each zk_answered of a task begins; false: there is no reply. And how it ends. */
+/* Each zk_answered of a task begins with the first (false: there is no reply), and ends with the
+ * second. */
 bool task_has_reply(struct zk_request *request, const struct codec_header *header);
 void task_answered(struct zk_task *task);
 
@@ -112,11 +113,11 @@ void claim_watch(struct zk_claim *claim);
 /* For how long a hold that was asked for when the task started may count on the session, if a lease
  * of `asked_us` was wanted. */
 int64_t claim_lease_us(const struct zk_task *task, int64_t asked_us);
-/* It is held, until then. */
+/* It is held until then. */
 void claim_hold_until(struct zk_claim *claim, int64_t until_us);
-/* Deletes it; nobody waits for that. (release.c) */
+/* Deletes it; nobody waits for that (release.c). */
 void claim_end(struct zk_claim *claim);
-/* The same after a moment, since it has failed: for lack of memory, or because the server refused
+/* The same after a moment, when it has failed: for lack of memory, or because the server refused
  * it. */
 void claim_end_later(struct zk_claim *claim);
 

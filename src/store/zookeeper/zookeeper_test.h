@@ -1,6 +1,6 @@
 /* A ZooKeeper server over streams that lead to the test (support/rig.h): nodes, sessions, one-time
- * watches, as far as the store uses them. Every login succeeds, and no session ends by itself. The
- * test can make it silent. */
+ * watches, as far as the store uses them. Every login succeeds, and no session expires. The test
+ * can make it silent. */
 #ifndef ZOOKEEPER_ZOOKEEPER_TEST_H
 #define ZOOKEEPER_ZOOKEEPER_TEST_H
 
@@ -11,7 +11,7 @@
 
 #include <arpa/inet.h>
 
-/* Not every test uses every word. */
+/* Not every test uses every function. */
 #pragma GCC diagnostic ignored "-Wunused-function"
 
 enum { S = 1000000, NODES_MAX = 200, WATCHES_MAX = 100, PATH_SIZE = 300, REPLY_SIZE = 60000 };
@@ -49,12 +49,12 @@ static struct server {
     struct node nodes[NODES_MAX];
     struct watch watches[WATCHES_MAX];
     int64_t zxid, now_ms;
-    unsigned overtakes; /* how many transactions come right after somebody else adds 10 */
+    unsigned overtakes; /* before this many transactions, another client adds 10 */
     bool loses_multis;  /* they are done, and not answered */
-    bool is_silent;     /* it reads, and says nothing */
+    bool is_silent;     /* it reads, and answers nothing */
     bool is_expired;    /* it knows no session any more */
     char reply[REPLY_SIZE];
-    size_t size; /* of what goes to the stream that is being served */
+    size_t size; /* of the bytes for the stream that is being served */
     struct fake_stream *serving;
 } server;
 

@@ -1,7 +1,7 @@
 """Sets of servers, for the tests of the quorum store.
 
-Nodes are given all the time in the world (TIMEOUT_MS) where a node's silence must not be what decides, so that a
-test is about what it says and not about the speed of the machine."""
+Where a node's silence must not decide the result, nodes get plenty of time (TIMEOUT_MS), so that a test depends
+on what a node answers and not on the speed of the machine."""
 import contextlib
 import select
 
@@ -12,11 +12,11 @@ from servers.redis import Redis, set_url
 from servers.suite import equal
 
 TIMEOUT_MS = 10000
-RENEWED_MS = 9000  # a lease that a busy machine renews in time, too
+RENEWED_MS = 9000  # a lease that even a busy machine renews in time
 MINORITY, MAJORITY = 2, 3  # of five
 AOF = ["appendonly yes", "appendfsync always"]  # a node keeps what it has acknowledged
 
-# A holder and one who must wait for it, of each kind of lock that a set has.
+# For each kind of lock that a set has, a holder and a waiter that must wait for it.
 KINDS = {"exclusive": ("exclusive", "exclusive"), "shared": ("shared", "exclusive"),
          "excluded": ("exclusive", "shared")}
 
@@ -29,13 +29,13 @@ def nodes(count=5, **options):
 
 @contextlib.contextmanager
 def proxies(servers):
-    """One before each."""
+    """A proxy in front of each server."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(Proxy(server.port)) for server in servers]
 
 
 def new_set(servers, timeout_ms=TIMEOUT_MS, more="", name="test"):
-    """The URL of a set of servers, or of the proxies before them, that all vote at once."""
+    """The URL of a set of servers, or of the proxies in front of them, all of which vote at once."""
     return set_url(servers, f"init=yes&node_timeout={timeout_ms}{more}", name)
 
 
@@ -44,7 +44,7 @@ def key(name):
 
 
 def votes(servers, name):
-    """For whom each node that runs has voted."""
+    """The owner that each running node has voted for."""
     return [value_of(server, name) for server in servers if server.running()]
 
 
@@ -65,7 +65,7 @@ def why(puppet, lock):
 
 
 def names_all(text, servers):
-    """The text says something of each of these."""
+    """The text mentions each of these."""
     for server in servers:
         assert f"127.0.0.1:{server.port}: " in text, text
 
@@ -93,7 +93,7 @@ def hold_all(puppet, servers, lease_ms=LONG_MS):
 
 
 def take_all(puppet, tokens):
-    """Each is free, and has a larger token now."""
+    """Each is free, and its next token is larger."""
     for name, token in tokens.items():
         grant = puppet.hold(f"{name}-next", name, kind=KINDS[name][1], lease_ms=LONG_MS, wait_ms=-1)
         assert grant.token > token, (name, grant.token, token)

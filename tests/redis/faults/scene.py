@@ -1,4 +1,4 @@
-"""What the fault tests of the Redis store share, beside what all fault tests do (servers/scene.py)."""
+"""Shared by the fault tests of the Redis store, in addition to servers/scene.py, which all fault tests share."""
 import contextlib
 import threading
 
@@ -43,7 +43,7 @@ def script_calls(server):
 
 
 def warm_up(server):
-    """The server knows the scripts from now on: a request has one reply."""
+    """Makes the server know the scripts, so that each request has one reply."""
     with Puppet(PUPPET, server.url()) as puppet:
         for kind in ("exclusive", "shared"):
             token = puppet.hold("a", "warm-up", kind=kind).token
@@ -55,7 +55,7 @@ def warm_up(server):
 
 
 def evict_all(server):
-    """Of a server whose maxmemory-policy evicts. In one go: whoever asked in between would be refused."""
+    """For a server whose maxmemory-policy evicts. Done in one go: a request in between would be refused."""
     with server.connect() as connection:
         words = ["CONFIG SET maxmemory 1", *["PING"] * 50, "DBSIZE", "CONFIG SET maxmemory 0"]
         connection.socket.sendall("".join(f"{line}\r\n" for line in words).encode())
@@ -64,7 +64,7 @@ def evict_all(server):
 
 @contextlib.contextmanager
 def repeating(server, *words, every_s=0.002):
-    """Gives the server a command again and again, whatever it answers, in a thread. Yields what counts how often."""
+    """Sends the server a command repeatedly, whatever it answers, in a thread. Yields the count."""
     counts, stop = [0], threading.Event()
 
     def run():
@@ -87,8 +87,8 @@ def repeating(server, *words, every_s=0.002):
 
 
 def strand(proxy, *texts):
-    """When requests with these texts are held on their way up: they stay there, with their connections; what comes over
-    new ones passes them."""
+    """Waits until requests with these texts are held on their way up. They stay there, with their connections; requests
+    over new connections overtake them."""
 
     def is_held():
         held = b"".join(piece or b"" for flow in proxy.flows_of("up") for _, piece in flow.pieces)
@@ -100,17 +100,17 @@ def strand(proxy, *texts):
 
 
 def wait_given_up(proxy):
-    """When the client has closed a connection on which something is stranded: what it sends now goes over another."""
+    """Waits until the client has closed a connection on which something is stranded: it now sends over another one."""
     proxy.wait(lambda: any(flow.ended and flow.pieces for flow in proxy.flows_of("up")))
 
 
 def deafen(proxy, number):
-    """From now on nothing reaches the client over its number-th connection; -1: the last."""
+    """Lets nothing reach the client over its number-th connection from now on; -1: the last."""
     with proxy.changed:
         proxy.connections[number].down.has_hole = True
 
 
-# ---- What a lock guards ----
+# ---- The resource that a lock guards ----
 
 
 class Resource:

@@ -1,5 +1,5 @@
-"""What a Redis server may say or do instead of what it was asked for. Each of TROUBLES is a context manager that makes
-it do so, and yields what a client may be told then, besides that it was done."""
+"""What a Redis server may answer or do instead of what it was asked for. Each of TROUBLES is a context manager that
+makes it do so, and yields the outcomes that a client may then see, besides success."""
 import contextlib
 
 from faults.scene import wait_until
@@ -73,7 +73,7 @@ def attempt(server, *words):
 def is_paused(what):
     @contextlib.contextmanager
     def trouble(server):
-        server.command("CLIENT", "PAUSE", 3000, what)  # which CLIENT UNPAUSE would wait for, too
+        server.command("CLIENT", "PAUSE", 3000, what)  # CLIENT UNPAUSE would also have to wait for it
         yield {"UNKNOWN", "UNREACHABLE"}
         server.command("PING")
         wait_until(lambda: attempt(server, "SETRANGE", "none", 0, "") == 0, "the end of the pause")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A lock made with redis-cli alone, as the published pattern has it: by_hand.sh PORT. See interop_test.py for the
+# A lock made only with redis-cli, following the published pattern: by_hand.sh PORT. See interop_test.py for the
 # lines that it reads and writes.
 set -eu
 unlock=$(dirname "$0")/../../../scripts/unlock.lua

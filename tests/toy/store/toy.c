@@ -1,5 +1,5 @@
 /* A toy: exclusive locks among the threads of one process. It keeps the rules of store.h and can do
- * nothing else: no queue, no shared holds, no permits, nothing to look at. The host's clock is the
+ * nothing else: no queue, no shared holds, no permits, no inspection. The host's clock is the
  * store's clock. */
 #include "store/toy/toy.h"
 #include "store/store.h"
@@ -38,7 +38,7 @@ static bool is_mine(const struct toy *toy, const struct lock *lock, uint64_t seq
            memcmp(lock->owner, toy->host->identity.id, sizeof(lock->owner)) == 0;
 }
 
-/* A repeat, too, only ever moves the end of a lease later. */
+/* Even a repeat never moves the end of a lease to an earlier time. */
 static void extend(struct lock *lock, int64_t until_us) {
     if (lock->until_us < until_us)
         lock->until_us = until_us;
@@ -51,7 +51,7 @@ static void acquire(struct toy *toy, struct store_op *op, int64_t now_us) {
     if (lock->until_us > now_us && !repeats) {
         op->reason = HF_BUSY;
         op->left_us = lock->until_us - now_us;
-        op->flags |= STORE_HEAD; /* without a queue, each who waits is its head */
+        op->flags |= STORE_HEAD; /* without a queue, every waiter is the head */
         outcome = op->flags & STORE_WAIT ? STORE_QUEUED : STORE_REFUSED;
     } else if ((op->reason = store_next_token(lock->token, repeats, op->floor, token_base,
                                               world_wall_us(toy->host->world), &op->token,

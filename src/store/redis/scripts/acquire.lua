@@ -1,5 +1,5 @@
--- Takes the lock, or a place in its queue. A waiter sends the same again to ask for its turn, and
--- so does a client whose reply was lost.
+-- Takes the lock, or a place in its queue. A waiter sends the same request again to ask for its
+-- turn, and so does a client whose reply was lost.
 --
 -- KEYS  K S Q W H I
 -- ARGV  1 me, the owner id  2 lease in ms  3 wait lease in ms, 0 not to wait  4 floor  5 base

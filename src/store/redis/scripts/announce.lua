@@ -2,7 +2,7 @@
 -- it, 'b' lost it by a break, 'w' it waits, 'l' it left the queue. `left` is what is left of its
 -- lease in ms, `last` the break.
 --
--- A script that uses this must define before: channels; and read the clock.
+-- A script that uses this must first define: channels; and read the clock.
 local function announce(word, id, kind, token, left, record, last)
     record = record or ''
     redis.pcall('PUBLISH', channels .. 'watch', table.concat(

@@ -4,7 +4,7 @@
 -- not too far ahead. A floor before x, or right after the counter, may come from a clock that stands
 -- still; then the other path sees to the counter's expiry, by the server's clock.
 --
--- A script that uses this must define before, as text: capacity, weight, floor, base.
+-- A script that uses this must first define, as text: capacity, weight, floor, base.
 local DAY = 86400000000
 local read = call('HMGET', S, 't', 'x', 'q', 'u', 'k')
 local t, x, proposed = tonumber(read[1] or 0), tonumber(read[2]), tonumber(floor)

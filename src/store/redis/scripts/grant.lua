@@ -1,5 +1,5 @@
--- Tokens and grants, for the scripts that give them. Included after fast.lua and clock.lua. They
--- must define before, in addition: me, lease, kind, below, particulars.
+-- Tokens and grants, for the scripts that give them. Included after fast.lua and clock.lua. Those
+-- scripts must first define, in addition: me, lease, kind, below, particulars.
 local capacity, weight = tonumber(capacity), tonumber(weight)
 local lease, base = tonumber(lease), tonumber(base)
 local token, refused
