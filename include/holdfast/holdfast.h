@@ -36,7 +36,7 @@
  *  - Types are opaque. Option structs begin with their size: initialise them with their _INIT
  *    macro and change what you need; NULL means all defaults. Structs that the library returns as
  *    `const struct *` may get more fields in later versions: do not copy them.
- *  - Any thread may make any call, also on the same object at the same time. But no call on an
+ *  - Any thread may make any call, even on the same object at the same time. But no call on an
  *    object may begin once the call that frees it has begun, and only hf_client_close may be called
  *    while other calls on its object are running. Calls that free accept NULL, and return NULL so
  *    that you can write `hold = hf_hold_free(hold)`.
@@ -89,7 +89,7 @@ extern "C" {
 /* X(name, number, sentence). Numbers are part of the ABI: new ones are added at the end. */
 #define HF_ERROR_MAP(X)                                                             \
     X(BUSY, -1, "the lock is held by somebody else")                                \
-    X(TIMEOUT, -2, "it did not happen in the time given")                           \
+    X(TIMEOUT, -2, "it did not happen in time")                                     \
     X(CANCELLED, -3, "the call was cancelled")                                      \
     X(SHORT, -4, "less time is left on the lock than was asked for")                \
     X(LOST, -5, "the lock was lost")                                                \
@@ -187,7 +187,7 @@ typedef struct hf_client_options {
 HF_API int hf_client_open(const char *url, const hf_client_options *options,
                           hf_client **ret_client);
 
-/* Closes the client. Pending calls complete with HF_CLOSED, also those that other threads are
+/* Closes the client. Pending calls complete with HF_CLOSED, including those that other threads are
  * blocked in. Locks that are still held are released, except those with HF_KEEP; the call waits at
  * most a second for the store to confirm that, or until a local disk is done. Callbacks that are
  * still due run in this call and must return. Threads are joined. Holds and calls remain valid
@@ -752,7 +752,7 @@ HF_API int hf_count(hf_client *client, const char *name, const hf_count_options 
  * find it open, however long they were paused. Each call that returns HF_OK has counted once, even
  * if a reply was lost and the request was repeated. A latch does not know who has not counted yet:
  * if one of them dies, somebody else must do its part and count down for it. So do each part under
- * a lock of its own, unless a note says that it was done. */
+ * its own lock, and skip it if a note says that it has been done. */
 typedef struct hf_latch_options {
     size_t size;
     int64_t count;     /* how many must count down: 1 or more, the same in all calls */
@@ -763,7 +763,7 @@ typedef struct hf_latch_options {
 #define HF_LATCH_OPTIONS_INIT \
     { sizeof(hf_latch_options), 1, 0, HF_FOREVER }
 
-/* Counts down once, and says how many are still missing (`ret_left` may be NULL). Counting more
+/* Counts down once, and reports how many are still missing (`ret_left` may be NULL). Counting more
  * often than `count` does no harm.
  * Errors: UNKNOWN (no answer came in time: it may or may not have counted), BAD_ARGUMENT, and those
  * of hf_count. */
@@ -777,13 +777,13 @@ HF_API int hf_latch_await(hf_client *client, const char *name, const hf_latch_op
 
 /* At a barrier, `parties` wait for each other. It opens once all of them are there at the same
  * time, and closes behind them: it can be used again at once. Once it has opened, that is final: a
- * party that was paused meanwhile passes too.
+ * party that was paused meanwhile also passes.
  *
  * There are as many permits under the barrier's name as there are parties. Each party has one of
  * them (`holdfast inspect` shows who is there), with a lease that is renewed. A party that dies
  * while it waits counts until its lease ends; then another can take its place. A party that is
  * paused for longer than its lease takes a new place when it runs again, if the barrier has not
- * opened. More parties than there are places wait for the next time. */
+ * opened. If there are more parties than places, the rest wait until it opens the next time. */
 typedef struct hf_barrier_options {
     size_t size;
     uint32_t parties; /* 1 or more, the same for all of them (HF_WRONG_KIND) */
@@ -811,10 +811,10 @@ HF_API int hf_barrier_enter(hf_client *client, const char *name, const hf_barrie
  * belongs to the barrier; do not release or free it. */
 HF_API hf_hold *hf_barrier_hold(const hf_barrier *barrier);
 
-/* Gives up the place, and waits until all who entered with this party have done so or are dead:
- * the place of a dead party is free when its lease ends. May be called again after HF_TIMEOUT or
- * HF_CANCELLED. Errors: LOST (this party's lease has ended; the others may have left without it),
- * TIMEOUT, CANCELLED, and those of any request. */
+/* Gives up the place, and waits until all parties that entered with this one have done so or are
+ * dead: the place of a dead party is free when its lease ends. May be called again after HF_TIMEOUT
+ * or HF_CANCELLED. Errors: LOST (this party's lease has ended; the others may have left without
+ * it), TIMEOUT, CANCELLED, and those of any request. */
 HF_API int hf_barrier_leave(hf_barrier *barrier, int64_t wait_ms);
 
 /* Frees the barrier, and gives up the place if the party still has it. */
@@ -860,7 +860,7 @@ typedef struct hf_event {
 /* ---- Calls that do not block -------------------------------------------------------------- */
 
 /* Each call above that may wait for the store has a form that only starts it, except the recipes:
- * they make several requests. A call completes exactly once, also if it is cancelled or its client
+ * they make several requests. A call completes exactly once, even if it is cancelled or its client
  * is closed. You do not need callbacks: wait for a call, ask for its status, or have it put into a
  * queue of completed calls. A client may be used in all these ways at the same time. */
 HF_API int hf_acquire_start(hf_client *client, const char *name, const hf_acquire_options *options,

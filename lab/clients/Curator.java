@@ -1,8 +1,8 @@
 /* A client with Curator's InterProcessMutex. It obeys the orders of lab/client.py, and notes the same
  * events: Curator SERVERS LOCK SESSION_MS NAME WITNESS_PORT.
  *
- * It does as Curator's manual says: it listens for the state of the connection, and works only while
- * that is not in doubt. */
+ * It follows Curator's manual: it listens for the state of the connection, and works only while that
+ * is not in doubt. */
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;

@@ -1,7 +1,7 @@
-/* Calls: what a program has asked for and may wait for. A blocking function of the header starts a
- * call on the stack and waits for it; a _start function returns one on the heap. A call completes
- * exactly once, in call_complete, by whatever comes first: its answer, its cancellation, or the
- * closing of its client. */
+/* Calls: requests that a program has made and may wait for. A blocking function of the header
+ * starts a call on the stack and waits for it; a _start function returns one on the heap. A call
+ * completes exactly once, in call_complete: when its answer comes, it is cancelled or its client is
+ * closed, whichever is first. */
 #include "client/client.h"
 
 #include "base/error.h"
@@ -63,7 +63,7 @@ static void free_memory(hf_call *call) {
     free(call);
 }
 
-/* Frees a call on the heap with what was not taken out of it. Releases the mutex. */
+/* Frees a call on the heap, and everything in it that was not taken out. Releases the mutex. */
 static void free_and_unlock(hf_call *call) {
     hf_client *c = call->client;
     list_remove(&call->link);
@@ -315,7 +315,7 @@ int hf_client_cancel(hf_client *c) {
         return r;
     client_ref(c);
     list_move(&c->calls, &calls);
-    while (!list_empty(&calls)) { /* the last first: nobody moves up only to be cancelled, too */
+    while (!list_empty(&calls)) { /* last first: nobody moves up only to be cancelled next */
         struct list *last = calls.prev;
         list_remove(last);
         cancel(container_of(last, hf_call, of_client));
@@ -361,7 +361,7 @@ static int enter_to_announce(hf_call *call) {
     if (r < 0)
         return r;
     if (call->notify || call->queued)
-        r = error_set(HF_BAD_ARGUMENT, "the call is announced already");
+        r = error_set(HF_BAD_ARGUMENT, "hf_call_notify or hf_call_queue was already called");
     else
         r = client_start_standby(
             call->client); /* if no lock was ever acquired, nobody else drives */

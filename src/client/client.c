@@ -166,7 +166,7 @@ static int check_options(const hf_client_options *options) {
         return error_set(HF_BAD_ARGUMENT, "wait_lease_ms is %" PRId64 ", not 1 to %" PRId64,
                          options->wait_lease_ms, most_ms);
     if (options->drift_ppm > 500000)
-        return error_set(HF_BAD_ARGUMENT, "drift_ppm is %" PRIu32 ", above a half",
+        return error_set(HF_BAD_ARGUMENT, "drift_ppm is %" PRIu32 ", not 0 to 500000",
                          options->drift_ppm);
     if (options->guard_pid < 0 && options->guard_pid != HF_LEASE_ONLY)
         return error_set(HF_BAD_ARGUMENT, "guard_pid is %" PRId64, options->guard_pid);
@@ -292,7 +292,7 @@ int client_open_in(struct world *world, const char *url, const hf_client_options
     if (!r)
         r = check_options(&options);
     if (!r && !world_epoch_start())
-        r = error_set(HF_SYSTEM, "no page that a fork wipes: %s", strerror(errno));
+        r = error_set(HF_SYSTEM, "cannot set up a page that fork wipes: %s", strerror(errno));
     hf_client *c = r < 0 ? NULL : calloc(1, sizeof(*c));
     if (!c) {
         world_close(world);
@@ -333,8 +333,8 @@ const hf_store_info *hf_client_store(const hf_client *c) {
 
 /* ---- Closing ---- */
 
-/* Ends what the store did not confirm. Operations that were never submitted get the same outcome as
- * those in flight. */
+/* Ends everything that the store did not confirm. Operations that were never submitted get the same
+ * outcome as those in flight. */
 static void abandon(hf_client *c) {
     struct list *link;
     client_take_answers(c);

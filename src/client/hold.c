@@ -38,8 +38,8 @@ static int check_lease(hf_client *c, int64_t lease_ms) {
                          lease_ms, max_ms);
     if (engine_validity_us(&c->engine, lease_ms * 1000) <= 0)
         return error_set(HF_BAD_LEASE,
-                         "of %" PRId64 " ms nothing is left after the allowance for "
-                         "the drift of clocks",
+                         "nothing is left of %" PRId64 " ms after the allowance for "
+                         "clock drift",
                          lease_ms);
     return HF_OK;
 }
@@ -80,7 +80,7 @@ int hold_check_options(hf_client *c, const hf_acquire_options *given, hf_acquire
     if (r < 0)
         return r;
     if (options.flags & ~(HF_BARGE | HF_REENTRANT | HF_NO_RENEW | HF_KEEP))
-        return error_set(HF_BAD_ARGUMENT, "flags has bits that mean nothing: 0x%x", options.flags);
+        return error_set(HF_BAD_ARGUMENT, "flags has unknown bits: 0x%x", options.flags);
     if (options.flags & HF_KEEP && !(c->store->driver->capabilities & STORE_CAN_KEEP))
         return error_set(HF_UNSUPPORTED, "%s: a lock cannot outlast its client",
                          c->store->driver->scheme);

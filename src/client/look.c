@@ -36,7 +36,7 @@ static int start(hf_client *c, const struct store_op *op, bool blocks, hf_call *
     bool examines = op->type == STORE_EXAMINE;
     if (!(c->store->driver->capabilities & (examines ? STORE_CAN_EXAMINE : STORE_CAN_LOOK)))
         r = error_set(HF_UNSUPPORTED, "%s: cannot be %s", c->store->driver->scheme,
-                      examines ? "examined" : "looked into");
+                      examines ? "examined" : "inspected");
     if (!r)
         r = keep_strings(call);
     if (!r && c->store_blocks && !blocks)
@@ -75,7 +75,7 @@ static int list(hf_client *c, const char *prefix, const char *after, size_t limi
         return error_set(HF_BAD_ARGUMENT, "limit is %zu, not 1 to %d", limit, LIST_LIMIT);
     int r = hold_check_name(prefix, "the prefix", 0);
     if (!r)
-        r = hold_check_name(after, "the name to go on after", 0);
+        r = hold_check_name(after, "the name to continue after", 0);
     if (!r)
         r = client_enter(c);
     struct store_op op = {

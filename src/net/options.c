@@ -40,7 +40,7 @@ int net_option_ms(const struct url *url, const char *key, uint64_t most_ms, int6
 int net_option_yes(const struct url *url, const char *key, bool *yes, char **ret_text) {
     const char *text = url_option(url, key);
     if (text && strcmp(text, "yes") != 0) {
-        *ret_text = error_format("%s is \"%s\", where only \"yes\" has a meaning", key, text);
+        *ret_text = error_format("%s is \"%s\"; it can only be \"yes\"", key, text);
         return HF_BAD_URL;
     }
     if (text)

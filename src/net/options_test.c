@@ -98,9 +98,7 @@ TEST(a_switch_is_yes_and_nothing_else) {
     CHECK(!is_on);
     CHECK_EQ_INT(net_option_yes(&url, "a", &is_on, &text), HF_OK);
     CHECK(is_on);
-    check_refused(net_option_yes(&url, "b", &is_on, &text),
-                  "b is \"no\", where only \"yes\" has a meaning");
-    check_refused(net_option_yes(&url, "c", &is_on, &text),
-                  "c is \"\", where only \"yes\" has a meaning");
+    check_refused(net_option_yes(&url, "b", &is_on, &text), "b is \"no\"; it can only be \"yes\"");
+    check_refused(net_option_yes(&url, "c", &is_on, &text), "c is \"\"; it can only be \"yes\"");
     url_free(&url);
 }

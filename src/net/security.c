@@ -18,7 +18,8 @@ static int open_tls(struct net_security *security, const struct url *url,
         .protocols = protocols,
     };
     if (!settings.cert != !settings.key) {
-        *ret_text = error_format("cert and key, the client certificate's files, go together");
+        *ret_text =
+            error_format("cert= and key=, the client certificate's files, must both be given");
         return HF_BAD_URL;
     }
     const void *symbol;

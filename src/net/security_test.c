@@ -53,7 +53,7 @@ TEST(plaintext_to_a_public_address_is_refused_unless_it_is_asked_for) {
         CHECK(security.exposed);
     }
     check_refused("any://127.0.0.1,203.0.113.5", "any:// to 203.0.113.5");
-    check_refused("any://localhost?plaintext=no", "only \"yes\" has a meaning");
+    check_refused("any://localhost?plaintext=no", "it can only be \"yes\"");
 }
 
 TEST(plaintext_within_private_networks_needs_no_option) {
@@ -68,10 +68,10 @@ TEST(plaintext_within_private_networks_needs_no_option) {
 }
 
 TEST(files_of_tls_that_are_wrong_are_a_bad_url) {
-    check_refused("anys://host?cert=/a", "go together");
-    check_refused("anys://host?key=/a", "go together");
+    check_refused("anys://host?cert=/a", "must both be given");
+    check_refused("anys://host?key=/a", "must both be given");
     check_refused("anys://host?ca=/does/not/exist", "cannot read the CA /does/not/exist");
-    check_refused("anys://host?server_name=.", "no name that a certificate could be for");
+    check_refused("anys://host?server_name=.", "is not a name that a certificate can have");
 }
 
 TEST(a_module_that_is_missing_is_reported) {

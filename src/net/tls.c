@@ -14,8 +14,8 @@
  * otherwise.
  *
  * OpenSSL must not clean up when the program exits, since other threads may still be renewing. Its
- * queue of errors is cleared before and after each step, so that nobody finds an error of somebody
- * else. */
+ * queue of errors is cleared before and after each step, so that no caller finds another one's
+ * error. */
 #include "net/tls.h"
 
 #include "base/error.h"
@@ -48,7 +48,7 @@ enum {
     PROTOCOLS_SIZE = 256
 };
 
-/* What is remembered of a server. A session is only used for the place that it came from, since it
+/* What is remembered of a server. A session is used only for the place that it came from, since it
  * replaces that server's certificate. */
 struct server {
     struct list link;
@@ -78,7 +78,7 @@ struct channel {
     char name[NAME_SIZE], place[PLACE_SIZE]; /* of its server */
     SSL *ssl;
     BIO *in, *out;
-    int64_t wall_us;     /* when it began */
+    int64_t wall_us;     /* when it started */
     int64_t verified_us; /* when the certificates behind its session were verified */
 };
 
@@ -224,7 +224,7 @@ static const struct {
      "the server asks for a client certificate (cert= and key=)"},
     {SSL_R_SSLV3_ALERT_BAD_CERTIFICATE, HF_DENIED, "the server refuses the client certificate"},
     {SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE, HF_DENIED,
-     "the server refuses the client certificate: it is not of a kind for this use"},
+     "the server refuses the client certificate: it is not meant for this use"},
     {SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED, HF_DENIED,
      "the server refuses the client certificate: it was revoked"},
     {SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED, HF_DENIED,
@@ -333,9 +333,10 @@ static int load_key(struct client *client, const char *cert, const char *key, ch
         return HF_OK;
     int error = ERR_GET_REASON(ERR_peek_error());
     if (client->has_passphrase)
-        *ret_text = error_format("the key %s has a passphrase, and there is nobody to ask", key);
+        *ret_text =
+            error_format("the key %s has a passphrase, which cannot be asked for here", key);
     else if (error == X509_R_KEY_VALUES_MISMATCH || error == X509_R_KEY_TYPE_MISMATCH)
-        *ret_text = error_format("the key %s is not that of the certificate %s", key, cert);
+        *ret_text = error_format("the key %s does not belong to the certificate %s", key, cert);
     else
         return bad_file("the key", key, ret_text);
     return HF_BAD_URL;
@@ -442,9 +443,9 @@ static void use_session(struct channel *c, struct server *server) {
 
 /* ---- The client's side ---- */
 
-/* In a certificate, names have no final dot, and addresses have no zone, which means something on
- * this host only. OpenSSL takes an empty name for any name, and one with a leading dot for all
- * names below it. */
+/* In a certificate, names have no final dot, and addresses have no zone, which has a meaning only
+ * on this host. OpenSSL treats an empty name as any name, and one with a leading dot as all names
+ * below it. */
 static bool read_name(const char *name, char ret[NAME_SIZE]) {
     size_t size = strchr(name, ':') ? strcspn(name, "%") : strlen(name);
     size -= size > 1 && name[size - 1] == '.';
@@ -470,7 +471,7 @@ static int offer_protocols(struct client *client, const char *const *protocols) 
     return used && SSL_CTX_set_alpn_protos(client->context, list, used) ? HF_NO_MEMORY : HF_OK;
 }
 
-#define NO_NAME "\"%s\" is no name that a certificate could be for"
+#define NO_NAME "\"%s\" is not a name that a certificate can have"
 
 static int set_up(struct client *client, const struct net_tls_settings *settings, char **ret_text) {
     SSL_CTX *context = client->context = SSL_CTX_new(TLS_client_method());

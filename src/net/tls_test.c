@@ -330,7 +330,7 @@ TEST(what_openssl_would_take_for_any_name_is_refused) {
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char *text = NULL;
         CHECK_EQ_INT(open_as(names[i], server.ca, &text), HF_BAD_URL);
-        CHECK(text && strstr(text, "no name that a certificate could be for"));
+        CHECK(text && strstr(text, "is not a name that a certificate can have"));
         free(text);
     }
     char name[300], *text = NULL;
@@ -366,7 +366,7 @@ static void resume(int version) {
     CHECK(!channel->resumed);
     for (int64_t i = 1; i <= 5; i++) {
         connect_at(now_s * 1000000 + i * hour_us / 5 -
-                   1); /* each leads to the next, but not for ever */
+                   1); /* each leads to the next, but not forever */
         flow(0, AT_ONCE);
         check_open();
         CHECK(channel->resumed && SSL_session_reused(peer->ssl));
@@ -465,7 +465,7 @@ TEST(a_host_that_no_certificate_could_be_for_is_refused) {
     channel = module->start(tls, ".example", 1, now_s * 1000000);
     CHECK(channel && !channel->open);
     CHECK_EQ_STR(hf_error_name(channel->reason), "HF_DENIED");
-    CHECK(strstr(channel->why, "no name that a certificate could be for"));
+    CHECK(strstr(channel->why, "is not a name that a certificate can have"));
     over();
 }
 

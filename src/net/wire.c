@@ -3,9 +3,9 @@
  * The owner may close the wire, and open it again, in each of its event functions. `number` shows
  * whether the connection is still the one that was being read.
  *
- * What was encrypted must be sent, or the connection cannot be used any more. If there is no memory
- * to send it, the wire is broken. The timer reports that, because no call to the wire calls its
- * owner. */
+ * Bytes that were encrypted must be sent, or the connection cannot be used any more. If there is no
+ * memory to send it, the wire is broken. The timer reports that, because no call to the wire calls
+ * its owner. */
 #include "net/wire.h"
 
 #include "base/error.h"
@@ -121,7 +121,7 @@ static void timer_came(struct world_timer *timer) {
         fail(wire, HF_NO_MEMORY, NULL);
     else
         fail(wire, HF_UNREACHABLE,
-             "the server did not answer to TLS in time; is this its port for TLS?");
+             "the server did not complete the TLS handshake in time; is this its TLS port?");
 }
 
 /* ---- Events of the stream ---- */
@@ -185,7 +185,7 @@ static void stream_closed(struct world_stream *stream, const char *why) {
 static const struct world_stream_events stream_events = {stream_opened, stream_received,
                                                          stream_closed};
 
-/* ---- The door ---- */
+/* ---- The owner's calls ---- */
 
 int net_wire_open(struct net_wire *wire) {
     struct world *world = wire->stream.world;

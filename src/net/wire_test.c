@@ -49,7 +49,7 @@ static void wire_closed(struct net_wire *w, int with_reason, const char *text) {
     snprintf(why, sizeof(why), "%s", text ? text : "");
 }
 
-/* Of a protocol in which TLS begins when the client asks for it. */
+/* Of a protocol in which TLS starts when the client asks for it. */
 static void wire_before_tls(struct net_wire *w, const char *bytes, size_t size) {
     wire_received(w, bytes, size);
     net_wire_start_tls(w, "STARTTLS", 8);
@@ -249,7 +249,7 @@ TEST(a_server_that_says_nothing_before_tls_is_given_up) {
     begin("anys://db.example?ca=");
     fake_accept(stream());
     fake_pass_us(world, 2 * S);
-    check_closed(HF_UNREACHABLE, "did not answer to TLS in time");
+    check_closed(HF_UNREACHABLE, "did not complete the TLS handshake in time");
     over();
 }
 
@@ -277,7 +277,7 @@ TEST(a_handshake_that_takes_too_long_ends_before_the_time_to_connect) {
     fake_pass_us(world, 1799999);
     CHECK_EQ_INT(closed, 0);
     fake_pass_us(world, 1);
-    check_closed(HF_UNREACHABLE, "did not answer to TLS in time");
+    check_closed(HF_UNREACHABLE, "did not complete the TLS handshake in time");
     over();
 }
 

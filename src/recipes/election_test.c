@@ -56,7 +56,7 @@ TEST(a_time_out_says_so) {
     hf_client *client = open_client();
     hf_leader leader = HF_LEADER_INIT;
     CHECK_EQ_INT(hf_observe(client, "x", 0, 30, &leader), HF_TIMEOUT);
-    CHECK_EQ_STR(hf_last_error(), "it did not happen in the time given");
+    CHECK_EQ_STR(hf_last_error(), "it did not happen in time");
     hf_client_close(client);
 }
 

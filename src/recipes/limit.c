@@ -8,7 +8,7 @@
  * A fixed window is a counter that expires: the first caller creates it, and all after `rate` are
  * refused until it is gone.
  *
- * A call of the library may be running while another thread closes the client, but none may begin
+ * A call of the library may be running while another thread closes the client, but none may start
  * after that. So the call of the acquire, which keeps the client's memory, is freed last. */
 #include "base/error.h"
 
@@ -50,7 +50,7 @@ static int64_t ends_in_ms(const hf_lock_info *lock, size_t index, int64_t window
     return found_ms;
 }
 
-/* How long a caller that asks now has to wait if all who are waiting already go first. */
+/* How long a caller that asks now has to wait if everyone who is already waiting goes first. */
 static int64_t turn_in_ms(const hf_lock_info *lock, const hf_limit_options *options) {
     size_t held = lock->holder_count, ahead = held + lock->waiter_count;
     if (ahead < options->rate)
@@ -118,7 +118,7 @@ static int count_up(hf_client *client, const char *name, const hf_limit_options 
     if (r < 0)
         return r;
     if (window.left_ms < 0)
-        return error_set(HF_WRONG_KIND, "there is a counter without an end under this name");
+        return error_set(HF_WRONG_KIND, "this name has a counter that does not expire");
     if (window.value <= options->rate)
         return HF_OK;
     if (ret_wait_ms)

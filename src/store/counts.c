@@ -104,7 +104,7 @@ void counts_complete(struct store_host *host, struct store_op *op,
     if (answer->reason) {
         store_refuse(host, op, answer->reason,
                      answer->reason == HF_WRONG_KIND
-                         ? error_format("what is there is not a number, so it is no counter")
+                         ? error_format("its value is not a number, so it is not a counter")
                          : NULL);
         return;
     }

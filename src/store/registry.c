@@ -1,15 +1,15 @@
-/* The stores: which one a URL's scheme names, what people are told of it, and the modules that it
- * needs (schemes.h). A scheme that is in no table may still have a module of its own, from
- * elsewhere (module.h). */
+/* The stores: which one a URL's scheme names, how it is described to people, and the modules that
+ * it needs (schemes.h). A scheme that is in no table may still have its own module, from elsewhere
+ * (module.h). */
 #include "base/error.h"
 #include "base/module.h"
 #include "store/schemes.h"
-#include "store/stores.h" /* made of the list in meson.build */
+#include "store/stores.h" /* generated from the list in meson.build */
 
 #include <stdio.h>
 #include <string.h>
 
-enum { SCHEME_MAX = 64 }; /* of which people are told */
+enum { SCHEME_MAX = 64 }; /* how much of an unknown scheme a message shows */
 
 #define DECLARE(store) extern const struct store_scheme store_##store##_schemes[];
 STORES(DECLARE)
@@ -60,7 +60,7 @@ static char *name_stores(const char *unknown) {
     const struct store_scheme *row;
     for (size_t i = 0; (row = scheme_at(i)); i++)
         error_append(names, sizeof(names), "%s%s:", i ? ", " : "", row->scheme);
-    return error_format("\"%.*s:\" is none of %s", SCHEME_MAX, unknown, names);
+    return error_format("\"%.*s:\" is not one of %s", SCHEME_MAX, unknown, names);
 }
 
 int store_find(const char *scheme, const struct store_driver **ret_driver, char **ret_text) {

@@ -99,7 +99,7 @@ TEST(a_missing_module_is_named_with_what_would_bring_it) {
     CHECK(strstr(hf_last_error(), "secret") == NULL);
 }
 
-/* In a folder that has the Redis module alone. */
+/* In a folder that has only the Redis module. */
 TEST(a_store_is_ready_only_if_all_its_modules_are_there) {
     set_module_path("/nonexistent");
     CHECK(!info_of("redis").available && !info_of("quorum+redis").available);
@@ -127,7 +127,7 @@ static bool can_the_same(const hf_store_info *a, const hf_store_info *b) {
            a->lease_each == b->lease_each && a->token_floor == b->token_floor;
 }
 
-/* What is listed must be there before a module is loaded. */
+/* The list must be available before a module is loaded. */
 TEST(the_list_says_of_each_store_what_its_driver_says) {
     set_module_path(TLS_MODULE_DIR);
     const hf_store_info *info;
@@ -191,7 +191,7 @@ TEST(without_a_path_the_installed_modules_are_looked_for) {
 
 TEST(a_scheme_that_nobody_knows_is_reported_with_those_that_there_are) {
     unsetenv("HOLDFAST_MODULE_PATH");
-    check_says("nosuchstore", "\"nosuchstore:\" is none of memory:, sqlite:, ");
+    check_says("nosuchstore", "\"nosuchstore:\" is not one of memory:, sqlite:, ");
 }
 
 TEST(a_store_that_cannot_vote_is_no_node_of_a_set) {

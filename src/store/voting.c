@@ -62,15 +62,14 @@ char *store_compare_sets(const char *theirs, const char *ours) {
     snprintf(a, sizeof(a), "%s", theirs);
     snprintf(b, sizeof(b), "%s", ours);
     if (!parse_set(a, &there) || !parse_set(b, &here))
-        return error_format("%s is no name of a set", theirs);
+        return error_format("%s is not the name of a set", theirs);
     add_difference(text, sizeof(text), "the number of servers", there.servers, here.servers);
     add_difference(text, sizeof(text), "the quorum", there.quorum, here.quorum);
     add_difference(text, sizeof(text), "max_lease in ms", there.lease_ms, here.lease_ms);
-    add_difference(text, sizeof(text), "durable", there.is_durable ? "yes" : "not said",
-                   here.is_durable ? "yes" : "not said");
+    add_difference(text, sizeof(text), "durable", there.is_durable ? "yes" : "not set",
+                   here.is_durable ? "yes" : "not set");
     if (strcmp(there.id, here.id) != 0)
-        error_append(
-            text, sizeof(text), "%s%s", *text ? ", " : "",
-            "the servers are others, or have other names in the URL, or its id= is another");
+        error_append(text, sizeof(text), "%s%s", *text ? ", " : "",
+                     "the servers differ, or have other names in the URL, or its id= differs");
     return error_format("%s", text);
 }

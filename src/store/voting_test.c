@@ -25,8 +25,8 @@ TEST(what_differs_in_two_sets_is_named) {
     check_sets("a/5/3/60000", "a/3/2/60000",
                "the number of servers is 5 there and 3 here, the quorum is 3 there and 2 here");
     check_sets("a/b/3/2/60000", "a/b/3/2/30000", "max_lease in ms is 60000 there and 30000 here");
-    check_sets("a/3/2/60000/durable", "a/3/2/60000", "durable is yes there and not said here");
+    check_sets("a/3/2/60000/durable", "a/3/2/60000", "durable is yes there and not set here");
     check_sets("0123456789abcdef/3/2/60000", "a/3/2/60000",
-               "the servers are others, or have other names in the URL, or its id= is another");
-    check_sets("what is this", "a/3/2/60000", "what is this is no name of a set");
+               "the servers differ, or have other names in the URL, or its id= differs");
+    check_sets("what is this", "a/3/2/60000", "what is this is not the name of a set");
 }

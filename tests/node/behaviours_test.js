@@ -72,7 +72,7 @@ class Player {
     if (result instanceof holdfast.Hold) this.lost.set(name, new Promise((resolve) => { result.on('lost', resolve); }));
   }
 
-  /** Of an object only the fields that are given. */
+  /** Of an object, compares only the fields that are given. */
   same(actual, expected) {
     if (expected?.of) return this.same(actual, this.kept.get(expected.of).token);
     if (Array.isArray(expected)) return actual.length === expected.length && expected.every((each, index) => this.same(actual[index], each));

@@ -1,5 +1,5 @@
 'use strict';
-// The Node package beyond what every binding does: its event loop, its processes and threads, and what it exports.
+// What the Node package does beyond every binding: its event loop, its processes and threads, and what it exports.
 const assert = require('node:assert');
 const { createHook } = require('node:async_hooks');
 const { spawn, spawnSync } = require('node:child_process');
@@ -47,7 +47,7 @@ test('the event loop goes on while a lock is waited for', async () => {
   clearInterval(timer);
   assert(ticks > 5, `${ticks} ticks`);
   assert.strictEqual(settled, 0);
-  await fs.promises.readFile(__filename); // the pool of threads is free, too
+  await fs.promises.readFile(__filename); // the thread pool is also free
   await hold.release();
   for (const each of waiting) await (await each).release();
   await client.close();
@@ -233,7 +233,7 @@ test('worker threads have clients of their own, also when they are terminated', 
       worker.on('error', reject);
       worker.on('message', (message) => (message === 'done' ? resolve() : tokens.push(message)));
     }));
-    await (round ? Promise.race(done) : Promise.all(done)); // of those who want the same lock, one has it
+    await (round ? Promise.race(done) : Promise.all(done)); // of those that want the same lock, one has it
     await Promise.all(workers.map((worker) => worker.terminate()));
   }
   assert(tokens.length >= 60 && new Set(tokens).size === tokens.length, `${tokens.length} tokens`);

@@ -9,14 +9,14 @@ const path = require('node:path');
 const ROOT = path.resolve(__dirname, '../..');
 const PACKAGE = path.join(ROOT, 'bindings/node');
 const LIMIT_MS = 150000;
-const PATIENCE_MS = 40000; // for what comes at once on a machine that is not busy
+const PATIENCE_MS = 40000; // for things that happen at once on a machine that is not busy
 
 const tests = [];
 let folder = null;
 
 function test(name, run) { tests.push({ name, run }); }
 
-/** Of a store that other processes see: a fresh file, or what HOLDFAST_TEST_URL names. */
+/** The URL of a store that other processes see: a fresh file, or what HOLDFAST_TEST_URL names. */
 function newUrl() { return process.env.HOLDFAST_TEST_URL ?? `sqlite:${folder}/locks.db`; }
 
 function pathOf(name) { return path.join(folder, name); }

@@ -111,7 +111,7 @@ def the_documented_rights_are_enough_and_needed():
     with Postgres() as server:
         server.command("CREATE ROLE app LOGIN")
         url = server.url(user="app")
-        fails(url, "denied", "the schema \"holdfast\" cannot be made")
+        fails(url, "denied", "cannot create the schema \"holdfast\"")
         works(server.url())
         fails(url, "permission denied")
         server.command(documented("rights"))
@@ -127,7 +127,7 @@ def the_documented_rights_are_enough_and_needed():
                 one.acquire("a", f"{table}-{right}")
                 words = one.wait("acquired a", "failed a").words
                 outcomes = [words[2]] if words[0] == "failed" else [one.renew("a"), one.release("a")]
-                equal("DENIED" in outcomes, (table, right) != ("locks", "DELETE"))  # which is for old names
+                equal("DENIED" in outcomes, (table, right) != ("locks", "DELETE"))  # that right is for old names
             server.command(documented("rights"))
         for right in ("INSERT", "UPDATE", "DELETE"):
             server.command(f"REVOKE {right} ON holdfast.watchers FROM app")
@@ -149,7 +149,7 @@ def row_15_a_server_without_a_free_connection_is_out_of_reach():
 
 @test
 def a_listener_has_more_time_to_connect_than_others():
-    """The server takes 3 s to log somebody in, like one to which all waiters of a lock connect at once."""
+    """The server takes 3 s for a login, like one to which all waiters of a lock connect at once."""
     with Postgres() as server, puppets(2, server.url(), wait_lease_ms=LONG_MS) as (one, two):
         one.hold("lock", "lock", lease_ms=LONG_MS, wait_ms=-1)
         two.hold("other", "other", lease_ms=LONG_MS, wait_ms=-1)

@@ -1,4 +1,5 @@
-"""What only Python has, or has in its own way: the decorator, fences, double barriers, and asyncio's loop and tasks."""
+"""What only the Python package has, or does differently: the decorator, fences, double barriers, and asyncio's loop and
+tasks."""
 import asyncio
 import math
 import os
@@ -53,7 +54,7 @@ def errors_say_what_is_wrong():
         assert str(raises(TypeError, holdfast.open, 5)) == "5 is not a string"
         assert "nan seconds" in str(raises(holdfast.BadArgument, client.acquire, "job", wait=math.nan))
         with client.lock("job", wait=math.inf) as hold:
-            assert "'oracle' is none of postgres, mysql, sqlite" in str(raises(holdfast.BadArgument, hold.fence_sql, "oracle"))
+            assert "'oracle' is not one of postgres, mysql, sqlite" in str(raises(holdfast.BadArgument, hold.fence_sql, "oracle"))
 
 
 @test
@@ -93,7 +94,7 @@ def the_loss_of_one_of_several_names_is_reported():
         hold = client.acquire(["one", "two"])
         lost, calls = threading.Event(), []
         sys.unraisablehook = lambda _: None
-        hold.on_lost(lambda _: 1 / 0)  # which does not keep the others from being called
+        hold.on_lost(lambda _: 1 / 0)  # this does not keep the others from being called
         hold.on_lost(calls.append)
         hold.on_lost(lambda _: lost.set())
         client.break_hold("two", hold.tokens[1], "a test")

@@ -2,8 +2,8 @@
 """Our locks on Redis and those of others exclude each other, both ways: interop_test.py HOLDFAST PUPPET.
 
 The others are redis-cli by hand with scripts/unlock.lua, Python's redis.lock, and npm's redlock (4 and 5) and
-redis-semaphore. For each there is a program in interop/ that has one lock at a time. It reads lines and answers
-each with "yes" or "no":
+redis-semaphore. For each there is a program in interop/ that handles one lock at a time. It reads lines and
+answers each with "yes" or "no":
 
     acquire KEY TTL_MS | wait KEY TTL_MS | extend TTL_MS | release
 
@@ -133,7 +133,7 @@ def unlock_by_hand(server, value):
 
 
 def locks_by_hand(server):
-    """If somebody who follows the published pattern could lock; what it locked is freed again."""
+    """Whether a client that follows the published pattern could lock; the lock is freed again."""
     if cli(server, "SET", KEY, "somebody", "NX", "PX", LONG_MS) != "OK":
         return False
     assert unlock_by_hand(server, "somebody")
@@ -141,7 +141,7 @@ def locks_by_hand(server):
 
 
 def try_lock(puppet, kind="exclusive", lock="try"):
-    """The outcome of trying once; what was granted is released."""
+    """The outcome of trying once; a granted lock is released."""
     puppet.acquire(lock, "x", kind=kind)
     line = puppet.wait(("acquired", lock), ("failed", lock))
     if line.words[0] == "failed":
@@ -160,8 +160,8 @@ def wait_for_waiters(puppet, count):
 
 
 class Monitor:
-    """Counts who asks for a lock: in `ours` the scripts that are called with an owner id, by that; in `by_others`
-    the commands of all others."""
+    """Counts the requests for a lock: in `ours` the script calls with an owner id, by owner; in `by_others` the
+    commands of all others."""
 
     def __init__(self, server, key):
         self.connection, self.key = server.connect(), key
@@ -187,7 +187,7 @@ class Monitor:
 
 
 class Command(Process):
-    """The holdfast command, in a folder of its own."""
+    """The holdfast command, in its own folder."""
 
     def __init__(self, server, *words, url=None):
         self.folder = tempfile.TemporaryDirectory(prefix="holdfast-interop-")
@@ -316,13 +316,13 @@ def what_we_have_lost_to_them_we_neither_renew_nor_free(name):
         assert other.release()
 
 
-# ---- Who waits ----
+# ---- Waiters ----
 
 
 @test
 def only_the_first_in_our_queue_asks_again_and_again():
-    """The others ask when they come and when they can be told, and then to keep their places: with this wait lease
-    after the end of the test."""
+    """The other waiters ask when they arrive and when they can be notified, and then only to keep their places,
+    which with this wait lease is after the end of the test."""
     wait_lease_ms = 5 * LONG_MS
     with Redis() as server, Monitor(server, KEY) as monitor, \
             Puppet(PUPPET, server.url(), wait_lease_ms=wait_lease_ms) as one, \
@@ -359,7 +359,7 @@ def whoever_moves_up_to_the_head_of_our_queue_asks_in_its_place():
 
 @test
 def handing_over_among_us_leaves_no_gap_for_others():
-    """While somebody of ours waits, the lock goes from one to the next in one step."""
+    """While one of our clients waits, the lock goes from one to the next in one step."""
     with Redis() as server, Puppet(PUPPET, server.url()) as one, Puppet(PUPPET, server.url()) as two:
         got, stop = [], threading.Event()
         one.hold("0", "x", lease_ms=LONG_MS)
@@ -435,7 +435,7 @@ def the_owner_id_that_a_holder_knows_frees_its_lock_by_hand(kind):
         assert OWNER.fullmatch(owner), owner
         equal(server.command("GET", KEY), owner)
         assert unlock_by_hand(server, owner)
-        ours.lost("a")  # its next renewal, which nobody asked for
+        ours.lost("a")  # by its next automatic renewal
         equal(ours.check("a"), "LOST")
         equal(ours.release("a"), "LOST")
         equal(server.command("EXISTS", KEY), 0)
@@ -539,10 +539,10 @@ def a_key_of_another_type_is_refused_with_an_error_of_its_own(kind):
             equal(ours.failed("a"), "BAD_STORE")
         code, _, err = holdfast(server, "run", "x", "true")
         equal(code, 78)
-        assert "its key is not a string, so it is no lock" in err, err
+        assert "its key is not a string, so it is not a lock" in err, err
         code, _, err = holdfast(server, "inspect", "x")
         equal(code, 78)
-        assert "its key is not a string, so it is no lock" in err, err
+        assert "its key is not a string, so it is not a lock" in err, err
         equal(server.command("TYPE", KEY), kind)
         equal(cli(server, "DEL", KEY), "1")
         ours.hold("a", "x")
@@ -562,7 +562,7 @@ def a_lock_that_becomes_a_key_of_another_type_is_lost(kind):
 
 @test
 def a_lock_of_others_may_have_any_value():
-    """Also one that looks as ours do when they are shared, and bytes that are no text."""
+    """Includes a value that looks like ours for shared locks, and bytes that are not text."""
     values = ["", "0", "=", "=m", "=rw", "=p3", "=p0", "=px", "=0123", "\udcff\udc80x", "nul\0", "a b\r\nc", "f" * 32, "f" * 33,
               "g" * 32 + "-1", "x" * 100000]
     with Redis() as server, Puppet(PUPPET, server.url()) as ours:
@@ -762,6 +762,6 @@ def of_all_kinds_of_clients_together_one_at_a_time_is_inside():
 
 try:
     MODULES, TROUBLE = npm.install(Path(PUPPET).parent), None
-except npm.NpmError as error:  # those who need none of them are tested
+except npm.NpmError as error:  # tests that need no npm package still run
     MODULES, TROUBLE = None, error
 main()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Redis store over TLS, with real servers and certificates made for it: tls_test.py HOLDFAST PUPPET
+"""The Redis store over TLS, with real servers and certificates made for this test: tls_test.py HOLDFAST PUPPET
 """
 import contextlib
 import json
@@ -58,7 +58,7 @@ def works(url, env=None):
 
 
 def refused(url, begin, *words, **options):
-    """The command does not run, and the error says so."""
+    """Checks that the command does not run, and that the error says why."""
     code, out, err = run(url, "echo", "done", **options)
     assert code and not out, (code, out, err)
     for word in (begin, *words):
@@ -67,7 +67,7 @@ def refused(url, begin, *words, **options):
 
 
 def url_of(server, ca=None, **options):
-    """A URL of the server's, with other options than its own."""
+    """The server's URL, with other options than its own."""
     options = {"ca": ca} | options if ca else options
     who = f"jo:{SECRET}@" if server.users else ""
     words = "&".join(f"{key}={value}" for key, value in options.items())
@@ -76,7 +76,7 @@ def url_of(server, ca=None, **options):
 
 @contextlib.contextmanager
 def listening(serve):
-    """A port at which each connection is handed to serve(socket), on a thread of its own."""
+    """A port at which each connection is handed to serve(socket), on a separate thread."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         def accept():
             with contextlib.suppress(OSError):
@@ -100,8 +100,8 @@ def copy(source, target, note=lambda data: None):
 
 
 class Front:
-    """Ends TLS before a server without it, as people do with stunnel, and knows of each connection whether its session
-    was resumed."""
+    """Terminates TLS in front of a server without it, as people do with stunnel, and records for each connection
+    whether its session was resumed."""
 
     def __init__(self, server, certificate, version=None):
         self.server = server
@@ -120,7 +120,7 @@ class Front:
             copy(client, server)
 
     def cut(self):
-        """Ends all connections without a word of TLS."""
+        """Ends all connections without a TLS close."""
         cut, self.open = self.open, []
         for client in cut:
             with contextlib.suppress(OSError):
@@ -241,12 +241,12 @@ def files_that_are_wrong_are_reported_before_anything_is_connected():
     sealed = OURS.folder / "sealed.key"
     openssl("pkey", "-in", one.key, "-aes256", "-passout", "pass:x", "-out", sealed)
     url = "rediss://localhost:1/0?"
-    refused(url + f"cert={one.cert}&key={two.key}", BAD_URL, "is not that of the certificate")
+    refused(url + f"cert={one.cert}&key={two.key}", BAD_URL, "does not belong to the certificate")
     refused(url + f"cert={one.cert}&key={sealed}", BAD_URL, "has a passphrase")
     sealed.chmod(0o644)
     refused(url + f"cert={one.cert}&key={sealed}", BAD_URL, f"the key {sealed} is refused (every user of this host")
-    refused(url + f"cert={one.cert}", BAD_URL, "go together")
-    refused(url + f"key={one.key}", BAD_URL, "go together")
+    refused(url + f"cert={one.cert}", BAD_URL, "must both be given")
+    refused(url + f"key={one.key}", BAD_URL, "must both be given")
     refused(url + "ca=/does/not/exist", BAD_URL, "cannot read the CA /does/not/exist: No such file")
     refused(url + f"ca={one.key}", BAD_URL, f"the CA {one.key} cannot be used")
     refused(url + f"cert=/does/not/exist&key={one.key}", BAD_URL, "cannot read the certificate /does/not/exist: No such")
@@ -254,10 +254,10 @@ def files_that_are_wrong_are_reported_before_anything_is_connected():
     refused(url + f"cert={one.cert}&key=/does/not/exist", BAD_URL, "cannot read the key /does/not/exist: No such file")
     one.cert.chmod(0o600)
     refused(url + f"cert={one.cert}&key={one.cert}", BAD_URL, f"the key {one.cert} cannot be used")
-    refused(url + "server_name=", BAD_URL, "no name")
+    refused(url + "server_name=", BAD_URL, "is not a name")
     refused("rediss+cluster://localhost:1?ca=/nowhere/ca.crt", BAD_URL, "the CA /nowhere/ca.crt")
     refused("rediss+sentinel://localhost:1", BAD_URL, "rediss+sentinel://a:26379,b,c/SERVICE")
-    refused("redis://localhost?ca=x", BAD_URL, "such a URL begins with rediss")
+    refused("redis://localhost?ca=x", BAD_URL, "it needs a URL that begins with rediss")
     os.chmod(one.key, 0)
     url += f"cert={one.cert}&key={one.key}"
     if os.geteuid() != 0:
@@ -269,7 +269,7 @@ def files_that_are_wrong_are_reported_before_anything_is_connected():
                 holdfast=("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", copy))
 
 
-# ---- Who speaks what ----
+# ---- Mismatched protocols ----
 
 
 @test
@@ -282,7 +282,7 @@ def nothing_leaves_in_plaintext_to_a_server_without_tls():
                 copy(client, upstream, sent.extend)
 
         with listening(serve) as port:
-            for _ in range(3):  # what a server without TLS makes of it depends on chance
+            for _ in range(3):  # how a server without TLS reacts depends on chance
                 refused(f"rediss://jo:{SECRET}@127.0.0.1:{port}?timeout=700&connect_timeout=700", UNREACHABLE, "TLS")
     assert sent.startswith(b"\x16\x03\x01"), sent[:3]
     for word in (b"AUTH", b"EVAL", b"name", SECRET.encode()):
@@ -293,7 +293,7 @@ def nothing_leaves_in_plaintext_to_a_server_without_tls():
 def a_server_that_says_nothing_is_left_in_time():
     with listening(lambda client: client.recv(1 << 20) and time.sleep(LIMIT_S)) as port:
         began = time.monotonic()
-        refused(f"rediss://127.0.0.1:{port}?connect_timeout=500", UNREACHABLE, "did not answer to TLS in time")
+        refused(f"rediss://127.0.0.1:{port}?connect_timeout=500", UNREACHABLE, "did not complete the TLS handshake in time")
         assert 0.4 < time.monotonic() - began < 10
 
 
@@ -353,7 +353,7 @@ print(done.returncode, done.stderr)
 
 
 def in_a_network_with(script, *words):
-    """Runs Python in a network of its own, where lo has a public address as well."""
+    """Runs Python in a separate network, where lo also has a public address."""
     setup = 'ip link set lo up && ip addr add 203.0.113.5/32 dev lo && exec "$@"'
     return subprocess.run(["unshare", "-n", "sh", "-c", setup, "sh", sys.executable, "-c", script, *words],
                           capture_output=True, text=True, timeout=LIMIT_S)
@@ -421,7 +421,7 @@ def a_master_without_tls_is_not_talked_to():
         front = Front(scene.sentinels[0], authority.issue("server"))
         with listening(front.serve) as port:
             refused(f"rediss+sentinel://jo:{SECRET}@127.0.0.1:{port}/{SERVICE}?ca={authority.ca}", UNREACHABLE,
-                    "is this its port for TLS?")
+                    "is this its TLS port?")
 
 
 @test
@@ -442,7 +442,7 @@ def a_node_must_have_a_certificate_for_what_it_announces():
                                for node in cluster.nodes), "that the nodes know their names")
         works(with_host(cluster.url(), "localhost"))
     with Cluster(masters=3, replicas=0) as cluster:
-        refused(cluster.url(f"?ca={OURS.ca}").replace("redis+", "rediss+"), UNREACHABLE, "is this its port for TLS?")
+        refused(cluster.url(f"?ca={OURS.ca}").replace("redis+", "rediss+"), UNREACHABLE, "is this its TLS port?")
 
 
 @test
@@ -523,7 +523,7 @@ def a_server_with_another_certificate_after_a_restart_is_verified_again():
 
 @test
 def connections_that_are_cut_after_any_byte_lose_nothing():
-    """The first connection ends after so many bytes from the server; the next ones live."""
+    """The first connection ends after this many bytes from the server; the next ones live."""
     def serve(client):
         limit = limits.pop() if limits else None
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.port)) as upstream:

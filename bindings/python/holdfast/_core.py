@@ -290,7 +290,7 @@ class HoldView:
         """The first statement of a transaction that the token guards, for "postgres", "mysql" or "sqlite"."""
         statement = create_string_buffer(_c.FENCE_SQL_SIZE * len(self.tokens))
         if dialect not in DIALECTS:
-            raise refuse(BadArgument, f"{dialect!r} is none of {', '.join(DIALECTS)}")
+            raise refuse(BadArgument, f"{dialect!r} is not one of {', '.join(DIALECTS)}")
         check(_c.quick.hf_fence_sql(self._handle, DIALECTS[dialect], statement, len(statement)))
         return statement.value.decode()
 

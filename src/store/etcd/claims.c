@@ -1,7 +1,7 @@
 /* Acquire, release, break: what an attempt asks for, step by step.
  *
  * Each step of an acquire is one transaction, and none depends on what the client remembers: a
- * repeat, after any of them, finds what was done.
+ * repeat, after any of them, finds out what was done.
  *
  *   TRY      nobody is at the name: take it. One round trip, the usual case.
  *   LOOK     who is at the name?
@@ -14,9 +14,9 @@
  *   CONFIRM  the own key is held already, by a request whose answer was lost: is its lease alive?
  *   MOVE     the same, and put it on a lease of the right length
  *
- * A step that takes, confirms or moves also keeps the lease alive, at the same time, so that the
- * hold has its full time from when it was asked for (lease.c). A lease that turns out to be over is
- * replaced, and the attempt starts again.
+ * A step that takes, confirms or moves also keeps the lease alive, so that the hold has its full
+ * time from when it was asked for (lease.c). A lease that turns out to be over is replaced, and the
+ * attempt starts again.
  *
  * Tokens. A hold's token is the revision of the transaction that granted it, plus the base. Each
  * grant also requires that the base is the one that the client knows. So tokens of successive
@@ -93,7 +93,7 @@ void etcd_attempt_free(struct etcd *etcd, struct etcd_attempt *attempt) {
 }
 
 /* Nobody wants it any more. After `until_us`, its key is deleted with the next keep-alive of any
- * lease: a request that came late may have put it on any of them. */
+ * lease: a late request may have put it on any of them. */
 static void retire(struct etcd *etcd, struct etcd_attempt *attempt, int64_t until_us) {
     etcd_watch_stop(etcd, attempt);
     attempt->held = attempt->queued = false;
@@ -107,7 +107,7 @@ static void retire(struct etcd *etcd, struct etcd_attempt *attempt, int64_t unti
 }
 
 /* Its key is deleted. But a request whose answer was lost may still be under way, and write it
- * again. So it is then deleted once more, after the longest time that this can take. */
+ * again. So it is deleted a second time, after the longest time that this can take. */
 static void forget(struct etcd *etcd, struct etcd_attempt *attempt) {
     bool may_come_back = attempt->may_be_late && !list_empty(&attempt->link);
     attempt->may_be_late = false;
@@ -356,7 +356,7 @@ static void fill(struct job *job, struct txn *txn, const ProtobufCBinaryData *va
         break;
     case TAKE:
         /* A claim that is in the queue is overtaken only by those that barge, whose keys are in a
-         * range of their own. One that is not in it must find everything as it was. */
+         * separate range. A claim that is not in it must find everything unchanged. */
         if (attempt->queued && attempt->key.bytes[attempt->range_size] != '!') {
             txn_if_create(txn, &attempt->key, NULL, ETCD__COMPARE__RESULT__GREATER, 0);
             narrow_range(job);
@@ -364,8 +364,8 @@ static void fill(struct job *job, struct txn *txn, const ProtobufCBinaryData *va
         txn_if_mod(txn, &job->range, &job->end, ETCD__COMPARE__RESULT__LESS, job->seen + 1);
         break;
     case FOLLOW:
-        /* Ahead of it could be claims that were created before it, and those that barge. One that
-         * was created later and does not barge cannot be held: this one is ahead of it. */
+        /* Claims that were created before it, and those that barge, could be ahead of it. A later
+         * claim that does not barge cannot be held: this one is ahead of it. */
         txn_if_create(txn, &attempt->key, NULL, ETCD__COMPARE__RESULT__EQUAL, attempt->create);
         txn_if_create(txn, all, all_end, ETCD__COMPARE__RESULT__GREATER, attempt->create - 1);
         narrow_range(job);
@@ -443,7 +443,7 @@ static void got_lease(struct etcd *etcd, struct etcd_tenant *tenant, struct etcd
     send_step(job, lease);
 }
 
-/* Also keeps a place in the queue alive, if nobody has done so for a while. */
+/* Also keeps a place in the queue alive, if that has not been done for a while. */
 static void keep_place(struct job *job) {
     struct etcd_lease *lease = job->attempt->lease;
     int64_t now_us = etcd_now_us(job->etcd);
@@ -459,7 +459,7 @@ static void step(struct job *job, enum phase phase) {
     job->answer = NULL;
     job->phase = phase;
     if (++job->rounds > ROUNDS_MAX || etcd_now_us(etcd) >= job->give_up_us) {
-        fail_with(job, HF_UNREACHABLE, "others changed the lock again and again");
+        fail_with(job, HF_UNREACHABLE, "other clients kept changing the lock");
         return;
     }
     if (phase == LOOK) {
@@ -737,7 +737,7 @@ static void released(struct etcd *etcd, struct etcd_call *call) {
     Etcd__DeleteRangeResponse *response =
         call->reason ? NULL
                      : etcd__delete_range_response__unpack(NULL, call->message_size, call->message);
-    assert(attempt); /* it was in use since */
+    assert(attempt); /* it has been in use since */
     attempt->users--;
     map_remove(&etcd->releasing, &attempt->by_name);
     if (!response) {

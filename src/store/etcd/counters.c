@@ -1,19 +1,19 @@
 /* Counters: a key with the number in decimal digits, and for each client that changes it a key with
  * the client's last answer.
  *
- * etcd cannot add. So both keys are read, and written in one transaction on condition that neither
- * has changed since. If one has, the transaction returns both as they are, and the step is decided
+ * etcd cannot add. So both keys are read, and written in one transaction, provided that neither has
+ * changed since. If one has, the transaction returns both as they are, and the step is decided
  * again. A request whose reply was lost is recognised by its number in the answer. Every operation
- * but a read writes its answer, even one that changes nothing. If one of its requests, or of an
- * earlier operation's, is still under way, it then finds another answer than it expects, and does
- * nothing.
+ * except a read writes its answer, even one that changes nothing. If one of its requests, or of an
+ * earlier operation's, is still under way, it then finds a different answer than it expects, and
+ * does nothing.
  *
- * Answers have a lease that is not kept alive, and are there for as long as a repeat may come. The
- * lease of a counter is its own. It is granted before the counter is created, and revoked if the
- * counter was not created with it. As long as that is not known, it is left to end by itself.
+ * Answers have a lease that is not kept alive, and exist for as long as a repeat may come. A
+ * counter has its own lease. It is granted before the counter is created, and revoked if the
+ * counter was not created with it. If that is not known, it is left to expire.
  *
  * A read of the counter is linearizable: a majority confirms it. How much of its life is left is
- * what the leader says. */
+ * the leader's word alone. */
 #include "base/error.h"
 #include "net/backoff.h"
 #include "store/counts.h"
@@ -39,8 +39,8 @@ struct counting {
     struct etcd_key counter, answers;
     int64_t counter_mod, answer_mod, counter_lease; /* as they were found; 0: there is none */
     struct counts_number after;                     /* what is to be written … */
-    bool changes;                                   /* … if it is not there already */
-    struct counts_answer answer; /* its lease is that of what the step leaves, or has removed */
+    bool changes;                                   /* … unless it is there already */
+    struct counts_answer answer; /* its lease is that of the counter that is left, or removed */
     int64_t new_lease;           /* granted for a counter that this creates; 0: none */
     int64_t answer_lease;        /* that the answer is written with */
 };
@@ -51,7 +51,7 @@ static void ignore_answer(struct etcd *etcd, struct etcd_call *call) {
     (void)etcd, (void)call;
 }
 
-/* Nobody waits for it: if it fails, the lease ends by itself. */
+/* Nobody waits for this: if it fails, the lease expires. */
 static void revoke(struct counting *job, int64_t lease) {
     Etcd__LeaseRevokeRequest request = ETCD__LEASE_REVOKE_REQUEST__INIT;
     request.id = lease;
@@ -96,7 +96,7 @@ static void time_answered(struct etcd *etcd, struct etcd_call *call) {
     int64_t seconds;
     (void)etcd;
     if (!etcd_time_left(call, &seconds)) {
-        job->may_have_acted = true; /* it has; a repeat gets its answer */
+        job->may_have_acted = true; /* it did act; a repeat gets its answer */
         fail_call(job, call);
         return;
     }
@@ -155,7 +155,7 @@ static void decide(struct counting *job, const Etcd__KeyValue *counter) {
     job->answer.lease = job->counter_lease;
 }
 
-/* Takes the step from here, if it was not taken already. */
+/* Takes the step from here, unless it has been taken already. */
 static void found(struct counting *job, const Etcd__TxnResponse *both) {
     const Etcd__KeyValue *counter = kv_at(both, 0), *kv = kv_at(both, 1);
     struct counts_answer last = {0};
@@ -183,9 +183,9 @@ static void paused(struct world_timer *timer) {
     read_both(job);
 }
 
-/* Somebody else was faster. The first time, what the transaction returned is used at once. After
+/* Another client was faster. The first time, what the transaction returned is used at once. After
  * that clients pause, each for a random time, so that they do not keep colliding; what was returned
- * is old by then. */
+ * is outdated by then. */
 static void collided(struct counting *job, const Etcd__TxnResponse *both) {
     const Etcd__KeyValue *kv = kv_at(both, 1);
     struct counts_answer last = {0};
@@ -199,7 +199,7 @@ static void collided(struct counting *job, const Etcd__TxnResponse *both) {
     struct world *world = job->etcd->host->world;
     int64_t until_us = etcd_now_us(job->etcd) + net_jitter_us(world, PAUSE_US << doublings);
     if (until_us >= job->give_up_us) {
-        fail(job, HF_UNREACHABLE, "others changed the counter again and again");
+        fail(job, HF_UNREACHABLE, "other clients kept changing the counter");
         return;
     }
     list_append(&job->etcd->counting, &job->link);
@@ -243,8 +243,8 @@ static void read_both(struct counting *job) {
         fail(job, HF_NO_MEMORY, NULL);
 }
 
-/* A lease that the transaction names is over: that of the counter, which is then gone as well, or
- * one of those that were granted. */
+/* A lease that the transaction names is over: the counter's, in which case the counter is gone too,
+ * or one of those that were granted. */
 static void lease_is_over(struct counting *job) {
     struct etcd_lease *lease = etcd_lease_find(job->etcd, job->answer_lease);
     if (lease)

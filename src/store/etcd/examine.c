@@ -1,9 +1,9 @@
-/* EXAMINE: what the cluster does to locks. It changes nothing: the writes that it measures delete a
- * key that does not exist, which goes through the log all the same.
+/* EXAMINE: what the cluster means for locks. It changes nothing: the writes that it measures delete
+ * a key that does not exist, which still goes through the log.
  *
- * Each member of the URL is asked for its status, over a connection of its own. About elections,
- * etcd says only the raft term, which each of them raises. So a change of the leader is seen only
- * if it happens while the cluster is examined. */
+ * Each member of the URL is asked for its status, over a separate connection. About elections, etcd
+ * reports only the raft term, which each election raises. So a change of leader is seen only if it
+ * happens during the examination. */
 #include "base/error.h"
 #include "store/etcd/etcd.h"
 #include "store/findings.h"
@@ -49,7 +49,7 @@ struct examining {
 
 static void examine_statuses(struct examining *x);
 
-/* That of the member that was asked first: without it, nothing is examined. */
+/* The status of the member that was asked first: without it, nothing is examined. */
 static const Etcd__StatusResponse *first_status(const struct examining *x) {
     return x->members[x->etcd->host_count].status;
 }
@@ -91,8 +91,8 @@ static void ask(struct examining *x, const char *path, const ProtobufCMessage *r
 
 /* ---- Versions ---- */
 
-/* Bugs in what locks rely on, by etcd's change logs: in which release of 3.4, 3.5 and 3.6 each was
- * fixed; 0: none had it. */
+/* Bugs in features that locks rely on, from etcd's change logs: the release of 3.4, 3.5 and 3.6 in
+ * which each was fixed; 0: it never had the bug. */
 static const struct bug {
     int mended[3];
     const char *effect;
@@ -138,7 +138,7 @@ static void examine_bugs(struct examining *x, const char *text, const struct ver
             text);
 }
 
-/* That of the oldest member. */
+/* Reports the version of the oldest member. */
 static void examine_version(struct examining *x) {
     const char *text = first_status(x)->version;
     for (size_t i = 0; i < x->count; i++) {
@@ -153,7 +153,7 @@ static void examine_version(struct examining *x) {
     else if (version.major == 3)
         examine_bugs(x, text, &version);
     else
-        ADD(x, HF_NOTE, "version", "holdfast was not tested with this version", "", "etcd %s",
+        ADD(x, HF_NOTE, "version", "holdfast has not been tested with this version", "", "etcd %s",
             text);
 }
 
@@ -167,7 +167,7 @@ static void examine_members(struct examining *x, const Etcd__MemberListResponse 
         ADD(x, HF_NOTE, "members", "if one member fails, locks are out of reach until it is back",
             "run three or five members", "the cluster has %zu voting members", voters);
     else if (voters % 2 == 0)
-        ADD(x, HF_NOTE, "members", "an even number survives no more failures than one less",
+        ADD(x, HF_NOTE, "members", "an even number survives no more failures than one member fewer",
             "run three or five members", "the cluster has %zu voting members", voters);
     else
         ADD(x, HF_FINE, "members", "locks stay available while a majority of the members is", "",
@@ -220,7 +220,7 @@ static void examine_leader(struct examining *x) {
 
 /* ---- The database ---- */
 
-/* That of the member that would gain most from defragmentation. */
+/* Reports the member that would gain most from defragmentation. */
 static void examine_size(struct examining *x) {
     const Etcd__StatusResponse *worst = first_status(x);
     for (size_t i = 0; i < x->count; i++) {
@@ -279,10 +279,10 @@ static void examine_access(struct examining *x) {
         ADD(x, HF_FINE, "access", "the cluster asks for a user and a password", "",
             "logged in as %s", x->etcd->login.user);
     else if (x->etcd->security.tls)
-        ADD(x, HF_FINE, "access", "whoever the cluster accepts over TLS can use its locks", "",
-            "over TLS, without a login");
+        ADD(x, HF_FINE, "access", "any client that the cluster accepts over TLS can use its locks",
+            "", "over TLS, without a login");
     else
-        ADD(x, HF_WARNING, "access", "whoever reaches the port can take and delete locks",
+        ADD(x, HF_WARNING, "access", "anybody who reaches the port can take and delete locks",
             "enable authentication, or client certificates (docs/stores/etcd.md)",
             "in plaintext, without a login");
 }

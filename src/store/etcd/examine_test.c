@@ -1,11 +1,11 @@
-/* What doctor finds in clusters that a test cannot have: of other versions, damaged, with a
- * database that is mostly empty. */
+/* What doctor finds in clusters that a test cannot set up: other versions, damage, a database that
+ * is mostly empty. */
 #include "store/etcd/etcd_test.h"
 
 static struct rig rig;
 static struct asked asked;
 
-/* Of two members. */
+/* Examines a cluster of two members. */
 static void examine(void) {
     rig_open(&rig, "etcd://a,b");
     fake_serve(rig.world, serve_etcd, NULL);
@@ -60,7 +60,7 @@ TEST(a_version_is_judged_by_its_known_bugs) {
     check_version("3.6.4", HF_WARNING, "may damage its data", "3.6.9");
     check_version("3.6.9", HF_FINE, "no fault", "");
     check_version("3.7.0", HF_FINE, "no fault", "");
-    check_version("4.0.0", HF_NOTE, "not tested", "");
+    check_version("4.0.0", HF_NOTE, "not been tested", "");
 }
 
 TEST(a_bug_that_is_mended_is_not_named) {

@@ -1,5 +1,5 @@
-/* EXAMINE: what the server's settings do to locks. It leaves nothing behind: to measure how long a
- * commit takes, a name is added and deleted again. */
+/* EXAMINE: what the server's settings mean for locks. It leaves nothing behind: to measure how long
+ * a commit takes, a name is added and deleted again. */
 #include "base/error.h"
 #include "store/findings.h"
 #include "store/mysql/mysql.h"
@@ -166,7 +166,7 @@ static void examine_cluster(struct examining *x) {
             "let all clients use the same node", "the server is a node of a Galera cluster");
 }
 
-/* Those that the user may not call are not shown to it. */
+/* The server does not show procedures that the user may not call. */
 static void examine_procedures(struct examining *x, const struct my_greeting *server,
                                int64_t count) {
     if (count < PROCEDURE_COUNT && server->is_mariadb)
@@ -200,8 +200,8 @@ static void examine_clock(struct examining *x, int64_t server_us, int64_t now_us
                                                  : 0;
     if (ahead_us > SKEW_US || ahead_us < -SKEW_US)
         ADD(x, HF_WARNING, "clock",
-            "leases are unaffected unless a clock is set while locks are held; tokens and "
-            "displayed times are not",
+            "tokens and displayed times are affected; leases only if a clock is set while locks "
+            "are held",
             "synchronise both clocks (chrony, systemd-timesyncd)",
             "the server's clock is %" PRId64 " ms %s this host's",
             (ahead_us < 0 ? -ahead_us : ahead_us) / 1000, ahead_us < 0 ? "behind" : "ahead of");

@@ -1,16 +1,16 @@
 /* Design notes.
  *
  * States: DOWN → CONNECTING → LOGIN → GREETING (the session is prepared, the schema is found or
- * made) → READY, and from each back to DOWN. Connections are given up, and requests returned, as in
- * the link of the Redis store: a link that loses a connection that was of use tries again at once;
- * otherwise it waits first. A request that was never sent is refused as soon as connecting fails. A
- * connection is given up when a request has waited on it for the whole timeout; a request that is
- * given up earlier keeps its place, so that results still match requests.
+ * made) → READY, and from each back to DOWN. Connections are abandoned, and requests returned, as
+ * in the link of the Redis store: a link that loses a connection that has been useful tries again
+ * at once; otherwise it waits first. A request that was never sent is refused as soon as connecting
+ * fails. A connection is abandoned when a request has waited on it for the whole timeout; a request
+ * that is abandoned earlier keeps its place, so that results still match requests.
  *
- * With TLS, the server's first packet comes before the handshake, and nothing relies on what it
- * says: the login is sent only when the certificate has been verified.
+ * With TLS, the server's first packet comes before the handshake, and nothing relies on its
+ * contents: the login is sent only when the certificate has been verified.
  *
- * What an error means is in mysql.c. One that may leave a transaction open ends the connection,
+ * mysql.c says what an error means. An error that may leave a transaction open ends the connection,
  * which makes the server roll it back: until then nobody else could use the name. */
 #include "store/mysql/link.h"
 
@@ -89,12 +89,12 @@ static int64_t first_give_up_us(struct list *requests) {
         if (request->answered)
             at_us = earliest(at_us, request->give_up_us);
         if (request->answered && request->sends <= 1)
-            break; /* those behind it came later */
+            break; /* those after it came later */
     }
     return at_us;
 }
 
-/* When the connection is given up if nothing is answered. */
+/* When the connection is abandoned if no answer comes. */
 static int64_t silent_us(const struct my_link *link, const struct my_request *sent) {
     return sent->sent_us + link->my->timeout_us + sent->patience_us;
 }
@@ -167,7 +167,7 @@ static void went_down(struct my_link *link, int reason, const char *why) {
     int64_t now_us = world_now_us(world_of(link));
     bool was_of_use = link->state == MY_READY && link->heard;
     char text[sizeof(link->why)];
-    snprintf(text, sizeof(text), "%s", why ? why : ""); /* which may be link->why */
+    snprintf(text, sizeof(text), "%s", why ? why : ""); /* it may be link->why */
     memcpy(link->why, text, sizeof(text));
     link->state = MY_DOWN;
     link->reason = reason;
@@ -318,7 +318,7 @@ static const char no_proxy[] =
     "the server itself in the URL, or leave out scheme=for-update";
 
 /* A statement waits for a lock no longer than the client waits for its answer. So a session whose
- * client has gone does not go on waiting for another client to release a lock. */
+ * client has gone does not keep waiting for another client to release a lock. */
 static void prepare_session(struct my_link *link) {
     char sql[2048], lasting[512] = "";
     int seconds = (int)((link->my->timeout_us + 999999) / 1000000);
@@ -371,7 +371,7 @@ static bool is_read_only(const struct my_result *result) {
     return strcmp(value, "0") != 0 && strcmp(value, "OFF") != 0;
 }
 
-/* A proxy makes up a number of its own for the connection. */
+/* A proxy makes up its own number for the connection. */
 static bool has_proxy(const struct my_link *link, const struct my_result *result) {
     return (uint32_t)my_number(result, 0, SESSION_NUMBER) != link->greeting.session;
 }
@@ -386,7 +386,7 @@ static void read_version(struct my_link *link, const struct my_result *result) {
                       "the server is read only, or a replica, and takes no locks");
     } else if (mysql_for_update(link->my) && has_proxy(link, result)) {
         my_link_break(link, HF_UNSUPPORTED, no_proxy);
-    } else if (complete && link->step == TURN) { /* somebody else was first */
+    } else if (complete && link->step == TURN) { /* another client was first */
         end_turn(link);
     } else if (complete || link->listens) {
         ready(link);
@@ -406,10 +406,10 @@ static void read_version(struct my_link *link, const struct my_result *result) {
 }
 
 /* Whether the schema is complete is decided at the end: another client may have made a part of it,
- * and MariaDB does without the procedures (statement.c). */
+ * and MariaDB can do without the procedures (statement.c). */
 static void schema_made(struct my_link *link, const struct my_result *result) {
     if (result->error)
-        snprintf(link->why, sizeof(link->why), "the schema cannot be made: %s", result->text);
+        snprintf(link->why, sizeof(link->why), "cannot create the schema: %s", result->text);
     create_next(link);
 }
 
@@ -428,7 +428,7 @@ static void answered_greeting(struct my_link *link, const struct my_result *resu
 
 /* ---- Results ---- */
 
-/* What the request would do was not done, and can be tried again. */
+/* The request was not done, and can be tried again. */
 static void try_again(struct my_link *link, struct my_request *request) {
     request->sends--;
     list_insert_before(link->waiting.next, &request->link);
@@ -459,7 +459,7 @@ static void answered(struct my_link *link, const struct my_result *result) {
         my_link_break(link, HF_UNREACHABLE, why);
 }
 
-/* False: the connection is of no use any more. */
+/* False: the connection is no longer usable. */
 static bool take_answer(struct my_link *link, const struct my_packet *packet) {
     enum my_step step = my_answer_take(&link->answer, packet);
     if (step == MY_GOES_ON)
@@ -503,7 +503,7 @@ static void send_login(struct my_link *link) {
     const struct mysql *my = link->my;
     uint8_t proof[MY_PROOF_MAX];
     size_t size;
-    /* A plugin that is not known may be the default of other users only: the server will say. */
+    /* An unknown plugin may only be the default for other users: the server will tell us. */
     int proof_size =
         my_prove(link->greeting.plugin, my->login.password, link->greeting.nonce, proof);
     char *packet = my_write_login(
@@ -530,14 +530,14 @@ static bool take_greeting(struct my_link *link, const struct my_packet *packet) 
     return true;
 }
 
-/* The proof did not suffice: the server wants the password itself. */
+/* The proof was not enough: the server wants the password itself. */
 static void send_password(struct my_link *link) {
     const struct mysql *my = link->my;
     if (my->security.tls || my->peer.path)
         send_packet(link, my->login.password, strlen(my->login.password) + 1);
     else
         my_link_break(link, HF_DENIED,
-                      "the server wants the password itself, which is not sent without TLS");
+                      "the server asks for the password itself, which is not sent without TLS");
 }
 
 static void take_login_answer(struct my_link *link, const struct my_packet *packet) {
@@ -548,7 +548,7 @@ static void take_login_answer(struct my_link *link, const struct my_packet *pack
     if (kind == 0x00) {
         prepare_session(link);
     } else if (kind == 0x01 && packet->size == 2 && packet->bytes[1] == 3) {
-        return; /* the proof suffices, and the answer follows */
+        return; /* the proof was enough, and the answer follows */
     } else if (kind == 0x01 && packet->size == 2 && packet->bytes[1] == 4 && my->login.password) {
         send_password(link);
     } else if (kind == 0xfe && my_read_switch(packet, &link->greeting)) {
@@ -590,7 +590,7 @@ static void wire_received(struct net_wire *wire, const char *bytes, size_t size)
     set_timer(link);
 }
 
-/* Nothing else is accepted before TLS: somebody on the path could have inserted it. */
+/* Nothing else is accepted before TLS: an attacker on the path could have inserted it. */
 static void wire_before_tls(struct net_wire *wire, const char *bytes, size_t size) {
     struct my_link *link = container_of(wire, struct my_link, wire);
     struct my_packet packet;
@@ -624,7 +624,7 @@ static void wire_closed(struct net_wire *wire, int reason, const char *why) {
 static const struct net_wire_events events = {wire_opened, wire_received, wire_closed,
                                               wire_before_tls};
 
-/* ---- The door ---- */
+/* ---- The entry points ---- */
 
 void my_link_want(struct my_link *link) {
     int64_t now_us = world_now_us(world_of(link));
@@ -658,7 +658,7 @@ void my_link_submit_first(struct my_link *link, struct my_request *request) {
     ask_to_send(link);
 }
 
-/* Gives up those that were sent and whose time is over; they keep their places. */
+/* Abandons requests that were sent and whose time is over; they keep their places. */
 static void give_up_overdue(struct my_link *link, int64_t now_us, const char *why) {
     list_each(node, &link->sent) {
         struct my_request *request = container_of(node, struct my_request, link);
@@ -702,7 +702,7 @@ int my_link_init(struct my_link *link, struct mysql *my) {
     return r;
 }
 
-/* The releases that wait for their turn are sent now: nobody will ask again. */
+/* Sends the releases that wait for their turn now: nobody will ask again. */
 static void send_releases(struct my_link *link) {
     list_each(node, &link->waiting) {
         struct my_request *request = container_of(node, struct my_request, link);

@@ -4,17 +4,17 @@
  * the last step of its own request (wake.sql). The session then asks which of the client's attempts
  * are meant, and waits again.
  *
- * A statement that has not begun cannot be killed, and one that was killed after its last step
- * succeeds. So the statement that waits first looks for attempts that the last question did not
+ * A statement that has not started cannot be killed, and a statement that is killed after its last
+ * step succeeds. So the statement that waits first looks for attempts that the last query did not
  * find. (Two statements in one query would not do: if the kill comes between them, MariaDB drops
  * the second and answers nothing.)
  *
- * What it waits for is a second user lock, which the client's other session has. It does not use
- * SLEEP: in MariaDB all sleepers share a mutex, and each KILL QUERY of one can take two seconds if
- * others go to sleep or wake up at the same time.
+ * It waits for a second user lock, which the client's other session has. It does not use SLEEP: in
+ * MariaDB all sleepers share a mutex, and each KILL QUERY of one can take two seconds if others go
+ * to sleep or wake up at the same time.
  *
- * These are hints: one that is lost is repaired when the waiter asks again, at the latest a third
- * of a wait lease later. */
+ * Wake-ups are hints: if one is lost, the waiter asks again anyway, at the latest a third of a wait
+ * lease later. */
 #include "store/mysql/mysql.h"
 
 #include <inttypes.h>
@@ -23,7 +23,7 @@
 
 enum { WAIT_S = 5, INTERRUPTED = 1317 };
 
-/* Something is wrong with the session: the next one is opened after a while. */
+/* The session has a problem: the next one is opened after a while. */
 static void give_up(struct mysql *my, int reason, const char *why) {
     my->listener.heard = false;
     my_link_break(&my->listener, reason, why);
@@ -36,7 +36,7 @@ static void submit(struct mysql *my, char *sql, my_answered *answered, int64_t p
         return;
     }
     request->patience_us = patience_us;
-    request->give_up_us = INT64_MAX; /* its connection is given up, not the request */
+    request->give_up_us = INT64_MAX; /* its connection is abandoned, not the request */
     my_link_submit(&my->listener, request);
 }
 
@@ -48,7 +48,7 @@ static bool is_one(const struct my_result *result) {
     return mysql_has_rows(result, 1) && result->rows == 1 && my_number(result, 0, 0) == 1;
 }
 
-/* False: the session is of no use any more. */
+/* False: the session is no longer usable. */
 static bool is_fine(struct mysql *my, const struct my_result *result, const char *why) {
     if (result && (!result->error || result->error == INTERRUPTED))
         return true;
@@ -119,9 +119,10 @@ static void ask_for_turns(struct mysql *my) {
            tell_turns, 0);
 }
 
-/* ---- Beginning ---- */
+/* ---- Starting ---- */
 
-/* The other session has the lock that this one waits for. What happened before this was missed. */
+/* The other session has the lock that this one waits for. Anything that happened before this was
+ * missed. */
 static void begin(struct mysql *my, struct my_request *request, const struct my_result *result,
                   const char *why) {
     (void)request;
@@ -150,11 +151,11 @@ static void taken_over(struct mysql *my, struct my_request *request, const struc
     if (is_one(result))
         prepare(my);
     else
-        give_up(my, HF_UNREACHABLE, "an earlier session of this client goes on");
+        give_up(my, HF_UNREACHABLE, "an earlier session of this client is still open");
 }
 
 /* If the last connection was cut off, the server may not have noticed yet, and its session still
- * has the lock: it is ended. */
+ * has the lock: that session is ended. */
 static void owned(struct mysql *my, struct my_request *request, const struct my_result *result,
                   const char *why) {
     (void)request, (void)why;

@@ -1,5 +1,5 @@
-/* EXAMINE: what the server's settings do to locks. It changes nothing: the writes that it measures
- * are messages in the server's log of changes, which nobody reads. */
+/* EXAMINE: what the server's settings mean for locks. It changes nothing: the writes that it
+ * measures are messages in the server's write-ahead log, which nobody reads. */
 #include "store/findings.h"
 #include "store/postgres/postgres.h"
 #include "store/sql/sql.h"
@@ -156,7 +156,7 @@ static void examine_connection(struct examining *x, const struct postgres *pg) {
             "if hand-offs should be immediate, name the server itself in the URL",
             "there is a pooler between this client and the server");
     else
-        ADD(x, HF_FINE, "connection", "the server notifies whoever's turn it is", "",
+        ADD(x, HF_FINE, "connection", "the server notifies the client whose turn it is", "",
             "the client is connected to the server itself");
 }
 
@@ -167,9 +167,8 @@ static void examine_clock(struct examining *x, const PGresult *row, int64_t now_
                                                  : 0;
     if (ahead_us > SKEW_US || ahead_us < -SKEW_US)
         ADD(x, HF_WARNING, "clock",
-            "leases are unaffected unless a clock is set while locks are held; tokens and "
-            "displayed "
-            "times are not",
+            "tokens and displayed times are affected; leases only if a clock is set while locks "
+            "are held",
             "synchronise both clocks (chrony, systemd-timesyncd)",
             "the server's clock is %" PRId64 " ms %s this host's",
             (ahead_us < 0 ? -ahead_us : ahead_us) / 1000, ahead_us < 0 ? "behind" : "ahead of");

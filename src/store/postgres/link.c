@@ -1,16 +1,16 @@
 /* Design notes.
  *
  * States: DOWN → SEARCHING (names are looked up) → CONNECTING → GREETING (the schema is found or
- * made) → READY, and from each back to DOWN. Connections are given up, and requests returned, as in
- * the link of the Redis store: a link that loses a connection that was of use tries again at once;
- * otherwise it waits first. A request that was never sent is refused as soon as connecting fails. A
- * connection is given up when a request has waited on it for the whole timeout; a request that is
- * given up earlier keeps its place, so that results still match requests.
+ * made) → READY, and from each back to DOWN. Connections are abandoned, and requests returned, as
+ * in the link of the Redis store: a link that loses a connection that has been useful tries again
+ * at once; otherwise it waits first. A request that was never sent is refused as soon as connecting
+ * fails. A connection is abandoned when a request has waited on it for the whole timeout; a request
+ * that is abandoned earlier keeps its place, so that results still match requests.
  *
  * A result counts only when its sync has come back. Before that the server has executed the
  * statement, but not committed it.
  *
- * Only errors of the severity ERROR are answers. FATAL ends the connection, maybe after the
+ * Only errors of severity ERROR are answers. FATAL ends the connection, possibly after the
  * commit. */
 #include "store/postgres/link.h"
 
@@ -176,7 +176,7 @@ static int64_t first_give_up_us(struct list *requests) {
         if (request->answered)
             at_us = earliest(at_us, request->give_up_us);
         if (request->answered && request->sends <= 1)
-            break; /* those behind it came later */
+            break; /* those after it came later */
     }
     return at_us;
 }
@@ -243,7 +243,7 @@ static void disconnect(struct pg_link *link) {
 }
 
 /* Requests without a result go back to the front of those that wait; those of the link that listens
- * end with their connection, since on the next one it begins again. */
+ * end with their connection, since the link starts again on the next one. */
 static void take_back_sent(struct pg_link *link) {
     while (!list_empty(&link->sent)) {
         struct pg_request *last = container_of(link->sent.prev, struct pg_request, link);
@@ -292,7 +292,7 @@ static void break_link(struct pg_link *link, int reason, const char *why) {
     bool was_of_use = link->state == PG_READY && link->heard;
     char text[sizeof(link->why)];
     snprintf(text, sizeof(text), "%s", why ? why : "");
-    text[strcspn(text, "\n")] = 0; /* libpq says more in further lines */
+    text[strcspn(text, "\n")] = 0; /* libpq's further lines have more details */
     disconnect(link);
     snprintf(link->why, sizeof(link->why), "%s", text);
     link->state = PG_DOWN;
@@ -317,7 +317,7 @@ static void break_link(struct pg_link *link, int reason, const char *why) {
 
 /* ---- Sending ---- */
 
-/* Has the library send what it has buffered, and says what to wait for. */
+/* Makes libpq send what it has buffered, and sets what to wait for. */
 static void flush(struct pg_link *link) {
     int left = PQflush(link->conn);
     if (left < 0 ||
@@ -327,13 +327,13 @@ static void flush(struct pg_link *link) {
 
 static bool add_sync(PGconn *conn) {
 #ifdef LIBPQ_HAS_SEND_PIPELINE_SYNC
-    return PQsendPipelineSync(conn); /* which leaves the sending to `flush` */
+    return PQsendPipelineSync(conn); /* this leaves the sending to `flush` */
 #else
     return PQpipelineSync(conn);
 #endif
 }
 
-/* False: the connection is of no use any more. */
+/* False: the connection is no longer usable. */
 static bool send_request(struct pg_link *link, struct pg_request *request) {
     if (!PQsendQueryParams(link->conn, request->sql, request->count, NULL, request->values,
                            request->sizes, request->formats, 0) ||
@@ -415,8 +415,8 @@ static void ask_to_send(struct pg_link *link) {
     " AS wanted (name, value) USING (name))"
 
 /* The last column makes the server end a request whose client has gone: otherwise, if somebody else
- * keeps a row locked, each connection that is given up would leave a session behind. Servers before
- * 14 cannot do this. */
+ * keeps a row locked, each abandoned connection would leave a session behind. Servers before 14
+ * cannot do this. */
 #define CHECKS_CLIENT "('client_connection_check_interval', '1000')"
 static const char ask_version[] = ASK_VERSION(CHECKS_CLIENT);
 
@@ -473,7 +473,7 @@ static void greeted(struct pg_link *link, const PGresult *result) {
         return;
     }
     int version = version_in(result);
-    /* A pooler makes up a number of its own for the connection. */
+    /* A pooler makes up its own number for the connection. */
     link->pg->pooled = atoi(PQgetvalue(result, 0, 0)) != PQbackendPID(link->conn);
     if (link->pg->pooled && postgres_for_update(link->pg)) {
         break_link(link, HF_UNSUPPORTED, no_pooler);
@@ -499,7 +499,7 @@ static void greeted(struct pg_link *link, const PGresult *result) {
 static void schema_made(struct pg_link *link, const PGresult *result) {
     if (PQresultStatus(result) == PGRES_FATAL_ERROR) {
         const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
-        snprintf(link->why, sizeof(link->why), "the schema \"holdfast\" cannot be made: %s",
+        snprintf(link->why, sizeof(link->why), "cannot create the schema \"holdfast\": %s",
                  text ? text : "");
     }
 }
@@ -558,7 +558,7 @@ static void answer_first(struct pg_link *link) {
         break_link(link, HF_BAD_STORE, "the schema \"holdfast\" is incomplete");
 }
 
-/* False: the connection is of no use any more. */
+/* False: the connection is no longer usable. */
 static bool take_result(struct pg_link *link, PGresult *result) {
     struct pg_request *request = first_of(&link->sent);
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
@@ -602,7 +602,7 @@ static void receive(struct pg_link *link) {
     if (ok && link->state == PG_GREETING)
         next_greeting(link);
     else if (link->state == PG_READY)
-        take_results(link); /* those that came before the end, too */
+        take_results(link); /* also those that came before the end */
     if (link->state >= PG_GREETING && (!ok || PQstatus(link->conn) == CONNECTION_BAD))
         break_link(link, HF_UNREACHABLE, PQerrorMessage(link->conn));
     else
@@ -677,7 +677,7 @@ static void start_connecting(struct pg_link *link) {
         connect_next(link, HF_SYSTEM, NULL);
 }
 
-/* The target failed: the next one, if there is one. */
+/* The target failed: tries the next one, if there is one. */
 static void connect_next(struct pg_link *link, int reason, const char *why) {
     if (link->target + 1 >= link->targets.count) {
         break_link(link, reason, why);
@@ -798,7 +798,7 @@ static void looked_up(struct world_lookup *lookup, const char *const *addresses,
     set_timer(link);
 }
 
-/* ---- The door ---- */
+/* ---- The entry points ---- */
 
 void pg_link_want(struct pg_link *link) {
     int64_t now_us = world_now_us(world_of(link));
@@ -825,7 +825,7 @@ static void ping_answered(struct postgres *pg, struct pg_request *request, const
     (void)pg, (void)request, (void)result, (void)why;
 }
 
-/* Gives up those that were sent and whose time is over; they keep their places. */
+/* Abandons requests that were sent and whose time is over; they keep their places. */
 static void give_up_overdue(struct pg_link *link, int64_t now_us, const char *why) {
     list_each(node, &link->sent) {
         struct pg_request *request = container_of(node, struct pg_request, link);
@@ -876,7 +876,7 @@ int pg_link_init(struct pg_link *link, struct postgres *pg) {
     return world_timer_add(pg->host->world, &link->timer, timer_due);
 }
 
-/* The releases that wait for their turn are sent now: nobody will ask again. */
+/* Sends the releases that wait for their turn now: nobody will ask again. */
 static void send_releases(struct pg_link *link) {
     list_each(node, &link->waiting) {
         struct pg_request *request = container_of(node, struct pg_request, link);

@@ -4,14 +4,14 @@
  * Design notes.
  *
  * A watcher listens to the channel, writes its row, and then waits for the transactions that may
- * have looked before the row was there. Those have read `watchers`, and have a number, since they
+ * have looked before the row existed. Those have read `watchers`, and have a number, since they
  * locked the row of a name before that. From then on nothing is missed. The row is leased, so a
  * dead watcher soon costs nothing. If its time has passed when it should be extended (the watcher
  * was stopped for too long, the server's clock has stepped, somebody deleted it), something may
- * have been missed, and the watcher begins again. It also does so on a new connection.
+ * have been missed, and the watcher starts again. It also starts again on a new connection.
  *
- * The operation itself writes the row too, over the other link: a right that is missing is
- * reported, the schema is made if there is none, and a pooler is noticed. */
+ * The operation itself also writes the row, over the other link: so a missing right is reported,
+ * the schema is made if there is none, and a pooler is noticed. */
 #include "base/error.h"
 #include "store/postgres/postgres.h"
 #include "store/sql/sql.h"
@@ -24,7 +24,7 @@ enum { EXTEND_US = 3000000, RETRY_US = 1000000 };
 
 static const char listen_sql[] = "LISTEN holdfast_watch";
 
-/* Rows of others whose time has passed are removed on the way. */
+/* Also removes rows of others whose time has passed. */
 static const char mark_sql[] =
     "WITH ended AS (DELETE FROM holdfast.watchers w USING ("
     "SELECT client FROM holdfast.watchers WHERE until <= clock_timestamp() AND client <> $1"
@@ -32,7 +32,7 @@ static const char mark_sql[] =
     " INSERT INTO holdfast.watchers VALUES ($1, " UNTIL ")"
     " ON CONFLICT (client) DO UPDATE SET until = excluded.until";
 
-/* The transactions that we must wait for: of those in $1, or of all if it is '', as it is at first.
+/* The transactions that we must wait for: among those in $1, or among all if it is '', as at first.
  * If there are any, the answer takes a moment. */
 static const char settle_sql[] =
     "SELECT string_agg(DISTINCT l.virtualtransaction, ' ') FROM pg_locks l, pg_sleep(0.02)"
@@ -56,7 +56,7 @@ static void set_timer(struct postgres *pg, int64_t in_us) {
     world_timer_set(world, &pg->watching.timer, world_now_us(world) + in_us);
 }
 
-/* From here the watch begins again. */
+/* The watch will start again. */
 static void fall_back(struct postgres *pg, const char *why) {
     enum watch_state before = pg->watching.state;
     pg->watching.state = WATCH_LISTENING;
@@ -89,7 +89,7 @@ static bool is_done(const PGresult *result) {
     return result && PQresultStatus(result) == PGRES_COMMAND_OK;
 }
 
-/* What the answer to the present step leads to. False: it failed. */
+/* Continues according to the answer to the present step. False: it failed. */
 static bool go_on(struct postgres *pg, const PGresult *result) {
     struct watching *w = &pg->watching;
     switch (w->state) {
@@ -131,12 +131,12 @@ static void step_answered(struct postgres *pg, struct pg_request *request, const
         return;
     if (!is_done(result))
         postgres_explain(request, result, why, &reason, &text);
-    fall_back(pg, text ? text : "the server forgot that we watch");
+    fall_back(pg, text ? text : "the server forgot this watch");
     free(text);
     set_timer(pg, RETRY_US);
 }
 
-/* If the link is down, the watch begins again when it is connected. */
+/* If the link is down, the watch starts again when it is connected. */
 static void timer_due(struct world_timer *timer) {
     struct postgres *pg = container_of(timer, struct postgres, watching.timer);
     if (pg->watching.state == WATCH_OFF || pg->listener.state != PG_READY)
@@ -183,7 +183,7 @@ void postgres_watch(struct postgres *pg, struct store_op *op) {
     postgres_send(pg, pg_request_new(pg, op, watch_answered, mark_sql, "c"), op);
 }
 
-/* The row stays until its lease ends, and the link keeps listening: what comes is ignored. */
+/* The row stays until its lease ends, and the link keeps listening: its messages are ignored. */
 void postgres_unwatch(struct postgres *pg, struct store_op *op) {
     pg->watching.state = WATCH_OFF;
     store_complete(pg->host, op, STORE_DONE);

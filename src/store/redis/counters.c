@@ -38,7 +38,7 @@ static bool read_state(struct store_op *op, const char *text, unsigned flags) {
     return true;
 }
 
-/* Sets the outcome, and what goes with it. False: this is no answer. */
+/* Sets the outcome, and what goes with it. False: this is not an answer. */
 static bool read_answer(struct store_op *op, const struct reply *answer) {
     static const char done[] = "done ", mismatch[] = "mismatch ";
     const char *text = answer->type == REPLY_STRING ? answer->text : "";
@@ -53,7 +53,7 @@ static bool read_answer(struct store_op *op, const struct reply *answer) {
         op->reason = HF_RANGE;
     } else if (strcmp(text, "kind") == 0) {
         op->reason = HF_WRONG_KIND;
-        op->text = error_format("its key is not a number, so it is no counter");
+        op->text = error_format("its key is not a number, so it is not a counter");
     } else {
         op->outcome = STORE_UNKNOWN;
         return strcmp(text, "late") == 0;

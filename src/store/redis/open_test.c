@@ -88,7 +88,7 @@ TEST(urls_of_several_servers_that_lack_something_are_refused) {
     check_refused("redis+sentinel://a/orders/x", "the database");
     check_refused("redis+sentinel:///orders", "/SERVICE");
     check_refused("rediss+cluster://a?plaintext=yes", "\"plaintext\"");
-    check_refused("rediss+cluster://a?cert=x", "go together");
+    check_refused("rediss+cluster://a?cert=x", "must both be given");
     check_refused("redis+cluster://a?ca=x", "begins with rediss");
     check_refused("redis+cluster:///0", "some of its nodes");
     check_refused("redis+cluster://a/1", "the database");

@@ -69,7 +69,7 @@ static const struct {
     int reason;
     const char *text;
 } errors[] = {
-    {"WRONGTYPE", HF_BAD_STORE, "its key is not a string, so it is no lock"},
+    {"WRONGTYPE", HF_BAD_STORE, "its key is not a string, so it is not a lock"},
     {"OOM", HF_STORE_FULL, "the server is at its maxmemory"},
     {"NOPERM", HF_DENIED, NULL},
     {"NOAUTH", HF_DENIED, "the server asks for a password"},
@@ -221,8 +221,8 @@ static int read_prefix(struct redis *redis, const struct url *url, char **ret_te
     bool ok = strlen(prefix) <= PREFIX_MAX && !strstr(prefix, "}.") &&
               (prefix[0] != '{' || (tag_end && tag_end[1]));
     if (!ok) {
-        *ret_text = error_format("the prefix must have at most %d bytes, no \"}.\" in it, and "
-                                 "something behind a {tag} that it begins with",
+        *ret_text = error_format("the prefix must have at most %d bytes, must not contain \"}.\", "
+                                 "and must have something after a {tag} at its start",
                                  PREFIX_MAX);
         return HF_BAD_URL;
     }
@@ -288,8 +288,8 @@ static int unknown_option(const struct url *url, const char *key, int scheme, ch
     char known[300] = "";
     for (size_t i = 0; i < OPTIONS; i++) {
         if (strcmp(options[i].key, key) == 0 && options[i].schemes & IF_TLS) {
-            *ret_text =
-                error_format("the option \"%s\" is one of TLS: such a URL begins with rediss", key);
+            *ret_text = error_format(
+                "the option \"%s\" is for TLS: it needs a URL that begins with rediss", key);
             return HF_BAD_URL;
         }
     }

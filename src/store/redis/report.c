@@ -147,15 +147,15 @@ static void report_persistence(struct examining *x) {
             for_locks(
                 x,
                 "a restart forgets all locks, which others can then acquire while their "
-                "holders work on until the next renewal; tokens rise only by the clocks",
+                "holders work on until the next renewal; only the clocks keep tokens rising",
                 "a restart forgets all votes, and the node does not vote for max_lease; if too few "
-                "nodes for a quorum remember, tokens rise only by the clocks"),
+                "nodes for a quorum remember, only the clocks keep tokens rising"),
             fix, "nothing is kept on disk (no appendonly, no save)");
     else
         ADD(x, HF_WARNING, "persistence",
             for_locks(x,
                       "a crash forgets the locks since the last snapshot and brings back older "
-                      "ones; tokens rise only by the clocks",
+                      "ones; only the clocks keep tokens rising",
                       "a crash forgets the votes since the last snapshot and brings back older "
                       "ones, unnoticed"),
             fix, "only snapshots are kept on disk%s%s",

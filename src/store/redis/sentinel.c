@@ -1,11 +1,11 @@
 /* One master, as the sentinels name it.
  *
  * All sentinels are asked at once, each over its own connection, which is closed again. As soon as
- * more than half of all name the same master, that is it, so a sentinel that hangs costs nothing.
- * Otherwise, when all have answered or LATE_US has passed, the master is the one that more than
- * half of the answers name. If none has answered by then, which can happen on a busy machine, the
- * first answer decides, until the time to connect is over. Before anything is sent to the server,
- * it must say itself that it is a master (ROLE, in the greeting).
+ * more than half of all sentinels name the same master, that one is used, so a sentinel that hangs
+ * costs nothing. Otherwise, when all have answered or LATE_US has passed, the master is the one
+ * that more than half of the answers name. If none has answered by then, which can happen on a busy
+ * machine, the first answer decides, until the time to connect is over. Before anything is sent to
+ * the server, it must itself report that it is a master (ROLE, in the greeting).
  *
  * They are asked when the connection to the master is lost, when it turns out to be a replica
  * (READONLY), and when a sentinel announces a switch; a client listens for that while it holds
@@ -45,7 +45,7 @@ struct sentinels {
     char *service;
     struct net_login login;
     struct link_setup links; /* to the sentinels */
-    bool known;              /* `master` is the present one */
+    bool known;              /* `master` is the current one */
     struct address master;   /* the last one that was named: redis->peer */
     struct address verified; /* the last one that was used; host "": none yet */
     struct sentinel *each;
@@ -91,7 +91,7 @@ static const char *master_refuses(struct redis_link *link, const struct reply *r
         return NULL; /* it answers another part of the greeting */
     if (!reply_is(reply_at(reply, 0), "master")) {
         snprintf(all->route.why, sizeof(all->route.why),
-                 "%s:%u, which the sentinels name, is no master (now)", all->master.host,
+                 "%s:%u, which the sentinels name, is not a master (now)", all->master.host,
                  (unsigned)all->master.port);
         return all->route.why;
     }

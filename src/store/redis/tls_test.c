@@ -174,7 +174,7 @@ TEST(a_server_that_accepts_and_says_nothing_is_left_in_time) {
     fake_pass_us(rig.world, 1700000);
     CHECK_EQ_INT(a.completions, 0);
     fake_pass_us(rig.world, 100000);
-    check_refused(HF_UNREACHABLE, "did not answer to TLS in time");
+    check_refused(HF_UNREACHABLE, "did not complete the TLS handshake in time");
     CHECK(!fake_stream(rig.world, 0)->owner && !has_left(0, "AUTH"));
     over();
 }
@@ -230,8 +230,8 @@ TEST(an_end_that_is_announced_is_a_lost_connection) {
     over();
 }
 
-/* What had no answer is sent again over the next connection, which begins with a TLS handshake as
- * well. */
+/* What had no answer is sent again over the next connection, which also starts with a TLS
+ * handshake. */
 TEST(a_record_that_is_cut_is_a_lost_connection_and_what_was_sent_is_sent_again) {
     open_store("rediss://db.example?ca=");
     fake_serve(rig.world, serve, &rig);

@@ -3,16 +3,16 @@
  *
  * Design notes.
  *
- * A message costs the server time, so scripts publish only while somebody watches, which V says.
+ * A message costs the server time, so scripts publish only while somebody watches, which V shows.
  * Even reading V would cost each acquire a few per cent. So a client remembers for a second that
- * nobody watches, and does not name V to its scripts meanwhile; otherwise it does, the script
+ * nobody watches, and does not name V to its scripts meanwhile. Otherwise it does; the script then
  * looks, and the answer to an acquire says what it found.
  *
  * A watcher subscribes, writes V, and waits until no client can still think that nobody watches.
  * From then on nothing is missed. V is leased, so a dead watcher leaves nothing behind; each
  * watcher extends it, and nobody deletes it, since there may be others. If V is gone when it should
  * be extended (it was deleted, the server has restarted, or the watcher was stopped for too long),
- * something may have been missed, and the watcher begins again.
+ * something may have been missed, and the watcher starts again.
  *
  * In a Cluster a script can read V only if it is in the slot of the lock. So nobody can watch
  * there. */
@@ -72,7 +72,7 @@ static void set_timer(struct redis *redis, int64_t in_us) {
     world_timer_set(world, &redis->watching.timer, world_now_us(world) + in_us);
 }
 
-/* Back to a state from which the watch begins again. */
+/* Back to a state from which the watch starts again. */
 static void fall_back(struct redis *redis, enum watch_state state, const char *why) {
     enum watch_state before = redis->watching.state;
     redis->watching.state = state;
@@ -94,7 +94,7 @@ static void key_answered(struct redis *redis, struct redis_request *request,
     redis_request_free(request);
     if (!redis->is_closing && w->state >= WATCH_MARKING) {
         if (!is_marked)
-            fall_back(redis, WATCH_MARKING, text ? text : "the server forgot that we watch");
+            fall_back(redis, WATCH_MARKING, text ? text : "the server forgot this watch");
         else if (w->state == WATCH_MARKING)
             w->state = WATCH_SETTLING;
         set_timer(redis, w->state == WATCH_SETTLING ? SETTLE_US
@@ -105,7 +105,7 @@ static void key_answered(struct redis *redis, struct redis_request *request,
     free(text);
 }
 
-/* Writes V or, if it should be there, extends it. */
+/* Writes V or, if it should exist, extends it. */
 static void mark(struct redis *redis) {
     struct watching *w = &redis->watching;
     bool extends = w->state == WATCH_LIVE;

@@ -15,7 +15,7 @@ int sql_read_scheme(const struct store_host *host, const struct url *url, bool *
     const char *scheme = url_option(url, "scheme");
     *ret_for_update = scheme && strcmp(scheme, "for-update") == 0;
     if (scheme && !*ret_for_update && strcmp(scheme, "lease") != 0) {
-        *ret_text = error_format("scheme=%s: there are lease, the default, and for-update", scheme);
+        *ret_text = error_format("scheme=%s: it can be lease, the default, or for-update", scheme);
         return HF_BAD_URL;
     }
     if (*ret_for_update && host->identity.guard_pid) {
@@ -127,7 +127,7 @@ struct sql_renewing *sql_renewing_new(const struct store_op *op) {
     return renewing;
 }
 
-/* A linear search, in some hundreds at most. */
+/* A linear search, through a few hundred at most. */
 void sql_renewing_note(struct sql_renewing *renewing, uint64_t seq) {
     for (size_t i = 0; i < renewing->count; i++) {
         if (renewing->renewals[i].seq == seq)
@@ -157,7 +157,7 @@ static void counted(struct store_host *host, struct store_op *op,
 }
 
 /* A repeat gets the answer that is remembered, so these answers are certain, however often the
- * request was sent. But nobody knows what became of a request that is late. */
+ * request was sent. But it is not known what became of a late request. */
 bool sql_count_answered(struct store_host *host, struct store_op *op,
                         const char *const values[SQL_COUNT_COLUMNS]) {
     const char *word = values[SQL_COUNT_ANSWER];

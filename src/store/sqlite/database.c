@@ -1,15 +1,15 @@
 /* The database: its schema, how it is opened, and its statements.
  *
  * One connection for each client, in WAL mode, with synchronous=NORMAL: a commit is written, not
- * synced. If the host goes down, the last commits may be missing, and nothing else. That loses no
+ * synced. If the host goes down, the last commits may be missing, but nothing else. That loses no
  * lock, since leases end with the boot anyway, and no token goes back, since the wall clock gives
  * them a floor. With OFF the file itself might be damaged; with FULL each acquire would wait for
  * the disk, for nothing.
  *
- * Pages have 1 KB, since the cost of a transaction is mostly the pages that it writes.
+ * Pages are 1 KB, since the cost of a transaction is mostly the pages that it writes.
  *
- * One process at a time creates the schema: the one that has flock'ed the folder. Switching to WAL
- * is the one thing that SQLite cannot do while others use the file. */
+ * One process at a time creates the schema: the one that holds a flock on the folder. Switching to
+ * WAL is the one thing that SQLite cannot do while others use the file. */
 #include "base/error.h"
 #include "store/sqlite/sqlite.h"
 
@@ -26,7 +26,7 @@ enum {
     APPLICATION_ID = 0x486f4c64, /* "HoLd" */
     SCHEMA_VERSION = 4,
     PAGE_SIZE = 1024,
-    CHECKPOINT_PAGES = 2000, /* the log is written back at some 2 MB */
+    CHECKPOINT_PAGES = 2000, /* the log is written back at about 2 MB */
     CLOSE_PAGES = 200,       /* when closing, so that the next to open has little to read */
     LOG_SIZE_MAX = 4 << 20,
     BUSY_LIMIT_US = 3000000, /* a transaction takes microseconds: some process is stopped */
@@ -101,12 +101,12 @@ static const char schema[] =
     " started INTEGER NOT NULL,"
     " pid_space INTEGER NOT NULL,"
     " time_space INTEGER NOT NULL,"
-    " guard_pid INTEGER NOT NULL," /* a process that must be dead, too; 0: none */
+    " guard_pid INTEGER NOT NULL," /* a process that must also be dead; 0: none */
     " guard_started INTEGER NOT NULL,"
     " host TEXT NOT NULL," /* for people */
     " command TEXT NOT NULL,"
     " label TEXT NOT NULL,"
-    " written_us INTEGER NOT NULL," /* when until_us was, by the same clock */
+    " written_us INTEGER NOT NULL," /* when until_us was written, by the same clock */
     " PRIMARY KEY (name, state, ticket)"
     ") WITHOUT ROWID;"
     "INSERT INTO meta VALUES (1, 0);" WATCH_TABLES COUNTER_TABLES;
@@ -324,8 +324,8 @@ int database_explain(struct database *db, const char *path, char **ret_text) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
     case SQLITE_PROTOCOL:
-        *ret_text = error_format("another process has locked %s for %d s; is it stopped?", path,
-                                 BUSY_LIMIT_US / 1000000);
+        *ret_text = error_format("another process has kept %s locked for %d s; is it stopped?",
+                                 path, BUSY_LIMIT_US / 1000000);
         return HF_UNREACHABLE;
     case SQLITE_FULL:
         *ret_text = error_format("no room is left for %s; free some", path);
@@ -343,8 +343,8 @@ int database_explain(struct database *db, const char *path, char **ret_text) {
     case SQLITE_IOERR:
         return explain_system(db->error, path, ret_text);
     default:
-        *ret_text = error_format("%s: %s; it is kept as it is: end its users and move it away, and "
-                                 "its -wal and -shm with it, and a new one is made",
+        *ret_text = error_format("%s: %s; it is left as it is: stop the programs that use it, then "
+                                 "move it away with its -wal and -shm, and a new one is created",
                                  path, sqlite3_errstr(db->failed));
         return HF_BAD_STORE;
     }
@@ -464,7 +464,7 @@ static bool lock_folder(struct database *db, int folder) {
 /* Creates the schema unless another process just did. */
 static int create(struct database *db, const struct file *file, char **ret_text) {
     if (!lock_folder(db, file->folder)) {
-        *ret_text = error_format("the folder of %s cannot be locked to make it: %s", file->path,
+        *ret_text = error_format("cannot lock the folder of %s to create it: %s", file->path,
                                  strerror(errno));
         return HF_UNREACHABLE;
     }

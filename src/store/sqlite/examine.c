@@ -190,7 +190,7 @@ static void examine_size(struct examining *x) {
         ADD(x, HF_NOTE, "size",
             "each name is kept for a week after its last use, for its token; that costs space, but "
             "hardly any time",
-            "if names are made up for each use, use a few names again and again instead",
+            "if names are made up for each use, reuse a few names instead",
             "%" PRId64 "%s names in %" PRId64 " KB", names, more, kb);
     else
         ADD(x, HF_FINE, "size", "a name is forgotten a week after its last use", "",
@@ -226,8 +226,7 @@ static void examine_clock(struct examining *x) {
     int64_t ahead_us = tokens[0] - wall_us, days = ahead_us / (INT64_C(86400) * 1000000);
     if (wall_us < CLOCK_BEGIN_US || wall_us > CLOCK_END_US)
         ADD(x, HF_WARNING, "clock",
-            "leases are unaffected; tokens rise only by counting, so that they go down if the "
-            "counter "
+            "leases are unaffected; tokens rise only by counting, so they go down if the counter "
             "is lost",
             "set the clock (chrony, systemd-timesyncd) before starting programs that lock",
             "the wall clock shows %" PRId64 " s since 1970, which cannot be right",

@@ -1,7 +1,7 @@
-/* Which processes are alive. A pid proves something only to processes that see the same pids: in
- * the same pid namespace and the same time namespace, since a process's start time, which reveals a
- * reused pid, is shown in the reader's time. If /proc belongs to another pid namespace, or is
- * missing, nothing can be proved, and only leases decide. */
+/* Which processes are alive. A pid proves something only to processes in the same pid namespace,
+ * which see the same pids, and in the same time namespace: the start time of a process, which
+ * reveals a reused pid, is shown in the reader's time. If /proc belongs to another pid namespace,
+ * or is missing, nothing can be proved, and only leases decide. */
 #include "base/error.h"
 #include "store/sqlite/sqlite.h"
 
@@ -63,13 +63,13 @@ static int read_clock_offset(int64_t *ret_us, char **ret_text) {
     if (!time_space && space_of("/proc/self/ns/pid"))
         return HF_OK; /* a kernel without time namespaces */
     if (!time_space || !read_text("/proc/self/timens_offsets", text, sizeof(text))) {
-        *ret_text = error_format("the clock that this process shares with others cannot be known; "
+        *ret_text = error_format("cannot find out which clock this process shares with others; "
                                  "is /proc mounted?");
         return HF_SYSTEM;
     }
     if (time_space != space_of("/proc/self/ns/time_for_children")) {
-        *ret_text = error_format("this process has left its time namespace for its children; "
-                                 "the clock that it shares with others is not known");
+        *ret_text = error_format("the children of this process will be in another time namespace, "
+                                 "so it is not known which clock it shares with others");
         return HF_SYSTEM;
     }
     const char *line = strstr(text, "boottime");
@@ -86,7 +86,7 @@ static int read_guard(int64_t pid, struct process *self, char **ret_text) {
     self->guard_started = pid > 0 ? start_time(pid) : 0;
     if (pid <= 0 || self->guard_started)
         return HF_OK;
-    *ret_text = error_format("there is no process %" PRId64 " to be the guard of this one", pid);
+    *ret_text = error_format("guard_pid is %" PRId64 ", but there is no such process", pid);
     return HF_BAD_ARGUMENT;
 }
 

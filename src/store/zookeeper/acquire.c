@@ -4,20 +4,20 @@
  * claims on a lock hold it from the first on, as many as fit; the others wait. So a claim that was
  * once among those that fit stays there: claims before it can only go, and new ones come after it.
  *
- * A grant needs no write of its own. The create (or, after a wait, a check that the node is there)
- * is a write, whose answer tells the session's deadline, and the list is asked for together with
- * it. A server that lags behind shows claims that are gone already, never one too few. So an
+ * A grant needs no write of its own. The create (or, after a wait, a check that the node exists) is
+ * a write, whose answer determines the session's deadline, and the list is requested together with
+ * it. A server that lags behind may show claims that are already gone, but never one too few. So an
  * attempt that does not wait is refused only after the server has caught up.
  *
  * Each waiter has one watch: a writer on the claim before it, a reader on the last writer before
- * it. One that waits for permits behind other waiters watches the one before it, which changes its
- * node when it takes its permits. The first that waits for permits watches the lock's children,
- * since any holder may make room for it. So one change wakes one waiter.
+ * it. A claim that waits for permits behind other waiters watches the one before it, which changes
+ * its node when it takes its permits. The first claim that waits for permits watches the lock's
+ * children, since any holder may make room for it. So one change wakes one waiter.
  *
  * A token is the transaction that created the node (czxid) plus the token base, which is read after
  * the claim was seen to hold. The claim before it was deleted in a transaction that is part of that
- * view, and its owner had read the base before; so the base that is read is at least as large. It
- * is written into the node before the grant counts, unless it is there already, since the base may
+ * view, and its owner had read the base before; so the base that is read is at least as large. The
+ * base is written into the node before the grant counts, unless it is there already, since it may
  * be raised while the lock is held. */
 #include "base/error.h"
 #include "store/zookeeper/look.h"
@@ -54,10 +54,10 @@ struct acquiring {
     uint64_t base;
     unsigned rounds;
     bool peeked;    /* the lock looked free */
-    bool caught_up; /* what was seen is not older than the request */
+    bool caught_up; /* what it saw is not older than the request */
     bool has_base;  /* the last step read the base, and wrote: the session's deadline is recent */
     bool was_taken; /* the claim that it waits for has taken its permits */
-    bool is_old;    /* the claim's node is of an earlier session */
+    bool is_old;    /* the claim's node belongs to an earlier session */
     int refusal;    /* withdrawing: why */
     char *text;
 };
@@ -265,7 +265,8 @@ static void create(struct zk_task *task) {
 }
 
 /* There may be another claim with the same id, of an earlier session: a leader that was replaced
- * may say that a session has expired, while its successor keeps the session for another timeout. */
+ * may report that a session has expired, while its successor keeps the session for another
+ * timeout. */
 static struct names_claim *own_of(const struct zk_task *task) {
     const struct acquiring *a = task->work;
     const char *node = task->claim->path ? strrchr(task->claim->path, '/') + 1 : "";
@@ -300,8 +301,8 @@ static void asked(struct zk_task *task) {
     }
 }
 
-/* Looks at the queue. With a write, so that the answer may be a grant; without, if it is unlikely
- * that anything has changed. */
+/* Looks at the queue: with a write, so that the answer may be a grant; or without, if it is
+ * unlikely that anything has changed. */
 static void ask(struct zk_task *task, bool write) {
     struct acquiring *a = task->work;
     struct zk_claim *claim = task->claim;
@@ -361,7 +362,7 @@ static void ignore_answer(struct zk_request *request, const struct codec_header 
     (void)request, (void)header, (void)in;
 }
 
-/* A claim that waited for permits: those after it may fit as well, now that this one does. */
+/* For a claim that waited for permits: those after it may also fit, now that this one does. */
 static void announce_taken(struct zk_claim *claim, const struct store_op *op) {
     struct zookeeper *zk = claim->zk;
     char *data = look_format_party(zk->host, op, claim->base);
@@ -381,7 +382,7 @@ static void raised(struct zk_task *task) {
     if (a->error != ZK_OK && a->error != ZK_BAD_VERSION && a->error != ZK_NO_NODE)
         task_fail(task, a->error);
     else
-        acquire_start(task); /* which reads it again */
+        acquire_start(task); /* this reads it again */
 }
 
 /* Raises the token base, so that this claim's token reaches the floor. */
@@ -499,7 +500,7 @@ static void watched(struct zk_task *task) {
     acquire_start(task);
 }
 
-/* Waits for the claim that stands in the way. A watch that is set already stays. */
+/* Waits for the claim that is in the way. A watch that is set already stays. */
 static void watch(struct zk_task *task, size_t own) {
     struct acquiring *a = task->work;
     struct zk_claim *claim = task->claim;
@@ -539,9 +540,9 @@ static bool is_other_kind(const struct names_claim *claim, const struct store_op
 }
 
 static char *describe_kind(const struct zk_task *task, const struct names_claim *claim) {
-    return claim->is_unknown ? error_format("%s is not a claim as layout=%s has them", claim->node,
-                                            task->zk->layout->word)
-                             : store_describe_kind((enum store_kind)claim->kind, claim->capacity);
+    return claim->is_unknown
+               ? error_format("%s is not a claim of layout=%s", claim->node, task->zk->layout->word)
+               : store_describe_kind((enum store_kind)claim->kind, claim->capacity);
 }
 
 /* What the list of claims means for this one. */
@@ -550,7 +551,7 @@ static void judge(struct zk_task *task) {
     struct store_op *op = task->op;
     const struct names_claim *own = own_of(task);
     if (++a->rounds > ROUNDS_MAX) {
-        task_refuse(task, HF_UNREACHABLE, error_format("the lock changes all the time"));
+        task_refuse(task, HF_UNREACHABLE, error_format("other clients kept changing the lock"));
         return;
     }
     if (!own) {
@@ -578,7 +579,8 @@ static void judge(struct zk_task *task) {
 
 static void peek(struct zk_task *task);
 
-/* Whether a claim that does not wait would be granted: creating it in vain costs two writes. */
+/* Checks whether a claim that does not wait would be granted: creating it in vain costs two
+ * writes. */
 static void peeked(struct zk_task *task) {
     struct acquiring *a = task->work;
     struct store_op *op = task->op;
@@ -639,7 +641,7 @@ void zookeeper_acquire(struct zookeeper *zk, struct store_op *op) {
     struct zk_claim *claim = claim_find(zk, op->seq);
     if (claim && claim->doomed) {
         store_refuse(zk->host, op, HF_UNREACHABLE,
-                     error_format("what an earlier request has created is still being deleted"));
+                     error_format("the claim of an earlier request is still being deleted"));
         return;
     }
     /* After a renewal, two fifths of the session's timeout can be counted on: see session.c. */

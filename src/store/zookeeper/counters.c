@@ -1,26 +1,26 @@
 /* Counters: a node with the number in decimal digits, and for each client that changes it a node
  * with the client's last answer.
  *
- * ZooKeeper cannot add. So both nodes are read, and written in one transaction on condition that
- * both still have the versions that were read. If not, the step is decided again. A request whose
- * reply was lost is recognised by its number in the answer. Every operation but a read writes its
+ * ZooKeeper cannot add. So both nodes are read, and written in one transaction, provided that both
+ * still have the versions that were read. If not, the step is decided again. A request whose reply
+ * was lost is recognised by its number in the answer. Every operation except a read writes its
  * answer, even one that changes nothing. If one of its requests, or of an earlier operation's, is
- * still under way, it then finds another version than it expects, and does nothing.
+ * still under way, it then finds a different version than it expects, and does nothing.
  *
  * A member may lag behind, and even a leader may have been deposed without knowing it. So nothing
- * that was read counts before the transaction, which a majority has to accept, has confirmed its
- * version. A read of the counter is such a transaction too, one that changes nothing. That there is
- * no node is confirmed by creating it, and deleting it in the same step.
+ * that was read counts until the transaction, which a majority has to accept, has confirmed its
+ * version. A read of the counter is also such a transaction, one that changes nothing. To confirm
+ * that there is no node, it is created and deleted in the same step.
  *
  * If a node is created again, its versions start again, and a request that is under way must not
  * mistake it for the old one. So a counter that is removed leaves its node behind, empty.
  *
  * Answers are persistent nodes. Ephemeral ones would go when the session expires, and a repeat
- * after that would count twice. Now and then a client removes some that are so old that nobody can
- * ask for them any more (sweep).
+ * after that would count twice. Now and then a client removes some that are so old that no repeat
+ * can ask for them any more (sweep).
  *
  * Counters have no expiry: nodes with a time to live are off unless the ensemble enables them, and
- * such a node lives on for as long as it is changed. */
+ * such a node lives as long as it keeps being changed. */
 #include "base/error.h"
 #include "net/backoff.h"
 #include "store/counts.h"
@@ -39,7 +39,7 @@ enum { SWEEP_ONE_IN = 16, SWEEP_ANSWERS = 64, SWEEP_AGE_MS = 5 * STORE_COUNT_KEP
 
 enum part { PART_COUNTER, PART_ANSWER, PART_WRITE, PART_PARENT };
 
-/* A node, as it was found. */
+/* A node as it was found. */
 struct node {
     char *path;
     int32_t error; /* ZK_OK, ZK_NO_NODE; another: it cannot be read */
@@ -52,7 +52,7 @@ struct counting {
     struct node counter, answers;
     struct counts_number before, after;
     bool is_number;
-    struct counts_answer last, answer; /* that was found; that is to be written */
+    struct counts_answer last, answer; /* the one that was found; the one to write */
     bool last_is_sound;
     int32_t error; /* of the transaction, and which of its operations failed */
     size_t failed;
@@ -146,7 +146,7 @@ static void ask_times(struct zk_task *task) {
     task_sent(task);
 }
 
-/* Some of the answers, from a random one on. */
+/* Chooses some of the answers, starting at a random one. */
 static void choose(struct zk_task *task, struct codec_in *in) {
     struct sweeping *s = task->work;
     struct zookeeper *zk = task->zk;
@@ -177,7 +177,7 @@ static void listed(struct zk_request *request, const struct codec_header *header
     task_answered(task);
 }
 
-/* Nobody waits for it; the next sweep removes what this one leaves. */
+/* Nobody waits for this; the next sweep removes what this one leaves. */
 static void sweep(struct zookeeper *zk, const char *own) {
     struct sweeping *s = calloc(1, sizeof(*s));
     struct zk_task *task = s ? task_new(zk, NULL, stop_sweeping) : NULL;
@@ -216,7 +216,7 @@ static void complete(struct zk_task *task, const struct counts_answer *given) {
     counts_complete(zk->host, op, &answer, -1);
 }
 
-/* It has not happened now, but an earlier request without a reply may have done it. */
+/* It was not done now, but an earlier request without a reply may have done it. */
 static void give_up(struct zk_task *task, int reason, const char *why) {
     char *text = error_format("%s", why);
     if (!task->uncertain) {
@@ -263,7 +263,7 @@ static void create_parent(struct zk_task *task, const char *path, enum part part
     task_send(task, request);
 }
 
-/* The parents of both nodes, and what is above them, from the root down. */
+/* Creates the parents of both nodes, and everything above them, from the root down. */
 static void create_parents(struct zk_task *task) {
     struct counting *c = task->work;
     char *counters = error_format("%s/counters", task->zk->root),
@@ -301,7 +301,7 @@ static void cancel_pause(struct zk_task *task) {
     task_answered(task);
 }
 
-/* Somebody else was faster. After the first time clients pause, each for a random time, so that
+/* Another client was faster. After the first time, clients pause, each for a random time, so that
  * they do not keep colliding. */
 static void collided(struct zk_task *task) {
     struct counting *c = task->work;
@@ -311,9 +311,9 @@ static void collided(struct zk_task *task) {
     if (++c->conflicts == 1) {
         count_start(task);
     } else if (until_us >= task->give_up_us) {
-        give_up(task, HF_UNREACHABLE, "others changed the counter again and again");
+        give_up(task, HF_UNREACHABLE, "other clients kept changing the counter");
     } else {
-        task_step(task, count_start); /* it is pending until the timer says so */
+        task_step(task, count_start); /* it is pending until the timer fires */
         world_timer_set(world, &c->timer, until_us);
     }
 }

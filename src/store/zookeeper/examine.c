@@ -1,5 +1,5 @@
-/* What `holdfast doctor` reports: what the ensemble says about itself to every client, and what its
- * members answer to four-letter words, as far as they are permitted to. */
+/* What `holdfast doctor` reports: what the ensemble tells every client about itself, and what its
+ * members answer to four-letter words, as far as those are enabled. */
 #include "base/error.h"
 #include "store/findings.h"
 #include "store/zookeeper/words.h"
@@ -41,7 +41,7 @@ static bool add_members(struct examining *x) {
     if (x->members % 2 == 0)
         return findings_add(x->out, HF_NOTE, "members",
                             "an even number of voting members tolerates no more failures than one "
-                            "member less",
+                            "member fewer",
                             "use an odd number", "%u voting members, %u observer%s", x->members,
                             x->observers, x->observers == 1 ? "" : "s");
     return findings_add(x->out, HF_FINE, "members",
@@ -130,11 +130,12 @@ static const struct flaw *flaw_of(const struct version *v) {
     static const struct flaw losses = {
         HF_WARNING, true,
         "after an election, a member may lose transactions that a majority had acknowledged "
-        "(ZOOKEEPER-4785): locks, too",
+        "(ZOOKEEPER-4785), including locks",
         "upgrade to ZooKeeper 3.8.5 or 3.9.4, or later, unless your distribution has the fix"};
     static const struct flaw holes = {
         HF_WARNING, true,
-        "a member that was behind may pass on a history with a gap (ZOOKEEPER-4925): locks, too",
+        "a member that was behind may pass on a history with a gap (ZOOKEEPER-4925), which affects "
+        "locks as well",
         "upgrade to ZooKeeper 3.9.4 or later"};
     if (is_before(v, 3, 5, 3))
         return &no_containers;
@@ -145,7 +146,7 @@ static const struct flaw *flaw_of(const struct version *v) {
     return !is_before(v, 3, 9, 3) && is_before(v, 3, 9, 4) ? &holes : NULL;
 }
 
-/* Of the members that say it, the one whose version is the worst. */
+/* Among the members that report their version, finds the one with the worst. */
 static bool add_version(struct examining *x, const struct zk_session_setup *setup) {
     struct version worst = {0}, version;
     const struct flaw *flaw = NULL;
@@ -161,8 +162,8 @@ static bool add_version(struct examining *x, const struct zk_session_setup *setu
         }
     }
     if (!worst.major)
-        return findings_add(x->out, HF_NOTE, "version", "known bugs cannot be looked for", "",
-                            "the servers do not say which ZooKeeper they are");
+        return findings_add(x->out, HF_NOTE, "version", "cannot check for known bugs", "",
+                            "the servers do not report their version");
     return findings_add(x->out, flaw ? flaw->severity : HF_FINE, "version",
                         flaw ? flaw->means : "no bug of this version is known that affects locks",
                         flaw ? flaw->fix : "", "ZooKeeper %d.%d.%d", worst.major, worst.minor,
@@ -171,7 +172,7 @@ static bool add_version(struct examining *x, const struct zk_session_setup *setu
 
 /* ---- Limits ---- */
 
-/* Followers give up a silent leader after syncLimit ticks; a single server has no followers. */
+/* Followers abandon a silent leader after syncLimit ticks; a single server has no followers. */
 static bool add_ticks(struct examining *x, const struct zk_session *session, const char *conf) {
     int64_t tick_ms = words_number(conf, "tickTime="), sync = words_number(conf, "syncLimit=");
     int64_t least_ms = words_number(conf, "minSessionTimeout=");
@@ -180,7 +181,7 @@ static bool add_ticks(struct examining *x, const struct zk_session *session, con
         return findings_add(x->out, HF_NOTE, "ticks",
                             "leases cannot be compared with the servers' tick time and sync limit",
                             "permit conf in 4lw.commands.whitelist",
-                            "the servers do not say their configuration");
+                            "the servers do not report their configuration");
     if (least_ms < 2 * tick_ms)
         return findings_add(
             x->out, HF_WARNING, "ticks",

@@ -21,7 +21,7 @@ enum {
     DEFAULT_TLS_PORT = 2281,
     DEFAULT_TIMEOUT_MS = 2000,
     TIMEOUT_MAX_MS = 3600000,
-    DEFAULT_SESSION_US = 75000000 /* until a lease says better */
+    DEFAULT_SESSION_US = 75000000 /* until a lease is known */
 };
 
 extern const struct store_driver holdfast_store_driver;
@@ -231,8 +231,8 @@ static bool holds_any(const struct zookeeper *zk) {
     return false;
 }
 
-/* Without holds, the session is ended, and what is left of claims goes with it. With holds, it is
- * left to end by itself. */
+/* Without holds, the session is ended, and remaining claims go with it. With holds, it is left to
+ * expire. */
 static void zookeeper_close(struct store *store) {
     struct zookeeper *zk = container_of(store, struct zookeeper, store);
     zk->is_closing = true;
@@ -301,9 +301,9 @@ const struct store_driver holdfast_store_driver __attribute__((visibility("defau
            "a session has one timeout, and its claims are granted in the order in which they came");
 
 static const struct store_driver foreign_driver =
-    DRIVER(ZOOKEEPER_FOREIGN_CAPABILITIES, "the locks of Curator and kazoo know none");
+    DRIVER(ZOOKEEPER_FOREIGN_CAPABILITIES, "the locks of Curator and kazoo have none");
 
 static const struct store_driver mutex_driver =
     DRIVER(ZOOKEEPER_FOREIGN_CAPABILITIES & ~(unsigned)STORE_CAN_SHARE,
-           "layout=curator is Curator's InterProcessMutex, which knows none; layout=curator-rw has "
+           "layout=curator is Curator's InterProcessMutex, which has none; layout=curator-rw has "
            "readers and writers");

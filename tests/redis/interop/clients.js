@@ -1,4 +1,4 @@
-// The locks of npm's packages: clients.js PACKAGE PORT. See interop_test.py for the lines that it reads and writes.
+// The locks of npm packages: clients.js PACKAGE PORT. See interop_test.py for the lines that it reads and writes.
 "use strict";
 const readline = require("node:readline");
 const Redis = require("ioredis");
@@ -11,7 +11,7 @@ client.on("error", (error) => {
     process.exit(1);
 });
 
-// Redlock on one server. What is release in version 5 was unlock in version 4.
+// Redlock on one server. Version 4 calls `unlock` what version 5 calls `release`.
 class RedlockClient {
     constructor(exported) {
         const Redlock = exported.default || exported;
@@ -20,7 +20,7 @@ class RedlockClient {
     }
     async take(redlock, key, ttl) {
         this.lock = await redlock.acquire([key], ttl);
-        this.lock.redlock = this.once; // what follows is not repeated
+        this.lock.redlock = this.once; // later calls are not repeated
     }
     acquire(key, ttl) {
         return this.take(this.once, key, ttl);
@@ -36,7 +36,7 @@ class RedlockClient {
     }
 }
 
-// redis-semaphore puts "mutex:" before the name, and renews on its own.
+// redis-semaphore puts "mutex:" before the name, and renews automatically.
 class MutexClient {
     async take(key, ttl, options) {
         const name = key.replace(/^mutex:/, "");

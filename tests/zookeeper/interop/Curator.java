@@ -1,6 +1,6 @@
 /* Curator's locks, for interop_test.py: Curator PORT SESSION_MS. It has one lock at a time, on one
- * thread, since they belong to threads. In Curator's own package, because the lock's node is not for
- * everybody to see. */
+ * thread, since they belong to threads. It is in Curator's own package, because the lock's node is
+ * not public. */
 package org.apache.curator.framework.recipes.locks;
 
 import java.util.Scanner;
