@@ -1,8 +1,9 @@
 """What the tests of the command share: they drive the real binary, and speak TAP.
 
-A test is a function with @test; its docstring-less name says what it shows. Each runs with a store of its
-own in a fresh folder and ends after LIMIT_S at the latest; it is skipped by raising Skipped. Every process
-that it started carries its mark in the environment, and is ended by pid afterwards, whatever happened.
+A test is a function with @test; it has no docstring, because its name says what it shows. Each runs with
+its own store in a fresh folder and ends after LIMIT_S at the latest; it is skipped by raising Skipped.
+Every process that it started carries a mark in its environment, and is killed by pid afterwards, whatever
+happened.
 """
 import ctypes
 import os
@@ -20,7 +21,7 @@ from support.children import run_tests
 from support.tap import need_rights_for
 
 LIMIT_S = 150
-PATIENCE_S = 40  # for what comes at once on a machine that is not busy
+PATIENCE_S = 40  # for things that happen at once on a machine that is not busy
 HOLDFAST = os.path.abspath(sys.argv[1])
 BREAK = os.path.abspath(sys.argv[2])
 DISK_SHIM = os.path.join(os.path.dirname(BREAK), "disk_shim.so")
@@ -30,7 +31,7 @@ PR_SET_CHILD_SUBREAPER = 36
 tests = []
 folder = ""
 
-# Whoever runs the tests may ignore signals (nohup does); what they start would, too.
+# The program that runs the tests may ignore signals (nohup does), and their children would inherit that.
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
@@ -53,13 +54,13 @@ def environment(**changes):
 
 
 def start(*words, **options):
-    """Starts holdfast with these words; stdout and stderr are pipes unless told otherwise."""
+    """Starts holdfast with these words; stdout and stderr are pipes unless the options say otherwise."""
     return start_program(HOLDFAST, *words, **options)
 
 
 def start_program(*words, env=None, **options):
-    """In a group of its own, as a shell starts its jobs: else our own group could become orphaned when the
-    command ends, and the kernel would hang it up if somebody in it is stopped."""
+    """Starts it in its own process group, as a shell starts its jobs. Otherwise our group could become
+    orphaned when the command ends, and the kernel would send it SIGHUP if a process in it is stopped."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
                "stdin": subprocess.DEVNULL, "process_group": 0} | options
     return subprocess.Popen(words, env=env or environment(), cwd=folder, bufsize=0, **options)
@@ -76,7 +77,7 @@ def shell(script, **variables):
 
 
 def start_unshared(flags, *words, **options):
-    """Starts a program in namespaces of its own: those of unshare(1)'s flags."""
+    """Starts a program in new namespaces, as given by unshare(1)'s flags."""
     need_rights_for("unshare", flags, "true")
     return start_program("unshare", flags, *words, **options)
 
@@ -93,7 +94,7 @@ def finish(process, input=None):
 
 
 def read_line(pipe, seconds=PATIENCE_S):
-    """One line from a pipe that nobody buffers, without its end."""
+    """Reads one line from an unbuffered pipe, without the newline."""
     line = b""
     until = time.monotonic() + seconds
     while not line.endswith(b"\n"):
@@ -128,7 +129,7 @@ def lives(pid):
 
 
 def wait_gone(*pids, seconds=PATIENCE_S):
-    """Waits until none of the processes lives; a pidfd tells of each."""
+    """Waits on pidfds until none of the processes is alive."""
     until = time.monotonic() + seconds
     for pid in pids:
         try:
@@ -143,7 +144,7 @@ def wait_gone(*pids, seconds=PATIENCE_S):
 
 
 def wait_until(condition, what, seconds=PATIENCE_S):
-    """For what no event tells of: looks often."""
+    """Polls often, for conditions that no event reports."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, f"in vain: {what}"
@@ -156,14 +157,15 @@ def pass_time(seconds):
 
 
 def with_longer_leases(check, leases=(3, 9, 24)):
-    """For what is to happen in the time of a lease, or of --max-hold: a busy machine may be too slow for that, so what
-    fails with 3 s is tried with more. check(seconds) starts everything itself; each further try finds an empty folder.
-    If only the beginning of a test must be quick, it is the check, and the test goes on with what it returns."""
+    """For things that must happen within a lease, or within --max-hold: a busy machine may be too slow, so a check
+    that fails with 3 s is tried again with more. check(seconds) starts everything itself; each further try starts in
+    an empty folder. If only the beginning of a test must be quick, that part is the check, and the test continues with
+    what it returns."""
     for seconds in leases:
         try:
             return check(seconds)
-        except (AssertionError, LookupError, OSError, ValueError) as error:  # what is looked for may be gone
-            print(f"# with {seconds} s: {error!r}", flush=True)
+        except (AssertionError, LookupError, OSError, ValueError) as error:  # what it looks for may be gone
+            print(f"# again: with {seconds} s: {error!r}", flush=True)
             last = error
             clean_up()
             os.mkdir(folder, 0o700)
@@ -246,7 +248,7 @@ def reap():
 
 
 def in_folder(function):
-    """The test, with a folder of its own that is cleaned up afterwards."""
+    """Runs the test in its own folder, which is cleaned up afterwards."""
     def run_there():
         global folder
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)

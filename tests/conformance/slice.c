@@ -1,14 +1,14 @@
 /* Parts of the suite, by HOLDFAST_TEST_SLICE.
  *
- * "blocking" leaves out the form with a poll loop: for the second scheme of a store, the second
- * kind of nodes of a quorum, and a model of a server. Which of the two forms a program uses is
- * decided above the store.
+ * "blocking" leaves out the form with a poll loop, unless HOLDFAST_TEST_MORE is set: for the second
+ * scheme of a store, the second kind of nodes of a quorum, and a model of a server. Which of the
+ * two forms a program uses is decided above the store.
  *
- * "transport" takes, in that form, the tests of the files above this one; so does "pooler", for a
- * transport that cannot notify a client of anything. A transport can lose, cut and reorder what is
- * under way, refuse a right, send a request to another server, or not tell of a wake-up. It cannot
- * change what a lease, a kind or a token means: the engine and the store's scripts decide that, and
- * they are the same everywhere. */
+ * "transport" keeps, in the blocking form, the tests of the files above this one; so does "pooler",
+ * for a transport that cannot notify a client of anything. A transport can lose, cut and reorder
+ * what is under way, refuse a right, send a request to another server, or fail to report a wake-up.
+ * It cannot change what a lease, a kind or a token means: the engine and the store's scripts decide
+ * that, and they are the same everywhere. */
 #include "suite.h"
 
 static struct test_case **slice_end;
@@ -31,7 +31,7 @@ static bool is_slice(const char *name) {
 static void take_slice(void) {
     if (is_slice("transport") || is_slice("pooler"))
         *slice_end = NULL;
-    else if (!is_slice("blocking"))
+    else if (!is_slice("blocking") || more() > 1)
         return;
     for (struct test_case **at = &test_first; *at;) {
         if (is_in_a_loop(*at))

@@ -1,17 +1,17 @@
 /* What the parts of the conformance suite share: clients on the URL that the program was given,
- * names that nobody used before (so the suite may run again and again on one store), and the two
- * forms.
+ * names that have never been used before (so the suite may run repeatedly on one store), and the
+ * two forms.
  *
  * A test written with BOTH_FORMS runs twice: once with the calls that block, once with those that
  * only start something, driven by a poll loop over the descriptors of all its clients. It uses the
  * lower-case helpers here (acquire, release, …) in place of the hf_ calls, and is otherwise the
  * same.
  *
- * Time is bounded from below exactly (the contract), from above generously: PATIENCE_MS is for a
- * busy machine under a sanitizer, not a promise of the library's. A busy machine may also stop this
- * program between any two statements: a lock that must still be held later has a lease of LEASE_MS
- * at least, and a deadline is computed from a clock that was read before the time left (where
- * something must not happen before it) or after (where something must have happened). */
+ * Time is bounded from below exactly (the contract), from above generously: PATIENCE_MS allows for
+ * a busy machine under a sanitizer and is not a promise of the library. A busy machine may also
+ * stop this program between any two statements: a lock that must still be held later has a lease of
+ * LEASE_MS at least, and a deadline is computed from a clock that was read before the time left
+ * (where something must not happen before it) or after (where something must have happened). */
 #ifndef TESTS_CONFORMANCE_SUITE_H
 #define TESTS_CONFORMANCE_SUITE_H
 
@@ -31,10 +31,10 @@
 
 enum {
     PATIENCE_MS = 30000,
-    LONG_LEASE_MS = 60000, /* whatever happens within PATIENCE_MS happens for another reason */
-    LEASE_MS = 3000,       /* as short as can be where renewals must keep it on a busy machine */
-    TRIES = 20,            /* where a machine may be too slow for what is to be shown */
-    LONG_TRIES = 5         /* the same, where a try takes seconds */
+    LONG_LEASE_MS = 60000, /* not the reason for anything that happens within PATIENCE_MS */
+    LEASE_MS = 3000,       /* the shortest that renewals can keep on a busy machine */
+    TRIES = 20,            /* if the machine may be too slow for what is to be shown */
+    LONG_TRIES = 5         /* the same, if a try takes seconds */
 };
 
 /* ---- What the program was given ----------------------------------------------------------- */
@@ -45,10 +45,16 @@ static const char *suite_url(void) {
     return test_args[0];
 }
 
+/* HOLDFAST_TEST_MORE=5: up to five times as many repetitions, and both forms on every store. */
+static double more(void) {
+    const char *text = getenv("HOLDFAST_TEST_MORE");
+    return text ? atof(text) : 1;
+}
+
 /* `count`, made smaller by the scale for stores (or machines) that are slow: 0.1 is a tenth. */
 static int times(int count) {
-    double scale = test_args_count > 1 ? atof(test_args[1]) : 1;
-    int scaled = (int)(count * scale);
+    double scale = (test_args_count > 1 ? atof(test_args[1]) : 1) * more();
+    int scaled = (int)(count * (scale < 1 ? scale : 1));
     return scaled > 0 ? scaled : 1;
 }
 
@@ -62,7 +68,7 @@ static int64_t now_ms(void) {
 
 static void idle(int64_t since_ms);
 
-/* Waits for something that no call waits for. */
+/* Waits for a condition that no call waits for. */
 #define AWAIT(condition)                                                                       \
     do {                                                                                       \
         for (int64_t await_since = now_ms(); !(condition); idle(await_since))                  \
@@ -124,10 +130,10 @@ static hf_client *open_client_with(const hf_client_options *options) {
     return client;
 }
 
-enum { WAIT_LEASE_MS = 120000 }; /* its third is above PATIENCE_MS */
+enum { WAIT_LEASE_MS = 120000 }; /* a third of it is above PATIENCE_MS */
 
-/* With a long wait lease: who waits asks again so seldom that what a hand-off or a wake-up missed
- * is not repaired before the test has failed. */
+/* Opens a client with a long wait lease: a waiter asks again so rarely that a missed hand-off or
+ * wake-up is not repaired before the test has failed. */
 static hf_client *open_client(void) {
     hf_client_options options = HF_CLIENT_OPTIONS_INIT;
     options.wait_lease_ms = WAIT_LEASE_MS;
@@ -142,8 +148,8 @@ static void close_client(hf_client *client) {
     CHECK(hf_client_close(client) == NULL);
 }
 
-/* Closes a client, and returns whether the store has confirmed what that releases: a close waits
- * for it for a second at most. */
+/* Closes a client, and returns whether the store has confirmed its releases: a close waits for that
+ * for a second at most. */
 static bool is_closed_in_time(hf_client *client) {
     int64_t before = now_ms();
     close_client(client);
@@ -166,7 +172,7 @@ static enum { BLOCKING, LOOPING } form;
     }                              \
     static void both_##name(void)
 
-/* One turn of the loop: waits until a client has something to do, and lets it. */
+/* One turn of the loop: waits until a client has something to do, and lets it run. */
 static int loop_once(int wait_ms) {
     struct pollfd fds[CLIENTS];
     for (size_t i = 0; i < client_count; i++) {
@@ -180,7 +186,8 @@ static int loop_once(int wait_ms) {
     return ready;
 }
 
-/* A pause before the next look, the longer the longer it has taken so far: looking costs, too. */
+/* Pauses before the next look, for longer the longer it has taken so far: looking also costs
+ * time. */
 static void idle(int64_t since_ms) {
     int64_t taken_ms = now_ms() - since_ms;
     int pause_ms = taken_ms < 20 ? 1 : taken_ms > 400 ? 20 : (int)(taken_ms / 20);
@@ -192,8 +199,8 @@ static void idle(int64_t since_ms) {
             loop_once((int)(until - now));
 }
 
-/* Drives the loop until the call has completed. The descriptors must say when: this does not look
- * at the call but after one of them was readable. */
+/* Drives the loop until the call has completed. The descriptors must announce it: this looks at the
+ * call only after one of them was readable. */
 static int finish(hf_call *call) {
     int status;
     int64_t until = now_ms() + PATIENCE_MS;
@@ -206,7 +213,7 @@ static int finish(hf_call *call) {
     return status;
 }
 
-/* How a call that the test started itself ends. */
+/* The result of a call that the test started itself. */
 static int outcome(hf_call *call) {
     return form == BLOCKING ? hf_call_wait(call, PATIENCE_MS) : finish(call);
 }
@@ -337,13 +344,14 @@ static hf_acquire_options breakable(hf_acquire_options options) {
     return options;
 }
 
-/* An acquire that must succeed. The lease may be over when a busy machine comes to look at the
- * answer: then once more, when the store knows that, too; and with a longer lease if that does not
- * help, because the store itself is as slow. */
+/* An acquire that must succeed. On a busy machine, the lease may be over before the answer is read.
+ * It then acquires again, once the lease has also ended for the store; and with a longer lease if
+ * that does not help, because the store itself is as slow. */
 static hf_hold *get(hf_client *client, const char *name, hf_acquire_options options) {
     hf_hold *hold = NULL;
     int status = acquire(client, name, options, &hold);
     for (int i = 1; i < TRIES && (status == HF_SHORT || status == HF_UNREACHABLE); i++) {
+        printf("# again: an acquire that returned %s\n", hf_error_name(status));
         options.wait_ms = PATIENCE_MS;
         if (i > TRIES / 2 && options.lease_ms < LEASE_MS)
             options.lease_ms *= 2;
@@ -359,8 +367,8 @@ static void let_go(hf_hold *hold) {
     CHECK(hf_hold_free(hold) == NULL);
 }
 
-/* What an acquire would say now: what it gets is let go at once. A failure must leave the hold
- * alone. */
+/* What an acquire would return now: a granted lock is released at once. A failure must leave the
+ * hold untouched. */
 static int attempt(hf_client *client, const char *name, hf_acquire_options options) {
     hf_hold *const untouched = (hf_hold *)(uintptr_t)1;
     hf_hold *hold = untouched;
@@ -372,8 +380,8 @@ static int attempt(hf_client *client, const char *name, hf_acquire_options optio
     return status;
 }
 
-/* What an acquire says whose wait is in vain. The wait may end before the first answer of a store
- * on a busy machine, which is HF_UNKNOWN: then with a longer one. */
+/* What an acquire returns that waits in vain. On a busy machine, the wait may end before the
+ * store's first answer, which gives HF_UNKNOWN; it is then tried with a longer wait. */
 static int attempt_in_vain(hf_client *client, const char *name, hf_acquire_options options) {
     int status = attempt(client, name, options);
     while (status == HF_UNKNOWN && options.wait_ms < PATIENCE_MS / 4) {
@@ -454,7 +462,7 @@ static hf_hold *granted(struct ask *ask) {
 
 /* ---- Looking ------------------------------------------------------------------------------ */
 
-/* Both are of a name that exists; 0 when the store knows nothing of it. */
+/* Counts the holders or the waiters of a name; 0 if the store does not know the name. */
 static size_t count_parties(hf_client *client, const char *name, bool is_waiters) {
     hf_locks *locks = NULL;
     CHECK_IS(inspect(client, name, &locks), HF_OK);
@@ -472,7 +480,7 @@ static size_t holders(hf_client *client, const char *name) {
     return count_parties(client, name, false);
 }
 
-/* Where there is no queue to be seen, whoever was started counts as waiting. */
+/* Where the queue cannot be seen, every request that was started counts as waiting. */
 static bool are_waiting(hf_client *client, const char *name, size_t count) {
     return !hf_client_store(client)->queues || waiters(client, name) == count;
 }

@@ -1,7 +1,7 @@
-"""What fault tests have in common, whatever the store. They run as fault_..._test.py HOLDFAST PUPPET.
+"""Shared by the fault tests of all stores. They run as fault_..._test.py HOLDFAST PUPPET.
 
-A test's name begins with its row of docs/FAILURES.md. No test relies on the speed of the machine: where a scenario means
-something only within a lease, it says `in_time(...)`, and one that was too slow for that is played again, by @patient.
+A test's name begins with its row of docs/FAILURES.md. No test relies on the speed of the machine: a scenario that means
+something only within a lease calls `in_time(...)`, and if it was too slow for that, @patient plays it again.
 """
 import contextlib
 import functools
@@ -17,10 +17,10 @@ from servers.puppet import Puppet, boot_us
 HOLDFAST, PUPPET = map(os.path.abspath, sys.argv[1:3])
 SHIM = os.path.join(os.path.dirname(HOLDFAST), "lab/clock_shim.so")
 LONG_MS = 60000  # longer than a test may take
-TIMES = 5  # that a scenario is played at most
+TIMES = 5  # a scenario is played at most this often
 SLACK_US = 3000000  # how late a loaded machine may be
 
-# A holder and one who must wait for it, of each kind of lock.
+# For each kind of lock, a holder and a waiter that must wait for it.
 KINDS = {"exclusive": ("exclusive", "exclusive"), "shared": ("shared", "exclusive"), "permits": ("2/3", "2/3")}
 
 
@@ -32,29 +32,30 @@ class TooSlow(Exception):
 
 
 def patient(function):
-    """Plays a scenario again for which the machine was too slow."""
+    """Plays a scenario again if the machine was too slow for it."""
 
     @functools.wraps(function)
     def play(*arguments):
         for left in reversed(range(TIMES)):
             try:
                 return function(*arguments)
-            except TooSlow:
+            except TooSlow as error:
                 if not left:
                     raise
+                print(f"# again: {error}", flush=True)
         return None
 
     return play
 
 
 def in_time(until_us):
-    """Before this time (CLOCK_BOOTTIME), or the scenario means nothing."""
+    """It must be before this time (CLOCK_BOOTTIME), or the scenario means nothing."""
     if boot_us() >= until_us:
         raise TooSlow(f"{(boot_us() - until_us) / 1e6:.3f} s too late")
 
 
 def wait_until(condition, what, limit_s=LIMIT_S):
-    """Polls for what no event reports. What takes long to ask (some start a program for that) is asked less often."""
+    """Polls for a condition that no event reports. A slow check (some start a program) is made less often."""
     until = time.monotonic() + limit_s
     asked = time.monotonic()
     while not condition():
@@ -77,7 +78,8 @@ def puppets(count, url, **options):
 
 
 def hold_or_too_slow(puppet, lock, name, **options):
-    """Holds what a @patient scenario begins with. If the store did not answer in time, it is played again."""
+    """Takes the lock that a @patient scenario begins with. If the store did not answer in time, the scenario is played
+    again."""
     puppet.acquire(lock, name, **options)
     line = puppet.wait(("acquired", lock), ("failed", lock))
     if line.words[0] == "failed" and line.words[2] in ("SHORT", "UNREACHABLE", "UNKNOWN"):
@@ -97,8 +99,8 @@ def use_once(puppet, names):
 
 @contextlib.contextmanager
 def gathering(proxy, puppet):
-    """What is requested within is sent together: until then, an acquire of "first" is on its way. The puppet must have
-    a hold, "spare"."""
+    """Requests made inside the block are sent together: until then, an acquire of "first" is under way. The puppet
+    must have a hold, "spare"."""
     proxy.hold("up")
     puppet.acquire("first", "first")
     proxy.wait(lambda: proxy.held["up"] > 0)
@@ -109,7 +111,7 @@ def gathering(proxy, puppet):
 
 
 def deadline_us(puppet, lock):
-    """Between which times the hold's deadline is; it has not passed yet."""
+    """The times between which the hold's deadline lies; it has not passed yet."""
     asked_us = boot_us()
     left_ms = puppet.left(lock)
     if not left_ms:
@@ -118,7 +120,7 @@ def deadline_us(puppet, lock):
 
 
 def last_deadline_us(puppet, lock):
-    """Waits for the end of a hold that is not renewed any more; between which times its deadline was."""
+    """Waits for the end of a hold that is no longer renewed; returns the times between which its deadline was."""
     bounds = deadline_us(puppet, lock)
     with contextlib.suppress(TooSlow):
         while True:
@@ -128,13 +130,13 @@ def last_deadline_us(puppet, lock):
 
 
 def outcome(puppet, lock, limit_s=LIMIT_S):
-    """Of an acquire: "OK", "BUSY", ..."""
+    """The outcome of an acquire: "OK", "BUSY", ..."""
     line = puppet.wait(("acquired", lock), ("failed", lock), limit_s=limit_s)
     return "OK" if line.words[0] == "acquired" else line.words[2]
 
 
 def is_there(puppet, lock, limit_s=0.005):
-    """If it has been granted by now, or will be very soon; it must not have failed."""
+    """Whether it has been granted by now, or will be very soon; it must not have failed."""
     with contextlib.suppress(AssertionError):
         puppet.lines.insert(0, puppet.wait(("acquired", lock), ("failed", lock), limit_s=limit_s))
     assert not puppet.seen("failed", str(lock)), puppet.lines
