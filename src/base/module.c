@@ -11,15 +11,29 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-/* The folder of the object that this code is in. For the main program, the loader knows only
- * argv[0], which may be a relative path. */
-static bool find_own_folder(char ret_folder[PATH_MAX]) {
+/* Where the object that this code is in was loaded from; NULL or "": it is the main program, of
+ * which the loader does not know that. */
+static const char *own_path(void) {
     static const char here;
     Dl_info info;
     struct link_map *object = NULL;
-    bool is_known = !getauxval(AT_SECURE) &&
-                    dladdr1(&here, &info, (void **)&object, RTLD_DL_LINKMAP) &&
-                    object->l_name[0] == '/' && realpath(object->l_name, ret_folder);
+    return dladdr1(&here, &info, (void **)&object, RTLD_DL_LINKMAP) ? object->l_name : NULL;
+}
+
+/* With a relative path in LD_LIBRARY_PATH, the loader knows a relative path, which means something
+ * only until the program changes its folder. So it is resolved when the library is loaded. */
+static char resolved_path[PATH_MAX];
+
+__attribute__((constructor)) static void resolve_relative_path(void) {
+    const char *path = own_path();
+    if (path && *path && *path != '/' && !realpath(path, resolved_path))
+        *resolved_path = 0;
+}
+
+/* The folder of the object that this code is in. */
+static bool find_own_folder(char ret_folder[PATH_MAX]) {
+    const char *path = *resolved_path ? resolved_path : own_path();
+    bool is_known = !getauxval(AT_SECURE) && path && path[0] == '/' && realpath(path, ret_folder);
     if (is_known)
         *strrchr(ret_folder, '/') = 0;
     return is_known;
