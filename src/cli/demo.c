@@ -11,14 +11,15 @@
 #include <unistd.h>
 
 static const char script[] =
+    "set -e\n"
     "trap 'cd /; rm -rf \"$folder\"' EXIT\n"
     "trap 'exit 130' INT TERM\n"
     "try() { printf '  $ %s\\n' \"$1\"; eval \"$1\"; }\n"
     "chapter() { printf '\\n%s\\n' \"$1\"; }\n"
-    "cd \"$folder\" || exit\n"
+    "cd \"$folder\"\n"
     "unset HOLDFAST_PROFILE; export XDG_CONFIG_HOME=\"$folder\"\n"
     "\n"
-    "chapter 'The locks are in a file of this host. No server, no network.'\n"
+    "chapter 'The locks are in a file on this host. No server, no network.'\n"
     "try \"export HOLDFAST_URL=sqlite:$folder/locks.db\"\n"
     "\n"
     "chapter '1. Three contenders for one lock: one at a time, in the order in which they came.'\n"
@@ -31,11 +32,11 @@ static const char script[] =
     "\n"
     "chapter '2. The holder is killed in the middle. The next one takes over at once.'\n"
     "try \"holdfast run deploy -c 'echo dora works; sleep 1000' &\"\n"
-    "victim=$!\n"
     "sleep 0.1\n"
     "try \"holdfast run deploy -c 'echo emil works; echo \\$HOLDFAST_TOKEN > emil' &\"\n"
     "sleep 1.5\n"
-    "try \"kill -KILL $victim\"\n"
+    "holder=$(holdfast inspect --json deploy | grep -o '\"pid\": *[0-9]*' | head -n 1)\n"
+    "try \"kill -KILL ${holder##*[: ]}\"\n"
     "wait 2>/dev/null\n"
     "\n"
     "chapter '3. A holder that was paused and writes too late is refused: each grant has a\n"
@@ -46,9 +47,16 @@ static const char script[] =
     "\n"
     "chapter '4. A command that holds the lock for too long is ended, with everything it "
     "started.'\n"
-    "try \"holdfast run deploy --max-hold 1s -c 'sleep 1000 & sleep 1000'; echo exit code \\$?\"\n"
+    "try \"holdfast run deploy --max-hold 1s -c 'sleep 1000 & sleep 1000' || echo exit code "
+    "\\$?\"\n"
     "\n"
     "chapter 'More: holdfast help run'\n";
+
+/* Runs the script with its output through cat: on a terminal, several waiting lines would overwrite
+ * each other. The exit code is that of the script. */
+static const char through_cat[] =
+    "exec 3>&1\n"
+    "exit $({ { sh -c \"$script\" 2>&1; echo $? >&4; } | cat >&3; } 4>&1)\n";
 
 /* Lets the script find this program in PATH as "holdfast". */
 static int set_path(void) {
@@ -71,10 +79,9 @@ static int run(struct cli *cli, int argc, char **argv) {
     char folder[4096];
     snprintf(folder, sizeof(folder), "%s/holdfast-demo.XXXXXX", temporary ? temporary : "/tmp");
     if (mkdtemp(folder) && setenv("folder", folder, 1) == 0 && setenv("script", script, 1) == 0 &&
-        set_path() ==
-            0) /* through cat: on a terminal, several waiting lines would overwrite each other */
-        execl("/bin/sh", "sh", "-c", "sh -c \"$script\" 2>&1 | cat", (char *)NULL);
-    fail_say("cannot play the demo (%s)", strerror(errno));
+        set_path() == 0)
+        execl("/bin/sh", "sh", "-c", through_cat, (char *)NULL);
+    fail_say("cannot run the demo (%s)", strerror(errno));
     return EXIT_INTERNAL;
 }
 
