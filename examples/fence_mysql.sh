@@ -14,7 +14,7 @@ socket=$2 database=$3
 sql() { mariadb --no-defaults --user=root --socket="$socket" "$database"; }
 
 # Takes the lock for a second. Whoever takes longer is as good as paused: nobody renews the lock.
-take() { eval "$(holdfast acquire account --for 1s)"; }
+take() { lock=$(holdfast acquire account --for 1s) && eval "$lock"; }
 
 # The transaction: the check comes first, then what the lock guards. The client stops at the first error, and the server
 # rolls back.

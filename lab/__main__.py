@@ -14,7 +14,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from lab import paths  # noqa: F401,E402 # pylint: disable=unused-import # it finds the other packages
 from lab import catalogue, literature, matrix, timeline  # noqa: E402
 
-EXIT_USAGE, EXIT_INTERNAL, EXIT_NOT_INSTALLED = 64, 70, 78
+EXIT_USAGE, EXIT_INTERNAL, EXIT_NOT_INSTALLED, EXIT_BROKEN_PIPE = 64, 70, 78, 141
 SIGNS = {"breaks": "BREAKS", "stalls": "STALLS", "fenced": "fenced", "holds": "holds", "n/a": "·", "gap": "?",
          "error": "ERROR"}
 
@@ -25,7 +25,7 @@ def fail(text, code=EXIT_USAGE):
 
 
 def choose(kind, known, names):
-    """Those with these names, in the order of the list; all of them if there are no names."""
+    """The items with these names, in the order of the list; all of them if there are no names."""
     for name in names:
         if name not in known:
             fail(f"there is no {kind} \"{name}\"; try: holdfast lab list")
@@ -65,7 +65,7 @@ def run_matrix(options):
     rows = choose("protocol", catalogue.rows(), options.protocol)
     scenarios = choose("scenario", catalogue.scenarios(), options.scenario)
     tasks = [matrix.Task(scenario, row, number) for row in rows for scenario in scenarios for number in range(options.repeat)]
-    # What needs servers of its own begins early, so that the end is not spent waiting for it.
+    # Cells that need their own servers start early, so that the end is not spent waiting for them.
     tasks.sort(key=lambda task: (task.number, not task.scenario.harms))
     results, begun = [], time.monotonic()
     for result in matrix.play(tasks, options.jobs or 3 * os.cpu_count()):
@@ -88,8 +88,8 @@ def run_matrix(options):
 
 
 def check(rows, scenarios, results):
-    """Compares with the literature. holdfast must do as expected, or better, each time; a flaw must show in nine plays of
-    ten."""
+    """Compares with the literature. holdfast must do as well as expected, or better, each time; a flaw must show in
+    nine plays out of ten."""
     cells, played, bad = by_cell(results), 0, []
     for row, scenario in itertools.product(rows, scenarios):
         verdicts = [result["verdict"] for result in cells[row.name, scenario.name]]
@@ -168,7 +168,13 @@ def main():
     many.set_defaults(run=run_matrix)
     options = parser.parse_args()
     matrix.end_on_signals()
-    sys.exit(options.run(options))
+    try:
+        code = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # as in "lab list | head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_BROKEN_PIPE
+    sys.exit(code)
 
 
 if __name__ == "__main__":

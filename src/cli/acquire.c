@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -92,10 +93,13 @@ static int start(const struct holder_settings *s, int for_fd) {
     return await(holder, answer[0]);
 }
 
-/* eval succeeds if there is nothing to evaluate, so print something that fails. */
+/* eval succeeds if there is nothing to evaluate, so print something that fails. If that cannot be
+ * written, the exit code still says it. */
 static int fail_for_eval(int code) {
-    if (code)
-        printf("(exit %d)\n", code);
+    if (code && (printf("(exit %d)\n", code) < 0 || fflush(stdout) != 0)) {
+        __fpurge(stdout);
+        clearerr(stdout);
+    }
     return code;
 }
 
@@ -125,8 +129,8 @@ const struct command acquire_command = {
         "  - you call holdfast release, as the same user and with the same HOLDFAST_HOLD;\n"
         "  - the process PID and everything that it started have ended (--for-pid);\n"
         "  - DUR (at least 1s) has passed since acquire or the last holdfast renew (--for);\n"
-        "  - the lock is lost: PID and what it started get TERM a quarter of the lease, but at\n"
-        "    most 5s, before the deadline, and with --on-lost kill also KILL.\n"
+        "  - the lock is lost: PID and what it started get TERM a quarter of the lease (at most\n"
+        "    5s) before the deadline, and with --on-lost kill also KILL.\n"
         "One of --for-pid and --for is needed; with both, the first to end releases the lock.\n"
         "\n"
         "So if a script is killed, the step that it had started still keeps the lock. It is\n"
@@ -140,15 +144,18 @@ const struct command acquire_command = {
         "Prints commands for the shell, which set HOLDFAST_HOLD, HOLDFAST_LOCK, HOLDFAST_TOKEN "
         "and\n"
         "HOLDFAST_SHARED (1: the token does not fence), and open that descriptor. On failure it\n"
-        "prints \"(exit CODE)\", so that eval fails too. A script that takes a second lock must\n"
-        "keep the first value of HOLDFAST_HOLD to release the first one.\n"
+        "prints \"(exit CODE)\", so that eval fails too. If the shell does not find holdfast, "
+        "there\n"
+        "is nothing to evaluate, and eval succeeds: check the exit code first, as below. A script\n"
+        "that takes a second lock must keep the first value of HOLDFAST_HOLD to release the first\n"
+        "one.\n"
         "\n"
         "Exit code: 64 usage, 69 store unreachable, 75 not acquired (or the code of -E),\n"
         "77 not permitted, 78 configuration.\n"
         "\n"
         "Examples:\n"
-        "  eval \"$(holdfast acquire deploy --for-pid $$)\" || exit\n"
-        "  holdfast acquire deploy --for 10m > lock.env; . ./lock.env; ...; holdfast release\n"
-        "  eval \"$(holdfast acquire db --for-pid $$)\" || exit; db=$HOLDFAST_HOLD\n"
-        "  eval \"$(holdfast acquire cache --for-pid $$)\" || exit; ...; holdfast release $db\n",
+        "  lock=$(holdfast acquire deploy --for-pid $$) && eval \"$lock\" || exit\n"
+        "  holdfast acquire deploy --for 10m > lock.env && . ./lock.env || exit\n"
+        "  lock=$(holdfast acquire db --for-pid $$) && eval \"$lock\" || exit; db=$HOLDFAST_HOLD\n"
+        "  ...; holdfast release $db\n",
 };

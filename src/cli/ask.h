@@ -20,8 +20,8 @@ struct ask {
     {'n', OPTION_FLAG, "no-wait", offsetof(settings, ask.no_wait), NULL, "do not wait"}, \
         {'w',       OPTION_DURATION,                                                     \
          "wait",    offsetof(settings, ask.wait_ms),                                     \
-         "DUR",     "wait at most this long (else for ever)",                            \
-         "for ever"},                                                                    \
+         "DUR",     "wait at most this long (default: no limit)",                        \
+         "no limit"},                                                                    \
         {0,                                                                              \
          OPTION_DURATION,                                                                \
          "store-wait",                                                                   \

@@ -67,8 +67,8 @@ static void sleep_ns(int64_t ns) {
 
 /* ---- Times ---- */
 
-/* How often something took how long. Each power of two has 32 buckets, so a percentile is right to
- * 3 %, whatever the number of samples. */
+/* A histogram of times. Each power of two has 32 buckets, so a percentile is accurate to 3 %,
+ * whatever the number of samples. */
 enum { FINE_BITS = 5, FINE = 1 << FINE_BITS, BUCKETS = 64 * FINE };
 
 struct times {
@@ -101,7 +101,7 @@ static void times_merge(struct times *into, const struct times *from) {
     into->total += from->total;
 }
 
-/* The time that this part of the samples (of 1000) did not exceed; 0 if there is none. */
+/* The time that `per_mille` of the samples did not exceed; 0 if there are no samples. */
 static int64_t times_at(const struct times *times, int64_t per_mille) {
     int64_t left = (times->total * per_mille + 999) / 1000;
     for (size_t i = 0; i < BUCKETS; i++) {
@@ -180,7 +180,7 @@ static bool release(struct worker *w, hf_hold *hold) {
     return is_done;
 }
 
-/* Takes and releases the lock, again and again, and counts how long it took to get it. */
+/* Takes and releases the lock repeatedly, and records how long it took to get it. */
 static void *take_turns(void *arg) {
     struct worker *w = arg;
     hf_hold *hold;
@@ -198,8 +198,8 @@ static void *take_turns(void *arg) {
     return NULL;
 }
 
-/* Two threads: each asks while the other has the lock, and counts the time from the other's release
- * to its own grant. */
+/* Two threads: each asks while the other has the lock, and records the time from the other's
+ * release to its own grant. */
 static void *hand_over(void *arg) {
     struct worker *w = arg;
     struct bench *b = w->bench;
@@ -228,7 +228,7 @@ static void *hand_over(void *arg) {
 
 /* ---- A case ---- */
 
-/* Those that end the bench. */
+/* The signals that end the bench. */
 static sigset_t ending_signals(void) {
     sigset_t signals;
     sigemptyset(&signals);
@@ -243,7 +243,7 @@ static void cancel_all(struct bench *b) {
         hf_client_cancel(b->clients[i]);
 }
 
-/* Until the time is up, or a worker has failed, or a signal arrives; then until all workers have
+/* Waits until the time is up, a worker has failed, or a signal arrives; then until all workers have
  * ended. A signal also ends their waits. */
 static void wait_for_crew(struct bench *b, int64_t until_ns) {
     const sigset_t signals = ending_signals();
@@ -326,7 +326,7 @@ static int play(struct bench *b, void *(*work)(void *), int count, int shape, st
     return code;
 }
 
-/* ---- What it says ---- */
+/* ---- The verdict ---- */
 
 struct results {
     struct outcome alone, many, contended, handoff;
@@ -459,7 +459,7 @@ static int measure(struct bench *b) {
         print_json(b, &r, &verdict);
     else
         printf("\n%s\n", verdict.text);
-    return look_flush(EXIT_SUCCESS);
+    return EXIT_SUCCESS;
 }
 
 static bool refuse(void *arg, const hf_lock_info *info) {
@@ -471,7 +471,7 @@ static bool refuse(void *arg, const hf_lock_info *info) {
     return false;
 }
 
-/* Others' locks are not touched: refuses if a name begins like ours. */
+/* Refuses if a name begins like ours, so that others' locks are not touched. */
 static int check_names(struct bench *b) {
     int r = look_each(b->clients[0], b->prefix, refuse, b);
     if (r < 0)

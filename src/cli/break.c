@@ -106,14 +106,13 @@ static bool read_yes(void) {
 static int ask(const char *name, const hf_party *holder) {
     char safe[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE], left[32];
     describe(who, sizeof(who), holder);
-    fprintf(
-        stderr,
-        "%s is %s, lease %s.\n"
-        "The holder may still be working. It will be notified; if that does not reach it, it may\n"
-        "go on until its lease ends. Until then its writes are refused only where tokens are "
-        "checked.\n"
-        "Break it? [y/N] ",
-        text_safe(safe, sizeof(safe), name), who, text_left(left, sizeof(left), holder->left_ms));
+    fprintf(stderr,
+            "%s is %s, lease %s.\n"
+            "The holder may still be working. It is notified, but may go on until its lease ends.\n"
+            "Until then its writes are refused only where tokens are checked.\n"
+            "Break it? [y/N] ",
+            text_safe(safe, sizeof(safe), name), who,
+            text_left(left, sizeof(left), holder->left_ms));
     if (read_yes())
         return EXIT_SUCCESS;
     fail_say("%s was not broken", safe);
@@ -135,8 +134,7 @@ static void say_done(struct cli *cli, const hf_lock_info *info, const hf_party *
     } else if (!cli->quiet) {
         char safe[LOOK_NAME_SIZE], who[LOOK_PARTY_SIZE], left[32];
         describe(who, sizeof(who), holder);
-        printf("broke %s, which was %s; if its holder cannot be notified, it may go on for up to "
-               "%s\n",
+        printf("broke %s, which was %s; the holder is notified, but may go on for up to %s\n",
                text_safe(safe, sizeof(safe), info->name), who,
                text_duration(left, sizeof(left), holder->left_ms));
     }
@@ -174,7 +172,7 @@ static int break_hold(struct cli *cli, hf_client *client, const struct settings 
     if (exit_code)
         return exit_code;
     say_done(cli, info, holder);
-    return look_flush(EXIT_SUCCESS);
+    return EXIT_SUCCESS;
 }
 
 static int break_it(struct cli *cli, hf_client *client, const char *name,
@@ -247,10 +245,11 @@ const struct command break_command = {
         "asks; elsewhere it needs --yes.\n"
         "\n"
         "The holder is notified at once that its lock is lost. `holdfast run` then ends its\n"
-        "command. A holder that cannot be notified notices at its next renewal, or when its lease\n"
-        "ends if it cannot reach the store either: break says how long that may take. The next\n"
-        "token is larger, so a resource that checks tokens refuses what the old holder still\n"
-        "writes. The store records when, by whom and why; holdfast inspect NAME shows it.\n"
+        "command, after its grace period at the latest. A holder that cannot be notified notices\n"
+        "at its next renewal, or when its lease ends if it cannot reach the store either: break\n"
+        "says how long that may take. Meanwhile somebody else may get the lock. The next token is\n"
+        "larger, so a resource that checks tokens refuses what the old holder still writes. The\n"
+        "store records when, by whom and why; holdfast inspect NAME shows it.\n"
         "\n"
         "Exit code 0: broken; 1: you said no; 79: nobody holds it with that token.\n"
         "\n"

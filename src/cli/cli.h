@@ -91,6 +91,10 @@ void say_arguments(enum say_level level, const char *format, va_list args)
 void say_as(const struct cli *cli);
 bool say_is_json(void);
 
+/* Flushes standard output. Returns `exit_code`; if something cannot be written, reports that,
+ * discards it, and returns another code. main calls this when a command has ended. */
+int say_flush(int exit_code);
+
 /* ---- Failures ---- */
 
 /* Prints an error: "what (why); what to do". */

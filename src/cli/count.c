@@ -122,11 +122,11 @@ static int count(struct cli *cli, hf_client *client, const char *name,
     if (r == HF_OK || (r == HF_MISMATCH && cli->json))
         print(cli, name, &counter);
     if (r == HF_OK)
-        return look_flush(EXIT_SUCCESS);
+        return EXIT_SUCCESS;
     char what[LOOK_NAME_SIZE];
     snprintf(what, sizeof(what), "cannot %s %s", options_of->op == HF_COUNT_GET ? "read" : "change",
              name);
-    return look_flush(fail_error(cli, r, what));
+    return fail_error(cli, r, what);
 }
 
 static int run(struct cli *cli, int argc, char **argv) {
@@ -168,7 +168,7 @@ const struct command count_command = {
         "\n"
         "get   prints the value\n"
         "add   adds N (1 if it is not given; may be negative) and prints the sum; a counter that\n"
-        "      does not exist begins at 0\n"
+        "      does not exist starts at 0\n"
         "cas   sets the counter to NEW if it is EXPECTED, or, if EXPECTED is 'none', if there is\n"
         "      no such counter, and prints NEW\n"
         "swap  sets the counter to NEW and prints what it was\n"

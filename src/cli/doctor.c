@@ -123,9 +123,11 @@ static void ask_store(struct doctor *d) {
         add(d, HF_NOTE, "store", "its configuration is not known", "",
             "this store reports nothing but its tier");
     } else {
+        const char *why = hf_last_error(), *fix = fail_advice(d->cli, r, why);
+        const char *own_fix = strstr(why, "; ");
         d->error = r;
         add(d, HF_PROBLEM, "store", "no lock can be acquired there",
-            fail_advice(d->cli, r, hf_last_error()), "%s", hf_last_error());
+            *fix || !own_fix ? fix : own_fix + strlen("; "), "%s", why);
     }
 }
 
@@ -152,8 +154,8 @@ static void judge_lease(struct doctor *d) {
         add(d, HF_NOTE, "lease",
             "a holder that is stopped for longer than that (swapping, a paused machine) loses its "
             "lock",
-            "use a longer lease: locks are renewed while they are held, so it costs only "
-            "after a crash",
+            "use a longer lease: locks are renewed while they are held, so it makes others wait "
+            "longer only after a crash",
             "the lease is %s", lease);
 }
 
@@ -193,9 +195,8 @@ static void judge_clocks(struct doctor *d) {
             "the clock runs as fast as the hardware's, within %lld ppm", (long long)size);
     if (adjtimex(&state) >= 0 && state.status & STA_UNSYNC)
         add(d, HF_NOTE, "clock-sync",
-            "leases are unaffected; displayed times are not, nor are tokens if the store has lost "
-            "its "
-            "counters",
+            "displayed times are affected, and so are tokens if the store has lost its counters; "
+            "leases are not",
             "run chrony or systemd-timesyncd",
             "the wall clock of this host is not synchronised (NTP)");
 }
@@ -204,8 +205,8 @@ static void judge_default_store(struct doctor *d) {
     if (d->cli->url && strcmp(d->cli->url, "sqlite:") != 0)
         return;
     add(d, HF_NOTE, "default-store",
-        "when holdfast runs as another user (sudo, cron, a service) it uses another store, whose "
-        "locks and these do not exclude each other",
+        "when holdfast runs as another user (sudo, cron, a service) it uses another store; locks "
+        "in the two stores do not exclude each other",
         "to share locks among users, set url = sqlite:FILE in /etc/holdfast/config, in a folder "
         "that their group can write to",
         geteuid() == 0 ? "this is the default store of root"

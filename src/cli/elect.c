@@ -88,7 +88,7 @@ static int put(const struct cli *cli, const char *name, const hf_leader *leader)
         put_json(name, leader);
     else
         put_text(leader);
-    return look_flush(0);
+    return say_flush(0);
 }
 
 static bool is_away(int error) {
@@ -152,12 +152,11 @@ const struct command elect_command = {
     .run = run,
     .details =
         "The leader is the holder of the lock NAME. Start this on every host that may lead:\n"
-        "one runs COMMAND, the others wait and say who leads. If leadership is lost, or cannot be\n"
-        "renewed in time, COMMAND and all its descendants get TERM, and then KILL before anybody\n"
-        "else can lead, as in 'holdfast run'. Then elect campaigns again.\n"
+        "one runs COMMAND, the others wait and print who leads. If leadership is lost, or cannot\n"
+        "be renewed in time, COMMAND and all its descendants get TERM, and then KILL before\n"
+        "anybody else can lead, as in 'holdfast run'. Then elect campaigns again.\n"
         "\n"
-        "If COMMAND ends by itself, elect resigns and ends with the exit code of COMMAND, "
-        "whatever\n"
+        "If COMMAND ends on its own, elect resigns and exits with COMMAND's exit code, whatever\n"
         "that is: let a supervisor start it again. TERM, INT and QUIT go to COMMAND, and elect\n"
         "does not campaign again after them; it resigns when COMMAND has ended. Once the store\n"
         "has been reached, elect waits for it without a limit.\n"
@@ -166,14 +165,14 @@ const struct command elect_command = {
         "leader writes.\n"
         "\n"
         "--observe prints who leads now, and again whenever that changes, until it is stopped. A\n"
-        "store that pushes reports changes at once; others are asked every second. An observer\n"
+        "store that pushes reports changes at once; others are polled every second. An observer\n"
         "only knows who led a moment ago. --json: one object on a line, with at_ms, name, token "
         "(a\n"
         "string), value, host, pid and since_ms; token is null if nobody leads.\n"
         "\n"
         "Exit code: COMMAND's own, or 128 + the signal that ended it; 64 usage, 69 store\n"
         "unreachable, 70 internal, 77 not permitted, 78 configuration, 79 leadership was lost\n"
-        "after elect was told to end, 126 and 127 COMMAND cannot be executed.\n"
+        "after elect was asked to end, 126 and 127 COMMAND cannot be executed.\n"
         "\n"
         "Examples:\n"
         "  holdfast elect scheduler --value \"$(hostname):8080\" -- ./scheduler\n"

@@ -1,6 +1,7 @@
 /* How failures are reported, and with which exit code. The table below is the one place where
  * errors of the library become exit codes and advice. */
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "cli/settings.h"
 #include "cli/text.h"
 
@@ -57,20 +58,25 @@ int fail_exit_code(int error) {
 }
 
 /* What to do about a store in a file. NULL: what is in the table. */
-static const char *advice_for_file(int error) {
-    return error == HF_UNREACHABLE
-               ? "does the folder exist, and is it on a disk that can be written to?"
-           : error == HF_DENIED ? "check the owner and the permissions"
-                                : NULL;
+static const char *advice_for_file(int error, bool is_default) {
+    switch (error) {
+    case HF_UNREACHABLE:
+        return "does the folder exist, and is it on a disk that can be written to?";
+    case HF_DENIED:
+        return is_default ? "check the owner and the permissions, or name another file (--url "
+                            "sqlite:PATH, or HOLDFAST_URL)"
+                          : "check the owner and the permissions";
+    default:
+        return NULL;
+    }
 }
 
 const char *fail_advice(const struct cli *cli, int error, const char *why) {
     static char text[800];
     bool is_file = !cli->url || !url_authority(cli->url);
-    const char *for_file = is_file ? advice_for_file(error) : NULL;
+    const char *for_file = is_file ? advice_for_file(error, !cli->url) : NULL;
     if (error == HF_UNREACHABLE && !is_file && strncmp(cli->url, "quorum+", 7) == 0)
-        return "are enough servers running and voting? see: holdfast doctor; for a new set: "
-               "holdfast quorum init";
+        return "for a new set: holdfast quorum init; are enough servers running and voting?";
     if (error == HF_DENIED && strstr(why, "; ")) /* the reason has its own advice */
         return "";
     if (error == HF_DENIED)
@@ -105,7 +111,7 @@ int fail_usage(const char *format, ...) {
 }
 
 /* If the store cannot be reached, it matters little what was tried: "cannot reach URL for x
- * (details)". */
+ * (details)". The advice is a question. */
 static void unreachable_text(char *ret, size_t size, const struct cli *cli, const char *why,
                              const char *advice) {
     const char *sentence = hf_error_string(HF_UNREACHABLE);
@@ -113,10 +119,12 @@ static void unreachable_text(char *ret, size_t size, const struct cli *cli, cons
     if (strncmp(why, sentence, length) == 0 && strncmp(why + length, ": ", 2) == 0)
         why += length + 2;
     char store[300], safe[600], lock[300];
+    bool was_given = option_was_given(cli, "url");
     store_shown(cli, store, sizeof(store));
     text_safe(lock, sizeof(lock), cli->lock ? cli->lock : "");
-    snprintf(ret, size, "cannot reach %s%s%s (%s); %s", store, *lock ? " for " : "", lock,
-             text_safe(safe, sizeof(safe), why), advice);
+    snprintf(ret, size, "cannot reach %s%s%s (%s); %s try: holdfast doctor%s%s", store,
+             *lock ? " for " : "", lock, text_safe(safe, sizeof(safe), why), advice,
+             was_given ? " --url " : "", was_given ? store : "");
 }
 
 /* The reason without the name of the lock, which is in the rest of the message. */

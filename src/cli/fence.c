@@ -42,7 +42,7 @@ struct request {
 
 /* ---- A file ---- */
 
-/* Says why the file of tokens, or what it guards, could not be used. */
+/* Reports why the file of tokens, or the file that it guards, could not be used. */
 static int explain(const struct fence_file *file, int r) {
     char safe[SAFE_SIZE], name[SAFE_SIZE];
     if (r == HF_LOST) {
@@ -281,7 +281,7 @@ const struct command fence_command = {
         "belongs to a shared hold.\n"
         "\n"
         "check: FILE remembers the tokens. This check and a later write are not one step.\n"
-        "write: replaces FILE by standard input if the token passes, in one step, durably. "
+        "write: replaces FILE with standard input if the token passes, in one step, durably. "
         "FILE.fence\n"
         "remembers the tokens: to register one, use 'fence check FILE.fence'.\n"
         "redis: prints the arguments for redis-cli, which then checks the token and executes the\n"

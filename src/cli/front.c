@@ -38,8 +38,8 @@ static void stop(struct front *f, int number) {
     f->run->shared->front_stopped = false;
 }
 
-/* A signal typed at the terminal goes to the whole group, so the command already has it. (Only a
- * hang-up goes to the leader of the session alone, which may be us.) */
+/* A signal typed at the terminal goes to the whole group, so the command already has it. (A
+ * hang-up goes only to the leader of the session, which may be us.) */
 static void pass_on(struct front *f, const struct signalfd_siginfo *info) {
     if (info->ssi_signo == SIGTERM || info->ssi_signo == SIGINT || info->ssi_signo == SIGQUIT)
         f->run->shared->asked_to_end = true;
@@ -62,7 +62,7 @@ static void take_news(struct front *f) {
         stop(f, last & ~RUN_STOPPED);
 }
 
-/* A shell continues all processes of a job. If somebody continues the front alone, they mean the
+/* A shell continues all processes of a job. If somebody continues only the front, they mean the
  * command, so the front continues it. It does not ask the keeper to: by then the command might have
  * been stopped again. */
 static void take_signals(struct front *f) {
@@ -102,12 +102,12 @@ static int keeper_gone(struct front *f) {
     if (f->run->shared->ended)
         return f->run->shared->exit_code;
     f->frees_locks = true;
-    return end_without_keeper(f, "its keeper was killed");
+    return end_without_keeper(f, "the process that renews it was killed");
 }
 
 /* The deadline is near, and the keeper has not acted although it should have. */
 static int keeper_silent(struct front *f) {
-    return end_without_keeper(f, "its keeper is not running");
+    return end_without_keeper(f, "the process that renews it is not running");
 }
 
 /* The keeper's death frees no lock, since the command could have outlived it. But the command has
@@ -123,7 +123,8 @@ static void free_locks(const struct run *run) {
         hf_call *call = NULL;
         if (run->shared->tokens[i] &&
             hf_break_start(client, i ? s->also.items[i - 1] : s->name, run->shared->tokens[i],
-                           "its keeper was killed; the command was ended", &call) == HF_OK)
+                           "the process that renews it was killed; the command was ended",
+                           &call) == HF_OK)
             hf_call_wait(call, BREAK_PATIENCE_MS);
         hf_call_free(call);
     }
@@ -185,7 +186,7 @@ static void close_descriptors(struct front *f) {
     close(f->run->socket);
 }
 
-/* A lock that is taken, and a command that ended by itself, are not failures of holdfast. */
+/* A lock that is taken, and a command that ended on its own, are not failures of holdfast. */
 static enum say_level level_of(int end) {
     return end == RUN_NOT_ACQUIRED || end == RUN_EXITED ? SAY_WARNING : SAY_ERROR;
 }

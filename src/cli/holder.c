@@ -208,7 +208,7 @@ static int open_descriptors(struct holder *h, int for_fd) {
     int fds[DESCRIPTORS] = {
         [STORE] = hf_fd(h->client),
         [LISTENER] = holder_listen(h->id),
-        [OWNER] = for_fd, /* -1: poll passes it over */
+        [OWNER] = for_fd, /* -1: poll ignores it */
         [LIFELINE] = -1,  /* watched once the owner has ended */
         [SIGNALS] = -1,   /* opened once we have left the caller */
         [TIMER] = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK),
@@ -230,7 +230,8 @@ static void print_lifeline(const struct holder *h) {
     free(quoted);
 }
 
-static void print_variables(const struct holder *h) {
+/* Prints what the shell needs. Returns 0, or an exit code if that cannot be written. */
+static int print_variables(const struct holder *h) {
     char *name = text_shell_quoted(h->settings->name);
     printf("HOLDFAST_HOLD=%s; HOLDFAST_LOCK=%s; HOLDFAST_TOKEN=%" PRIu64 "; HOLDFAST_SHARED=%d; "
            "export HOLDFAST_HOLD HOLDFAST_LOCK HOLDFAST_TOKEN HOLDFAST_SHARED\n",
@@ -238,7 +239,7 @@ static void print_variables(const struct holder *h) {
     free(name);
     if (h->lifeline >= 0)
         print_lifeline(h);
-    fflush(stdout);
+    return say_flush(EXIT_SUCCESS);
 }
 
 /* Detaches from the caller's terminal, group and pipes, so that nobody waits for us. */
@@ -271,8 +272,8 @@ static int begin(struct holder *h, int for_fd) {
         return fail_exit_code(r);
     if (open_descriptors(h, for_fd) < 0) {
         fail_say(
-            "cannot listen for renew and release (%s); is XDG_RUNTIME_DIR a folder of yours, and "
-            "its holdfast/ closed to others?",
+            "cannot listen for renew and release (%s); does XDG_RUNTIME_DIR belong to you, and "
+            "is its holdfast/ closed to others?",
             strerror(errno));
         return EXIT_CONFIG;
     }
@@ -286,10 +287,13 @@ int holder_main(const struct holder_settings *settings, int for_fd, int answer_f
     struct holder h = {.settings = settings, .lifeline = -1};
     h.grace_ms = ask_grace_ms(&settings->ask);
     unsigned char code = (unsigned char)begin(&h, for_fd);
-    if (h.hold) {
-        print_variables(&h);
-        leave(&h);
+    signal(SIGPIPE, SIG_IGN); /* if nobody reads what is printed, the lock must be released */
+    if (h.hold && (code = (unsigned char)print_variables(&h))) {
+        hf_release(h.hold);
+        h.hold = hf_hold_free(h.hold);
     }
+    if (h.hold)
+        leave(&h);
     ssize_t told = write(answer_fd, &code, 1); /* now the caller may end */
     close(answer_fd);
     if (told == 1 && h.hold)

@@ -37,7 +37,7 @@ int holder_check_for(int64_t for_ms) {
     enum { FOR_LEAST_MS = 1000 };
     if (for_ms < 0 || for_ms >= FOR_LEAST_MS)
         return 0;
-    return fail_usage("--for must be at least 1s (the lock is released when that time is over)");
+    return fail_usage("--for must be at least 1s (the lock is released when that time has passed)");
 }
 
 /* Creates the folder and those above it if they are missing. */

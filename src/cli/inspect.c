@@ -217,7 +217,7 @@ static int inspect(struct cli *cli, hf_client *client, const char *name) {
     else if (!cli->quiet && !print_text(name, info))
         exit_code = fail_error(cli, HF_NO_MEMORY, "cannot show the nodes");
     hf_locks_free(locks);
-    return look_flush(exit_code);
+    return exit_code;
 }
 
 static int run(struct cli *cli, int argc, char **argv) {

@@ -49,7 +49,7 @@ struct keeper {
     hf_call *call; /* acquiring, then releasing */
     hf_hold *hold;
     struct wait_line line;
-    pid_t child;         /* 0: not yet, or no more */
+    pid_t child;         /* 0: not started, or ended */
     bool renewal_failed; /* the last one */
     int64_t acquired_ms; /* and other times of CLOCK_BOOTTIME */
     int64_t max_hold_at_ms, warn_at_ms, kill_at_ms, kill_pause_ms, release_until_ms;
@@ -335,7 +335,7 @@ static void acquired(struct keeper *k) {
     if (hf_check(k->hold, KILL_MARGIN_MS) == HF_OK)
         start_command(k);
     else
-        k->shared->lost = true; /* stopped, or a slow store: it has nearly ended */
+        k->shared->lost = true; /* we were stopped, or the store is slow: little time is left */
 }
 
 static void watch_acquire(struct keeper *k) {
@@ -393,7 +393,7 @@ static void conclude_exited(struct keeper *k) {
         finish(
             k, RUN_EXITED, child_code(k),
             "the command has ended; the store has not confirmed that %s is free (%s); it will be "
-            "when its lease ends",
+            "free when its lease ends",
             k->name, hf_error_string(released));
     else if (signal && signal != SIGINT && signal != SIGPIPE && !quiet)
         finish(k, RUN_EXITED, child_code(k), "%s: the command was ended by signal %d (%s)", k->name,

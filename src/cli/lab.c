@@ -1,6 +1,6 @@
 /* holdfast lab: plays the published lock protocols against real faults on real servers. The lab
- * itself is a program in Python (lab/), which this command finds, tells where the library is, and
- * becomes. */
+ * itself is a program in Python (lab/). This command finds it, tells it where the library is, and
+ * becomes it. */
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/text.h"
@@ -68,7 +68,7 @@ static int name_library(void) {
     return setenv("HOLDFAST_LIBRARY", path, 1);
 }
 
-/* Debian's own, if it is there: it is the one that has Debian's packages. */
+/* Debian's own, if it exists: only that one has Debian's packages. */
 static const char *python(void) {
     return access("/usr/bin/python3", X_OK) == 0 ? "/usr/bin/python3" : "python3";
 }
@@ -104,7 +104,7 @@ static void add_list(struct arguments *arguments, const char *option,
 static int become(const struct cli *cli, const struct settings *s, const char **words) {
     char lab[PATH_MAX];
     if (!find_lab(lab)) {
-        fail_say("the lab is not installed (it is not in %s, nor beside this program); \"make "
+        fail_say("the lab is not installed (it is neither in %s nor beside this program); \"make "
                  "install\" of this build puts it there",
                  HOLDFAST_LAB_DIR);
         return EXIT_CONFIG;
@@ -184,7 +184,7 @@ const struct command lab_command = {
         "\n"
         "'list' shows the scenarios and protocols. 'run' plays one and draws who held the lock "
         "when.\n"
-        "'matrix' plays every protocol in every scenario, which takes some minutes. Where a "
+        "'matrix' plays every protocol in every scenario, which takes a few minutes. Where a "
         "server\n"
         "or a driver is not installed, it says so ('?') and goes on.\n"
         "\n"

@@ -2,8 +2,7 @@
  *
  * A caller that was let through gives nothing back, so there is nothing to do once the command
  * runs: this process becomes the command. While it waits, a second thread shows the waiting line
- * and takes the signals, so that a wait that is interrupted gives up its place in the queue at
- * once. */
+ * and handles the signals, so that an interrupted wait gives up its place in the queue at once. */
 #include "cli/ask.h"
 #include "cli/clock.h"
 #include "cli/json.h"
@@ -21,7 +20,7 @@
 enum {
     STEP_MS = 50,         /* between two looks at what was asked for, and two cancellations */
     STEP_MOST_MS = 60000, /* if there is nothing to do but wait for a signal */
-    WINDOW_LEAST_MS = 10, /* less would be shorter than many a round trip to the store */
+    WINDOW_LEAST_MS = 10, /* a shorter one could pass within a round trip to the store */
     WINDOW_MOST_MS = 24 * 3600 * 1000, /* the longest max_lease that there can be */
 };
 
@@ -40,8 +39,8 @@ static const struct option options[] = {
     {0, OPTION_FLAG, "fixed", AT(fixed), NULL,
      "count in fixed windows: cheaper, but up to 2N around an edge"},
     {'n', OPTION_FLAG, "no-wait", AT(ask.no_wait), NULL, "do not wait"},
-    {'w', OPTION_DURATION, "wait", AT(ask.wait_ms), "DUR", "wait at most this long (else for ever)",
-     "for ever"},
+    {'w', OPTION_DURATION, "wait", AT(ask.wait_ms), "DUR",
+     "wait at most this long (default: no limit)", "no limit"},
     {0, OPTION_DURATION, "store-wait", AT(ask.store_wait_ms), "DUR",
      "without -w: wait this long for an unavailable store (10s)", "10s"},
     {'E', OPTION_NUMBER, "exit-code", AT(ask.exit_code), "CODE",
@@ -211,7 +210,7 @@ static void print_json(const struct limit_settings *s, bool passed, int64_t wait
     json_end(&json);
 }
 
-/* To whole seconds, as people see it: less would be too early. */
+/* To whole seconds, for people. Rounding down would be too early. */
 static int64_t round_up(int64_t ms) {
     return ms < 1000 ? ms : (ms + 999) / 1000 * 1000;
 }
@@ -257,8 +256,8 @@ static int ask_for_turn(const struct limit_settings *s) {
     else if (s->cli->json)
         print_json(s, true, 0);
     hf_client_close(client);
-    fflush(stdout);
-    return r == HF_OK && *s->command ? become(s->command) : code;
+    code = say_flush(code);
+    return !code && *s->command ? become(s->command) : code;
 }
 
 static int run(struct cli *cli, int argc, char **argv) {
@@ -279,19 +278,18 @@ const struct command limit_command = {
     .run = run,
     .details =
         "Waits until fewer than N have been let through in the last DUR, in the order in which\n"
-        "all asked, and then becomes COMMAND or exits with 0. At most N are let through in any\n"
-        "time of length DUR, by the clock of the store. Nothing is given back when COMMAND ends "
-        "or\n"
-        "is killed: this limits how often it starts, not how many run at once (for that, see\n"
-        "run -p). Use the same rate for a name everywhere; another number is refused until DUR\n"
-        "has passed.\n"
+        "callers asked, and then becomes COMMAND or exits with 0. At most N are let through in\n"
+        "any time of length DUR, by the clock of the store. Nothing is given back when COMMAND\n"
+        "ends or is killed: this limits how often it starts, not how many run at once (for that,\n"
+        "see run -p). Use the same rate for a name everywhere; another number is refused until\n"
+        "DUR has passed.\n"
         "\n"
         "If it is not let through (-n, or -w and its time is up), a line on stderr says how long\n"
         "to wait. --json prints an object: name, passed, wait_ms.\n"
         "\n"
-        "--fixed counts in windows of DUR, each of which begins with the first to ask after the\n"
-        "last one. That is a single counter, but up to 2N are let through around the end of a\n"
-        "window, and callers are not served in order.\n"
+        "--fixed counts in windows of DUR, each of which begins with the first caller after the\n"
+        "last one ended. That is a single counter, but up to 2N are let through around the end\n"
+        "of a window, and callers are not served in order.\n"
         "\n"
         "Without --fixed it needs permits that last as long as their leases: sqlite, Redis,\n"
         "PostgreSQL, MySQL; with --fixed, counters. A store that forgets its data lets up to N\n"

@@ -197,10 +197,3 @@ void look_put_lock(struct json *json, const hf_lock_info *info) {
     json_number(json, "quorum", info->quorum);
     put_nodes(json, info);
 }
-
-int look_flush(int exit_code) {
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return exit_code;
-    fail_say("cannot write to standard output (%s)", strerror(errno));
-    return EXIT_INTERNAL;
-}

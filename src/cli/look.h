@@ -58,7 +58,4 @@ void look_put_lock(struct json *json, const hf_lock_info *info);
 void look_put_party(struct json *json, const char *key, const hf_lock_info *info,
                     const hf_party *party);
 
-/* Flushes standard output. Returns `exit_code`, or prints an error and returns another code. */
-int look_flush(int exit_code);
-
 #endif

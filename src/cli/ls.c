@@ -57,7 +57,7 @@ static int list(struct cli *cli, hf_client *client, const char *prefix, bool wai
         fflush(stdout);
         return fail_error(cli, r, "cannot list the locks");
     }
-    return look_flush(EXIT_SUCCESS);
+    return EXIT_SUCCESS;
 }
 
 static int run(struct cli *cli, int argc, char **argv) {

@@ -14,7 +14,6 @@ const struct command *const commands[] = {
     &release_command,    &fence_command,   &count_command,   &limit_command,
     &ls_command,         &inspect_command, &watch_command,   &break_command,
     &doctor_command,     &quorum_command,  &schema_command,  &bench_command,
-
     &lab_command,        &demo_command,    &stores_command,  &config_command,
     &completion_command, &version_command, &help_command,    NULL,
 };
@@ -56,23 +55,32 @@ static void open_standard_descriptors(void) {
         close(fd);
 }
 
-int main(int argc, char **argv) {
-    const hf_client_options defaults = HF_CLIENT_OPTIONS_INIT;
-    struct cli cli = {.password_fd = -1, .max_lease_ms = defaults.max_lease_ms};
-    open_standard_descriptors();
-    say_as(&cli);
-    int used = options_parse(&cli, NULL, NULL, argc - 1, argv + 1);
+static bool asks_for_version(int argc, char **argv) {
+    return argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0);
+}
+
+/* Executes what the command line says, and returns the exit code. */
+static int execute(struct cli *cli, int argc, char **argv) {
+    if (asks_for_version(argc, argv))
+        return version_command.run(cli, 1, argv + 1);
+    int used = options_parse(cli, NULL, NULL, argc - 1, argv + 1);
     if (used < 0)
         return options_exit_code(used);
     int at = 1 + used;
     if (at == argc) {
         help_print(NULL);
-        return EXIT_USAGE;
+        return fail_usage("missing command; usage: holdfast [options] COMMAND ...");
     }
     const struct command *command = command_find(argv[at]);
-    if (!command)
-        return command_unknown(argv[at]);
-    int code = command->run(&cli, argc - at, argv + at);
+    return command ? command->run(cli, argc - at, argv + at) : command_unknown(argv[at]);
+}
+
+int main(int argc, char **argv) {
+    const hf_client_options defaults = HF_CLIENT_OPTIONS_INIT;
+    struct cli cli = {.password_fd = -1, .max_lease_ms = defaults.max_lease_ms};
+    open_standard_descriptors();
+    say_as(&cli);
+    int code = say_flush(execute(&cli, argc, argv));
     password_forget(&cli);
     return code;
 }

@@ -86,10 +86,10 @@ static const struct {
                         "Exit code of the last run that was not skipped.", false},
     [LAST_END] = {"holdfast_run_last_end_timestamp_seconds",
                   "holdfast_run_last_end_timestamp_seconds", "gauge",
-                  "When the last run ended that was not skipped.", true},
+                  "When the last run that was not skipped ended.", true},
     [LAST_SUCCESS] = {"holdfast_run_last_success_timestamp_seconds",
                       "holdfast_run_last_success_timestamp_seconds", "gauge",
-                      "When the last run ended whose command exited with 0.", true},
+                      "When the last run whose command exited with 0 ended.", true},
 };
 
 struct row {
@@ -132,7 +132,7 @@ static struct row *row_of(struct table *table, const char *label) {
     if (label && !row->label)
         return NULL;
     for (int i = 0; i < COLUMNS; i++)
-        row->known[i] = is_counter((enum column)i); /* counters are there from the start */
+        row->known[i] = is_counter((enum column)i); /* counters exist from the start */
     table->count++;
     return row;
 }
@@ -218,7 +218,7 @@ static int table_read(struct table *table, const char *path, const char **ret_wh
         is_ours = read_line(table, line) || is_ours;
     }
     free(text);
-    *ret_why = "it is not a file of holdfast's metrics; name another";
+    *ret_why = "it is not a metrics file of holdfast; choose another";
     return is_ours || is_empty ? 0 : -1;
 }
 
@@ -265,7 +265,7 @@ static void add_run(struct row *row, const struct run_shared *shared, int exit_c
     if (acquired && shared->least_margin_ms >= 0)
         set(row, LEAST_MARGIN, shared->least_margin_ms);
     if (skipped)
-        return; /* else it would hide how the run before it ended */
+        return; /* else it would hide how the previous run ended */
     set(row, LAST_EXIT_CODE, exit_code);
     set(row, LAST_END, now_ms);
     if (exit_code == 0 && end == RUN_EXITED)

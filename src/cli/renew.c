@@ -13,7 +13,7 @@ struct settings {
 
 static const struct option options[] = {
     {0, OPTION_DURATION, "for", offsetof(struct settings, for_ms), "DUR",
-     "from now on (else as given to acquire)"},
+     "the time from now on (default: as given to acquire)"},
     {0},
 };
 
@@ -56,8 +56,8 @@ const struct command renew_command = {
     .options = options,
     .run = run,
     .details =
-        "Restarts the time of acquire --for. The lease in the store is renewed automatically,\n"
-        "so this also tells you whether the lock is still held: exit code 79 means no.\n"
+        "Restarts the time of acquire --for, and tells you whether the lock is still held:\n"
+        "exit code 79 means no. The lease in the store is renewed automatically.\n"
         "\n"
         "Examples:\n"
         "  holdfast renew || exit\n"

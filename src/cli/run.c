@@ -15,9 +15,9 @@
  *  - The command has a control group of its own, if one can be made (cgroup.h).
  *  - The keeper writes D, the deadline, to a page that both share. If the page still has the same D
  *    200 ms before it, the front ends the tree: the keeper has been stopped. If the keeper dies,
- *    the front ends the tree; if the front dies, the keeper does. Either kills without a grace,
- *    since nobody would take over from it. PR_SET_PDEATHSIG ends the command itself even if both
- *    are killed at once.
+ *    the front ends the tree; if the front dies, the keeper does. Either kills without a grace
+ *    period, since nobody would take over from it. PR_SET_PDEATHSIG ends the command itself even
+ *    if both are killed at once.
  *  - The lock is released when the whole tree has gone, not when the command has: by the keeper,
  *    or, if that was killed, by the front, which breaks it by its token. If both were killed, the
  *    lease decides, because their deaths prove nothing about the tree. */
@@ -47,7 +47,7 @@ static const struct option options[] = {
     {0, OPTION_CHOICE, "on-lost", AT(on_lost_word), "term|kill|ignore",
      "what to do to the command (term)", "term"},
     {0, OPTION_DURATION, "max-hold", AT(max_hold_ms), "DUR", "end the command after this long",
-     "for ever"},
+     "no limit"},
     {0, OPTION_DURATION, "warn-after", AT(warn_after_ms), "DUR",
      "warn if the command runs for longer", "never"},
     {0, OPTION_DURATION, "min-left", AT(min_left_ms), "DUR",
@@ -255,9 +255,11 @@ const struct command run_command = {
         "standard input, standard output and the terminal. Times are written as 500ms, 90s, 5m\n"
         "or 1h30m; a number without a unit is seconds.\n"
         "\n"
-        "If the lock is lost, or cannot be renewed in time, COMMAND and all its descendants get\n"
-        "TERM, and then KILL before anybody else can get the lock. --on-lost kill skips the\n"
-        "TERM. With --on-lost ignore COMMAND keeps running, and the exit code is still 79.\n"
+        "If the lock cannot be renewed in time, COMMAND and all its descendants get TERM, and\n"
+        "then KILL before anybody else can get the lock. If it is lost in another way ('holdfast\n"
+        "break', a deletion in the store), somebody else can get it at once, and COMMAND is ended\n"
+        "as soon as that is noticed. --on-lost kill skips the TERM. With --on-lost ignore COMMAND\n"
+        "keeps running, and the exit code is still 79.\n"
         "\n"
         "The environment of COMMAND has HOLDFAST_LOCK and HOLDFAST_TOKEN (for --also:\n"
         "HOLDFAST_LOCK_1, HOLDFAST_TOKEN_1, ...), HOLDFAST_DEADLINE_MS (how much of the lease\n"

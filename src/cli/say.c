@@ -1,12 +1,14 @@
 /* Lines on standard error, for people, for a journal or for programs. Each is one write, so that
- * lines of several processes do not mix. */
+ * lines of several processes do not mix. And whether standard output was written. */
 #include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/look.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -74,4 +76,13 @@ void say(enum say_level level, const char *format, ...) {
     va_start(args, format);
     say_arguments(level, format, args);
     va_end(args);
+}
+
+int say_flush(int exit_code) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return exit_code;
+    fail_say("cannot write to standard output (%s)", strerror(errno));
+    __fpurge(stdout);
+    clearerr(stdout);
+    return EXIT_INTERNAL;
 }

@@ -20,17 +20,18 @@ static void print_missing(void) {
 
 static void print_table(void) {
     const hf_store_info *store;
-    printf("%-17s %-12s %-27s %-6s %-7s %-6s %-6s %-6s %s\n", "URL", "TIER", "LOCKS", "QUEUE",
-           "LEASE", "FLOOR", "PUSH", "COUNT", "FOR");
+    printf("%-17s %-12s %-27s %-6s %-7s %-6s %-6s %-6s %-6s %s\n", "URL", "TIER", "LOCKS", "QUEUE",
+           "LEASE", "FLOOR", "PUSH", "COUNT", "LIMIT", "FOR");
     for (size_t i = 0; (store = hf_store_at(i)); i++) {
         char scheme[64], locks[64];
         snprintf(scheme, sizeof(scheme), "%s:", store->scheme);
         snprintf(locks, sizeof(locks), "exclusive%s%s", store->shares ? ", shared" : "",
                  store->permits ? ", permits" : "");
-        printf("%-17s %-12s %-27s %-6s %-7s %-6s %-6s %-6s %s%s\n", scheme, store->tier, locks,
+        printf("%-17s %-12s %-27s %-6s %-7s %-6s %-6s %-6s %-6s %s%s\n", scheme, store->tier, locks,
                store->queues ? "yes" : "no", store->lease_each ? "hold" : "client",
                store->token_floor ? "yes" : "no", store->pushes ? "yes" : "no",
-               store->counts ? "yes" : "no", store->available ? "" : "missing: ", store->summary);
+               store->counts ? "yes" : "no", store->permits && store->keeps ? "yes" : "no",
+               store->available ? "" : "missing: ", store->summary);
     }
     print_missing();
 }
@@ -86,9 +87,11 @@ const struct command stores_command = {
         "\n"
         "A store with a queue serves waiters in the order in which they came. Each hold has its\n"
         "own lease, or all holds of a client share one. If a store has a floor, a program can\n"
-        "make tokens begin above a number, for example after a backup was restored. A store that\n"
+        "make tokens start above a number, for example after a backup was restored. A store that\n"
         "pushes reports events to 'watch' as they happen; others are polled. COUNT says whether\n"
-        "the store has counters (see 'count').\n"
+        "the store has counters (see 'count'), and LIMIT whether 'limit' works, which needs\n"
+        "permits that outlast their client ('keep'). 'limit --fixed' needs only counters that\n"
+        "expire.\n"
         "\n"
         "--json prints an array of objects: scheme, tier, summary, missing (which module, or "
         "\"\"),\n"

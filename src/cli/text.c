@@ -167,7 +167,7 @@ char *text_duration(char *ret, size_t size, int64_t ms) {
 char *text_left(char *ret, size_t size, int64_t left_ms) {
     char duration[32];
     if (left_ms < 0)
-        snprintf(ret, size, "without an end");
+        snprintf(ret, size, "unlimited");
     else
         snprintf(ret, size, "%s left", text_duration(duration, sizeof(duration), left_ms));
     return ret;

@@ -24,7 +24,7 @@ static int run(struct cli *cli, int argc, char **argv) {
 
 const struct command version_command = {
     .name = "version",
-    .summary = "print the version",
+    .summary = "print the version (also --version, -V)",
     .usage = "version [--json]",
     .prints_json = true,
     .without_settings = true,

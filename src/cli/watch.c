@@ -25,7 +25,7 @@ static int run(struct cli *cli, int argc, char **argv) {
     if (r < 0)
         return options_exit_code(r);
     if (settings.every_ms < EVERY_LEAST_MS)
-        return fail_usage("--every must be 50ms at least (each look is work for the store)");
+        return fail_usage("--every must be at least 50ms (each poll is work for the store)");
     watch.every_ms = settings.every_ms;
     r = store_open(cli, NULL, &watch.client);
     if (r < 0)

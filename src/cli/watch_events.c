@@ -34,7 +34,7 @@ struct events {
     bool was_missed, poll_now, no_memory;
 };
 
-/* ---- Telling ---- */
+/* ---- Reporting ---- */
 
 /* An event as it is printed. at_ms is exact if the store announced it. */
 struct told {
@@ -202,7 +202,7 @@ static void changed(const hf_change *change, void *arg) {
     }
 }
 
-/* Begins to watch, or says that the store cannot announce changes. */
+/* Starts to watch, or reports that the store cannot announce changes. */
 static void start_watching(struct events *events) {
     struct watch *watch = events->watch;
     int r = hf_watch_start(watch->client, watch->prefix, changed, events, &events->call);
@@ -381,7 +381,7 @@ static int follow(struct events *events) {
     int64_t next_ms = clock_now_ms() + events->watch->every_ms;
     int r = HF_OK;
     do {
-        int exit_code = look_flush(EXIT_SUCCESS);
+        int exit_code = say_flush(EXIT_SUCCESS);
         if (exit_code)
             return exit_code;
         if (events->no_memory) {

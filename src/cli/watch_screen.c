@@ -123,14 +123,14 @@ static void print_status(struct screen *screen, const char *trouble) {
     if (*trouble)
         snprintf(text, sizeof(text), "%s · %s", time, trouble);
     else
-        snprintf(text, sizeof(text), "%s · locks%s%s · every %s · q ends", time, *prefix ? " " : "",
-                 prefix, every);
+        snprintf(text, sizeof(text), "%s · locks%s%s · every %s · q quits", time,
+                 *prefix ? " " : "", prefix, every);
     print_line(screen, text);
 }
 
 static void print_rows(struct screen *screen) {
     char none[] = "no lock is held or waited for";
-    char more[] = "… and more than fit here: name a PREFIX";
+    char more[] = "… and more that do not fit here: give a PREFIX";
     if (screen->table.row_count)
         table_flush(&screen->table);
     else

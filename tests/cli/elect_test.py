@@ -1,4 +1,4 @@
-"""holdfast elect: one leads, the others wait; what is lost is campaigned for again; observers see who leads."""
+"""holdfast elect: one leads, the others wait; a leader that loses campaigns again; observers see who leads."""
 import functools
 import json
 import os
@@ -30,7 +30,7 @@ def break_leadership(token):
 
 
 def end(*processes):
-    """Who was just between two terms ends by the signal itself, which is the same to a shell."""
+    """A process that was just between two terms dies from the signal itself, which is the same to a shell."""
     for process in processes:
         process.terminate()
     for process in processes:
@@ -74,7 +74,7 @@ def lost_leadership_ends_the_command_and_is_campaigned_for_again():
 
 
 def stop_leader(which, ttl_s):
-    """(the one that led, who waits for it, the pid of the command and the token of the first)"""
+    """(the one that led, the one that waits for it, the pid of the command and the token of the first)"""
     one = campaign("--ttl", f"{ttl_s}s")
     command, keeper, token = elected(one)
     two = campaign("--ttl", f"{ttl_s}s")
@@ -102,7 +102,7 @@ def a_killed_keeper_is_replaced():
     one = campaign()
     command, keeper, token = elected(one)
     os.kill(keeper, signal.SIGKILL)
-    contains(read_line(one.stderr), "its keeper was killed")
+    contains(read_line(one.stderr), "the process that renews it was killed")
     command_again, keeper_again, next_token = elected(one)
     wait_gone(command)
     assert next_token > token and keeper_again != keeper and command_again != command

@@ -1,7 +1,7 @@
-"""holdfast run: nobody else works while anything that the command started still does.
+"""holdfast run: nobody else works while anything that the command started is still working.
 
-The command writes to a file without end. Whoever has the lock next looks whether that file still
-grows. $ROUNDS says how often each is tried.
+The command keeps writing to a file. The next holder of the lock checks whether that file still
+grows. $ROUNDS is how often each test is repeated.
 """
 import functools
 import os
@@ -44,19 +44,19 @@ def wait_for_its_place(watcher):
 
 
 def seen_by(watcher):
-    """When it began to work, and how many bytes somebody else wrote meanwhile."""
+    """When it started to work, and how many bytes somebody else wrote meanwhile."""
     code, out, err = finish(watcher)
     assert code == 0, err
     return [int(word) for word in out.split()]
 
 
-# ---- Ending what forks without end ----
+# ---- Ending processes that keep forking ----
 
 
 def end_by_killing_the_keeper(process, keeper, watcher):
     wait_for_its_place(watcher)
     os.kill(keeper, signal.SIGKILL)
-    contains(finish(process)[2], "its keeper was killed", "the command was ended")
+    contains(finish(process)[2], "the process that renews it was killed", "the command was ended")
 
 
 def end_by_killing_the_front(process, _, watcher):
@@ -94,7 +94,7 @@ def check_chains(start):
         _, written = seen_by(watcher)
         equal((number, end.__name__, written), (number, end.__name__, 0))
         if end is not end_by_killing_the_front:
-            equal(os.path.getsize(path), size)  # "was ended" was true when it was said
+            equal(os.path.getsize(path), size)  # "was ended" was true when it was printed
 
 
 @test
@@ -111,7 +111,7 @@ def a_command_that_forks_without_end_is_ended_without_a_control_group_too():
 
 
 def crew_is_gone():
-    """Whether all that the command started has ended."""
+    """Whether everything that the command started has ended."""
     def belongs(pid):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:

@@ -1,4 +1,4 @@
-"""holdfast run --metrics-file: counters that go on over runs, in Prometheus' text format."""
+"""holdfast run --metrics-file: counters that continue across runs, in Prometheus' text format."""
 import os
 import re
 import subprocess
@@ -18,7 +18,8 @@ def path():
 
 def parse(text):
     """A strict reader of the format: {(sample, label or None): value}. Every family has one HELP and one
-    TYPE before its samples, which stand together; no sample comes twice; the last line has its end."""
+    TYPE before its samples, which are grouped together; no sample occurs twice; the last line has a
+    newline."""
     samples, types, families, helped = {}, {}, [], set()
     assert text.endswith("\n") and "\r" not in text, text
     text.encode().decode("utf-8")
@@ -115,7 +116,7 @@ def a_skipped_run_does_not_hide_the_failed_one():
     equal(run_counted("-q", "-n", "-E", "0", "x", "true")[0], 0)
     equal((value("last_exit_code"), value("last_end_timestamp_seconds")), (124, ended))
     equal([value(f"{name}_total") for name in COUNTERS], [1, 0, 2, 0, 0, 0, 1, 0])
-    equal(run_counted("-q", "-n", "x", "true")[0], 75)  # which is no success, and says so
+    equal(run_counted("-q", "-n", "x", "true")[0], 75)  # not a success, which it reports
     equal((value("last_exit_code"), value("not_acquired_total")), (75, 1))
     assert value("last_end_timestamp_seconds") > ended
 
@@ -221,7 +222,7 @@ def another_programs_file_is_left_alone():
         file.write("node_other_total 5\n")
     code, out, err = run_counted("x", "echo", "ran")
     equal((code, out), (64, ""))
-    contains(err, "cannot keep metrics in", "not a file of holdfast's metrics")
+    contains(err, "cannot keep metrics in", "not a metrics file of holdfast")
     equal(os.listdir(harness.folder), ["holdfast.prom"])
 
 

@@ -9,26 +9,26 @@ import subprocess
 import time
 
 import harness
-from harness import (boot_ms, contains, equal, finish, main, matches, parent_of, read_line, run,
+from harness import (boot_ms, contains, equal, finish, is_free, main, matches, parent_of, read_line, run,
                      shell, start, test, wait_gone, wait_until, with_longer_leases)
 from terminal import Terminal
 
-# What must not reach a terminal as it is, nor make JSON invalid: colours, titles, bells, HTML, quotes, text
-# that turns around, what is not UTF-8.
+# Must not reach a terminal unescaped, nor make JSON invalid: colours, titles, bells, HTML, quotes, text
+# that changes direction, bytes that are not UTF-8.
 NASTY = "a\x1b[31m\x07<b>\"'&\\ \u202eevil\u202c \udcff\udcc3 \t\u009b1m 注文 🔒"
 COLUMNS = ["NAME", "KIND", "HOLDER", "WAITERS", "HELD FOR", "LEFT", "TOKEN"]
 MANY = 100000
 
 
 def hold(name, *options, program="sleep"):
-    """A lock that somebody holds; returns when it does."""
+    """Starts a process that holds a lock; returns when it does."""
     process = start("run", *options, name, "--", program, "1000")
     wait_until(lambda: look(name)["held"], f"{name!r} is held")
     return process
 
 
 def wait_for(name, *options):
-    """Somebody who waits for it; returns when it is in the queue."""
+    """Starts a process that waits for it; returns when it is in the queue."""
     before = len(look(name)["waiters"])
     process = start("run", "-q", *options, name, "--", "sleep", "1000")
     wait_until(lambda: len(look(name)["waiters"]) > before, "it waits")
@@ -204,7 +204,7 @@ def break_ends_the_hold_and_the_holder_learns_it():
     code, out, err = run("break", "x", "--token", token, "--yes", "--reason", "OPS-17: db1 is gone")
     equal((code, err), (0, ""))
     matches(out, r"^broke x, which was held by \S+ pid \d+ \(stuck\) for \S+; "
-                 r"if its holder cannot be notified, it may go on for up to [12]\ds\n$")
+                 r"the holder is notified, but may go on for up to [12]\ds\n$")
     code, _, err = finish(holder)
     equal(code, 79)
     matches(err, r"the lock x was lost \(broken by \S+ pid \d+ \(holdfast break by [^)]*\): OPS-17: db1 is gone\); "
@@ -348,7 +348,7 @@ def check_loss_is_told(ttl_s):
 @test
 def watch_json_is_one_object_on_a_line_and_tells_losses():
     with_longer_leases(check_loss_is_told, leases=(4, 12, 24))
-    watch = start("watch", "--json", "--every", "1h")  # so seldom that no poll comes before what is announced
+    watch = start("watch", "--json", "--every", "1h")  # so rarely that no poll comes before the announcement
     while json.loads(read_line(watch.stdout))["event"] != "watching":
         pass
     hold("y")
@@ -374,7 +374,7 @@ def watch_on_a_terminal_is_a_live_table():
     holder = hold("first")
     terminal = Terminal(harness.HOLDFAST, "watch", "--every", "50ms", columns=100)
     terminal.expect(r"\x1b\[\?1049h")
-    terminal.expect(r"\x1b\[H\S+ \S+ · locks · every 50ms · q ends\x1b\[K")
+    terminal.expect(r"\x1b\[H\S+ \S+ · locks · every 50ms · q quits\x1b\[K")
     terminal.expect(r"NAME\S* .* \S*TOKEN")
     terminal.expect(r"first +exclusive +\S+ pid \d+ \(sleep\) ")
     wait_for("first")
@@ -382,7 +382,7 @@ def watch_on_a_terminal_is_a_live_table():
     hold("second")
     terminal.expect(r"second +exclusive ")
     terminal.resize(5, 100)
-    terminal.expect(r"… and more than fit here")
+    terminal.expect(r"… and more that do not fit here")
     terminal.resize(24, 30)
     terminal.expect(r"· locks ·…\x1b\[K")
     holder.terminate()
@@ -394,7 +394,7 @@ def watch_on_a_terminal_is_a_live_table():
 
 @test
 def watch_gives_the_terminal_back_whatever_ends_it():
-    """It has drawn twice by then, so it has waited once: the ThreadSanitizer of GCC 12 loses a signal that comes while a
+    """By then it has drawn twice, so it has waited once: GCC 12's ThreadSanitizer loses a signal that arrives while a
     thread prepares to block for the first time."""
     for end, code in ((lambda t: t.type("\x03"), 0), (lambda t: os.kill(t.pid, signal.SIGTERM), -15)):
         terminal = Terminal(harness.HOLDFAST, "watch", "nix", "--every", "10s")
@@ -418,8 +418,8 @@ def watch_can_be_stopped_and_goes_on():
     terminal = Terminal("bash", "--norc", "--noprofile", "-i")
     terminal.expect(r"\$ ")
     terminal.type("holdfast watch --every 50ms\n")
-    terminal.expect(r"q ends")
-    terminal.expect(r"q ends")  # it has waited once: see above
+    terminal.expect(r"q quits")
+    terminal.expect(r"q quits")  # it has waited once: see above
     terminal.type("\x1a")
     terminal.expect(r"\x1b\[\?1049l")
     terminal.expect(r"Stopped")
@@ -427,7 +427,7 @@ def watch_can_be_stopped_and_goes_on():
     terminal.type("stty -a; fg\n")
     terminal.expect(r" icanon [^$]* echo ")
     terminal.expect(r"\x1b\[\?1049h")
-    terminal.expect(r"q ends")
+    terminal.expect(r"q quits")
     terminal.type("q")
     terminal.expect(r"\x1b\[\?1049l")
     terminal.type("echo code $?.\n")
@@ -468,7 +468,7 @@ def what_others_chose_is_shown_safely_and_is_valid_json():
 
 
 def fill(count):
-    """Locks of somebody, written into the store directly."""
+    """Writes locks of another client into the store directly."""
     equal(run("ls")[0], 0)  # it makes the file
     database = sqlite3.connect(f"{harness.folder}/locks.db")
     until_us = boot_ms() * 1000 + 3600 * 1000000
@@ -489,7 +489,7 @@ def most_memory_kb(pid):
 
 
 def processor_s():
-    """What the processes that we started have needed, however busy the machine is."""
+    """The CPU time of the processes that we started, however busy the machine is."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -541,7 +541,7 @@ def what_is_wrong_is_named():
                         (["ls", "a", "b"], "unexpected argument 'b'"),
                         (["inspect"], "missing argument"),
                         (["watch", "--every", "soon"], "--every cannot be 'soon'"),
-                        (["watch", "--every", "1ms"], "--every must be 50ms at least"),
+                        (["watch", "--every", "1ms"], "--every must be at least 50ms"),
                         (["break", "x", "--tokn", "5"], "did you mean --token?"),
                         (["inspect", "x" * 256], "255 bytes")):
         code, out, err = run(*words)
@@ -558,10 +558,20 @@ def what_is_wrong_is_named():
 def a_full_disk_is_reported():
     hold("x")
     with open("/dev/full", "wb") as full:
-        for words in (["ls"], ["inspect", "x"]):
+        for words in (["ls"], ["inspect", "x"], ["stores"], ["version"], ["--help"], ["acquire", "y", "--for", "1m"]):
             code, _, err = finish(start(*words, stdout=full))
             equal((code, err), (70, "holdfast: cannot write to standard output (No space left on "
                                 "device)\n"))
+    assert is_free("y"), "nobody knows which hold to release"
+
+
+@test
+def a_lock_whose_hold_nobody_reads_is_released():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as closed:
+        finish(start("acquire", "y", "--for", "1m", stdout=closed))
+    assert is_free("y")
 
 
 main()

@@ -71,7 +71,7 @@ def the_command_inherits_nothing_but_the_three_standard_descriptors():  # row 40
 
 @test
 def signals_are_as_they_were_found():
-    """But for 32 and 33, which belong to the C library: it resets them when it starts a thread."""
+    """Except for 32 and 33, which belong to the C library: it resets them when it starts a thread."""
     look = ("grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status")
 
     def seen(result):
@@ -123,7 +123,7 @@ def tokens_of_successive_runs_rise():
 def not_acquired_is_75_or_what_was_asked_for():
     holder = hold("x")
 
-    def is_told_who_holds_it():  # unless a slow machine does not find that out in time
+    def is_told_who_holds_it():  # unless a slow machine does not find out in time
         code, _, err = run("run", "-n", "x", "--", "true")
         equal(code, 75)
         contains(err, "holdfast: did not acquire x (")
@@ -142,7 +142,7 @@ def a_wait_ends_in_time():
     for wait_ms in (400, 3000, 10000):
         before = boot_ms()
         code = run("run", "-w", f"{wait_ms}ms", "x", "--", "true")[0]
-        if code != 69:  # which it is if the store's first answer came too late
+        if code != 69:  # 69: the store's first answer came too late
             break
     equal(code, 75)
     assert wait_ms - 50 < boot_ms() - before < harness.PATIENCE_S * 1000
@@ -286,7 +286,7 @@ def a_store_that_is_not_there_is_78():
 
 @test
 def a_lease_beyond_max_lease_is_reported_with_both_causes():
-    """The holder permits itself longer leases than the one who asks."""
+    """The holder permits itself longer leases than the client that asks."""
     code, _, err = run("--max-lease", "1h", "run", "--ttl", "30m", "x", "--", HOLDFAST, "run", "-n", "x", "true")
     equal(code, 78)
     contains(err, "max_lease is 60 s", "the holder has a longer max_lease", "a clock was set back", "--max-lease")
@@ -300,7 +300,8 @@ def a_store_that_cannot_be_reached_is_69():
         for words in (("run", "-n", "x", "true"), ("ls",), ("acquire", "-n", "x", "--for", "1m")):
             code, _, err = run("--url", url, *words)
             equal((url, words, code), (url, words, 69))
-            contains(err, f"holdfast: cannot reach {url}{' for x' if 'x' in words else ''} (", advice)
+            contains(err, f"holdfast: cannot reach {url}{' for x' if 'x' in words else ''} (", advice,
+                     f"? try: holdfast doctor --url {url}\n")
         contains(run("--url", url, "doctor")[1], "fix: " + advice)
 
 
@@ -308,7 +309,7 @@ def a_store_that_cannot_be_reached_is_69():
 def a_set_without_votes_is_69_and_says_how_a_new_one_begins():
     code, _, err = run("--url", "quorum+redis://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "run", "-n", "x", "true")
     equal(code, 69)
-    contains(err, "are enough servers running and voting?", "for a new set: holdfast quorum init")
+    contains(err, "for a new set: holdfast quorum init; are enough servers running and voting? try: holdfast doctor --url ")
 
 
 @test
@@ -354,7 +355,7 @@ def a_name_that_is_none_is_not_printed():
 def an_unknown_kind_of_url_is_answered_with_those_that_there_are():
     code, _, err = run("--url", "http://example", "run", "x", "true")
     equal(code, 78)
-    contains(err, '"http:" is none of', "sqlite:", "rediss:")
+    contains(err, '"http:" is not one of', "sqlite:", "rediss:")
     assert "package" not in err and ".so" not in err, err
 
 
@@ -364,7 +365,12 @@ def help_version_and_stores_are_for_people_and_for_programs():
     equal(code, 0)
     contains(out, "Usage: holdfast run NAME", "--max-hold", "Examples:")
     equal(run("run", "--help")[:2], (0, out))
+    code, out, err = run()
+    equal((code, out, err.count("\n")), (64, run("help")[1], 1))
+    contains(err, "missing command")
     equal(json.loads(run("--json", "version")[1])["version"], run("version")[1].split()[1])
+    for word in ("--version", "-V"):
+        equal(run(word), run("version"))
     stores = json.loads(run("stores", "--json")[1])
     contains([store["scheme"] for store in stores], "sqlite", "memory")
     by_scheme = {store["scheme"]: store for store in stores}
@@ -374,7 +380,7 @@ def help_version_and_stores_are_for_people_and_for_programs():
     equal(by_scheme["rediss"]["keep"], True)
     equal([by_scheme[scheme]["counts"] for scheme in ("memory", "quorum+redis")], [True, False])
     rows = [line.split() for line in run("stores")[1].splitlines()]
-    contains(rows, "URL TIER LOCKS QUEUE LEASE FLOOR PUSH COUNT FOR".split())
+    contains(rows, "URL TIER LOCKS QUEUE LEASE FLOOR PUSH COUNT LIMIT FOR".split())
     contains([row[:8] for row in rows], "memory: timed exclusive, shared, permits yes hold yes".split())
 
 
@@ -437,11 +443,11 @@ def fence_refuses_every_name_of_a_shared_hold():
     equal(run("run", *names, "-c", check)[0], 0)
     equal(run("run", "-s", *names, "-c", check)[0], 1)
     equal(run("run", "-p", "1/2", "p", "--also", "q", "--also", "r", "-c", check)[0], 1)
-    # a lock of one's own that is taken in there does not change what the others are
+    # a lock that is taken inside does not change what the outer ones are
     inner = f'eval "$({HOLDFAST} acquire own --for-pid $$)"; {check}; code=$?; {HOLDFAST} release; exit $code'
     equal(run("run", "-s", *names, "-c", inner)[0], 1)
     equal(run("run", *names, "-c", inner)[0], 0)
-    # and a run in there leaves nothing of them
+    # and a run inside passes none of them on
     left = "env | grep -c '^HOLDFAST_[A-Z]*_[0-9]'"
     equal(run("run", "-s", *names, "--", HOLDFAST, "run", "own", "-c", left)[:2], (1, "0\n"))
 

@@ -8,7 +8,7 @@ import harness
 from harness import (boot_ms, break_lock, contains, equal, finish, is_free, lives, main, matches, read_line,
                      read_pids, run, shell, start_program, test, wait_gone, wait_until, with_path)
 
-ACQUIRE = 'eval "$(holdfast acquire x --for-pid $$)" || exit; '
+ACQUIRE = 'lock=$(holdfast acquire x --for-pid $$) && eval "$lock" || exit; '
 
 
 def start_script(script, shell="bash"):
@@ -121,7 +121,7 @@ def what_a_killed_script_has_started_keeps_the_lock():
 
 @test
 def so_does_a_part_of_the_script_itself():
-    """A loop behind a pipe is the shell's own process: it executes no program that could be recognised."""
+    """A loop after a pipe is a process of the shell itself: it executes no program that could be recognised."""
     script = start_script(ACQUIRE + "yes | while read line; do echo $BASHPID; sleep 1000; done; :")
     loop, = read_pids(script, 1)
     kill_script(script)
@@ -195,14 +195,14 @@ def a_lost_lock_ends_what_a_killed_script_has_started():
 
 @test
 def the_holder_of_another_lock_does_not_count():
-    """It was started by the script, too, and each would wait for the other to end."""
+    """The other keeper was also started by the script, and each would wait for the other to end."""
     equal(shell(ACQUIRE + 'eval "$(holdfast acquire y --for-pid $$)"')[0], 0)
     wait_until(lambda: is_free("x") and is_free("y"), "the locks are free")
 
 
 @test
 def a_holder_that_is_killed_frees_nothing_at_once():
-    """The script goes on and knows nothing of it: the lease decides."""
+    """The script continues and does not notice: the lease decides."""
     script = start_script(ACQUIRE + "echo; kill -STOP $$")
     read_line(script.stdout)
     holder = pid_of_holder("x")
@@ -244,10 +244,23 @@ def its_time_is_up_unless_it_is_renewed():
 
 
 @test
+def a_script_that_does_not_find_the_command_stops():
+    code, out, _ = shell("PATH=/nonexistent; " + ACQUIRE + "echo not here")
+    equal((code, out), (127, ""))
+
+
+@test
+def a_script_that_does_not_get_the_lock_stops():
+    run("acquire", "x", "--for", "1m")
+    code, out, _ = shell(ACQUIRE.replace("acquire x", "acquire -n x") + "echo not here")
+    equal((code, out), (75, ""))
+
+
+@test
 def who_does_not_get_it_knows_it_from_eval():
     run("acquire", "x", "--for", "1m")
 
-    def is_told_who_holds_it():  # unless a slow machine does not find that out in half a second
+    def is_told_who_holds_it():  # unless a slow machine does not find out in half a second
         code, out, err = shell('eval "$(holdfast acquire -n x --for-pid $$)" || exit; echo not here')
         equal((code, out), (75, ""))
         contains(err, "did not acquire x (")

@@ -1,4 +1,4 @@
-"""holdfast run: signals, and what happens when the lock is lost or one of the two processes is hit."""
+"""holdfast run: signals, and what happens when the lock is lost or one of the two processes is killed or stopped."""
 import os
 import signal
 import sqlite3
@@ -9,7 +9,7 @@ import harness
 from harness import (boot_ms, break_lock, contains, environment, equal, finish, is_free, lives, main, parent_of,
                      pass_time, read_line, read_pids, start, state_of, test, wait_gone, wait_until, with_longer_leases)
 
-# A tree with a grandchild in another group, one in another session, and one that lost its parent.
+# A process tree with a grandchild in another group, one in another session, and one that lost its parent.
 TREE = """
 echo $$
 sh -c 'echo $$; exec sleep 1000' &
@@ -28,14 +28,15 @@ def start_tree(*options):
 
 
 def deadline_after(*options, env=None):
-    """A run that printed its pid, and two times of CLOCK_BOOTTIME between which its first deadline is: a busy machine
-    takes seconds to start something, so what was left is counted from before the start and from the command's start."""
+    """A run that printed its pid, and two times of CLOCK_BOOTTIME between which its first deadline lies: a busy machine
+    takes seconds to start something, so the time left is counted both from before the start and from the command's
+    start."""
     before_ms = boot_ms()
     process = start("run", *options, "x", "-c",
                     "trap 'echo TERM' TERM; read up rest </proc/uptime; "
                     "echo $$ $HOLDFAST_DEADLINE_MS $up $HOLDFAST_TOKEN; while :; do sleep 1000 & wait; done", env=env)
     pid, left_ms, up_s, token = read_line(process.stdout).split()
-    after_ms = int(float(up_s) * 1000) + 10  # it is told in hundredths of a second
+    after_ms = int(float(up_s) * 1000) + 10  # it is given in hundredths of a second
     return process, int(pid), (before_ms + int(left_ms), after_ms + int(left_ms)), token
 
 
@@ -91,7 +92,7 @@ def kill_9_of_the_keeper_ends_the_tree():  # row 41
     os.kill(keeper, signal.SIGKILL)
     code, _, err = finish(process)
     equal(code, 79)
-    contains(err, "its keeper was killed")
+    contains(err, "the process that renews it was killed")
     assert not [pid for pid in pids if lives(pid)]
 
 
@@ -113,7 +114,7 @@ def kill_9_of_the_keeper_frees_the_locks_once_the_tree_has_gone():  # row 41
     os.kill(keeper, signal.SIGKILL)
     equal(finish(process)[0], 79)
     assert is_free("x") and is_free("y")
-    contains(harness.run("inspect", "x")[1], "its keeper was killed")
+    contains(harness.run("inspect", "x")[1], "the process that renews it was killed")
 
 
 @test
@@ -137,27 +138,27 @@ def nothing_is_started_where_proc_does_not_show_it():  # it is that of the outer
 
 
 def lease_end_ms():
-    """When the lease ends, by the store."""
+    """When the lease ends, according to the store."""
     with closing(sqlite3.connect(f"{harness.folder}/locks.db")) as database:
         (until_us,), = database.execute("SELECT until_us FROM claims WHERE name = 'x'")
     return until_us // 1000
 
 
 def check_stopped_keeper(ttl_s):
-    """It is stopped soon after a renewal: the next comes when two thirds of the lease are left."""
+    """It is stopped soon after a renewal: the next one is due when two thirds of the lease are left."""
     process, keeper, pids = start_tree("--ttl", f"{ttl_s}s")
     wait_until(lambda: lease_end_ms() > boot_ms() + ttl_s * 850, "it is renewed")
     end_ms = lease_end_ms()
     os.kill(keeper, signal.SIGSTOP)
     wait_gone(*pids)
     gone_ms = boot_ms()
-    equal(lease_end_ms(), end_ms)  # else it was stopped too late
-    # The lease less drift: never after the deadline.
+    equal(lease_end_ms(), end_ms)  # otherwise it was stopped too late
+    # The lease minus drift: never after the deadline.
     deadline_ms = end_ms - ttl_s * 10 - 2
     assert gone_ms < deadline_ms, f"{gone_ms - deadline_ms} ms late"
     code, _, err = finish(process)
     equal(code, 79)
-    contains(err, "its keeper is not running")
+    contains(err, "the process that renews it is not running")
     assert not lives(keeper)
 
 
@@ -227,7 +228,7 @@ def a_waiter_of_which_both_processes_were_killed_is_passed_over():
 
 
 def block_store():
-    """From now on nobody can write to the store."""
+    """Prevents all writes to the store from now on."""
     database = sqlite3.connect(f"{harness.folder}/locks.db", isolation_level=None)
     database.execute("BEGIN IMMEDIATE")
     return database
@@ -272,7 +273,7 @@ def check_term_in_time(ttl_s, stalls):
 
 
 @test
-def a_database_that_is_locked_does_not_delay_the_term():  # which it would for up to 3 s, with these leases
+def a_database_that_is_locked_does_not_delay_the_term():  # it would, by up to 3 s, with these leases
     with_longer_leases(lambda ttl_s: check_term_in_time(ttl_s, False), leases=(3, 6, 9, 9))
 
 
@@ -363,7 +364,7 @@ def one_who_forks_all_the_time_is_ended_too():
 
 
 def group_of(pid):
-    """The folder of its control group (v2); skips the test where the command gets none of its own."""
+    """The folder of its control group (v2); skips the test if the command does not get its own."""
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
         mounts = [line.split() for line in file if " - cgroup2 " in line]
     with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
@@ -405,7 +406,7 @@ def the_control_group_of_a_killed_run_goes_with_the_next():
     process.wait()
     harness.end_marked()  # (a run of another test may be the next)
 
-    def is_gone_after_a_run():  # or after one more: what was killed may not have ended yet
+    def is_gone_after_a_run():  # or after another one: a killed process may not have ended yet
         equal(harness.run("run", "y", "true")[0], 0)
         return not os.path.exists(group)
 

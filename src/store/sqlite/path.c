@@ -120,7 +120,7 @@ static int check_file_system(int folder, dev_t device, const char *path, char **
 
 static int check_owner(const struct stat *of, bool is_default, const char *path, char **ret_text) {
     if (of->st_uid != geteuid() && of->st_uid != 0) {
-        *ret_text = error_format("%s belongs to user %u, neither to us (%u) nor to root", path,
+        *ret_text = error_format("%s belongs to user %u, not to this user (%u) or root", path,
                                  of->st_uid, geteuid());
         return HF_DENIED;
     }
@@ -143,9 +143,10 @@ static int check_owner(const struct stat *of, bool is_default, const char *path,
 
 static int check_file(const struct stat *of, bool is_default, const char *path, char **ret_text) {
     const char *trouble = S_ISLNK(of->st_mode)    ? "a symbolic link; name the file itself"
-                          : !S_ISREG(of->st_mode) ? "not a file"
+                          : !S_ISREG(of->st_mode) ? "not a file; name another path"
                           : of->st_nlink > 1      ? "a file with several names (hard links), which "
-                                                    "SQLite cannot keep consistent"
+                                                    "SQLite cannot keep consistent; remove the "
+                                                    "other names"
                                                   : NULL;
     if (trouble) {
         *ret_text = error_format("%s is %s", path, trouble);
