@@ -124,7 +124,8 @@ static void ask_store(struct doctor *d) {
             "this store reports nothing but its tier");
     } else {
         const char *why = hf_last_error(), *fix = fail_advice(d->cli, r, why);
-        const char *own_fix = strstr(why, "; ");
+        bool is_file = !d->cli->url || !url_authority(d->cli->url);
+        const char *own_fix = is_file ? strstr(why, "; ") : NULL; /* elsewhere it separates nodes */
         d->error = r;
         add(d, HF_PROBLEM, "store", "no lock can be acquired there",
             *fix || !own_fix ? fix : own_fix + strlen("; "), "%s", why);

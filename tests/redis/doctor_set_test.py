@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""holdfast doctor on a set of Redis servers: each finding is made to happen, and seen not to. doctor_set_test.py
-HOLDFAST PUPPET
+"""holdfast doctor on a set of Redis servers: each finding is provoked, and is absent otherwise.
+doctor_set_test.py HOLDFAST PUPPET
 """
 import contextlib
 import json
@@ -33,17 +33,18 @@ def holdfast(url, *words):
 
 
 class Found:
-    """What doctor says: the tier, and findings."""
+    """What doctor reports: the tier, and findings."""
 
     def __init__(self, url):
         done = holdfast(url, "doctor", "--json")
         equal(done.stderr, "")
         answer = json.loads(done.stdout)
         self.code, self.tier, self.write_us = done.returncode, answer["tier"], answer["write_us"]
+        self.error = answer["error"]
         self.all = [finding for finding in answer["findings"] if finding["id"] not in OF_HOST]
 
     def wrong(self):
-        """{(id, severity)} of what is not fine, without what is always so in a test."""
+        """{(id, severity)} of findings that are not fine, without those that every test has."""
         return {(f["id"], f["severity"]) for f in self.all if f["severity"] != "ok"} - ALWAYS
 
     def of(self, name):
@@ -140,7 +141,7 @@ def a_node_of_another_set_is_named_with_both():
 
 @test((0.9, {("clocks", "warning")}), (0.05, set()))
 def clocks_are_compared_with_each_other(case):
-    """Less than a second from this host's, which is no finding of a node by itself."""
+    """Less than a second from this host's clock, which alone is no finding about a node."""
     step_s, wrong = case
     with nodes() as servers:
         servers[0].step_clock(step_s)
@@ -207,14 +208,48 @@ def a_node_that_hangs_or_is_down_is_named_with_the_reason():
 
 
 @test
+def a_set_of_which_no_node_answers_is_unreachable_and_nothing_is_claimed_about_it():
+    with nodes() as servers:
+        for server in servers:
+            server.kill()
+        found = Found(url_of(servers))
+        equal((found.code, found.tier, found.error), (69, None, "HF_UNREACHABLE"))
+        equal(found.wrong(), {("store", "problem")})
+        for server in servers:
+            assert f"{name_of(server)}: cannot connect" in found.of("store")[0], found.of("store")
+        assert "holdfast doctor" not in found.all[0]["fix"], found.all[0]
+
+
+@test
+def a_set_whose_nodes_all_refuse_the_password_is_denied():
+    with nodes(init=False, users=["user somebody on >secret ~* &* +@all"]) as servers:
+        found = Found(url_of(servers).replace("://", "://somebody:wrong@"))
+        equal((found.code, found.tier, found.error), (77, None, "HF_DENIED"))
+        equal(len(found.of("store")), 1)
+        assert "all 3 nodes: " in found.of("store")[0] and "the password" in found.all[0]["fix"], found.all
+
+
+@test
+def nodes_that_answer_are_reported_even_if_they_are_no_quorum():
+    with nodes() as servers:
+        for server in servers[1:]:
+            server.kill()
+        found = Found(url_of(servers))
+        equal((found.code, found.tier, found.of("nodes")), (2, "timed", ["1 of 3 nodes answer, and 1 vote"]))
+        equal(found.of("durability"), ["1 of 3 nodes are known to keep all that they acknowledge, and 3 must for the tier strict"])
+        equal(found.wrong(), {("nodes", "problem"), ("node", "warning"), ("durability", "note")})
+        equal([text.split()[0] for text in found.of("node")], [name_of(server) for server in servers[1:]])
+
+
+@test
 def a_restart_is_reported_until_max_lease_is_over():
     with nodes() as servers:
         said = Found(url_of(servers)).of("restart")
         equal(said, ["all 3 nodes: the server was started less than max_lease (60 s) ago"])
         for server in servers:
-            server.step_clock(61)  # by which it is older, and not out of step with the others
+            server.step_clock(61)  # so it is older, but not out of step with the others
         until = time.monotonic() + LIMIT_S
-        while said := Found(url_of(servers)).of("restart"):  # INFO tells the time of the last tick
+        while said := Found(url_of(servers)).of("restart"):  # INFO gives the time of the last tick
             assert time.monotonic() < until, said
 
 

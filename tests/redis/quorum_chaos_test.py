@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The quorum store under random faults for a while: quorum_chaos_test.py HOLDFAST PUPPET; see servers/chaos.py. What a
-node acknowledged it keeps, unless it forgets everything. A minority is away at a time.
+"""The quorum store under random faults for a while: quorum_chaos_test.py HOLDFAST PUPPET; see servers/chaos.py. A node
+keeps what it has acknowledged, unless it forgets everything. At most a minority is away at a time.
 """
 import random
 import sys
@@ -17,7 +17,7 @@ from servers.suite import equal, main, test
 
 STORM = 50
 KINDS = {"x": ("exclusive",), "y": ("shared", "shared", "exclusive")}
-OPTIONS = {"max_lease_ms": 3000, "wait_lease_ms": 1500}  # who forgot does not vote for as long as the first
+OPTIONS = {"max_lease_ms": 3000, "wait_lease_ms": 1500}  # a node that forgot does not vote for as long as the first
 
 
 class Chaos(chaos.Chaos):
@@ -56,7 +56,7 @@ class Chaos(chaos.Chaos):
 
 
 def found_set(servers):
-    """Its first client says that it is new."""
+    """The first client of the set declares it as new."""
     with puppets(1, new_set(servers), **OPTIONS) as (one,):
         one.hold("first", "first", lease_ms=LEASE_MS)
         one.inspect("first")

@@ -15,13 +15,13 @@ from servers.process import LIMIT_S
 from servers.puppet import Puppet
 from servers.suite import equal, main, test
 
-PATIENCE_MS = 2000  # of one whose requests are stranded: long enough for a busy machine to answer the others
+PATIENCE_MS = 2000  # of a client whose requests are stranded: long enough for a busy machine to answer the others
 LIMIT = 1 << 53
 
 
 class Network:
-    """A set; a puppet `far` that reaches each node through a proxy, one of `ways`, and waits so long for answers; and one
-    that is `near`. All are connected, and the nodes know the scripts."""
+    """A set; a puppet `far` that reaches each node through a proxy, one of `ways`, and waits this long for answers; and
+    a puppet `near`. All are connected, and the nodes know the scripts."""
 
     def __init__(self, patience_ms=LONG_MS):
         self.patience_ms, self.stack = patience_ms, None
@@ -52,7 +52,7 @@ class Network:
         self.stack.close()
 
     def lose_replies(self, count, name, *words):
-        """Has far do something with the lock of that name, which reaches all nodes; so many replies are lost."""
+        """Makes far do something with the lock of that name, which reaches all nodes; this many replies are lost."""
         dropped = [way.drop_reply_to(key(name)) for way in self.ways[:count]]
         self.far.send(*words)
         for event in dropped:
@@ -67,7 +67,7 @@ class Network:
             way.pass_all()
 
     def let_late_arrive(self, ways=slice(None)):
-        """What was stranded on these, and is the only thing that happens now."""
+        """Lets the requests stranded on these through, which is the only thing that happens now."""
         before = [script_calls(server) for server in self.servers[ways]]
         self.pass_all()
         for server, calls in zip(self.servers[ways], before):
@@ -77,7 +77,8 @@ class Network:
         wait_until(lambda: nothing_left(self.servers, name), "nothing left")
 
     def forget_votes(self, *servers):
-        """They know all scripts that one needs to hold and to let go, but not how to vote: that takes two requests."""
+        """Makes the nodes know all scripts for holding and releasing, but not the one for voting: that takes two
+        requests."""
         self.near.hold("last", "last")
         self.near.inspect("last")
         for server in servers:
@@ -102,7 +103,7 @@ def row_17_an_acquire_whose_replies_were_lost_finds_its_own_grants(count):
             for way in net.ways[:count]:
                 way.accept()
             token = net.far.granted(name).token
-            net.far.inspect(name)  # all have repeated what they were asked
+            net.far.inspect(name)  # all repeats have been done
             if count == 5:
                 equal({counter_of(server, name) for server in net.servers}, {token})
             net.near.acquire(name, name, kind=other)
@@ -122,7 +123,7 @@ def row_17_a_release_whose_replies_were_lost_does_not_say_lost(count):
             net.lose_replies(count, name, "release", name)
             one_of(net.far.wait(("released", name)).words[2], ("OK", "UNKNOWN"))
             net.near.granted(name)
-            net.far.inspect(name)  # its repeated releases are behind it
+            net.far.inspect(name)  # its repeated releases are done
             equal(net.near.renew(name), "OK")
             equal(net.near.release(name), "OK")
             net.check_left(name)
@@ -165,9 +166,9 @@ def row_18_a_vote_that_comes_behind_its_release_is_given_back(count):
             before = net.near.hold(name, name, kind=kind, lease_ms=LONG_MS).token
             net.near.inspect(name)
             net.forget_votes(*late)
-            net.near.stop()  # or it would get its votes back
+            net.near.stop()  # otherwise it would get its votes back
             for server, way in zip(late, net.ways):
-                server.command("DEL", *(keys(name)[letter] for letter in "KHI"))  # its vote is to be had
+                server.command("DEL", *(keys(name)[letter] for letter in "KHI"))  # the node can vote again
                 way.hold("down")
             net.far.acquire(name, name, kind=other, lease_ms=LONG_MS)
             equal(net.far.failed(name), "BUSY")
@@ -217,10 +218,10 @@ def row_18_a_late_vote_does_not_shorten_a_lease():
             strand(net.ways[0], key(name))
             token = net.far.granted(name).token
             wait_given_up(net.ways[0])
-            # the first node may have voted again for the lease of before: then its renewal is yet to come
+            # the first node may have voted again with the previous lease: its renewal is then yet to come
             wait_until(lambda: net.far.renew(name, LONG_MS) == "OK" and all_voted(net.servers, name) and
                        left_ms_of(net.servers[0], name) > LONG_MS // 2, "all votes, for the longer lease")
-            net.far.inspect(name)  # nothing else is on its way
+            net.far.inspect(name)  # nothing else is under way
             net.let_late_arrive(slice(1))
             assert left_ms_of(net.servers[0], name) > LONG_MS // 2, "the late vote shortened it"
             equal([party.token for party in net.near.inspect(name)["holders"]], [token])
@@ -230,7 +231,7 @@ def row_18_a_late_vote_does_not_shorten_a_lease():
 
 @test
 def row_19_what_is_late_does_not_touch_the_next_owner():
-    """Its releases and its renewals."""
+    """Tries its releases and its renewals."""
     with Network(PATIENCE_MS) as net:
         names = {f"{what}-{name}": name for name in KINDS for what in ("release", "renew")}
         for lock, name in names.items():
@@ -246,7 +247,7 @@ def row_19_what_is_late_does_not_touch_the_next_owner():
         net.near.inspect("none")
         before = {lock: votes(net.servers, lock) for lock in names}
         net.let_late_arrive()
-        net.far.inspect("none")  # so what came before it has been done, too
+        net.far.inspect("none")  # so everything before it has also been done
         for lock, token in tokens.items():
             equal(votes(net.servers, lock), before[lock])
             equal([party.token for party in net.near.inspect(lock)["holders"]], [token])
@@ -281,7 +282,8 @@ def row_24_a_renewal_that_arrives_after_the_release_does_nothing():
 
 @test("before", "after")
 def row_24_nothing_is_taken_again_for_a_hold_that_was_released(when):
-    """A node has lost its vote. It says so to a renewal, or is asked for it again, when the hold is let go."""
+    """A node has lost its vote. It reports this to a renewal, or is asked for the vote again, while the hold is being
+    released."""
     with Network() as net:
         server, way = net.servers[0], net.ways[0]
         for name, (kind, _) in KINDS.items():
@@ -308,8 +310,8 @@ def row_24_nothing_is_taken_again_for_a_hold_that_was_released(when):
 
 @test
 def row_24_nothing_acts_on_holds_that_were_released():
-    """Locks are taken, renewed and released at once, while connections break and scripts are forgotten, so that what is
-    sent again overtakes."""
+    """Locks are taken, renewed and released at the same time, while connections break and scripts are forgotten, so
+    that repeated requests overtake others."""
     names = [f"race{number}" for number in range(6)]
     with nodes(3) as servers, proxies(servers) as ways, contextlib.ExitStack() as stack, \
             puppets(1, new_set(servers)) as near, puppets(2, new_set(ways)) as far:
@@ -334,7 +336,7 @@ def row_24_nothing_acts_on_holds_that_were_released():
                 for name in names:
                     released = puppet.wait(("released", name)).words[2]
                     one_of(released, ("OK", "UNKNOWN"))
-                    if released == "UNKNOWN":  # it is repeated, and until then a lock of its kind
+                    if released == "UNKNOWN":  # it is repeated; until then the lock may still be held
                         wait_until(lambda: nothing_left(servers, f"{name}-{every.index(puppet)}"), "nothing left")
                     for _ in range(2):
                         one_of(puppet.wait(("renewed", name)).words[2],
@@ -366,7 +368,7 @@ def row_44_tokens_near_2_to_the_53_are_exact(kind):
         one.inspect("x")
         start = 9007199254740000
         set_counters(servers[1:], "x", start - 100)
-        set_counters(servers[:1], "x", start)  # by which the others are raised, if it is quick
+        set_counters(servers[:1], "x", start)  # the others are raised to this, if it answers quickly
         token = one.hold("b", "x", kind=kind).token
         one_of(token, (start - 99, start + 1))
         one.inspect("x")

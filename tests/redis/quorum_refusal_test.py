@@ -13,7 +13,7 @@ from faults.troubles import CONFIG, TROUBLES
 from servers.puppet import boot_us
 from servers.suite import equal, main, test
 
-PASSING = {"LOADING", "PAUSE WRITE", "PAUSE ALL"}  # they end by themselves, maybe too early
+PASSING = {"LOADING", "PAUSE WRITE", "PAUSE ALL"}  # they end on their own, maybe too early
 
 
 @contextlib.contextmanager
@@ -59,9 +59,9 @@ def row_15_trouble_on_a_majority_is_reported_in_time_and_loses_nothing(trouble):
                 one_of("OK" if line[0] == "acquired" else line[2], told)
                 if line[0] == "acquired":
                     equal(two.release(name), "OK")
-                elif name == "new":  # (who stops waiting for an answer has none to tell)
+                elif name == "new":  # (a client that stops waiting for an answer has none to report)
                     names_all(" ".join(line), servers[:MAJORITY])
-            renewed = {"OK"} if trouble == "OOM" else told | {"UNKNOWN"}  # there is always room to keep what one has
+            renewed = {"OK"} if trouble == "OOM" else told | {"UNKNOWN"}  # there is always room to keep a hold
             for name in KINDS:
                 line = one.wait(("renewed", name)).words
                 one_of(line[2], renewed)

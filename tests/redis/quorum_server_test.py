@@ -138,7 +138,7 @@ def file_of(server):
 
 
 def lose_tail(server, kept):
-    """In the middle of what it wrote after that."""
+    """Cuts its file in the middle of what it wrote after that."""
     file = file_of(server)
     server.kill()
     assert file.stat().st_size > kept + 25
@@ -206,7 +206,7 @@ EVICTS = ["maxmemory-policy allkeys-random"]
 def rows_12_and_13_what_a_minority_forgot_is_taken_again(what):
     with nodes(config=EVICTS) as servers, puppets(2, new_set(servers)) as (one, two):
         tokens = hold_all(one, servers)
-        one.stop()  # it checks its holds when it begins to listen
+        one.stop()  # it checks its holds when it starts to listen
         for server in servers[:MINORITY]:
             FORGET[what](server)
         for name in KINDS:
@@ -226,8 +226,8 @@ def rows_12_and_13_what_a_minority_forgot_is_taken_again(what):
 @test(*FORGET)
 def rows_12_and_13_what_a_majority_forgot_is_lost_and_not_made_again(what):
     with nodes(config=EVICTS) as servers, puppets(2, new_set(servers)) as (one, two):
-        tokens = hold_all(one, servers, RENEWED_MS)  # the renewals come by themselves
-        one.stop()  # they forget at the same time, as far as it can tell
+        tokens = hold_all(one, servers, RENEWED_MS)  # renewals are automatic
+        one.stop()  # as far as it can tell, they forget at the same time
         for server in servers[:MAJORITY]:
             FORGET[what](server)
         one.cont()

@@ -60,7 +60,7 @@ def without_a_majority_nothing_is_taken_and_nothing_left_behind():
             one.acquire("a", "x", lease_ms=LONG_MS, wait_ms=5000)
             error, text = why(one, "a")
             equal(error, "UNREACHABLE")
-            assert "of 5 nodes granted it, and 3 are needed" in text, text  # as many as answered before the third
+            assert "of 5 nodes granted it, and 3 are needed" in text, text  # as many as had answered before the third failed
             names_all(text, servers[:3])
             wait_until(lambda: votes(servers, "x") == [None, None], "nothing left")
 
@@ -102,7 +102,7 @@ def inspect(url, *words):
 
 
 def inspect_with_one_silent(servers):
-    """Again where the machine was so slow that others were silent, too."""
+    """Tries again if the machine was so slow that other nodes were also silent."""
     for _ in range(20):
         done = inspect(set_url(servers, "node_timeout=1000"))
         if done.stdout.count("no answer within 1000 ms") <= 1:
@@ -115,7 +115,7 @@ def inspect_shows_the_nodes_side_by_side():
     with nodes() as servers, puppets(1, new_set(servers)) as (one,):
         token = one.hold("a", "x", lease_ms=LONG_MS).token
         wait_until(lambda: None not in votes(servers, "x"), "all nodes voted")
-        one.stop()  # or it would notice what happens to its votes, and get them back
+        one.stop()  # otherwise it would notice what happens to its votes, and get them back
         url = set_url(servers, f"node_timeout={TIMEOUT_MS}")
         info = json.loads(inspect(url, "--json").stdout)
         equal((info["quorum"], info["holders"][0]["votes"], info["holders"][0]["label"]), (3, 5, ""))
@@ -248,9 +248,9 @@ def row_20_other_sets_and_servers_listed_twice_are_refused():
                     equal(error, "BAD_URL")
                     assert "it votes in the set " in text, text
     with nodes(2) as servers, puppets(1, new_set([servers[0], servers[0], servers[1]])) as (one,):
-        one.acquire("first", "x")  # two that differ may have granted it before the third was heard
+        one.acquire("first", "x")  # two that differ may have granted it before the third answered
         if outcome(one, "first") == "OK":
-            one.inspect("x")  # which hears all
+            one.inspect("x")  # this waits for all
             equal(one.release("first"), "OK")
         one.acquire("a", "x", wait_ms=1000)
         error, text = why(one, "a")
@@ -301,7 +301,7 @@ def readers_share_a_lock_and_a_writer_is_alone():
             equal([is_there(reader, "r") for reader in readers], [False] * 4)
             equal(writer.release("w"), "OK")
             writer.free("w")
-            for reader in readers:  # all of them, though nobody lets go
+            for reader in readers:  # all of them, although nobody releases
                 reader.granted("r")
             for reader in readers:
                 equal(reader.release("r"), "OK")
@@ -311,7 +311,7 @@ def readers_share_a_lock_and_a_writer_is_alone():
 
 @test("shared", "exclusive")
 def a_reader_and_a_writer_never_both_have_it_though_each_has_some_votes(kind):
-    """Each reaches two nodes, and they meet at the fifth, whose vote is the first one's."""
+    """Each reaches two nodes, and they meet at the fifth, which votes for whoever comes first."""
     other = {"shared": "exclusive", "exclusive": "shared"}[kind]
     with nodes() as servers, proxies(servers) as ways, puppets(1, new_set(ways[:3] + servers[3:])) as (one,), \
             puppets(1, new_set(servers[:3] + ways[3:])) as (two,):

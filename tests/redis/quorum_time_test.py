@@ -18,7 +18,7 @@ WITHOUT_HURRY = f"&timeout={LONG_MS}"
 
 
 def check_free(servers, puppet, name, kind="exclusive"):
-    """It is, on all nodes."""
+    """Checks that it is free, on all nodes."""
     wait_until(lambda: nothing_left(servers, name), "nothing left")
     puppet.hold("free", name, kind=kind)
     equal(puppet.release("free"), "OK")
@@ -51,7 +51,7 @@ def row_1_who_was_stopped_past_its_lease_is_notified_and_fenced_off(kinds):
 @test(1, MAJORITY, 5)
 @patient
 def row_2_grants_that_arrive_after_their_lease_are_not_used(late):
-    """Of so many nodes the replies wait until it is over. One is not needed."""
+    """The replies of this many nodes wait until the lease is over. A single one is not needed."""
     with nodes() as servers, proxies(servers) as ways, Puppet(PUPPET, new_set(ways, more=WITHOUT_HURRY)) as one, \
             Puppet(PUPPET, new_set(servers)) as two:
         one.hold("warm-up", "warm-up")
@@ -74,7 +74,7 @@ def row_2_grants_that_arrive_after_their_lease_are_not_used(late):
         in_time(asked_us + TIMEOUT_MS * 1000)
         one.cont()
         equal(one.failed("a"), "SHORT")
-        one.inspect("x")  # what it took back is behind it
+        one.inspect("x")  # its withdrawals are done
         equal(two.renew("b"), "OK")
         equal([holder.token for holder in two.inspect("x")["holders"]], [token])
 
@@ -115,7 +115,7 @@ def row_4_a_minority_whose_clock_steps_forward_changes_nothing(kinds):
         kind, other = KINDS[kinds]
         token = one.hold("a", "x", kind=kind, lease_ms=LONG_MS).token
         wait_until(lambda: all_voted(servers, "x"), "all votes")
-        one.stop()  # or it would get its votes back
+        one.stop()  # otherwise it would get its votes back
         for server in servers[:MINORITY]:
             server.step_clock(HOUR_S)
         equal(votes(servers[:MINORITY], "x"), [None] * MINORITY)
@@ -249,7 +249,7 @@ def row_5_clocks_that_are_days_behind_are_reported_where_tokens_would_need_them(
 @test
 @patient
 def row_6_no_two_holders_overlap_though_clocks_run_fast():
-    """By 0.9 %, with the default for what clocks may differ: 1 %."""
+    """By 0.9 %; by default, clocks may differ by 1 %."""
     with nodes(clock=SHIM) as servers, puppets(2, new_set(servers)) as (one, two):
         for server in servers[:MAJORITY]:
             server.clock_rate(1.009)

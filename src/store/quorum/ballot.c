@@ -2,7 +2,7 @@
  *
  * The engine read the clock before it submitted the operation. All nodes are asked at once, and the
  * ballot is decided as soon as a quorum has granted or no longer can, so a node that hangs costs
- * nothing. Leases at the nodes begin after that reading: the holder has lease - elapsed - drift
+ * nothing. Leases at the nodes start after that reading: the holder has lease - elapsed - drift
  * left, as with any store.
  *
  * Each ballot has its own id at the nodes. So a release that takes a ballot back, and arrives late
@@ -81,7 +81,7 @@ bool quorum_is_distinct(const struct quorum *q, const struct node *node) {
 }
 
 /* A vote that arrived after the lock's token was chosen, with a larger token. Somebody may have
- * held the lock with a token in between, and renewals at this node would hide that from the present
+ * held the lock with a token in between, and renewals at this node would hide that from the current
  * holder. */
 static bool is_above(const struct ballot *ballot, const struct node_request *request) {
     return ballot->raising && !ballot->counted[request->node->index] &&
@@ -111,33 +111,16 @@ static void ballot_answered(struct round *round, struct node_request *request) {
         note_refusal(ballot, request);
 }
 
-/* The reason that most of the failed nodes give. */
-static int reason_of(const struct round *round) {
-    int best = HF_UNREACHABLE;
-    size_t most = 0;
-    for (size_t i = 0; i < round->quorum->node_count; i++) {
-        const struct store_op *op = &round->requests[i].op;
-        size_t count = 0;
-        for (size_t j = 0; j < round->quorum->node_count; j++) {
-            const struct store_op *other = &round->requests[j].op;
-            count += other->outcome == STORE_REFUSED && other->reason == op->reason;
-        }
-        if (op->outcome == STORE_REFUSED && !is_taken(op) && count > most) {
-            most = count;
-            best = op->reason;
-        }
-    }
-    return best;
-}
-
 /* True if a node that worked before has fallen silent: it may come back while the attempt waits. (A
  * node that still has time is not silent. The ballot does not wait for it because its answer would
- * not matter.) */
-static bool is_silent(const struct round *round, bool time_is_up) {
-    for (size_t i = 0; i < round->quorum->node_count; i++) {
-        const struct node_request *request = &round->requests[i];
-        bool hangs = request->in_flight && time_is_up && !*request->node->why;
-        if (request->op.outcome == STORE_UNKNOWN || hangs)
+ * not matter.) A node that was skipped certainly has no vote of this ballot, although its outcome is
+ * UNKNOWN; it is silent unless it failed the last time. If only its RAISE was skipped, it has. */
+static bool is_silent(const struct ballot *ballot, bool time_is_up) {
+    for (size_t i = 0; i < ballot->round.quorum->node_count; i++) {
+        const struct node_request *request = &ballot->round.requests[i];
+        bool was_asked = !request->skipped || ballot->counted[i];
+        bool hangs = !was_asked || (request->in_flight && time_is_up);
+        if ((was_asked && request->op.outcome == STORE_UNKNOWN) || (hangs && !*request->node->why))
             return true;
     }
     return false;
@@ -165,8 +148,8 @@ static int64_t when_again_us(struct ballot *ballot) {
     return scatter_us < left_us || ballot->raising ? scatter_us : left_us;
 }
 
-/* If several have some votes each, perhaps nobody gets the lock, and "busy" would be wrong for all
- * of them. So an attempt that does not wait is repeated here, while there is time. */
+/* If several attempts have some votes each, perhaps nobody gets the lock, and "busy" would be wrong
+ * for all of them. So an attempt that does not wait is repeated here, while there is time. */
 static bool retries(const struct ballot *ballot, int64_t in_us) {
     const struct round *round = &ballot->round;
     struct quorum_attempt *attempt = quorum_attempt_find(round->quorum, round->op->seq);
@@ -177,9 +160,9 @@ static bool retries(const struct ballot *ballot, int64_t in_us) {
     return attempt->splits < TRIES && after_us < round->op->lease_us / 4;
 }
 
-/* It was lost because others have votes, and not only because nodes failed: the nodes that did not
- * fail are a quorum. A node that has not answered this time counts unless it failed the last
- * time. */
+/* True if it was lost because others have votes, and not only because nodes failed: the nodes that
+ * did not fail are a quorum. A node that has not answered this time counts unless it failed the
+ * last time. */
 static bool is_contended(const struct ballot *ballot, bool time_is_up) {
     const struct quorum *q = ballot->round.quorum;
     size_t able = ballot->granted + ballot->busy;
@@ -210,12 +193,12 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
     snprintf(words, sizeof(words), "%zu of %zu nodes granted it, and %zu are needed",
              ballot->granted, q->node_count, q->quorum);
     op->text = quorum_round_explain(round, words);
-    op->reason = reason_of(round);
-    bool may_come_back = op->reason == HF_UNREACHABLE && is_silent(round, time_is_up);
+    op->reason = quorum_round_reason(round);
+    bool may_come_back = op->reason == HF_UNREACHABLE && is_silent(ballot, time_is_up);
     return waits && may_come_back ? STORE_UNKNOWN : STORE_REFUSED;
 }
 
-/* If so, the node certainly has no vote of this ballot. */
+/* True: the node certainly has no vote of this ballot. */
 static bool has_only_refused(const struct ballot *ballot, size_t index) {
     const struct node_request *request = &ballot->round.requests[index];
     return !request->in_flight && request->op.outcome == STORE_REFUSED && !ballot->counted[index];
@@ -262,8 +245,8 @@ static void ballot_won(struct ballot *ballot) {
     }
 }
 
-/* Others have votes that this ballot needs, unless nodes vote now that did not vote the last time.
- * It gives way at once, because the others may need the votes that it has. */
+/* True if others have votes that this ballot needs, unless nodes vote now that did not vote the
+ * last time. It then gives way at once, because the others may need the votes that it has. */
 static bool gives_way(const struct ballot *ballot, size_t hopeful) {
     size_t quorum = ballot->round.quorum->quorum;
     return ballot->busy && hopeful < quorum && hopeful + ballot->busy >= quorum;

@@ -1,9 +1,12 @@
 /* Examining a set: what each node finds about itself, and what follows from the facts that the
  * nodes report.
  *
- * What the set knows of a node (whether it votes, whether it was just started) is added to that
+ * What the set knows about a node (whether it votes, whether it was just started) is added to that
  * node's own findings. A finding that several nodes share is reported once, after their names, so
- * that five nodes can be read as easily as one. Nothing of this needs a vote. */
+ * that a report on five nodes is as easy to read as a report on one. None of this needs a vote.
+ *
+ * Nothing is concluded from the silence of a node, except that it does not vote. If none answers,
+ * the examination fails, as that of a single store does. */
 #include "base/error.h"
 #include "store/findings.h"
 #include "store/quorum/quorum.h"
@@ -16,7 +19,7 @@
 enum {
     EXAMINE_US = 5000000,
     SKEW_ODD_US = 300000,
-    NAMES_SIZE = 500, /* of nodes in a sentence; what is too long is cut */
+    NAMES_SIZE = 500, /* of nodes in a sentence; truncated if too long */
 };
 
 struct examining {
@@ -101,7 +104,7 @@ static bool judge_vote(const struct examining *x, size_t index, hf_examination *
     const char *init = "if it is certain that nobody holds a lock: holdfast quorum init";
     if (votes(x, index))
         return (!facts->set_known && !node->node_id) || /* nobody asked for its vote */
-               findings_add(own, HF_FINE, "vote", "it is one of the set", "",
+               findings_add(own, HF_FINE, "vote", "it is part of the set", "",
                             "the server votes in the set %s", set);
     if (!facts->set_known)
         return findings_add(own, HF_WARNING, "vote", fewer, init, "the server does not vote: %s",
@@ -238,30 +241,43 @@ static bool add_counts(struct examining *x) {
     return ok;
 }
 
-static uint32_t weak_nodes(const struct examining *x) {
-    uint32_t weak = 0;
+/* The nodes that answer, and are durable or are not. */
+static uint32_t nodes_that_are(const struct examining *x, bool durable) {
+    uint32_t nodes = 0;
     for (size_t i = 0; i < x->round.quorum->node_count; i++)
-        weak |= x->facts[i].durable ? 0 : 1u << i;
-    return weak;
+        nodes |= has_answered(x, i) && x->facts[i].durable == durable ? 1u << i : 0;
+    return nodes;
 }
 
-static bool is_strict(const struct examining *x) {
-    return (size_t)__builtin_popcount(weak_nodes(x)) <= may_forget(x->round.quorum);
+static size_t durable_count(const struct examining *x) {
+    return (size_t)__builtin_popcount(nodes_that_are(x, true));
+}
+
+/* How many nodes must be durable for the tier "strict". */
+static size_t durable_needed(const struct quorum *q) {
+    return q->node_count - may_forget(q);
 }
 
 static bool add_durability(struct examining *x) {
     const struct quorum *q = x->round.quorum;
     char names[NAMES_SIZE];
-    uint32_t weak = weak_nodes(x);
-    if (is_strict(x))
-        return findings_add(x->sum, HF_FINE, "durability",
-                            "restarts lose nothing that a lock needs", "",
-                            "%zu of %zu nodes keep all that they acknowledge",
-                            q->node_count - (size_t)__builtin_popcount(weak), q->node_count);
+    uint32_t weak = nodes_that_are(x, false);
+    size_t durable = durable_count(x), needed = durable_needed(q);
+    if (durable >= needed)
+        return findings_add(
+            x->sum, HF_FINE, "durability", "restarts lose nothing that a lock needs", "",
+            "%zu of %zu nodes keep all that they acknowledge", durable, q->node_count);
+    if ((size_t)__builtin_popcount(weak) <= may_forget(q))
+        return findings_add(x->sum, HF_NOTE, "durability",
+                            "the tier counts as timed as long as the others do not answer",
+                            "see the finding for each node that does not answer",
+                            "%zu of %zu nodes are known to keep all that they acknowledge, and "
+                            "%zu must for the tier strict",
+                            durable, q->node_count, needed);
     return findings_add(
         x->sum, HF_WARNING, "durability",
         "a node does not vote for max_lease after a restart, so that no two hold one "
-        "lock; but tokens rise only by clocks if counters were lost: the tier is "
+        "lock; but only clocks keep tokens rising if counters were lost: the tier is "
         "timed, not strict",
         "set appendonly yes and appendfsync always on each, or use a higher quorum=",
         "not known to keep all that they acknowledge: %s; and %zu may forget",
@@ -434,7 +450,8 @@ static void measure(struct examining *x) {
 /* ---- The round ---- */
 
 static bool put_together(struct examining *x) {
-    x->sum = findings_new(is_strict(x) ? "strict" : "timed");
+    bool is_strict = durable_count(x) >= durable_needed(x->round.quorum);
+    x->sum = findings_new(is_strict ? "strict" : "timed");
     bool ok = x->sum;
     for (size_t i = 0; ok && i < x->round.quorum->node_count; i++)
         ok = !has_answered(x, i) || judge_node(x, i);
@@ -445,11 +462,35 @@ static bool put_together(struct examining *x) {
            add_dependent(x) && add_nodes(x);
 }
 
+/* Why no node could be examined. A reason that all nodes share is reported once. */
+static char *explain(const struct round *round) {
+    size_t count = round->quorum->node_count, alike = 1;
+    char first[REQUEST_FAILURE_SIZE], other[REQUEST_FAILURE_SIZE], words[80];
+    quorum_request_failure(&round->requests[0], first);
+    for (size_t i = 1; i < count; i++)
+        alike += strcmp(first, quorum_request_failure(&round->requests[i], other)) == 0;
+    if (alike == count)
+        return error_format("all %zu nodes: %s", count, first);
+    snprintf(words, sizeof(words), "none of the %zu nodes could be examined", count);
+    return quorum_round_explain(round, words);
+}
+
+static void fail(struct round *round) {
+    struct quorum *q = round->quorum;
+    char *text = explain(round);
+    int reason = quorum_round_reason(round);
+    store_refuse(q->host, quorum_round_decided(round), reason, text);
+}
+
 static void examining_decide(struct round *round, bool time_is_up) {
     struct examining *x = container_of(round, struct examining, round);
     struct quorum *q = round->quorum;
     if (quorum_round_waits_on(round, time_is_up, q->node_count, EXAMINE_US))
         return;
+    if (!quorum_round_answers(round)) {
+        fail(round);
+        return;
+    }
     bool ok = put_together(x);
     struct store_op *op = quorum_round_decided(round);
     if (ok) {

@@ -5,7 +5,7 @@
 
 static struct store_op examine;
 
-/* A node as it should be, which the test spoils. */
+/* A sound node, which the test then spoils. */
 static struct store_facts *sound(size_t node) {
     struct store_facts *facts = set.facts[node];
     *facts = (struct store_facts){.uncertain_us = 10 * MS,
@@ -50,7 +50,7 @@ static void tell_all(size_t from) {
     check_done(&examine, STORE_DONE);
 }
 
-/* The n-th finding of that id; NULL: there are not so many. */
+/* The n-th finding of that id; NULL: there are fewer. */
 static const hf_finding *finding(const char *id, size_t n) {
     for (size_t i = 0; i < examine.examination->count; i++) {
         if (strcmp(examine.examination->findings[i]->id, id) == 0 && n-- == 0)
@@ -111,6 +111,61 @@ TEST(what_differs_is_reported_with_the_names) {
                 "all 4 nodes that answer: the server votes in the set default/5/3/60000");
     check_found("nodes", HF_WARNING, "4 of 5 nodes answer, and 4 vote");
     check_found("node", HF_WARNING, "n4 does not answer: it sleeps");
+    end();
+}
+
+/* The nodes from this one on fail. */
+static void fail_from(size_t node, int reason, const char *text) {
+    for (size_t i = node; i < NODES; i++) {
+        struct store_op *op = asked(i, STORE_EXAMINE);
+        op->reason = reason;
+        op->text = strdup(text);
+        answer(i, STORE_EXAMINE, STORE_REFUSED);
+    }
+}
+
+TEST(a_set_of_which_no_node_answers_fails_for_the_reason_that_its_nodes_give) {
+    begin();
+    fail_from(0, HF_UNREACHABLE, "connection refused");
+    check_done(&examine, STORE_REFUSED);
+    CHECK_EQ_INT(examine.reason, HF_UNREACHABLE);
+    CHECK_EQ_STR(examine.text, "all 5 nodes: connection refused");
+    free(examine.text);
+    end();
+    set = (struct set){0};
+    begin();
+    fail_from(3, HF_DENIED, "wrong password");
+    pass_us(TIMEOUT_US);
+    CHECK_EQ_INT(examine.outcome, 0);
+    pass_us(5000 * MS);
+    check_done(&examine, STORE_REFUSED);
+    CHECK_EQ_INT(examine.reason, HF_DENIED); /* silence is no reason */
+    CHECK_EQ_STR(examine.text,
+                 "none of the 5 nodes could be examined; n0: no answer within 5000 ms; n1: no "
+                 "answer within 5000 ms; n2: no answer within 5000 ms; n3: wrong password; n4: "
+                 "wrong password");
+    free(examine.text);
+    end();
+    set = (struct set){0};
+    begin();
+    pass_us(TIMEOUT_US);
+    pass_us(5000 * MS);
+    check_done(&examine, STORE_REFUSED);
+    CHECK_EQ_INT(examine.reason, HF_UNREACHABLE);
+    CHECK_EQ_STR(examine.text, "all 5 nodes: no answer within 5000 ms");
+    free(examine.text);
+    end();
+}
+
+TEST(what_one_node_says_is_reported_even_if_no_other_answers) {
+    begin();
+    tell(0, HF_NOTE, "color", "it is red");
+    fail_from(1, HF_UNREACHABLE, "connection refused");
+    check_done(&examine, STORE_DONE);
+    check_found("nodes", HF_PROBLEM, "1 of 5 nodes answer, and 1 vote");
+    check_found("color", HF_NOTE, "n0: it is red");
+    for (size_t i = 1; i < NODES; i++)
+        CHECK(finding("node", i - 1));
     end();
 }
 
@@ -182,6 +237,42 @@ TEST(a_set_is_strict_if_no_more_nodes_are_weak_than_may_forget) {
             CHECK_EQ_INT(finding("durability", 0)->severity, strict ? HF_FINE : HF_WARNING);
             end();
         }
+    }
+}
+
+TEST(durability_is_judged_by_the_nodes_that_answer) {
+    static const struct {
+        size_t weak, silent, quorum;
+        const char *tier;
+        hf_severity severity;
+        const char *found;
+    } cases[] = {
+        {0, 1, 3, "timed", HF_NOTE,
+         "4 of 5 nodes are known to keep all that they acknowledge, and 5 must for the tier "
+         "strict"},
+        {1, 1, 3, "timed", HF_WARNING,
+         "not known to keep all that they acknowledge: n0; and 0 may forget"},
+        {1, 2, 4, "timed", HF_NOTE,
+         "2 of 5 nodes are known to keep all that they acknowledge, and 3 must for the tier "
+         "strict"},
+        {1, 1, 4, "strict", HF_FINE, "3 of 5 nodes keep all that they acknowledge"},
+        {3, 2, 4, "timed", HF_WARNING,
+         "not known to keep all that they acknowledge: all 3 nodes that answer; and 2 may forget"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        set = (struct set){0};
+        begin();
+        set.quorum->quorum = cases[i].quorum;
+        for (size_t n = 0; n < NODES; n++)
+            facts_of(n)->durable = n >= cases[i].weak && n < NODES - cases[i].silent;
+        for (size_t n = 0; n < NODES - cases[i].silent; n++)
+            tell(n, HF_FINE, "color", "it is red");
+        fail_from(NODES - cases[i].silent, HF_UNREACHABLE, "connection refused");
+        check_done(&examine, STORE_DONE);
+        CHECK_EQ_STR(examine.examination->tier, cases[i].tier);
+        check_found("durability", cases[i].severity, cases[i].found);
+        CHECK(!finding("durability", 1));
+        end();
     }
 }
 

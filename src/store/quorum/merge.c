@@ -158,7 +158,8 @@ static void looking_decide(struct round *round, bool time_is_up) {
         snprintf(words, sizeof(words), "%zu of %zu nodes answered, and %zu are needed", answers,
                  q->node_count, q->quorum);
         char *text = quorum_round_explain(round, words);
-        store_refuse(q->host, quorum_round_decided(round), HF_UNREACHABLE, text);
+        int reason = quorum_round_reason(round);
+        store_refuse(q->host, quorum_round_decided(round), reason, text);
         return;
     }
     struct hf_locks *locks = locks_new();

@@ -12,6 +12,22 @@ static void show(size_t node, uint64_t token, const hf_party *party) {
     answer(node, STORE_INSPECT, STORE_DONE);
 }
 
+TEST(a_set_that_denies_a_look_says_so) {
+    set_open();
+    struct store_op op = {.type = STORE_INSPECT, .name = "x"};
+    submit(&op);
+    for (size_t node = 0; node < NODES; node++) {
+        struct store_op *refused = asked(node, STORE_INSPECT);
+        refused->reason = node ? HF_DENIED : HF_UNREACHABLE;
+        refused->text = strdup("wrong password");
+        answer(node, STORE_INSPECT, STORE_REFUSED);
+    }
+    check_done(&op, STORE_REFUSED);
+    CHECK_EQ_INT(op.reason, HF_DENIED);
+    free(op.text);
+    set_close();
+}
+
 TEST(the_nodes_are_shown_side_by_side) {
     set_open();
     struct store_op op = {.type = STORE_INSPECT, .name = "x"};

@@ -1,6 +1,6 @@
 /* The quorum store: a lock that is held when a majority of N independent stores, the nodes, hold
- * it. It is Redlock, with fencing tokens; docs/REDLOCK.md says what was argued about that and what
- * this does about it, and models/quorum.pml shows why the tokens rise.
+ * it. It is Redlock, with fencing tokens; docs/REDLOCK.md has the arguments about Redlock and what
+ * this store does about them, and models/quorum.pml shows why the tokens rise.
  *
  * It relies on two contracts only: each node is a store (store.h) that votes (voting.h).
  *
@@ -23,7 +23,7 @@
 
 enum {
     QUORUM_NODES_MAX = 15,
-    /* How long a majority may take where no lease runs meanwhile, and an early answer would only be
+    /* How long a majority may take when no lease runs meanwhile, and an early answer would only be
      * "unknown": releasing, breaking, listing. */
     QUORUM_PATIENCE_US = 2000000
 };
@@ -33,7 +33,7 @@ struct node {
     size_t index;
     struct store_host host;
     struct store *store;
-    int64_t node_id; /* by which it knows itself; 0: it has none */
+    int64_t node_id; /* its own number; 0: it has none */
     bool identified; /* it has voted, so node_id is known */
     bool met;        /* it has answered something */
     bool owed;       /* a release is pending there, and it has been silent since */
@@ -64,10 +64,10 @@ struct quorum {
     struct map attempts;          /* by their numbers */
     struct map asking;            /* those that do not have the lock, by the hash of its name */
     struct list woken;            /* those of them that will be woken soon, each at its own time */
-    struct list released;         /* attempts whose release is not confirmed, the first one first */
+    struct list released;         /* attempts whose release is not confirmed, oldest first */
     unsigned crowd;               /* how often votes were split, less how often a ballot was won */
     int64_t ballot_us;            /* how long a ballot usually takes */
-    struct map ended;             /* holds that some nodes say were ended, by their ballots */
+    struct map ended;             /* holds that some nodes report as ended, by their ballots */
     struct world_timer timer;
     struct store_set set;
     char *set_name;      /* which all clients must agree on */
@@ -88,9 +88,9 @@ struct node_request {
     bool skipped; /* the node was not asked */
 };
 
-/* A request to all nodes. It is decided as soon as the answers allow, and at the latest when
- * node_timeout is over, or what quorum_round_waits_on adds to it. Answers may come after that; it
- * is freed when nothing is in flight any more. */
+/* A request to all nodes. It is decided as soon as the answers allow, and at the latest after
+ * node_timeout, plus whatever quorum_round_waits_on adds to it. Answers may come after that; it is
+ * freed when nothing is in flight any more. */
 struct round {
     struct list link; /* in the quorum's rounds, until it is decided */
     struct quorum *quorum;
@@ -144,6 +144,8 @@ bool quorum_round_waits_on(struct round *round, bool time_is_up, size_t needed, 
 size_t quorum_round_answers(const struct round *round); /* how many have done it */
 /* For rounds that only read: they ignore single answers. */
 void quorum_round_ignore(struct round *round, struct node_request *request);
+/* The reason that most of the failed nodes give. If none gives one: HF_UNREACHABLE. */
+int quorum_round_reason(const struct round *round);
 /* Why the node failed, in words; "": it did not, or somebody else holds the lock, or there is still
  * time. */
 enum { REQUEST_FAILURE_SIZE = 400 };
@@ -165,11 +167,11 @@ static inline int64_t quorum_now_us(const struct quorum *quorum) {
 
 /* (ballot.c) Notes which node this is, as its vote says. */
 void quorum_on_reply(struct node_request *request);
-/* True if the node is known not to be one before it under another name. Only then do its renewals
+/* True if the node is known not to be an earlier node under another name. Only then do its renewals
  * count. */
 bool quorum_is_distinct(const struct quorum *quorum, const struct node *node);
 void quorum_acquire(struct quorum *quorum, struct store_op *op);
-/* The first has an attempt that does not wait repeated after its retry_in_us; the second repeats
+/* For attempts that do not wait. The first schedules a repeat after retry_in_us; the second repeats
  * those that are due. */
 void quorum_retry_later(struct quorum *quorum, struct store_op *op);
 void quorum_retry_ballots(struct quorum *quorum);
@@ -189,15 +191,15 @@ bool quorum_take_back(struct quorum *quorum, struct store_op *op, enum store_out
  * If there is no memory, they end with their leases. */
 void quorum_give_back(struct quorum *quorum, const struct store_op *vote, const struct node *at);
 void quorum_give_back_if_late(struct round *round, struct node_request *request);
-/* Repeats releases that are due at nodes that have not confirmed them; says when the next is due,
- * or WORLD_NEVER; and gives all up. */
+/* Repeat releases that are due at nodes that have not confirmed them; return when the next is due,
+ * or WORLD_NEVER; give up all of them. */
 void quorum_retry_releases(struct quorum *quorum);
 void quorum_retry_releases_at(struct node *node); /* which answers again */
 int64_t quorum_next_release_us(const struct quorum *quorum);
 void quorum_end_releases(struct quorum *quorum);
 
-/* (attempt.c) What the set knows of an attempt, from its first ballot until it has nothing at the
- * nodes. */
+/* (attempt.c) What the set knows about an attempt, from its first ballot until it has nothing at
+ * the nodes. */
 struct quorum_attempt {
     struct map_node by_seq, by_name;
     uint64_t seq;
@@ -218,7 +220,7 @@ struct quorum_attempt {
     int64_t released_us;  /* when its first release was asked for */
 };
 struct quorum_attempt *quorum_attempt_find(struct quorum *quorum, uint64_t seq); /* NULL: none */
-/* Begins a ballot of the attempt, with a new id. NULL: no memory. */
+/* Starts a ballot of the attempt, with a new id. NULL: no memory. */
 struct quorum_attempt *quorum_attempt_ask(struct quorum *quorum, const struct store_op *op);
 void quorum_attempt_refused(struct quorum *quorum, uint64_t seq, const struct node *by);
 void quorum_attempt_stop_asking(struct quorum *quorum, struct quorum_attempt *attempt);
@@ -233,7 +235,7 @@ void quorum_wake_due(struct quorum *quorum);
 /* A random delay, so that clients that ask for the same lock do not ask at once. Its range grows
  * with split votes. */
 int64_t quorum_scatter_us(struct quorum *quorum);
-/* The first is a node's host->gone. The second forgets what nodes said about a hold that has
+/* The first is a node's host->gone. The second forgets what nodes reported about a hold that has
  * ended. */
 void quorum_gone(struct store_host *host, uint64_t ballot_id);
 void quorum_forget_gone(struct quorum *quorum, uint64_t ballot_id);

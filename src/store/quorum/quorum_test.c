@@ -326,12 +326,12 @@ TEST(who_finds_it_busy_comes_back_when_a_quorum_may_be_free) {
     refuse(0, HF_BUSY, 9000 * MS);
     refuse(1, HF_BUSY, INT64_C(70000000) * MS); /* a clock is wrong */
     refuse(2, HF_BUSY, 4000 * MS);
-    check_done(&op, STORE_QUEUED);       /* nodes 3 and 4 alone are no quorum; */
+    check_done(&op, STORE_QUEUED);       /* nodes 3 and 4 alone are not a quorum; */
     CHECK_EQ_INT(op.left_us, 4000 * MS); /* with one more they may be */
     set_close();
 }
 
-/* failures.md 5 */
+/* FAILURES.md 5 */
 TEST(clocks_without_which_there_is_no_quorum_are_reported_also_by_who_got_votes) {
     set_open();
     struct store_op op = mutex(1, STORE_WAIT);
@@ -470,6 +470,87 @@ TEST(nodes_that_refuse_decide_also_before_the_others_have_answered) {
     CHECK_EQ_INT(op.reason, HF_UNREACHABLE);
     free(op.text);
     set_close();
+}
+
+/* A ballot of one who waits: the nodes 0 to 2 refuse the connection, and node 4, which is behind, was
+ * not asked. */
+static void ballot_without_4(struct store_op *op) {
+    size_t before = asked_count(4);
+    submit(op);
+    CHECK_EQ_INT(asked_count(4), before);
+    for (size_t i = 0; i < 3; i++)
+        refuse(i, HF_UNREACHABLE, 0);
+}
+
+TEST(a_node_that_was_not_asked_because_it_refuses_connections_leaves_nothing_unknown) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op);
+    for (size_t i = 0; i < NODES; i++)
+        refuse(i, HF_UNREACHABLE, 0);
+    answer(3, STORE_RELEASE, STORE_REFUSED);
+    check_done(&op, STORE_REFUSED);
+    free(op.text);
+    op.text = NULL;
+    pass_us(TIMEOUT_US); /* node 4 has not answered the release: its store waits to connect */
+    ballot_without_4(&op);
+    check_done(&op, STORE_REFUSED);
+    CHECK_EQ_INT(op.reason, HF_UNREACHABLE);
+    free(op.text);
+    set_close();
+}
+
+TEST(a_node_that_may_have_acted_leaves_the_outcome_unknown) {
+    set_open();
+    struct store_op op = mutex(1, STORE_WAIT);
+    submit(&op); /* node 4 gets it, hangs, and did not fail before */
+    for (size_t i = 0; i < 4; i++)
+        refuse(i, HF_UNREACHABLE, 0);
+    check_done(&op, STORE_REFUSED); /* it was lost, whatever node 4 does */
+    free(op.text);
+    op.text = NULL;
+    answer(3, STORE_RELEASE, STORE_REFUSED);
+    pass_us(TIMEOUT_US);
+    ballot_without_4(&op);
+    check_done(&op, STORE_UNKNOWN);
+    free(op.text);
+    set_close();
+    set = (struct set){0};
+    set_open();
+    op = mutex(1, STORE_WAIT);
+    for (size_t i = 0; i < NODES; i++)
+        snprintf(set.quorum->nodes[i].why, sizeof(set.quorum->nodes[i].why), "it failed before");
+    submit(&op);
+    answer(0, STORE_ACQUIRE, STORE_UNKNOWN); /* it was sent there, and the connection broke */
+    for (size_t i = 1; i < 3; i++)
+        refuse(i, HF_UNREACHABLE, 0);
+    check_done(&op, STORE_UNKNOWN);
+    free(op.text);
+    set_close();
+}
+
+/* The node has voted, and was not asked to raise its vote. */
+TEST(a_vote_that_is_not_raised_because_its_node_is_behind_leaves_the_outcome_unknown) {
+    set_open();
+    for (size_t i = 0; i < NODES; i++)
+        set.quorum->nodes[i].met = false; /* so a ballot has more time than node_timeout */
+    struct store_op op = mutex(1, STORE_WAIT), failed = mutex(2, 0), hangs = mutex(3, 0);
+    submit(&op);
+    grant(0, 50);
+    submit(&failed);
+    submit(&hangs);
+    refuse(0, HF_UNREACHABLE, 0);
+    pass_us(TIMEOUT_US); /* now node 0 is behind, and failed the last time */
+    refuse(3, HF_UNREACHABLE, 0);
+    grant(1, 51);
+    grant(2, 51);
+    CHECK(asked_vote(0)->type == STORE_GIVE && asked_count(0) == 1);
+    pass_us(TIMEOUT_US);
+    check_done(&op, STORE_UNKNOWN);
+    set_close();
+    free(op.text);
+    free(failed.text);
+    free(hangs.text);
 }
 
 TEST(a_minority_that_fails_does_not_matter) {

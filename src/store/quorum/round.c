@@ -1,14 +1,13 @@
 /* Rounds: a request to all nodes at once, and their answers.
  *
  * A node may answer inside `submit`, and must not be called again there. So answers are put into a
- * list and processed when all requests are out (quorum_finish), or when the bell rings. Thus no
+ * list and processed when all requests are out (quorum_finish), or when the bell rings. So no
  * answer is processed while requests are being sent, and a round exists at least until all of them
- * were.
+ * have been sent.
  *
  * Requests to a node that hangs would pile up, here and at the node, until its store gives up. So a
- * node that is behind, which means that it has not replied for node_timeout, is skipped until it
- * replies or its store gives up; unless too few others would be left, as after a pause of this
- * process. */
+ * node that is behind (it has not replied for node_timeout) is skipped until it replies or its
+ * store gives up, unless too few others would be left, as after a pause of this process. */
 #include "base/error.h"
 #include "store/quorum/quorum.h"
 
@@ -161,8 +160,8 @@ void quorum_round_ask(struct round *round, struct node_request *request) {
         ask(request);
 }
 
-/* Nodes have more time while too few have ever answered: they must be connected to, and learn the
- * scripts. */
+/* Nodes have more time while too few have ever answered: the client must connect to them, and they
+ * must learn the scripts. */
 static int64_t time_for(const struct quorum *q) {
     size_t met = 0;
     for (size_t i = 0; i < q->node_count; i++)
@@ -287,7 +286,26 @@ bool quorum_round_waits_on(struct round *round, bool time_is_up, size_t needed, 
     return true;
 }
 
-/* ---- Words ---- */
+/* ---- Why it failed ---- */
+
+int quorum_round_reason(const struct round *round) {
+    int best = HF_UNREACHABLE;
+    size_t most = 0;
+    for (size_t i = 0; i < round->quorum->node_count; i++) {
+        const struct store_op *op = &round->requests[i].op;
+        bool is_taken = op->reason == HF_BUSY || op->reason == HF_NOT_YOURS;
+        size_t count = 0;
+        for (size_t j = 0; j < round->quorum->node_count; j++) {
+            const struct store_op *other = &round->requests[j].op;
+            count += other->outcome == STORE_REFUSED && other->reason == op->reason;
+        }
+        if (op->outcome == STORE_REFUSED && !is_taken && count > most) {
+            most = count;
+            best = op->reason;
+        }
+    }
+    return best;
+}
 
 const char *quorum_request_failure(const struct node_request *request,
                                    char ret[REQUEST_FAILURE_SIZE]) {
