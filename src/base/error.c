@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local char last_error[512];
+static _Thread_local char last_error[1024];
 
 const char *hf_error_string(int code) {
     switch (code) {

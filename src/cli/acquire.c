@@ -108,6 +108,7 @@ static int run(struct cli *cli, int argc, char **argv) {
         .cli = cli, .ask = ASK_INIT, .for_pid = -1, .for_ms = -1, .on_lost = "term"};
     int for_fd, r = options_parse_words(cli, &acquire_command, &s, argc, argv, 1, 1, &s.name);
     cli->lock = s.name;
+    signal(SIGPIPE, SIG_IGN); /* if nobody reads what is printed, the lock must be released */
     if (r < 0)
         return fail_for_eval(options_exit_code(r));
     r = check(&s);

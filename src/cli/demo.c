@@ -56,7 +56,8 @@ static const char script[] =
  * each other. The exit code is that of the script. */
 static const char through_cat[] =
     "exec 3>&1\n"
-    "exit $({ { sh -c \"$script\" 2>&1; echo $? >&4; } | cat >&3; } 4>&1)\n";
+    "code=$({ { sh -c \"$script\" 2>&1; echo $? >&4; } | cat >&3; } 4>&1)\n"
+    "exit \"${code:-70}\"\n";
 
 /* Lets the script find this program in PATH as "holdfast". */
 static int set_path(void) {

@@ -39,7 +39,7 @@ static const struct option options[] = {
 
 struct own_finding {
     hf_finding finding;
-    char found[700];
+    char found[1100];
 };
 
 struct doctor {

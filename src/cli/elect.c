@@ -152,9 +152,12 @@ const struct command elect_command = {
     .run = run,
     .details =
         "The leader is the holder of the lock NAME. Start this on every host that may lead:\n"
-        "one runs COMMAND, the others wait and print who leads. If leadership is lost, or cannot\n"
-        "be renewed in time, COMMAND and all its descendants get TERM, and then KILL before\n"
-        "anybody else can lead, as in 'holdfast run'. Then elect campaigns again.\n"
+        "one runs COMMAND, the others wait and print who leads. If leadership cannot be renewed "
+        "in\n"
+        "time, COMMAND and all its descendants get TERM, and then KILL before anybody else can\n"
+        "lead. If it is lost in another way ('holdfast break', a deletion in the store), somebody\n"
+        "else can lead at once, and COMMAND is ended as soon as that is noticed. Then elect\n"
+        "campaigns again.\n"
         "\n"
         "If COMMAND ends on its own, elect resigns and exits with COMMAND's exit code, whatever\n"
         "that is: let a supervisor start it again. TERM, INT and QUIT go to COMMAND, and elect\n"

@@ -75,9 +75,10 @@ const char *fail_advice(const struct cli *cli, int error, const char *why) {
     static char text[800];
     bool is_file = !cli->url || !url_authority(cli->url);
     const char *for_file = is_file ? advice_for_file(error, !cli->url) : NULL;
-    if (error == HF_UNREACHABLE && !is_file && strncmp(cli->url, "quorum+", 7) == 0)
+    bool is_set = !is_file && strncmp(cli->url, "quorum+", 7) == 0;
+    if (error == HF_UNREACHABLE && is_set)
         return "for a new set: holdfast quorum init; are enough servers running and voting?";
-    if (error == HF_DENIED && strstr(why, "; ")) /* the reason has its own advice */
+    if (error == HF_DENIED && !is_set && strstr(why, "; ")) /* the reason has its own advice */
         return "";
     if (error == HF_DENIED)
         settings_explain_denial(cli, text, sizeof(text));
@@ -110,21 +111,40 @@ int fail_usage(const char *format, ...) {
     return EXIT_USAGE;
 }
 
+/* Suggests to examine the same store, if there is room for that. */
+static void add_hint(char *ret, size_t size, size_t length, const struct cli *cli) {
+    static const char *const names[] = {"url", "profile"};
+    const char *const values[] = {cli->url_given, cli->profile};
+    char hint[600] = " try: holdfast doctor";
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        if (!option_was_given(cli, names[i]))
+            continue;
+        char *quoted = text_shell_quoted(values[i]);
+        size_t used = strlen(hint);
+        int more =
+            snprintf(hint + used, sizeof(hint) - used, " --%s %s", names[i], quoted ? quoted : "");
+        free(quoted);
+        if ((size_t)more >= sizeof(hint) - used)
+            return;
+    }
+    if (length + strlen(hint) < size)
+        strcpy(ret + length, hint);
+}
+
 /* If the store cannot be reached, it matters little what was tried: "cannot reach URL for x
  * (details)". The advice is a question. */
 static void unreachable_text(char *ret, size_t size, const struct cli *cli, const char *why,
                              const char *advice) {
     const char *sentence = hf_error_string(HF_UNREACHABLE);
-    size_t length = strlen(sentence);
-    if (strncmp(why, sentence, length) == 0 && strncmp(why + length, ": ", 2) == 0)
-        why += length + 2;
-    char store[300], safe[600], lock[300];
-    bool was_given = option_was_given(cli, "url");
+    size_t said = strlen(sentence);
+    if (strncmp(why, sentence, said) == 0 && strncmp(why + said, ": ", 2) == 0)
+        why += said + 2;
+    char store[300], safe[1024], lock[300];
     store_shown(cli, store, sizeof(store));
     text_safe(lock, sizeof(lock), cli->lock ? cli->lock : "");
-    snprintf(ret, size, "cannot reach %s%s%s (%s); %s try: holdfast doctor%s%s", store,
-             *lock ? " for " : "", lock, text_safe(safe, sizeof(safe), why), advice,
-             was_given ? " --url " : "", was_given ? store : "");
+    int length = snprintf(ret, size, "cannot reach %s%s%s (%s); %s", store, *lock ? " for " : "",
+                          lock, text_safe(safe, sizeof(safe), why), advice);
+    add_hint(ret, size, (size_t)length, cli);
 }
 
 /* The reason without the name of the lock, which is in the rest of the message. */
@@ -142,7 +162,7 @@ static const char *without_name(char *ret, size_t size, const struct cli *cli, i
 
 void fail_text(char *ret, size_t size, const struct cli *cli, int error, const char *why,
                const char *what) {
-    char safe[600], tried[300], shorter[600];
+    char safe[1024], tried[300], shorter[1024];
     const char *advice = fail_advice(cli, error, why);
     why = *why ? without_name(shorter, sizeof(shorter), cli, error, why) : hf_error_string(error);
     if (error == HF_UNREACHABLE) {
@@ -154,7 +174,7 @@ void fail_text(char *ret, size_t size, const struct cli *cli, int error, const c
 }
 
 int fail_error(const struct cli *cli, int error, const char *what) {
-    char text[1024];
+    char text[2048];
     fail_text(text, sizeof(text), cli, error, hf_last_error(), what);
     fail_say("%s", text);
     return fail_exit_code(error);

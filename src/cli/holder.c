@@ -40,7 +40,7 @@ struct holder {
 
 static int refused(struct holder *h, int error, const char *why) {
     const struct holder_settings *s = h->settings;
-    char text[900], what[300];
+    char text[2048], what[300];
     int code;
     if (ask_is_refusal(error)) {
         code = ask_refused(s->cli, &s->ask, h->client, s->name, error, why, text, sizeof(text));
@@ -287,7 +287,6 @@ int holder_main(const struct holder_settings *settings, int for_fd, int answer_f
     struct holder h = {.settings = settings, .lifeline = -1};
     h.grace_ms = ask_grace_ms(&settings->ask);
     unsigned char code = (unsigned char)begin(&h, for_fd);
-    signal(SIGPIPE, SIG_IGN); /* if nobody reads what is printed, the lock must be released */
     if (h.hold && (code = (unsigned char)print_variables(&h))) {
         hf_release(h.hold);
         h.hold = hf_hold_free(h.hold);

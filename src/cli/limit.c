@@ -257,7 +257,7 @@ static int ask_for_turn(const struct limit_settings *s) {
         print_json(s, true, 0);
     hf_client_close(client);
     code = say_flush(code);
-    return !code && *s->command ? become(s->command) : code;
+    return r == HF_OK && !code && *s->command ? become(s->command) : code;
 }
 
 static int run(struct cli *cli, int argc, char **argv) {

@@ -55,11 +55,10 @@ const struct command renew_command = {
     .without_settings = true,
     .options = options,
     .run = run,
-    .details =
-        "Restarts the time of acquire --for, and tells you whether the lock is still held:\n"
-        "exit code 79 means no. The lease in the store is renewed automatically.\n"
-        "\n"
-        "Examples:\n"
-        "  holdfast renew || exit\n"
-        "  holdfast renew --for 20m\n",
+    .details = "Restarts the time of acquire --for, and tells you whether the lock is still held:\n"
+               "exit code 79 means no. The lease in the store is renewed automatically.\n"
+               "\n"
+               "Examples:\n"
+               "  holdfast renew || exit\n"
+               "  holdfast renew --for 20m\n",
 };

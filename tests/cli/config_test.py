@@ -87,6 +87,12 @@ def with_system_file(text, *words, env):
 
 
 @test
+def an_unreachable_store_is_to_be_examined_with_the_same_profile():
+    configure("[profile p]\nurl = sqlite:/no/such/folder/db\n")
+    refused("try: holdfast doctor --profile 'p'\n", words=("ls", "--profile", "p"), code=69)
+
+
+@test
 def the_users_file_comes_before_the_systems_and_a_profile_before_both():
     configure("url = sqlite:/user\n[profile p]\nttl = 5s\n")
     system = "url = sqlite:/system\nwait = 2m\n[profile p]\nurl = sqlite:/p\nttl = 6s\n"

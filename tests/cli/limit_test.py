@@ -56,6 +56,7 @@ def a_command_runs_when_it_is_let_through_and_its_exit_code_is_passed_on():
     equal((code, out), (75, ""))
     contains(err, "x: 1 in 1h00m have been let through; try again in ")
     equal(run("limit", "x", "--rate", "1/1h", "-n", "-E", "3", "-q"), (3, "", ""))
+    equal(run("limit", "x", "--rate", "1/1h", "-n", "-E", "0", "-q", "echo", "ran"), (0, "", ""))
     equal(run("limit", "y", "--rate", "1/1h", "nowhere/to/be/found")[0], 127)
 
 

@@ -570,7 +570,8 @@ def a_lock_whose_hold_nobody_reads_is_released():
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as closed:
-        finish(start("acquire", "y", "--for", "1m", stdout=closed))
+        code, _, err = finish(start("acquire", "y", "--for", "1m", stdout=closed))
+    equal((code, err), (70, "holdfast: cannot write to standard output (Broken pipe)\n"))
     assert is_free("y")
 
 

@@ -301,7 +301,7 @@ def a_store_that_cannot_be_reached_is_69():
             code, _, err = run("--url", url, *words)
             equal((url, words, code), (url, words, 69))
             contains(err, f"holdfast: cannot reach {url}{' for x' if 'x' in words else ''} (", advice,
-                     f"? try: holdfast doctor --url {url}\n")
+                     f"? try: holdfast doctor --url '{url}'\n")
         contains(run("--url", url, "doctor")[1], "fix: " + advice)
 
 

@@ -63,7 +63,7 @@ BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
         int broken = break_hold_because(b, name, hf_hold_token(hold), "it is stuck");
         AWAIT(atomic_load(&told.losses) == 2);
         /* A slow machine: the lease has ended, or the cause was not found out in half a second. */
-        if (strcmp(told.cause, "broken") != 0 && late++ < TRIES) {
+        if (strcmp(told.cause, "broken") != 0 && may_try(++late, TRIES)) {
             hf_hold_free(hold);
             i--;
             continue;
@@ -83,7 +83,7 @@ BOTH_FORMS(the_holder_of_a_broken_lock_learns_who_broke_it_and_why) {
     /* A release that finds it broken also asks why. On a slow machine half a second is not
      * enough. */
     bool is_explained = false;
-    for (int i = 0; i < TRIES && !is_explained; i++) {
+    for (int i = 0; !is_explained && may_try(i, TRIES); i++) {
         const char *name = fresh_name("release");
         hf_hold *hold = get(a, name, as_exclusive(0));
         int64_t before = now_ms();

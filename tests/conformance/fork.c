@@ -58,7 +58,7 @@ static void open_in_child(const char *name) {
     options.lease_ms = LEASE_MS;
     hf_hold *hold;
     int status = HF_LOST;
-    for (int i = 0; i < LONG_TRIES && status == HF_LOST; i++) {
+    for (int i = 0; status == HF_LOST && may_try(i, LONG_TRIES); i++) {
         CHECK_IS(hf_acquire(own, fresh_name("child"), &options, &hold), HF_OK);
         int64_t until = now_ms() + 3 * LEASE_MS / 2;
         AWAIT(now_ms() > until);
@@ -109,7 +109,7 @@ static int fork_and_check(hf_client *a, hf_client *b) {
 TEST(a_child_has_no_part_in_its_parents_locks) {
     hf_client *a = open_client(), *b = open_client();
     int status = HF_LOST;
-    for (int i = 0; i < LONG_TRIES && status == HF_LOST; i++)
+    for (int i = 0; status == HF_LOST && may_try(i, LONG_TRIES); i++)
         status = fork_and_check(a, b);
     CHECK_IS(status, HF_OK);
 }

@@ -27,7 +27,7 @@ BOTH_FORMS(a_lease_that_was_waited_for_ends_in_its_own_time) {
     const char *name = fresh_name("waited");
     hf_hold *hold = NULL;
     int status = HF_SHORT;
-    for (int i = 0; i < TRIES && status == HF_SHORT; i++) { /* it may end before we look */
+    for (int i = 0; status == HF_SHORT && may_try(i, TRIES); i++) { /* it may end before we look */
         hf_hold *before = get(a, name, as_exclusive(PATIENCE_MS));
         struct ask *ask = queue_up(b, name, for_only(as_exclusive(HF_FOREVER), 300), 1);
         let_go(before);
@@ -135,7 +135,8 @@ BOTH_FORMS(a_release_is_not_a_loss) {
     atomic_int losses = 0;
     hf_hold *hold = NULL;
     int released = HF_LOST, fd = -1;
-    for (int i = 0; i < LONG_TRIES && released == HF_LOST; i++) { /* a slow machine: too late */
+    for (int i = 0; released == HF_LOST && may_try(i, LONG_TRIES);
+         i++) { /* a slow machine: too late */
         hf_hold_free(hold);
         atomic_store(&losses, 0);
         name = fresh_name("not-lost");
@@ -199,7 +200,7 @@ static int lost_of_many(hf_client *client, hf_client *other) {
 BOTH_FORMS(renewal_keeps_many_locks_for_several_leases) {
     hf_client *a = open_client(), *b = open_client();
     int lost = -1;
-    for (int i = 0; i < LONG_TRIES && lost != 0; i++)
+    for (int i = 0; lost != 0 && may_try(i, LONG_TRIES); i++)
         lost = lost_of_many(a, b);
     CHECK_EQ_INT(lost, 0);
 }
@@ -207,7 +208,8 @@ BOTH_FORMS(renewal_keeps_many_locks_for_several_leases) {
 BOTH_FORMS(a_program_may_renew_by_itself) {
     hf_client *a = open_client(), *b = open_client();
     int status = HF_LOST;
-    for (int i = 0; i < LONG_TRIES && status == HF_LOST; i++) { /* a slow machine: too late */
+    for (int i = 0; status == HF_LOST && may_try(i, LONG_TRIES);
+         i++) { /* a slow machine: too late */
         const char *name = fresh_name("manual");
         hf_hold *hold = get(a, name, for_only(as_exclusive(0), LEASE_MS));
         int64_t until = now_ms() + 3 * LEASE_MS / 2;

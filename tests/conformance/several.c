@@ -35,7 +35,7 @@ static hf_hold *get_several(hf_client *client, struct several *several,
                             hf_acquire_options options) {
     hf_hold *hold = NULL;
     int status = acquire_several(client, several, options, &hold);
-    for (int i = 1; i < TRIES && status == HF_SHORT; i++) {
+    for (int i = 1; status == HF_SHORT && may_try(i, TRIES); i++) {
         options.wait_ms = PATIENCE_MS;
         status = acquire_several(client, several, options, &hold);
     }
@@ -125,7 +125,7 @@ static int64_t left_of(hf_client *client, const char *name) {
 BOTH_FORMS(several_with_too_little_time_left_are_released) {
     hf_client *a = open_client(), *b = open_client();
     bool is_seen = false;
-    for (int i = 0; i < LONG_TRIES && !is_seen; i++) {
+    for (int i = 0; !is_seen && may_try(i, LONG_TRIES); i++) {
         struct several several = {0};
         add_mutexes(&several, 2);
         hf_hold *before = get(b, several.wants[0].name, as_exclusive(0)), *hold = NULL;
@@ -243,7 +243,7 @@ BOTH_FORMS(the_loss_of_one_is_the_loss_of_all) {
 BOTH_FORMS(several_names_are_renewed_together) {
     hf_client *a = open_client(), *b = open_client();
     int released = HF_LOST;
-    for (int i = 0; i < LONG_TRIES && released == HF_LOST; i++) {
+    for (int i = 0; released == HF_LOST && may_try(i, LONG_TRIES); i++) {
         struct several kept = {0}, ended = {0};
         add_mutexes(&kept, 3);
         add_mutexes(&ended, 3);

@@ -37,6 +37,16 @@ enum {
     LONG_TRIES = 5         /* the same, if a try takes seconds */
 };
 
+/* True if the test may make another try, the i-th from 0 on. Each one after the first is reported:
+ * the machine was too slow. */
+static bool may_try(int i, int most) {
+    if (i > 0 && i < most) {
+        printf("# again: %s\n", test_current->name);
+        fflush(stdout);
+    }
+    return i < most;
+}
+
 /* ---- What the program was given ----------------------------------------------------------- */
 
 static const char *suite_url(void) {
@@ -45,7 +55,8 @@ static const char *suite_url(void) {
     return test_args[0];
 }
 
-/* HOLDFAST_TEST_MORE=5: up to five times as many repetitions, and both forms on every store. */
+/* HOLDFAST_TEST_MORE=5: five times as many repetitions, up to the full number, and both forms
+ * wherever the whole suite runs. */
 static double more(void) {
     const char *text = getenv("HOLDFAST_TEST_MORE");
     return text ? atof(text) : 1;
@@ -350,8 +361,7 @@ static hf_acquire_options breakable(hf_acquire_options options) {
 static hf_hold *get(hf_client *client, const char *name, hf_acquire_options options) {
     hf_hold *hold = NULL;
     int status = acquire(client, name, options, &hold);
-    for (int i = 1; i < TRIES && (status == HF_SHORT || status == HF_UNREACHABLE); i++) {
-        printf("# again: an acquire that returned %s\n", hf_error_name(status));
+    for (int i = 1; status == HF_SHORT && may_try(i, TRIES); i++) {
         options.wait_ms = PATIENCE_MS;
         if (i > TRIES / 2 && options.lease_ms < LEASE_MS)
             options.lease_ms *= 2;
@@ -384,7 +394,8 @@ static int attempt(hf_client *client, const char *name, hf_acquire_options optio
  * store's first answer, which gives HF_UNKNOWN; it is then tried with a longer wait. */
 static int attempt_in_vain(hf_client *client, const char *name, hf_acquire_options options) {
     int status = attempt(client, name, options);
-    while (status == HF_UNKNOWN && options.wait_ms < PATIENCE_MS / 4) {
+    for (int i = 1; status == HF_UNKNOWN && options.wait_ms < PATIENCE_MS / 4 && may_try(i, TRIES);
+         i++) {
         options.wait_ms *= 4;
         status = attempt(client, name, options);
     }

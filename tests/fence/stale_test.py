@@ -421,10 +421,10 @@ class FileWriter(Process):
         return self.child.wait(LIMIT_S)
 
 
-def stopped_file_writer(folder, name, how):
+def stopped_file_writer(stack, folder, name, how):
     """A writer that stopped itself while a thread of its client was inside a transaction is replaced."""
     while True:
-        writer = FileWriter(folder, name, how)
+        writer = stack.enter_context(FileWriter(folder, name, how))
         writer.wait_stopped()
         if is_unlocked(folder / "locks.db"):
             return writer
@@ -433,7 +433,7 @@ def stopped_file_writer(folder, name, how):
 
 def ends_of_stale_file_writers(folder, how, names):
     with contextlib.ExitStack() as stack:
-        old = [stack.enter_context(stopped_file_writer(folder, name, how)) for name in names]
+        old = [stopped_file_writer(stack, folder, name, how) for name in names]
         new = [stack.enter_context(FileWriter(folder, name, "quick")) for name in names]
         equal([writer.child.wait(LIMIT_S) for writer in new], [WRITTEN] * len(names))
         return [writer.go_on() for writer in old]

@@ -107,6 +107,7 @@ def inspect_with_one_silent(servers):
         done = inspect(set_url(servers, "node_timeout=1000"))
         if done.stdout.count("no answer within 1000 ms") <= 1:
             break
+        print("# again: other nodes were silent, too", flush=True)
     return done
 
 

@@ -193,7 +193,7 @@ static enum store_outcome ballot_result(struct ballot *ballot, bool time_is_up) 
     snprintf(words, sizeof(words), "%zu of %zu nodes granted it, and %zu are needed",
              ballot->granted, q->node_count, q->quorum);
     op->text = quorum_round_explain(round, words);
-    op->reason = quorum_round_reason(round);
+    op->reason = quorum_round_reason(round, 1);
     bool may_come_back = op->reason == HF_UNREACHABLE && is_silent(ballot, time_is_up);
     return waits && may_come_back ? STORE_UNKNOWN : STORE_REFUSED;
 }

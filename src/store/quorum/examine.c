@@ -478,7 +478,7 @@ static char *explain(const struct round *round) {
 static void fail(struct round *round) {
     struct quorum *q = round->quorum;
     char *text = explain(round);
-    int reason = quorum_round_reason(round);
+    int reason = quorum_round_final_reason(round);
     store_refuse(q->host, quorum_round_decided(round), reason, text);
 }
 

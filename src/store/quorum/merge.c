@@ -158,7 +158,7 @@ static void looking_decide(struct round *round, bool time_is_up) {
         snprintf(words, sizeof(words), "%zu of %zu nodes answered, and %zu are needed", answers,
                  q->node_count, q->quorum);
         char *text = quorum_round_explain(round, words);
-        int reason = quorum_round_reason(round);
+        int reason = quorum_round_final_reason(round);
         store_refuse(q->host, quorum_round_decided(round), reason, text);
         return;
     }

@@ -12,20 +12,30 @@ static void show(size_t node, uint64_t token, const hf_party *party) {
     answer(node, STORE_INSPECT, STORE_DONE);
 }
 
-TEST(a_set_that_denies_a_look_says_so) {
+/* Of five nodes so many deny the look, and the others are silent. */
+static int look_that_is_denied_by(size_t denying) {
+    set = (struct set){0};
     set_open();
     struct store_op op = {.type = STORE_INSPECT, .name = "x"};
     submit(&op);
-    for (size_t node = 0; node < NODES; node++) {
+    for (size_t node = 0; node < denying; node++) {
         struct store_op *refused = asked(node, STORE_INSPECT);
-        refused->reason = node ? HF_DENIED : HF_UNREACHABLE;
+        refused->reason = HF_DENIED;
         refused->text = strdup("wrong password");
         answer(node, STORE_INSPECT, STORE_REFUSED);
     }
+    pass_us(TIMEOUT_US);
+    pass_us(5000 * MS);
     check_done(&op, STORE_REFUSED);
-    CHECK_EQ_INT(op.reason, HF_DENIED);
     free(op.text);
     set_close();
+    return op.reason;
+}
+
+TEST(a_look_is_denied_only_if_so_many_nodes_deny_it_that_the_others_are_no_quorum) {
+    CHECK_EQ_INT(look_that_is_denied_by(NODES), HF_DENIED);
+    CHECK_EQ_INT(look_that_is_denied_by(3), HF_DENIED);
+    CHECK_EQ_INT(look_that_is_denied_by(2), HF_UNREACHABLE); /* the others may come back */
 }
 
 TEST(the_nodes_are_shown_side_by_side) {

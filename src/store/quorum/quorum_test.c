@@ -553,6 +553,36 @@ TEST(a_vote_that_is_not_raised_because_its_node_is_behind_leaves_the_outcome_unk
     free(hangs.text);
 }
 
+TEST(a_vote_that_is_not_raised_because_its_node_is_behind_is_released_later) {
+    set_open();
+    struct store_op look = {.type = STORE_INSPECT, .name = "x"}, op = mutex(1, STORE_WAIT);
+    submit(&look);
+    for (size_t i = 1; i < NODES; i++) {
+        asked(i, STORE_INSPECT)->locks = locks_new();
+        answer(i, STORE_INSPECT, STORE_DONE);
+    }
+    struct store_op *slow = asked(0, STORE_INSPECT);
+    list_remove(&slow->link); /* it hangs, while node 0 votes */
+    for (size_t i = 0; i < NODES; i++)
+        set.quorum->nodes[i].met = false; /* so a ballot has more time than node_timeout */
+    submit(&op);
+    grant(0, 50);
+    pass_us(TIMEOUT_US); /* now node 0 is behind */
+    refuse(3, HF_UNREACHABLE, 0);
+    grant(1, 51);
+    grant(2, 51);
+    CHECK_EQ_INT(asked_count(0), 0); /* its vote is not raised */
+    pass_us(10 * TIMEOUT_US);
+    check_done(&op, STORE_UNKNOWN);
+    slow->locks = locks_new();
+    store_complete(&set.quorum->nodes[0].host, slow, STORE_DONE);
+    pass_us(1000 * MS);
+    CHECK(asked(0, STORE_RELEASE));
+    set_close();
+    hf_locks_free(look.locks);
+    free(op.text);
+}
+
 TEST(a_minority_that_fails_does_not_matter) {
     set_open();
     struct store_op op = mutex(1, 0);

@@ -110,14 +110,16 @@ static bool should_skip(const struct node_request *request) {
     return is_behind(request->node, now_us) && others >= q->quorum;
 }
 
-/* There is nothing to release at a node that was skipped in the ballot. */
+/* There is nothing to release at a node that was skipped in the ballot. (If only its RAISE was
+ * skipped, it has voted before.) */
 static void skip(struct node_request *request) {
     struct node *node = request->node;
     struct store_op *op = &request->op;
     uint64_t ballots = node->quorum->ballots;
     uint64_t ballot = ballots - ((ballots - op->seq) & ((1u << BALLOT_BITS) - 1));
     bool was_skipped = node->skipped_since && ballot >= node->skipped_since;
-    if (op->type == STORE_ACQUIRE && ballot == ballots && !node->skipped_since)
+    bool was_asked_to_vote = op->type == STORE_ACQUIRE && request->vote.type == STORE_GIVE;
+    if (was_asked_to_vote && ballot == ballots && !node->skipped_since)
         node->skipped_since = ballot;
     store_complete(&node->host, op,
                    op->type == STORE_RELEASE && was_skipped ? STORE_NOT_YOURS : STORE_UNKNOWN);
@@ -288,9 +290,9 @@ bool quorum_round_waits_on(struct round *round, bool time_is_up, size_t needed, 
 
 /* ---- Why it failed ---- */
 
-int quorum_round_reason(const struct round *round) {
+int quorum_round_reason(const struct round *round, size_t least) {
     int best = HF_UNREACHABLE;
-    size_t most = 0;
+    size_t most = least - 1;
     for (size_t i = 0; i < round->quorum->node_count; i++) {
         const struct store_op *op = &round->requests[i].op;
         bool is_taken = op->reason == HF_BUSY || op->reason == HF_NOT_YOURS;
@@ -305,6 +307,11 @@ int quorum_round_reason(const struct round *round) {
         }
     }
     return best;
+}
+
+int quorum_round_final_reason(const struct round *round) {
+    const struct quorum *q = round->quorum;
+    return quorum_round_reason(round, q->node_count - q->quorum + 1);
 }
 
 const char *quorum_request_failure(const struct node_request *request,
