@@ -113,8 +113,9 @@ static void ballot_answered(struct round *round, struct node_request *request) {
 
 /* True if a node that worked before has fallen silent: it may come back while the attempt waits. (A
  * node that still has time is not silent. The ballot does not wait for it because its answer would
- * not matter.) A node that was skipped certainly has no vote of this ballot, although its outcome is
- * UNKNOWN; it is silent unless it failed the last time. If only its RAISE was skipped, it has. */
+ * not matter.) A node that was skipped certainly has no vote of this ballot, although its outcome
+ * is UNKNOWN; it is silent unless it failed the last time. If only its RAISE was skipped, it has
+ * one. */
 static bool is_silent(const struct ballot *ballot, bool time_is_up) {
     for (size_t i = 0; i < ballot->round.quorum->node_count; i++) {
         const struct node_request *request = &ballot->round.requests[i];

@@ -144,7 +144,8 @@ bool quorum_round_waits_on(struct round *round, bool time_is_up, size_t needed, 
 size_t quorum_round_answers(const struct round *round); /* how many have done it */
 /* For rounds that only read: they ignore single answers. */
 void quorum_round_ignore(struct round *round, struct node_request *request);
-/* The reason that most of the failed nodes give, if at least `least` give it; else HF_UNREACHABLE. */
+/* The reason that most of the failed nodes give, if at least `least` of them do; else
+ * HF_UNREACHABLE. */
 int quorum_round_reason(const struct round *round, size_t least);
 /* The same, if the nodes that give it leave too few others for a quorum. Otherwise the nodes that
  * are silent are the cause, and may come back. */

@@ -472,8 +472,8 @@ TEST(nodes_that_refuse_decide_also_before_the_others_have_answered) {
     set_close();
 }
 
-/* A ballot of one who waits: the nodes 0 to 2 refuse the connection, and node 4, which is behind, was
- * not asked. */
+/* A ballot of an attempt that waits: nodes 0 to 2 refuse the connection, and node 4, which is
+ * behind, is not asked. */
 static void ballot_without_4(struct store_op *op) {
     size_t before = asked_count(4);
     submit(op);
