@@ -8,6 +8,7 @@ from contextlib import closing
 import harness
 from harness import (boot_ms, break_lock, contains, environment, equal, finish, is_free, lives, main, parent_of,
                      pass_time, read_line, read_pids, start, state_of, test, wait_gone, wait_until, with_longer_leases)
+from support.tap import Skipped
 
 # A process tree with a grandchild in another group, one in another session, and one that lost its parent.
 TREE = """
@@ -370,7 +371,7 @@ def group_of(pid):
     with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
         own = next((line[3:].strip() for line in file if line.startswith("0::")), "")
     if not mounts or "holdfast-" not in own:
-        raise harness.Skipped("no control group can be made here")
+        raise Skipped("no control group can be made here")
     return mounts[0][4] + own
 
 
