@@ -60,6 +60,13 @@ def programs():
     return next((folder / "initdb").resolve().parent for folder in folders if (folder / "initdb").exists())
 
 
+def read_stat(pid):
+    """The state of a process, the pid of its parent, and so on; [] if it is gone. Everybody may read that."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    return []
+
+
 class Postgres(Process):
     """config: lines to add to postgresql.conf. clock: the shim that can change its clock (servers.redis.Clock).
     follows: makes this one a standby of that server; through: the port of a proxy by which it is reached.
@@ -148,23 +155,15 @@ class Postgres(Process):
 
     def crash(self):
         """kill -9 of every process of the server, as if its host had lost power, except that the kernel keeps what it
-        had. The main process goes first, since it could start another; all must be gone before the next start, which
-        otherwise fails."""
+        had. All must be gone before the next start, which otherwise fails."""
+        self.stop()  # so that it starts no other process meanwhile
+        others = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if read_stat(pid)[1:2] == [str(self.pid)]]
         self.kill()
-        while left := self.processes():
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while any(read_stat(pid)[:1] not in ([], ["Z"]) for pid in others):
             time.sleep(0.01)
-
-    def processes(self):
-        """All processes whose working directory is the data folder, as it is for each process of the server."""
-        found = []
-        for path in Path("/proc").glob("[0-9]*/cwd"):
-            with contextlib.suppress(OSError):
-                if os.readlink(path) == str(self.data):
-                    found.append(int(path.parent.name))
-        return found
 
     def restart(self):
         """Restarts it on the same port and folder."""
